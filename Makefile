@@ -1,0 +1,55 @@
+# `make test` and `make reproduce` need Python 3.11 or newer and make; they do the rest themselves.
+#
+#   PYTHON=python3.12     the interpreter that makes the environment
+#   PIP_ARGS="..."        more arguments for pip, for instance an index that holds a CPU-only torch
+#   OUT=reproduction      where `make reproduce` writes
+#   WORKERS=2             processes that run the tests
+
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV ?= .venv
+OUT ?= reproduction
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint test reproduce clean
+
+help:
+	@echo "make test       set up, lint and run the tests"
+	@echo "make reproduce  set up and remake the paper's figures and tables in $(OUT)/"
+	@echo "make setup      make $(VENV) and install the package with all that its tests need"
+	@echo "make lint       ruff and mypy"
+	@echo "make clean      remove caches and builds ($(VENV) and $(OUT) stay)"
+
+setup: $(STAMP)
+
+# The stamp makes every later run skip the installation, until what is to be installed changes.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "powerspherical needs Python 3.11 or newer. Name one with: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
+	  echo "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing powerspherical and what its tests need (the first time downloads torch)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[test]'
+	@touch $@
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# One torch thread for each worker: several workers with several threads each would fight for the cores.
+test: lint
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
+
+reproduce: $(STAMP)
+	@$(BIN)/powerspherical reproduce all --out $(OUT)
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

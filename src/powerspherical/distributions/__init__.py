@@ -1,0 +1,22 @@
+"""Distributions on the unit sphere, and the marginals of their cosines."""
+
+from powerspherical.distributions import kl as _kl  # noqa: F401  (registers the divergences)
+from powerspherical.distributions.constraints import NormalizeTransform, UnitVector, unit_vector
+from powerspherical.distributions.marginal import Marginal, PowerSphericalMarginal, VonMisesFisherMarginal
+from powerspherical.distributions.power_spherical import PowerSpherical
+from powerspherical.distributions.rotational import RotationallySymmetric
+from powerspherical.distributions.uniform import HypersphericalUniform
+from powerspherical.distributions.von_mises_fisher import VonMisesFisher
+
+__all__ = [
+    "HypersphericalUniform",
+    "Marginal",
+    "NormalizeTransform",
+    "PowerSpherical",
+    "PowerSphericalMarginal",
+    "RotationallySymmetric",
+    "UnitVector",
+    "VonMisesFisher",
+    "VonMisesFisherMarginal",
+    "unit_vector",
+]

@@ -1,0 +1,55 @@
+"""The unit sphere as a constraint, and the way onto it for optimisers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.constraint_registry import transform_to
+from torch.distributions.transforms import Transform
+
+
+def norm_tolerance(dtype: torch.dtype, dim: int) -> float:
+    """How far a norm may be from one: what rounding each of d coordinates and the sum of squares can cause."""
+    return 4 * torch.finfo(dtype).eps * dim**0.5
+
+
+def norm_error(value: Tensor) -> Tensor:
+    """|‖value‖ - 1|, at least in float32; NaN where value has a NaN."""
+    exact = value if value.dtype == torch.float64 else value.float()
+    return (torch.linalg.vector_norm(exact, dim=-1) - 1).abs()
+
+
+class UnitVector(constraints.Constraint):
+    """Vectors of length one, to rounding."""
+
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return norm_error(value) <= norm_tolerance(value.dtype, value.shape[-1])
+
+
+unit_vector = UnitVector()
+
+
+class NormalizeTransform(Transform):
+    """x ↦ x/‖x‖ from R^d (without the origin) onto the sphere; not bijective, its inverse is the inclusion."""
+
+    domain = constraints.real_vector
+    codomain = unit_vector
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NormalizeTransform)
+
+    __hash__ = Transform.__hash__
+
+    def _call(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(x, dim=-1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y
+
+
+@transform_to.register(UnitVector)
+def _to_unit_vector(constraint: UnitVector) -> NormalizeTransform:
+    return NormalizeTransform()

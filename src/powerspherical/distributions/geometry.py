@@ -1,0 +1,39 @@
+"""The cosine of two unit vectors, by its distances from both ends of [-1, 1]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class _CosineEnds(torch.autograd.Function):
+    """1 - xᵀμ = ‖x-μ‖²/2 and 1 + xᵀμ = ‖x+μ‖²/2, with the derivatives tangential to the sphere.
+
+    The dot product would lose the digits of 1-t that a large concentration multiplies.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
+        return 0.5 * (x - loc).square().sum(-1), 0.5 * (x + loc).square().sum(-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, grad_minus: Tensor, grad_plus: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, loc, one_minus_t, one_plus_t = ctx.saved_tensors
+        grad = (grad_plus - grad_minus).unsqueeze(-1)
+        t = (0.5 * (one_plus_t - one_minus_t)).unsqueeze(-1)
+        in_x = (grad * (loc - t * x)).sum_to_size(x.shape) if ctx.needs_input_grad[0] else None
+        in_loc = (grad * (x - t * loc)).sum_to_size(loc.shape) if ctx.needs_input_grad[1] else None
+        return in_x, in_loc
+
+
+def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t for t = xᵀμ over the last dimension, broadcast; differentiable twice."""
+    return _CosineEnds.apply(x, loc)

@@ -1,0 +1,180 @@
+"""The distribution of the cosine t = μᵀx, for any tilt."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from powerspherical.distributions import validation
+from powerspherical.distributions.precision import computing
+from powerspherical.kernels import power_spherical, von_mises_fisher
+from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
+from powerspherical.special.overlap import mean_log1m_cosine, mean_log1p_cosine
+from powerspherical.special.sphere import log_cosine_normalizer
+from powerspherical.special.tail import log_tails, quantile
+from powerspherical.special.tilt import Tilt
+
+
+class Marginal(Distribution):
+    """A distribution on [-1, 1]: the law of t = μᵀx under a tilt on the unit sphere of R^dim.
+
+    Its density is that of the tilt times the density c(1-t²)^{(d-3)/2} of a uniform point's coordinate. Tail
+    probabilities and quantiles are computed in float64, whatever the dtype of the concentration, and are
+    differentiable once in t (or the probability) and κ.
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"concentration": constraints.nonnegative}
+    support = constraints.interval(-1.0, 1.0)
+    has_rsample = True
+
+    _tilt: ClassVar[Tilt]
+    _draw: ClassVar[staticmethod[[Tensor, Tensor, int], Tensor]]
+
+    dim: int
+    concentration: Tensor
+
+    def __init__(self, dim: int, concentration: Tensor | float, validate_args: bool | None = None) -> None:
+        self.dim = validation.dimension(dim)
+        if not isinstance(concentration, Tensor):
+            concentration = torch.tensor(float(concentration))
+        validation.floating_tensor("concentration", concentration, " or a number")
+        if validation.wanted(validate_args):
+            validation.require([validation.non_negative("concentration", concentration)])
+        self.concentration = concentration
+        super().__init__(concentration.shape, torch.Size(), validate_args=False)
+        self._validate_args = validation.wanted(validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        new = self._get_checked_instance(Marginal, _instance)
+        batch_shape = torch.Size(batch_shape)
+        new.dim = self.dim
+        new.concentration = self.concentration.expand(batch_shape)
+        super(Marginal, new).__init__(batch_shape, torch.Size(), validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(dim: {self.dim}, concentration: {self.concentration})"
+
+    @property
+    def _exact_concentration(self) -> Tensor:
+        return self.concentration.to(computing(self.concentration.dtype))
+
+    def _result(self, value: Tensor, *others: Tensor) -> Tensor:
+        """Back from float64 to what the arguments call for."""
+        dtype = computing(self.concentration.dtype)
+        for other in others:
+            dtype = torch.promote_types(dtype, computing(other.dtype))
+        return value.to(dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log density at t = ``value``; differentiable twice."""
+        self._validate_sample(value)
+        dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
+        value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
+        one_minus_t, one_plus_t = 1 - value, 1 + value
+        statistic = self._tilt.statistic(one_minus_t, one_plus_t)
+        density = self._tilt.log_density(concentration, statistic, self.dim) + log_cosine_normalizer(self.dim)
+        if self.dim == 3:
+            return density
+        return density + 0.5 * (self.dim - 3) * (torch.log(one_minus_t) + torch.log(one_plus_t))
+
+    def tails(self, one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
+        """log P(T ≤ t) and log P(T > t) in float64, from the distances of t to both ends."""
+        minus, plus, kappa = torch.broadcast_tensors(one_minus_t, one_plus_t, self.concentration.double())
+        return log_tails(self._tilt, minus, plus, kappa, self.dim)
+
+    def quantile(self, probability: Tensor, complement: Tensor) -> tuple[Tensor, Tensor]:
+        """1-t and 1+t in float64 with P(T ≤ t) = ``probability`` = 1 - ``complement``."""
+        below, above, kappa = torch.broadcast_tensors(probability, complement, self.concentration.double())
+        return quantile(self._tilt, below, above, kappa, self.dim)
+
+    def log_cdf(self, value: Tensor) -> Tensor:
+        """log P(T ≤ value), accurate in both tails."""
+        self._validate_sample(value)
+        exact = value.double()
+        return self._result(self.tails(1 - exact, 1 + exact)[0], value)
+
+    def log_sf(self, value: Tensor) -> Tensor:
+        """log P(T > value), accurate in both tails."""
+        self._validate_sample(value)
+        exact = value.double()
+        return self._result(self.tails(1 - exact, 1 + exact)[1], value)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(T ≤ value)."""
+        return self.log_cdf(value).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The t with P(T ≤ t) = ``value``."""
+        validation.floating_tensor("value", value)
+        if self._validate_args:
+            validation.require([validation.between("value", value, 0.0, 1.0)])
+        exact = value.double()
+        one_minus_t, one_plus_t = self.quantile(exact, 1 - exact)
+        return self._result(0.5 * (one_plus_t - one_minus_t), value)
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        """Draws of t, differentiable once in the concentration."""
+        shape = self._extended_shape(torch.Size(sample_shape))
+        concentration = self._exact_concentration.expand(shape)
+        # A circle through the mean direction shows t in its first coordinate.
+        pole = torch.nn.functional.pad(torch.ones_like(concentration).unsqueeze(-1), (0, 1))
+        return self._draw(pole, concentration, self.dim)[..., 0].to(self.concentration.dtype)
+
+    @property
+    def mean(self) -> Tensor:
+        return self._tilt.mean_cosine(self._exact_concentration, self.dim)
+
+    @property
+    def variance(self) -> Tensor:
+        return self._tilt.variance_cosine(self._exact_concentration, self.dim)
+
+    def entropy(self) -> Tensor:
+        """-E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²); differentiable twice."""
+        concentration = self.concentration.double()
+        logs = mean_log1p_cosine(self._tilt, concentration, self.dim)
+        logs = logs + mean_log1m_cosine(self._tilt, concentration, self.dim)
+        divergence = self._tilt.relative_entropy(concentration, self.dim)
+        return self._result(-divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs)
+
+    def _validate_sample(self, value: Tensor) -> None:
+        validation.floating_tensor("value", value)
+        validation.broadcast_shape(**{"value.shape": value.shape, "batch_shape": self.batch_shape})
+        if self._validate_args:
+            validation.require([validation.between("value", value, -1.0, 1.0)])
+
+
+class PowerSphericalMarginal(Marginal):
+    """The law of t = μᵀx for x Power Spherical: T = 2Z-1 with Z ~ Beta(β+κ, β), β = (dim-1)/2.
+
+    Args:
+        dim: the ambient dimension d ≥ 2.
+        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+
+    >>> t = PowerSphericalMarginal(3, torch.tensor(1.0, dtype=torch.float64))
+    >>> t.cdf(torch.tensor(0.0, dtype=torch.float64))  # density (1+t)/2
+    tensor(0.2500, dtype=torch.float64)
+    """
+
+    _tilt = POWER_TILT
+    _draw = staticmethod(power_spherical)
+
+
+class VonMisesFisherMarginal(Marginal):
+    """The law of t = μᵀx for x von Mises–Fisher: density ∝ e^{κt}(1-t²)^{(d-3)/2}.
+
+    Args:
+        dim: the ambient dimension d ≥ 2.
+        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+
+    >>> t = VonMisesFisherMarginal(3, torch.tensor(2.0, dtype=torch.float64))
+    >>> t.mean  # coth 2 - 1/2
+    tensor(0.5373, dtype=torch.float64)
+    """
+
+    _tilt = EXPONENTIAL_TILT
+    _draw = staticmethod(von_mises_fisher)

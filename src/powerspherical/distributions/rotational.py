@@ -1,0 +1,211 @@
+"""The base of every distribution on the sphere that depends on x only through t = μᵀx.
+
+Such a distribution *is* a marginal on [-1, 1] and a uniform direction in the tangent space at μ (De Cao & Aziz 2020,
+theorem 1; the direction lives on S^{d-2}, where the paper prints S^{d-1}). So a family is its marginal: a ``Tilt``
+with the law of t, and an operator that draws. All the rest is here, once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from powerspherical.distributions import validation
+from powerspherical.distributions.constraints import unit_vector
+from powerspherical.distributions.geometry import cosine_ends
+from powerspherical.distributions.marginal import Marginal
+from powerspherical.distributions.precision import computing, unit_vectors_as
+from powerspherical.special.inverse import concentration_from_relative_entropy
+from powerspherical.special.sphere import log_sphere_area
+from powerspherical.special.tilt import Tilt
+
+
+class RotationallySymmetric(Distribution):
+    """Distributions on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``."""
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
+        "loc": unit_vector,
+        "concentration": constraints.nonnegative,
+    }
+    support = unit_vector
+    has_rsample = True
+
+    _tilt: ClassVar[Tilt]
+    _marginal_class: ClassVar[type[Marginal]]
+    _draw: ClassVar[staticmethod[[Tensor, Tensor], Tensor]]
+
+    loc: Tensor
+    concentration: Tensor
+
+    def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
+        loc = validation.floating_tensor("loc", loc)
+        if loc.dim() < 1:
+            raise ValueError("loc must have the shape (…, d) of vectors, got a scalar")
+        validation.dimension(loc.shape[-1])
+        dtype = loc.dtype
+        if isinstance(concentration, Tensor):
+            validation.floating_tensor("concentration", concentration, " or a number")
+            if concentration.device != loc.device and concentration.dim():
+                raise ValueError(
+                    f"loc is on {loc.device} and concentration on {concentration.device}: move one"
+                )
+            concentration = concentration.to(loc.device)
+            dtype = torch.promote_types(dtype, concentration.dtype)
+        else:
+            concentration = torch.tensor(float(concentration), dtype=computing(dtype), device=loc.device)
+        batch_shape = validation.broadcast_shape(
+            **{"loc.shape[:-1]": loc.shape[:-1], "concentration.shape": concentration.shape}
+        )
+        if validation.wanted(validate_args):
+            validation.require(
+                [validation.unit("loc", loc), validation.non_negative("concentration", concentration)]
+            )
+        self.loc = unit_vectors_as(loc, dtype).expand(*batch_shape, -1)
+        self.concentration = concentration.expand(batch_shape)
+        # The values were checked above, with messages that name the way out.
+        super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
+        self._validate_args = validation.wanted(validate_args)
+
+    @classmethod
+    def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
+        """The distribution whose KL divergence from the uniform is ``nats`` ≥ 0: κ from a rate; differentiable."""
+        loc, nats, dim = cls._scalar_argument(loc, nats)
+        if validation.wanted(validate_args):
+            validation.require([validation.non_negative("nats", nats)])
+        concentration = concentration_from_relative_entropy(cls._tilt, nats, dim)
+        return cls(loc, concentration, validate_args)
+
+    @classmethod
+    def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
+        """The distribution with ‖E x‖ = ``length`` in [0, 1): κ from the mean resultant length; differentiable."""
+        loc, length, dim = cls._scalar_argument(loc, length)
+        if validation.wanted(validate_args):
+            below_one = torch.finfo(length.dtype).eps / 2
+            validation.require([validation.between("length", length, 0.0, 1 - below_one)])
+        concentration = cls._tilt.concentration_from_mean_cosine(length, 1 - length, dim)
+        return cls(loc, concentration, validate_args)
+
+    @classmethod
+    def _scalar_argument(cls, loc: Tensor, value: Tensor | float) -> tuple[Tensor, Tensor, int]:
+        """``loc``, checked as far as needed here, ``value`` as a tensor to compute with, and d."""
+        loc = validation.floating_tensor("loc", loc)
+        dim = validation.dimension(loc.shape[-1] if loc.dim() else 0)
+        dtype = torch.promote_types(loc.dtype, value.dtype) if isinstance(value, Tensor) else loc.dtype
+        return loc, torch.as_tensor(value, dtype=computing(dtype), device=loc.device), dim
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        new = self._get_checked_instance(RotationallySymmetric, _instance)
+        batch_shape = torch.Size(batch_shape)
+        new.loc = self.loc.expand(*batch_shape, -1)
+        new.concentration = self.concentration.expand(batch_shape)
+        super(RotationallySymmetric, new).__init__(batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @property
+    def dim(self) -> int:
+        """The ambient dimension d."""
+        return validation.dimension(self._event_shape[0])
+
+    @property
+    def mean_direction(self) -> Tensor:
+        """Another name of ``loc``."""
+        return self.loc
+
+    @property
+    def _exact_loc(self) -> Tensor:
+        return unit_vectors_as(self.loc, computing(self.loc.dtype))
+
+    @property
+    def _exact_concentration(self) -> Tensor:
+        return self.concentration.to(computing(self.loc.dtype))
+
+    @property
+    def marginal(self) -> Marginal:
+        """The distribution of t = ``loc``ᵀx."""
+        return self._marginal_class(self.dim, self._exact_concentration, validate_args=False)
+
+    @property
+    def log_normalizer(self) -> Tensor:
+        """log of the integral of the unnormalised density over the sphere."""
+        return self._tilt.log_partition(self._exact_concentration, self.dim) + log_sphere_area(self.dim)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log density at the unit vectors ``value`` (…, d); at least float32, differentiable twice."""
+        self._validate_sample(value)
+        dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
+        point, loc = unit_vectors_as(value, dtype), unit_vectors_as(self.loc, dtype)
+        one_minus_t, one_plus_t = cosine_ends(point, loc)
+        statistic = self._tilt.statistic(one_minus_t, one_plus_t)
+        concentration = self.concentration.to(dtype).expand_as(statistic)
+        return self._tilt.log_density(concentration, statistic, self.dim) - log_sphere_area(self.dim)
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        """Draws of shape ``sample_shape + batch_shape + (d,)``, differentiable once in both parameters."""
+        shape = self._extended_shape(torch.Size(sample_shape))
+        draws = self._draw(self._exact_loc.expand(shape), self._exact_concentration.expand(shape[:-1]))
+        return draws.to(self.loc.dtype)
+
+    def entropy(self) -> Tensor:
+        """Differential entropy with respect to the area of the sphere; differentiable twice."""
+        return log_sphere_area(self.dim) - self._tilt.relative_entropy(self._exact_concentration, self.dim)
+
+    @property
+    def mean(self) -> Tensor:
+        """E x = E[t]·loc."""
+        length = self._tilt.mean_cosine(self._exact_concentration, self.dim)
+        return (length.unsqueeze(-1) * self._exact_loc).to(self.loc.dtype)
+
+    @property
+    def mode(self) -> Tensor:
+        """``loc`` (at κ = 0, the uniform, every point is a mode)."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """The diagonal of ``covariance_matrix``."""
+        along, across = (x.unsqueeze(-1) for x in self._variances())
+        squares = self._exact_loc.square()
+        return (along * squares + across * (1 - squares)).to(self.loc.dtype)
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """Var[t] μμᵀ + (1 - E t²)/(d-1) (I - μμᵀ), of shape batch_shape + (d, d)."""
+        along, across = (x[..., None, None] for x in self._variances())
+        loc = self._exact_loc
+        outer = loc.unsqueeze(-1) * loc.unsqueeze(-2)
+        identity = torch.eye(self.dim, dtype=loc.dtype, device=loc.device)
+        return (along * outer + across * (identity - outer)).to(self.loc.dtype)
+
+    def _variances(self) -> tuple[Tensor, Tensor]:
+        """Var t, and the variance (1 - E t²)/(d-1) in each direction across."""
+        concentration = self._exact_concentration
+        variance = self._tilt.variance_cosine(concentration, self.dim)
+        complement = self._tilt.mean_cosine_complement(concentration, self.dim)
+        return variance, (complement * (2 - complement) - variance) / (self.dim - 1)
+
+    def cap_probability(self, angle: Tensor | float) -> Tensor:
+        """The mass within ``angle`` (radians, in [0, π]) of ``loc``."""
+        angle = torch.as_tensor(angle, device=self.loc.device).to(computing(self.loc.dtype))
+        if self._validate_args:
+            validation.require([validation.between("angle", angle, 0.0, math.pi + 1e-6)])
+        half = angle.double() / 2
+        one_minus_t, one_plus_t = 2 * torch.sin(half).square(), 2 * torch.cos(half).square()
+        return self.marginal.tails(one_minus_t, one_plus_t)[1].exp().to(angle.dtype)
+
+    def cap_angle(self, probability: Tensor | float) -> Tensor:
+        """The angle of the cone around ``loc`` that holds ``probability``: the inverse of ``cap_probability``."""
+        probability = torch.as_tensor(probability, device=self.loc.device).to(computing(self.loc.dtype))
+        if self._validate_args:
+            validation.require([validation.between("probability", probability, 0.0, 1.0)])
+        outside = 1 - probability.double()
+        one_minus_t, one_plus_t = self.marginal.quantile(outside, probability.double())
+        angle = 2 * torch.atan2(torch.sqrt(one_minus_t), torch.sqrt(one_plus_t))
+        return angle.to(probability.dtype)
+
+    def _validate_sample(self, value: Tensor) -> None:
+        validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)

@@ -1,0 +1,110 @@
+"""The uniform distribution on the sphere."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from powerspherical.distributions import validation
+from powerspherical.distributions.constraints import unit_vector
+from powerspherical.distributions.precision import computing
+from powerspherical.kernels import uniform
+from powerspherical.special.sphere import log_sphere_area
+
+
+class HypersphericalUniform(Distribution):
+    """The uniform distribution on the unit sphere of R^dim.
+
+    Args:
+        dim: the *ambient* dimension d ≥ 2; the sphere itself has dimension d-1.
+        dtype: of samples and moments; default: torch's default dtype.
+        device: of samples and moments; default: torch's default device.
+        validate_args: whether ``log_prob`` checks that values lie on the sphere.
+
+    Batches come from ``expand``. In ``log_prob`` and ``kl_divergence`` it follows the other operand.
+
+    >>> prior = HypersphericalUniform(3)
+    >>> prior.entropy()  # log 4π
+    tensor(2.5310)
+    >>> prior.expand((5,)).sample().shape
+    torch.Size([5, 3])
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+    support = unit_vector
+    has_rsample = True
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.dim = validation.dimension(dim)
+        # One number keeps dtype and device, as parameters do for other distributions.
+        self._like = torch.empty((), dtype=dtype, device=device)
+        if not self._like.is_floating_point():
+            raise ValueError(f"dtype must be a floating-point dtype, got {dtype}")
+        super().__init__(torch.Size(), torch.Size((self.dim,)), validate_args=False)
+        self._validate_args = validation.wanted(validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        new = self._get_checked_instance(HypersphericalUniform, _instance)
+        new.dim, new._like = self.dim, self._like
+        super(HypersphericalUniform, new).__init__(
+            torch.Size(batch_shape), self.event_shape, validate_args=False
+        )
+        new._validate_args = self._validate_args
+        return new
+
+    def __repr__(self) -> str:
+        batch = f", batch_shape: {tuple(self.batch_shape)}" if self.batch_shape else ""
+        return f"{type(self).__name__}(dim: {self.dim}{batch})"
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        """Draws of shape ``sample_shape + batch_shape + (d,)``: normalised Gaussian vectors."""
+        shape = self._extended_shape(torch.Size(sample_shape))
+        dtype = self._like.dtype
+        return uniform(shape, dtype=computing(dtype), device=self._like.device).to(dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """-log(area), in the dtype (at least float32) and on the device of ``value``."""
+        self._validate_sample(value)
+        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        return torch.full(
+            shape, -log_sphere_area(self.dim), dtype=computing(value.dtype), device=value.device
+        )
+
+    def entropy(self) -> Tensor:
+        """log(area)."""
+        dtype = computing(self._like.dtype)
+        return torch.full(self.batch_shape, log_sphere_area(self.dim), dtype=dtype, device=self._like.device)
+
+    @property
+    def mean(self) -> Tensor:
+        """The origin."""
+        return self._like.new_zeros(self._extended_shape())
+
+    @property
+    def mode(self) -> Tensor:
+        """NaN: every point is a mode (as for torch's Uniform)."""
+        return self._like.new_full(self._extended_shape(), torch.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        """1/d for every coordinate."""
+        return self._like.new_full(self._extended_shape(), 1 / self.dim)
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The identity divided by d."""
+        identity = torch.eye(self.dim, dtype=self._like.dtype, device=self._like.device)
+        return (identity / self.dim).expand(*self.batch_shape, self.dim, self.dim)
+
+    def _validate_sample(self, value: Tensor) -> None:
+        validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)

@@ -1,0 +1,136 @@
+"""Checks of arguments: shapes always, values where they can be looked at.
+
+Looking at a value takes a synchronisation on CUDA and is impossible while a graph is traced or captured or a
+function batched, so all value checks of a call are gathered into one flag that is read once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from powerspherical.distributions.constraints import norm_error, norm_tolerance
+
+#: A condition that must hold everywhere, and the message if it does not.
+Check = tuple[Tensor, Callable[[], str]]
+
+
+def wanted(validate_args: bool | None) -> bool:
+    """The effect of ``validate_args``: ``None`` follows torch's global default."""
+    return Distribution._validate_args if validate_args is None else validate_args
+
+
+def can_look() -> bool:
+    """Whether tensor values can be inspected here and now."""
+    if torch.compiler.is_compiling():
+        return False
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return False
+    vmap = torch._C._functorch.TransformType.Vmap
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    return all(layer.key() != vmap for layer in stack)
+
+
+def require(checks: Sequence[Check]) -> None:
+    """Raise the message of the first check that fails, after one look at all of them together."""
+    if not can_look():
+        return
+    flags = [condition.all() for condition, _ in checks]
+    if torch.stack(flags).all():
+        return
+    for flag, (_, message) in zip(flags, checks, strict=True):
+        if not flag:
+            raise ValueError(message())
+
+
+def floating_tensor(name: str, value: object, hint: str = "") -> Tensor:
+    """``value`` if it is a floating-point tensor."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} must be a torch.Tensor{hint}, got {type(value).__name__}: {value!r}")
+    if not value.is_floating_point():
+        raise ValueError(f"{name} must have a floating-point dtype, got {value.dtype}: use {name}.float()")
+    return value
+
+
+def unit(name: str, value: Tensor) -> Check:
+    """Every row of ``value`` has length one, to the rounding of the dtype it arrived in."""
+    tolerance = norm_tolerance(value.dtype, value.shape[-1])
+    error = norm_error(value.detach())
+
+    def message() -> str:
+        if torch.isnan(error).any():
+            return f"{name} of shape {tuple(value.shape)} has NaN entries in {int(torch.isnan(error).sum())} row(s)"
+        exact = value.detach() if value.dtype == torch.float64 else value.detach().float()
+        norms = torch.linalg.vector_norm(exact, dim=-1)
+        worst = norms.flatten()[error.argmax()].item()
+        cause = ""
+        if value.dtype == torch.float32 and abs(worst - 1) <= norm_tolerance(torch.bfloat16, value.shape[-1]):
+            cause = " (was it rounded to half precision on the way? Normalise after the conversion)"
+        return (
+            f"{name} of shape {tuple(value.shape)} must hold unit vectors along its last dimension: the worst norm is "
+            f"{worst:.9g}, more than {tolerance:.1e} from 1{cause}; use torch.nn.functional.normalize({name}, dim=-1)"
+        )
+
+    return error <= tolerance, message
+
+
+def non_negative(name: str, value: Tensor) -> Check:
+    """Every entry of ``value`` is a finite number ≥ 0."""
+    value = value.detach()
+
+    def message() -> str:
+        bad = value[~((value >= 0) & torch.isfinite(value))].flatten()
+        return (
+            f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0 (0 is the uniform distribution), but has "
+            f"{bad.numel()} other value(s), such as {bad[0].item():.6g}; a network's output can be mapped there "
+            "by torch.nn.functional.softplus"
+        )
+
+    return (value >= 0) & torch.isfinite(value), message
+
+
+def between(name: str, value: Tensor, low: float, high: float) -> Check:
+    """Every entry of ``value`` lies in [low, high]."""
+    value = value.detach()
+
+    def message() -> str:
+        bad = value[~((value >= low) & (value <= high))].flatten()
+        example = f"{bad.numel()} other value(s), such as {bad[0].item():.6g}"
+        return f"{name} must lie in [{low:g}, {high:g}], but has {example}"
+
+    return (value >= low) & (value <= high), message
+
+
+def dimension(dim: object) -> int:
+    """``dim`` as an integer ≥ 2."""
+    if isinstance(dim, bool) or not isinstance(dim, (int, torch.SymInt)):
+        raise ValueError(
+            f"dim must be an integer ≥ 2, the ambient dimension d of the sphere in R^d, got {dim!r}"
+        )
+    if dim < 2:
+        raise ValueError(f"dim is the ambient dimension d and must be ≥ 2 (2 is the circle), got {dim}")
+    # All formulas are built for one d: this makes the compiler specialise on it, where int() would not.
+    return operator.index(dim)
+
+
+def broadcast_shape(**shapes: torch.Size) -> torch.Size:
+    """The common shape of named arguments."""
+    try:
+        return torch.broadcast_shapes(*shapes.values())
+    except RuntimeError:
+        listing = " and ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        raise ValueError(f"the batch shapes do not broadcast: {listing}") from None
+
+
+def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, look: bool) -> None:
+    """``value`` can be scored by a distribution on the unit sphere of R^dim."""
+    floating_tensor("value", value)
+    if value.dim() < 1 or value.shape[-1] != dim:
+        raise ValueError(f"value must have the shape (…, {dim}), got {tuple(value.shape)}")
+    broadcast_shape(**{"value.shape[:-1]": value.shape[:-1], "batch_shape": batch_shape})
+    if look:
+        require([unit("value", value)])

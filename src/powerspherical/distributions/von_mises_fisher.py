@@ -1,0 +1,37 @@
+"""The von Mises–Fisher distribution."""
+
+from __future__ import annotations
+
+from powerspherical.distributions.marginal import VonMisesFisherMarginal
+from powerspherical.distributions.rotational import RotationallySymmetric
+from powerspherical.kernels import von_mises_fisher
+from powerspherical.special import EXPONENTIAL_TILT
+
+
+class VonMisesFisher(RotationallySymmetric):
+    r"""The von Mises–Fisher distribution on the unit sphere of R^d.
+
+    .. math:: p(x; \mu, \kappa) = \frac{\kappa^{d/2-1}}{(2\pi)^{d/2} I_{d/2-1}(\kappa)} e^{\kappa \mu^\top x}.
+
+    Sampling is by Wood's rejection (1994), vectorised; the gradient in κ is the exact implicit derivative of the
+    draw, for every d, without the correction term and the bias of differentiating through the rejection.
+
+    Args:
+        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Half precision is computed in float32.
+        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
+        validate_args: whether to check values (one synchronisation on CUDA); default: torch's global setting.
+
+    KL from the uniform, entropy, normaliser and mean have relative errors of about 3e-15 in float64 and 1e-6 in
+    float32 for d from 2 to 1e7 and κ from 0 to 1e9.
+
+    >>> import torch
+    >>> p = VonMisesFisher(torch.eye(3)[0], torch.tensor([1.0, 100.0]))
+    >>> p.batch_shape, p.sample().shape
+    (torch.Size([2]), torch.Size([2, 3]))
+    >>> p.mean[:, 0]
+    tensor([0.3130, 0.9900])
+    """
+
+    _tilt = EXPONENTIAL_TILT
+    _marginal_class = VonMisesFisherMarginal
+    _draw = staticmethod(von_mises_fisher)

@@ -1,0 +1,169 @@
+"""A family's draw as torch operators: how they run, trace and batch; ``_autograd`` differentiates them.
+
+``register`` defines two operators in the namespace ``powerspherical``, opaque to ``torch.compile``:
+
+    <name>(loc, concentration, seed) -> (x, 1-t, 1+t, ‖v‖²)
+    <name>_backward(grad, x, loc, 1-t, 1+t, ‖v‖², concentration, needs_loc, needs_concentration)
+        -> (gradient in loc, gradient in concentration)
+
+The three scalars a row beside x are what the backward pass needs beside it; dt/dκ is computed there, and only
+if it is asked for.
+
+``seed`` is one random integer, drawn by torch itself. It tells ``vmap`` of the randomness inside, which it
+would otherwise miss when neither parameter is batched, and keeps equal calls in a compiled graph apart. A
+fused kernel can take its random numbers from it; the composition below draws from torch's generator.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from powerspherical.kernels import _geometry
+from powerspherical.kernels._autograd import Draws, register_derivative
+
+_LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
+
+
+class DrawCosine(Protocol):
+    """How a family draws t = μᵀx."""
+
+    def __call__(self, squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """1-t and 1+t, each to its own relative accuracy, as new tensors of the shape of ``concentration``.
+
+        ``squared_length`` ~ χ²_{d-1} is free to be used as noise, once: it is independent of the direction.
+        """
+
+
+class CosineDerivative(Protocol):
+    """How a family's t moves with the concentration."""
+
+    def __call__(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, squared_length: Tensor, concentration: Tensor, dim: int
+    ) -> Tensor:
+        """dt/dκ, given what ``DrawCosine`` was given and gave."""
+
+
+def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Callable[[Tensor, Tensor], Tensor]:
+    """Define the operators of a family and return the function that draws from it.
+
+    That function takes ``loc`` (…, d), unit vectors, and ``concentration`` (…), both float32 or both float64,
+    already of matching shapes (expanded views are welcome), and returns x (…, d), differentiable in both.
+
+    Under ``torch.func.vmap`` it follows torch's own random functions: randomness="different" draws anew for
+    each example, "same" shares one draw and is refused where a parameter is batched, "error" raises.
+    """
+    forward = _define(
+        f"{name}(Tensor loc, Tensor concentration, Tensor seed) -> (Tensor, Tensor, Tensor, Tensor)",
+        tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
+    )
+    backward = _define(
+        f"{name}_backward(Tensor grad, Tensor x, Tensor loc, Tensor one_minus_t, Tensor one_plus_t, "
+        "Tensor squared_length, Tensor concentration, bool needs_loc, bool needs_concentration) "
+        "-> (Tensor, Tensor)",
+        tags=(torch.Tag.pt2_compliant_tag,),
+    )
+
+    def run(loc: Tensor, concentration: Tensor, seed: Tensor) -> Draws:
+        x, squared_length = _geometry.tangent_gaussian(loc)
+        one_minus_t, one_plus_t = draw(squared_length, concentration, loc.shape[-1])
+        _geometry.place_(x, squared_length, loc, one_minus_t, one_plus_t)
+        return x, one_minus_t.contiguous(), one_plus_t.contiguous(), squared_length
+
+    def run_backward(
+        grad: Tensor,
+        x: Tensor,
+        loc: Tensor,
+        one_minus_t: Tensor,
+        one_plus_t: Tensor,
+        squared_length: Tensor,
+        concentration: Tensor,
+        needs_loc: bool,
+        needs_concentration: bool,
+    ) -> tuple[Tensor, Tensor]:
+        # An operator cannot return None: a gradient nobody needs is an empty tensor.
+        grad_loc, grad_concentration = x.new_empty(0), x.new_empty(0)
+        along = _geometry.row_dot(grad, loc)
+        t = _geometry.cosine(one_minus_t, one_plus_t)
+        if needs_loc:
+            grad_loc = _geometry.pull_back_loc(grad, along, x, t)
+        if needs_concentration:
+            grad_t = _geometry.pull_back_cosine(grad, along, x, t, one_minus_t, one_plus_t)
+            slope = derivative(one_minus_t, one_plus_t, squared_length, concentration, x.shape[-1])
+            grad_concentration = grad_t.mul_(slope).contiguous()
+        return grad_loc, grad_concentration
+
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    _LIBRARY.impl(f"{name}_backward", run_backward, "CompositeExplicitAutograd")
+    _register_transforms(forward, _fake_forward, _batch_forward)
+    _register_transforms(backward, _fake_backward, _batch_backward)
+    register_derivative(_LIBRARY, forward, backward)
+
+    def sample(loc: Tensor, concentration: Tensor) -> Tensor:
+        seed = torch.randint(2**63 - 1, (), device=loc.device)
+        return forward(loc, concentration, seed)[0]
+
+    return sample
+
+
+def _define(schema: str, tags: tuple[torch.Tag, ...]) -> torch._ops.OpOverload:
+    _LIBRARY.define(schema, tags=tags)
+    return getattr(torch.ops.powerspherical, schema.partition("(")[0]).default
+
+
+def _register_transforms(
+    operator: torch._ops.OpOverload, fake: Callable[..., Any], batch: Callable[..., Any]
+) -> None:
+    """Tell torch the shapes of the results, for tracing, and how to run a batch of calls as one call."""
+    torch.library.register_fake(operator.name(), fake, lib=_LIBRARY)
+    torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
+
+
+def _fake_forward(loc: Tensor, concentration: Tensor, seed: Tensor) -> Draws:
+    rows = loc.shape[:-1]
+    return loc.new_empty(loc.shape), loc.new_empty(rows), loc.new_empty(rows), loc.new_empty(rows)
+
+
+def _fake_backward(grad: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    *_, needs_loc, needs_concentration = rest
+    return (
+        x.new_empty(x.shape if needs_loc else 0),
+        x.new_empty(x.shape[:-1] if needs_concentration else 0),
+    )
+
+
+def _leading(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    """With the batch axis in front; a view."""
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def _batch_forward(
+    operator: torch._ops.OpOverload,
+    info: Any,
+    dims: tuple[int | None, ...],
+    loc: Tensor,
+    concentration: Tensor,
+    seed: Tensor,
+) -> tuple[Draws, tuple[int, ...]]:
+    if info.randomness != "different":
+        # What torch's own Gamma and Poisson do: with rejection inside, "the same noise" has no meaning.
+        raise RuntimeError(
+            f"{operator.name()} inside vmap with a batched parameter needs randomness='different', "
+            f"got randomness='{info.randomness}'"
+        )
+    batched = (_leading(loc, dims[0], info.batch_size), _leading(concentration, dims[1], info.batch_size))
+    one_seed = seed if dims[2] is None else seed.select(dims[2], 0)
+    return operator(*batched, one_seed), (0, 0, 0, 0)
+
+
+def _batch_backward(
+    operator: torch._ops.OpOverload, info: Any, dims: tuple[int | None, ...], *args: Any
+) -> tuple[tuple[Tensor, Tensor], tuple[int | None, int | None]]:
+    *tensors, needs_loc, needs_concentration = args
+    batched = [_leading(tensor, dim, info.batch_size) for tensor, dim in zip(tensors, dims[:-2], strict=True)]
+    grads = operator(*batched, needs_loc, needs_concentration)
+    return grads, (0 if needs_loc else None, 0 if needs_concentration else None)

@@ -1,0 +1,19 @@
+"""Draws from the uniform distribution on the sphere."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def uniform(
+    shape: tuple[int, ...], *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """Unit vectors of the given shape (…, d): normalised Gaussian vectors. Nothing to differentiate."""
+    with torch.no_grad():
+        noise = torch.randn(shape, dtype=dtype, device=device)
+        norm = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
+        # torch's float32 normals can be exactly 0; a vector of nothing else becomes the first unit vector.
+        missing = (norm == 0).to(noise.dtype)
+        noise[..., :1].add_(missing)
+        return noise.div_(norm.add_(missing))

@@ -1,0 +1,101 @@
+"""Draws from the von Mises–Fisher distribution, density ∝ e^{κt}."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from powerspherical.kernels._operator import register
+from powerspherical.special import EXPONENTIAL_TILT
+from powerspherical.special.tail import implicit_gradient
+
+#: Candidates drawn in each further round, at least about: a small batch pays for rounds, not for candidates.
+_CANDIDATES = 256
+
+#: Rounds where their number must be fixed: 0.35³² < 3e-15 is left.
+_BLIND_ROUNDS = 32
+
+
+def _propose(squared_length: Tensor, b: Tensor, x0: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """One candidate of Wood (1994) for each entry: 1-t, 1+t, and whether it is rejected.
+
+    With z ~ Beta(β, β), β = (d-1)/2, the candidate is t = (1 - (1+b)z)/(1 - (1-b)z), accepted with a
+    probability whose logarithm is κt + (d-1)log(1 - x0 t) - κx0 - (d-1)log(1 - x0²). In y = x0(1-2z), since
+    κ(1-x0²) = (d-1)x0, this is (d-1)[r + log(1-r)], r = y/(1+y): without κ, so that nothing large cancels.
+
+    1-2z is a coordinate of a uniform point on the sphere, n/√(n² + S), where n ~ N(0, 1) and S ~ χ²_{d-1} is
+    ``squared_length``. Hence z : 1-z = S : (|n| + √(n²+S))² where n > 0, and the other way round where not.
+    """
+    normal = torch.randn_like(squared_length)
+    root = (normal * normal).add_(squared_length).sqrt_()
+    large = root.add_(normal.abs()).square_()
+    positive = normal > 0
+    z = torch.where(positive, squared_length, large)  # both up to a factor, which is of no consequence below
+    rest = torch.where(positive, large, squared_length)
+    scaled = b * z
+    denominator = rest + scaled  # 1 - (1-b)z
+    ratio = (rest - z).mul_(x0).mul_(1 + b).div_(denominator).mul_(0.5)  # 1+y = 2(1 - (1-b)z)/(1+b)
+    log_acceptance = torch.log1p(-ratio).add_(ratio).mul_(dim - 1)
+    # Written so that a NaN is not rejected: it would be drawn again for ever.
+    rejected = log_acceptance < torch.rand_like(ratio).log_()
+    return scaled.div_(denominator).mul_(2), rest.div_(denominator).mul_(2), rejected
+
+
+def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t by Wood's rejection, which accepts at least 65% of its candidates at any κ and d."""
+    kappa = concentration.reshape(-1)
+    degrees = dim - 1
+    root = (4 * kappa * kappa).add_(degrees * degrees).sqrt_()
+    b = degrees / (2 * kappa + root)
+    x0 = 2 * kappa / (root + degrees)  # (1-b)/(1+b), without the subtraction
+    one_minus_t, one_plus_t, rejected = _propose(squared_length.reshape(-1), b, x0, dim)
+    blind = kappa.is_cuda and torch.cuda.is_current_stream_capturing()
+    (_redraw_blindly if blind else _redraw)(one_minus_t, one_plus_t, rejected, b, x0, dim)
+    return one_minus_t.view(concentration.shape), one_plus_t.view(concentration.shape)
+
+
+def _redraw(
+    one_minus_t: Tensor, one_plus_t: Tensor, rejected: Tensor, b: Tensor, x0: Tensor, dim: int
+) -> None:
+    """Replace the rejected candidates, in place, with lengths of their own, until none is left."""
+    pending = rejected.nonzero().squeeze(-1)
+    while count := pending.numel():
+        # Where few rows are left, each gets several candidates, of which the first one accepted counts.
+        width = max(_CANDIDATES // count, 1)
+        fresh = torch._standard_gamma(b.new_full((count, width), (dim - 1) / 2)).mul_(2)
+        *candidates, rejected = _propose(fresh, b[pending].unsqueeze(-1), x0[pending].unsqueeze(-1), dim)
+        first = rejected.to(torch.uint8).argmin(-1, keepdim=True)
+        one_minus_t[pending], one_plus_t[pending] = (c.gather(-1, first).squeeze(-1) for c in candidates)
+        pending = pending[rejected.gather(-1, first).squeeze(-1)]
+
+
+def _redraw_blindly(
+    one_minus_t: Tensor, one_plus_t: Tensor, rejected: Tensor, b: Tensor, x0: Tensor, dim: int
+) -> None:
+    """The same for a CUDA graph, where the host cannot learn whether a row is left: enough rounds for any."""
+    for _ in range(_BLIND_ROUNDS):
+        fresh = torch._standard_gamma(torch.full_like(b, (dim - 1) / 2)).mul_(2)
+        *candidates, rejected_again = _propose(fresh, b, x0, dim)
+        for kept, candidate in zip((one_minus_t, one_plus_t), candidates, strict=True):
+            torch.where(rejected, candidate, kept, out=kept)
+        rejected.logical_and_(rejected_again)
+
+
+def _derivative(
+    one_minus_t: Tensor, one_plus_t: Tensor, squared_length: Tensor, concentration: Tensor, dim: int
+) -> Tensor:
+    """dt/dκ at a fixed probability. Differentiating through the rejection would be biased."""
+    return implicit_gradient(EXPONENTIAL_TILT, one_minus_t, one_plus_t, concentration, dim)
+
+
+_sample = register("von_mises_fisher", _draw, _derivative)
+
+
+def von_mises_fisher(loc: Tensor, concentration: Tensor) -> Tensor:
+    """Points x of the unit sphere with density ∝ exp(κ μᵀx), differentiable once in both arguments.
+
+    Args:
+        loc: the mean directions μ, unit vectors, of shape (…, d); float32 or float64.
+        concentration: κ ≥ 0, of shape (…) and the same dtype; right up to 1e9 and beyond. NaN gives NaN.
+    """
+    return _sample(loc, concentration)

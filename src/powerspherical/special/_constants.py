@@ -1,0 +1,61 @@
+"""Constant tensors, built once for each dtype and device.
+
+Making a tensor of Python numbers costs more than the arithmetic on it, and on CUDA it is a copy from the host that
+would synchronise and could not be captured in a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Numbers = Sequence[Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def untraced(function: F) -> F:
+    """Have the compiler call ``function`` and take the result for a constant, instead of tracing it.
+
+    This is ``torch.compiler.assume_constant_result``, which would import the compiler, in seconds, just to set a mark.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
+    """Turn ``build(*args)``, nested numbers that depend on Python numbers alone, into ``constant(like, *args)``."""
+    cache: dict[Any, Tensor] = {}
+    numbers = untraced(build)
+
+    def constant(like: Tensor, *args: Any) -> Tensor:
+        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+            # A tensor made while tracing, or under a mode such as FakeTensorMode, is not one to be kept.
+            return like.new_tensor(numbers(*args))
+        key = (like.dtype, like.device, *args)
+        if key not in cache:
+            with torch.inference_mode(False):
+                cache[key] = torch.tensor(build(*args), dtype=like.dtype, device=like.device)
+        return cache[key]
+
+    return constant
+
+
+def legendre(count: int) -> tuple[list[float], list[float]]:
+    """Nodes and weights of the Gauss–Legendre rule on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
+
+
+@tensor_constant
+def _legendre(count: int) -> Numbers:
+    return legendre(count)
+
+
+def gauss_legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of the Gauss–Legendre rule on [0, 1], with ``like``'s dtype and device."""
+    nodes, weights = _legendre(like, count).unbind()
+    return nodes, weights

@@ -1,0 +1,78 @@
+"""Small tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from powerspherical.special._constants import legendre, tensor_constant
+
+
+def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
+    """The polynomial ``c[0] + c[1] x + c[2] x² + …``, of degree one at least."""
+    value = (x * coefficients[-1]).add_(coefficients[-2])
+    for coefficient in reversed(coefficients[:-2]):
+        value = (value * x).add_(coefficient)
+    return value
+
+
+_LOG1PMX_NODES = {torch.float64: 11, torch.float32: 5}
+_LOG1PMX_TERMS = {torch.float64: 15, torch.float32: 7}
+
+
+@tensor_constant
+def _log1pmx_rule(count: int) -> list[list[float]]:
+    nodes, weights = legendre(count)
+    return [nodes, [-node * weight for node, weight in zip(nodes, weights, strict=True)]]
+
+
+def log1pmx_near_zero(x: Tensor) -> Tensor:
+    """``log1p(x) - x`` for -0.4 < x < 1, without the cancellation near zero.
+
+    Eagerly, -x² ∫₀¹ s/(1+xs) ds by Gauss–Legendre: a node axis, because at small batches the number of operations
+    is what costs. Compiled, the series of 2 atanh(r), r = x/(2+x): more operations, which fuse into one.
+    """
+    if torch.compiler.is_compiling():
+        r = x / (2 + x)
+        r2 = r * r
+        return r * (r2 * horner([2 / (2 * k + 3) for k in range(_LOG1PMX_TERMS[x.dtype])], r2) - x)
+    nodes, weights = _log1pmx_rule(x, _LOG1PMX_NODES[x.dtype]).unbind()
+    return x * x * (weights / (1 + x.unsqueeze(-1) * nodes)).sum(-1)
+
+
+def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Give ``f(x, parameter)`` the derivative ``derivative(x, parameter)`` in the tensor x.
+
+    The derivative is itself a differentiable function, so chains of such functions can be differentiated
+    as often as the chain is long, and no derivative is ever taken through a series or a branch.
+    """
+
+    def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        class Smooth(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(x: Tensor, parameter: float) -> Tensor:
+                return function(x, parameter)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+                x, ctx.parameter = inputs
+                ctx.save_for_backward(x)
+
+            @staticmethod
+            def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+                (x,) = ctx.saved_tensors
+                return grad * derivative(x, ctx.parameter), None
+
+        @functools.wraps(function)
+        def smooth(x: Tensor, parameter: float) -> Tensor:
+            return Smooth.apply(x, parameter) if torch.is_grad_enabled() else function(x, parameter)
+
+        return smooth
+
+    return decorate

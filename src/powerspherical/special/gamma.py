@@ -1,0 +1,208 @@
+"""Ratios of Gamma functions behind the Power Spherical distribution, relative to the uniform.
+
+With β = (d-1)/2 the log-partition relative to the uniform distribution is
+
+    D(κ) = log E_U (1+t)^κ = lnΓ(β+κ) + lnΓ(β+½) - lnΓ(β+κ/2) - lnΓ(β+½+κ/2),
+
+which follows from De Cao & Aziz (2020), theorem "Power Spherical density", by the duplication formula. The
+large terms of lnΓ cancel on paper here, not in floating point. Every function below first moves β up to
+b = β+n with the recurrence Γ(z+1) = zΓ(z) and then uses Stirling's series at b, where it is exact to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from powerspherical.special._constants import tensor_constant
+from powerspherical.special._elementary import horner, log1pmx_near_zero, with_derivative
+
+_BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
+
+# From z = start on, so many terms of Stirling's series are exact to rounding.
+_STIRLING = {torch.float64: (16.0, 5), torch.float32: (6.0, 3)}
+
+
+def _shift(beta: float, like: Tensor) -> tuple[int, float, int]:
+    """Steps n, shifted parameter b = β+n, and the number of terms of Stirling's series there."""
+    start, terms = _STIRLING[like.dtype]
+    steps = max(0, math.ceil(start - beta))
+    return steps, beta + steps, terms
+
+
+@tensor_constant
+def _ladder(beta: float, steps: int) -> list[float]:
+    """β, β+1, …: the arguments that the recurrence passes through."""
+    return [beta + i for i in range(steps)]
+
+
+@tensor_constant
+def _ends(first: float, second: float) -> list[float]:
+    return [first, second]
+
+
+def _difference(ends: Tensor) -> Tensor:
+    """The first minus the second entry of the last axis."""
+    first, second = ends.unbind(-1)
+    return first - second
+
+
+def _third_cumulant(kappa: Tensor, dim: float) -> Tensor:
+    """D'''(κ) = ψ₂(α) - ψ₂(α+β), with α = β+κ."""
+    beta = (dim - 1) / 2
+    steps, b, terms = _shift(beta, kappa)
+    ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
+    square = ends.square()
+    tail = horner([-(2 * k + 3) * c for k, c in enumerate(_BERNOULLI[:terms])], square)
+    x, y = ends.unbind(-1)
+    total = _difference((tail * square - ends) * square) - beta * x * y * (x + y)
+    if steps:
+        z = kappa.unsqueeze(-1) + _ladder(kappa, beta, steps)
+        x, y = 1 / z, 1 / (z + beta)
+        total = total - 2 * beta * (x * y * (x * x + x * y + y * y)).sum(-1)
+    return total
+
+
+@with_derivative(lambda kappa, dim: _third_cumulant(kappa, dim))
+def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
+    """ψ₁(α) - ψ₁(α+β) = D''(κ) = Var log(1+t) under the Power Spherical distribution."""
+    beta = (dim - 1) / 2
+    steps, b, terms = _shift(beta, kappa)
+    # ψ₁(z) ~ 1/z + 1/2z² + Σ B_2k/z^{2k+1}: only the first term would cancel, and is subtracted on paper.
+    ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
+    square = ends.square()
+    total = ends.prod(-1)
+    if steps:
+        z = kappa.unsqueeze(-1) + _ladder(kappa, beta, steps)
+        x, y = 1 / z, 1 / (z + beta)
+        total = total + ((x + y) * (x * y)).sum(-1)
+    tail = (ends * horner(_BERNOULLI[:terms], square)).add_(0.5)
+    return beta * total + _difference(square * tail)
+
+
+def _stirling_slope(ends: Tensor, terms: int) -> Tensor:
+    """Σ_k B_2k/(2k) (x^{2k} - y^{2k}) for ends (x, y), so small that it may cancel."""
+    square = ends.square()
+    return _difference(square * horner([c / (2 * k + 2) for k, c in enumerate(_BERNOULLI[:terms])], square))
+
+
+@with_derivative(lambda kappa, dim: -trigamma_difference(kappa, dim))
+def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
+    r"""ψ(α+β) - ψ(α), with α = β+κ and β = (dim-1)/2.
+
+    It is -E log((1+t)/2) under the Power Spherical distribution on the unit sphere of R^dim.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64.
+        dim: the ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 3e-7 (float32) for every d and κ. Differentiable twice.
+
+    >>> digamma_difference(torch.tensor(1.0, dtype=torch.float64), 3)  # ψ(3) - ψ(2) = 1/2
+    tensor(0.5000, dtype=torch.float64)
+    """
+    beta = (dim - 1) / 2
+    steps, b, terms = _shift(beta, kappa)
+    ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
+    total = torch.log1p(beta * ends[..., 0]) + (0.5 * beta) * ends.prod(-1) + _stirling_slope(ends, terms)
+    if steps:
+        z = kappa.unsqueeze(-1) + _ladder(kappa, beta, steps)
+        total = total + beta * (1 / (z * (z + beta))).sum(-1)
+    return total
+
+
+@with_derivative(lambda kappa, dim: trigamma_difference(kappa, dim))
+def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
+    """D'(κ) = E log(1+t) = log 2 - ψ(α+β) + ψ(α) under the Power Spherical distribution.
+
+    Accurate also where d is large and κ small, so that log 2 cancels: there the expectation is about (κ-½)/d.
+    """
+    beta = (dim - 1) / 2
+    steps, b, terms = _shift(beta, kappa)
+    ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, 2 * b))
+    direct = torch.log1p(kappa * ends[..., 1]) - (0.5 * b) * ends.prod(-1) - _stirling_slope(ends, terms)
+    if steps:
+        a, k = _ladder(kappa, beta, steps), kappa.unsqueeze(-1)
+        double = 2 * a + k
+        direct = direct + ((k * double - a) / (double * (double + 1) * (a + k))).sum(-1)
+    return torch.where(kappa < beta, direct, math.log(2) - digamma_difference(kappa, dim))
+
+
+def _stirling_excess(b: float, terms: int) -> list[float]:
+    """Q_b with S(b) - S(z) + κS'(z) = v² Q_b(b/z), where z = b+κ, v = κ/z and S is Stirling's series."""
+    coefficients = [0.0] * (2 * terms - 1)
+    for k, bernoulli in enumerate(_BERNOULLI[:terms], start=1):
+        power = 2 * k - 1
+        for j in range(power):
+            coefficients[j] += (j + 1) * bernoulli / (2 * k * power) * b**-power
+    return coefficients
+
+
+@tensor_constant
+def _stirling_excess_pairs(b: float, terms: int) -> list[tuple[float, float]]:
+    return list(zip(_stirling_excess(b, terms), _stirling_excess(2 * b, terms), strict=True))
+
+
+def _stirling_excesses(ends: Tensor, squares: Tensor, b: float, terms: int) -> Tensor:
+    """v² Q_b(x) - w² Q_{2b}(y) for ends (x, y) and squares (v², w²)."""
+    *rest, value = _stirling_excess_pairs(ends, b, terms).unbind()
+    for coefficients in reversed(rest):
+        value = torch.addcmul(coefficients, value, ends)
+    return _difference(value * squares)
+
+
+@tensor_constant
+def _recurrence(beta: float, steps: int) -> list[list[float]]:
+    """2a, 2a+1, a, a+1 and (2a+1)/2b for a = β, …, b-1, where b = β+steps."""
+    a = [beta + i for i in range(steps)]
+    double = [2 * x for x in a]
+    odd = [2 * x + 1 for x in a]
+    return [double, odd, a, [x + 1 for x in a], [x / (2 * (beta + steps)) for x in odd]]
+
+
+@with_derivative(lambda kappa, dim: kappa * trigamma_difference(kappa, dim))
+def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
+    """KL of the Power Spherical distribution from the uniform, κD'(κ) - D(κ); zero at κ = 0, to full accuracy.
+
+    Relative error about 1e-15 (float64) and 5e-7 (float32), d from 2 to 1e7 and κ from 0 to 1e9.
+    """
+    beta = (dim - 1) / 2
+    steps, b, terms = _shift(beta, kappa)
+    k, starts = kappa.unsqueeze(-1), _ends(kappa, b, 2 * b)
+    sums = k + starts
+    parts = k / sums
+    z, y = sums.unbind(-1)
+    v, w = parts.unbind(-1)
+    leading = torch.log1p(kappa * v / (4 * b))  # log of y²/(4bz)
+    squares = parts.square()
+    total = beta * leading + 0.5 * log1pmx_near_zero(w) + squares[..., 1] / (1 + w)
+    total = total + _stirling_excesses(starts / sums, squares, b, terms)
+    if not steps:
+        return total
+    # The recurrence contributes κ²(a+1)/((2a+κ)(2a+1+κ)(a+κ)) + log(1+e) - e for each a = β+i, with
+    # e = κ(1-κ)/((2a+κ)(2a+1+κ)), and one `leading` that was left out above. As κ → 0 all is of second order; for
+    # large κ the two logarithms cancel, and that of the product, a ratio of order one, is taken instead.
+    double, odd, a, next_a, scale = _recurrence(kappa, beta, steps).unbind()
+    inverse = 1 / ((k + double) * (k + odd))
+    k_plus_a = k + a
+    excess = (k * (1 - k)) * inverse
+    near = excess > -0.4
+    close = leading.unsqueeze(-1) + log1pmx_near_zero(excess.clamp(min=-0.4))
+    product = (y * (y / z)).unsqueeze(-1) * inverse * k_plus_a * scale
+    square = (k * k) * inverse * next_a / k_plus_a
+    return total + (torch.where(near, close, torch.log(product) - excess) + square).sum(-1)
+
+
+@with_derivative(lambda kappa, dim: mean_log1p(kappa, dim))
+def log_gamma_ratio(kappa: Tensor, dim: float) -> Tensor:
+    """D(κ) = log E_U (1+t)^κ, the Power Spherical log-partition relative to the uniform.
+
+    D = κD' - KL; D(0) = D(1) = 0, and near these zeros the error is small absolutely. Otherwise the relative
+    error is about 1e-15 (float64) and 2e-6 (float32). Differentiable three times.
+
+    >>> log_gamma_ratio(torch.tensor([0.0, 2.0], dtype=torch.float64), 3).exp()  # E(1+t)² = 1 + 1/3
+    tensor([1.0000, 1.3333], dtype=torch.float64)
+    """
+    return kappa * mean_log1p(kappa, dim) - power_relative_entropy(kappa, dim)

@@ -1,0 +1,28 @@
+"""What the tests of the kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from powerspherical.kernels import power_spherical, von_mises_fisher
+
+FAMILIES = {"power_spherical": power_spherical, "von_mises_fisher": von_mises_fisher}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Callable[[Tensor, Tensor], Tensor]:
+    return FAMILIES[request.param]
+
+
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(20240607)

@@ -1,0 +1,164 @@
+"""First derivatives of the draws, against what they should be pointwise and in the mean; no others."""
+
+from __future__ import annotations
+
+import pytest
+import scipy.special
+import scipy.stats
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+
+from powerspherical.kernels import power_spherical, von_mises_fisher
+
+COUNT = 20_000
+
+
+def directions(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.nn.functional.normalize(torch.randn(shape, dtype=torch.float64), dim=-1).to(dtype)
+
+
+def cosine_derivative(family, dim: int, kappa: float, dtype: torch.dtype, count: int = COUNT):
+    """t and dt/dκ of many draws, by autograd through x·μ."""
+    loc = directions(dim, dtype=dtype)
+    concentration = torch.full((count,), kappa, dtype=dtype, requires_grad=True)
+    t = family(loc.expand(count, dim), concentration) @ loc
+    (slope,) = torch.autograd.grad(t.sum(), concentration)
+    return t.detach(), slope
+
+
+def mean_cosine_slope(family, dim: int, kappa: float) -> float:
+    """d/dκ of E t: κ/(κ+d-1), or the Bessel ratio A with A' = 1 - A² - (d-1)A/κ."""
+    if family is power_spherical:
+        return (dim - 1) / (kappa + dim - 1) ** 2
+    ratio = scipy.special.ive(dim / 2, kappa) / scipy.special.ive(dim / 2 - 1, kappa)
+    return 1 - ratio**2 - (dim - 1) * ratio / kappa
+
+
+@pytest.mark.parametrize(("dim", "kappa"), [(2, 1.0), (5, 2.0), (20, 300.0)])
+def test_mean_of_the_concentration_gradient(family, dtype: torch.dtype, dim: int, kappa: float) -> None:
+    _, slope = cosine_derivative(family, dim, kappa, dtype)
+    slope = slope.double()
+    standard_error = slope.std() / COUNT**0.5
+    assert abs(slope.mean() - mean_cosine_slope(family, dim, kappa)) < 5 * standard_error + 1e-6
+
+
+@pytest.mark.parametrize(("dim", "kappa"), [(2, 0.5), (5, 2.0), (20, 300.0)])
+def test_power_spherical_implicit_derivative(dim: int, kappa: float) -> None:
+    """At a fixed probability, against differences of SciPy's quantile function."""
+    t, slope = cosine_derivative(power_spherical, dim, kappa, torch.float64, 200)
+    beta, step = (dim - 1) / 2, 1e-4 * (1 + kappa)
+    probability = scipy.stats.beta(beta + kappa, beta).cdf((1 + t.numpy()) / 2)
+    ends = [2 * scipy.stats.beta(beta + kappa + h, beta).ppf(probability) - 1 for h in (-step, step)]
+    torch.testing.assert_close(slope, torch.from_numpy(ends[1] - ends[0]) / (2 * step), rtol=1e-4, atol=1e-7)
+
+
+def test_power_spherical_single_precision_derivative() -> None:
+    """At a fixed second Gamma, against torch's derivative of the first."""
+    dim, loc = 6, directions(6, dtype=torch.float32)
+    kappa = torch.full((200,), 3.0, requires_grad=True)
+    operator = torch.ops.powerspherical.power_spherical
+    x, one_minus_t, one_plus_t, squared_length = operator(loc.expand(200, dim), kappa, torch.tensor(0))
+    (slope,) = torch.autograd.grad((x @ loc).sum(), kappa)
+    shape = kappa.detach() + (dim - 1) / 2
+    gamma = squared_length / 2 * one_plus_t / one_minus_t
+    expected = squared_length * torch._standard_gamma_grad(shape, gamma) / (gamma + squared_length / 2) ** 2
+    torch.testing.assert_close(slope, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_concentration_moves_x_along_the_meridian(family) -> None:
+    """dx/dκ = dt/dκ · dx/dt with μ and the direction of the tangent held."""
+    loc = directions(50, 4)
+    kappa = torch.full((50,), 3.0, dtype=torch.float64, requires_grad=True)
+    x = family(loc, kappa)
+    grad = torch.randn_like(x)
+    slope, actual = (torch.autograd.grad(x, kappa, g, retain_graph=True)[0] for g in (loc, grad))
+    t = (x * loc).sum(-1, keepdim=True).detach().requires_grad_()
+    direction = torch.nn.functional.normalize(x.detach() - t.detach() * loc, dim=-1)
+    (along,) = torch.autograd.grad(t * loc + (1 - t * t).sqrt() * direction, t, grad)
+    torch.testing.assert_close(actual, slope * along.squeeze(-1), rtol=1e-10, atol=1e-12)
+
+
+def test_loc_gradient_is_that_of_a_rotation(family) -> None:
+    """Against autograd, at m = μ, through the rotation of x that takes μ to m:
+    x - (x·(μ+m))/(1+μ·m) (μ+m) + 2(x·μ)m.
+    """
+    loc = directions(50, 4).requires_grad_()
+    x = family(loc, torch.full((50,), 3.0, dtype=torch.float64))
+    grad = torch.randn_like(x)
+    (actual,) = torch.autograd.grad(x, loc, grad)
+    mu, point = loc.detach(), x.detach()
+    total = mu + loc
+    shrink = (point * total).sum(-1, keepdim=True) / (1 + (mu * loc).sum(-1, keepdim=True))
+    rotated = point - shrink * total + 2 * (point * mu).sum(-1, keepdim=True) * loc
+    (expected,) = torch.autograd.grad(rotated, loc, grad)
+    tangential = expected - (expected * mu).sum(-1, keepdim=True) * mu
+    torch.testing.assert_close(actual, tangential, rtol=1e-10, atol=1e-12)
+    assert (actual * mu).sum(-1).abs().max() < 1e-14
+
+
+def test_expanded_parameters_receive_the_sum(family, dtype: torch.dtype) -> None:
+    loc, kappa = directions(3, dtype=dtype), torch.tensor(4.0, dtype=dtype)
+    single = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
+    rows = loc.repeat(7, 5, 1).requires_grad_(), kappa.repeat(7, 5).requires_grad_()
+    grads = []
+    for parameters, shapes in ((single, ((7, 5, 3), (7, 5))), (rows, ((7, 5, 3), (7, 5)))):
+        torch.manual_seed(3)
+        x = family(*(p.expand(s) for p, s in zip(parameters, shapes, strict=True)))
+        grads.append(torch.autograd.grad((x**2)[..., 0].sum(), parameters))
+    for one, many in zip(*grads, strict=True):
+        torch.testing.assert_close(one, many.sum((0, 1)))
+
+
+def test_only_one_parameter_requires_grad(family, dtype: torch.dtype) -> None:
+    loc = directions(6, 4, dtype=dtype).requires_grad_()
+    kappa = torch.ones(6, dtype=dtype, requires_grad=True)
+    grads = []
+    for parameters in ((loc, kappa), (loc, kappa.detach()), (loc.detach(), kappa)):
+        torch.manual_seed(3)
+        wanted = [p for p in parameters if p.requires_grad]
+        grads.append(torch.autograd.grad(family(*parameters)[..., 0].sum(), wanted))
+    torch.testing.assert_close(grads[0][0], grads[1][0], rtol=0, atol=0)
+    torch.testing.assert_close(grads[0][1], grads[2][0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 100])
+def test_finite_at_the_extremes(family, dtype: torch.dtype, dim: int) -> None:
+    loc = directions(2000, dim, dtype=dtype).requires_grad_()
+    for value in (0.0, 1e-6, 1e9):
+        kappa = torch.full((2000,), value, dtype=dtype, requires_grad=True)
+        for grad in torch.autograd.grad((family(loc, kappa) * loc.detach().roll(1, 0)).sum(), (loc, kappa)):
+            assert grad.isfinite().all()
+
+
+def test_nothing_to_differentiate(family) -> None:
+    loc, kappa = directions(5, 3), torch.ones(5, dtype=torch.float64, requires_grad=True)
+    assert family(loc, kappa).requires_grad
+    assert not family(loc, kappa.detach()).requires_grad
+    with torch.no_grad():
+        assert not family(loc, kappa).requires_grad
+    with torch.inference_mode():
+        assert family(loc, kappa).shape == (5, 3)
+
+
+def test_second_derivative_is_refused(family) -> None:
+    loc, kappa = directions(5, 3).requires_grad_(), torch.ones(5, dtype=torch.float64, requires_grad=True)
+    loss = family(loc, kappa).pow(3).sum()
+    for wanted in (loc, kappa):
+        (grad,) = torch.autograd.grad(loss, wanted, create_graph=True)
+        for other in (loc, kappa):
+            with pytest.raises(NotImplementedError, match=r"differentiable once.*detached sample"):
+                torch.autograd.grad(grad.sum(), other, retain_graph=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, by itself
+def test_forward_mode_is_refused(family) -> None:
+    loc, kappa = directions(5, 3), torch.ones(5, dtype=torch.float64)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="Use reverse mode"):
+        family(loc, forward_ad.make_dual(kappa, torch.ones_like(kappa)))
+
+
+def test_von_mises_fisher_gradient_is_unbiased_where_the_rejection_matters() -> None:
+    """Differentiating through accepted proposals would give 0.1277 here."""
+    _, slope = cosine_derivative(von_mises_fisher, 5, 2.0, torch.float64, 100_000)
+    assert abs(slope.mean() - 0.147389) < 0.002

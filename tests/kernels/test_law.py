@@ -1,0 +1,174 @@
+"""The draws follow their laws and stay on the sphere. Randomised tests use the level 1e-6 and fixed seeds."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor
+
+from powerspherical.kernels import power_spherical, uniform, von_mises_fisher
+
+LEVEL = 1e-6
+COUNT = 20_000
+
+
+def directions(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.nn.functional.normalize(torch.randn(shape, dtype=torch.float64), dim=-1).to(dtype)
+
+
+def draw_rows(name: str, loc: Tensor, kappa: float, count: int = COUNT) -> tuple[Tensor, Tensor, Tensor]:
+    """x, and of the operator's further outputs 1-t and 1+t, which hold digits that x does not."""
+    operator = getattr(torch.ops.powerspherical, name)
+    concentration = torch.full((), kappa, dtype=loc.dtype).expand(count)
+    x, one_minus_t, one_plus_t, _ = operator(loc.expand(count, -1), concentration, torch.tensor(0))
+    return x, one_minus_t, one_plus_t
+
+
+def von_mises_fisher_cdf(half_versine: np.ndarray, kappa: float, dim: int) -> np.ndarray:
+    """P((1-T)/2 ≤ w) by the trapezium rule in the angle; the density in it is e^{κ cos φ} sin^{d-2} φ."""
+    scale = min(np.pi, 12 * np.sqrt((dim + 20) / (kappa + 1e-300)))  # the mass lies within
+    angle = np.linspace(0, scale, 40_001)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_sine = (dim - 2) * np.log(np.sin(angle)) if dim > 2 else 0.0
+    log_density = -2 * kappa * np.sin(angle / 2) ** 2 + log_sine
+    density = np.exp(log_density - np.max(log_density))
+    mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return np.interp(2 * np.arcsin(np.sqrt(half_versine)), angle, mass / mass[-1])
+
+
+@pytest.mark.parametrize(
+    ("dim", "kappa"), [(2, 0.0), (2, 0.1), (3, 1.0), (3, 1e9), (9, 1e3), (64, 20.0), (1000, 50.0)]
+)
+def test_power_spherical_cosine(dtype: torch.dtype, dim: int, kappa: float) -> None:
+    _, one_minus_t, one_plus_t = draw_rows(
+        "power_spherical", directions(dim, dtype=dtype), kappa, 2**22 // (dim + 200)
+    )
+    beta = (dim - 1) / 2
+    test = scipy.stats.kstest(one_minus_t.double().numpy() / 2, scipy.stats.beta(beta, beta + kappa).cdf)
+    assert test.pvalue > LEVEL
+    assert torch.allclose(one_minus_t + one_plus_t, torch.tensor(2.0, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    ("dim", "kappa"), [(2, 0.0), (2, 0.1), (2, 1e9), (3, 1.0), (3, 1e9), (4, 2.5), (9, 30.0), (1000, 1e9)]
+)
+def test_von_mises_fisher_cosine(dtype: torch.dtype, dim: int, kappa: float) -> None:
+    _, one_minus_t, one_plus_t = draw_rows(
+        "von_mises_fisher", directions(dim, dtype=dtype), kappa, 2**22 // (dim + 200)
+    )
+    cdf = functools.partial(von_mises_fisher_cdf, kappa=kappa, dim=dim)
+    test = scipy.stats.kstest(one_minus_t.double().numpy() / 2, cdf)
+    assert test.pvalue > LEVEL
+    assert torch.allclose(one_minus_t + one_plus_t, torch.tensor(2.0, dtype=dtype))
+
+
+def test_rejection_without_looking(monkeypatch) -> None:
+    """The variant for CUDA graphs, which this makes the CPU take, has the same law."""
+    module = importlib.import_module("powerspherical.kernels.von_mises_fisher")
+    monkeypatch.setattr(module, "_redraw", module._redraw_blindly)
+    _, one_minus_t, _ = draw_rows("von_mises_fisher", directions(4), 2.5)
+    cdf = functools.partial(von_mises_fisher_cdf, kappa=2.5, dim=4)
+    assert scipy.stats.kstest(one_minus_t.numpy() / 2, cdf).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("name", ["power_spherical", "von_mises_fisher"])
+@pytest.mark.parametrize("dim", [2, 3, 10])
+def test_point_and_cosine_agree(name: str, dim: int) -> None:
+    loc = directions(dim)
+    x, one_minus_t, _ = draw_rows(name, loc, 5.0)
+    torch.testing.assert_close((x - loc).square().sum(-1) / 2, one_minus_t, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["power_spherical", "von_mises_fisher"])
+@pytest.mark.parametrize("dim", [2, 3, 4, 12])
+def test_direction_is_uniform_and_independent_of_the_cosine(name: str, dim: int) -> None:
+    loc = directions(dim)
+    x, one_minus_t, one_plus_t = draw_rows(name, loc, 3.0)
+    tangent = torch.linalg.svd(loc.unsqueeze(0)).Vh[1]  # a unit vector orthogonal to loc
+    coordinate = (x @ tangent) / (one_minus_t * one_plus_t).sqrt()
+    if dim == 2:
+        spread = torch.sign(coordinate)
+        assert abs(spread.mean()) < 5 / COUNT**0.5
+    else:
+        spread = coordinate.abs()
+        # A coordinate c of a uniform point on the tangent sphere: (1+c)/2 ~ Beta((d-2)/2, (d-2)/2).
+        law = scipy.stats.beta((dim - 2) / 2, (dim - 2) / 2)
+        assert scipy.stats.kstest((1 + coordinate.numpy()) / 2, law.cdf).pvalue > LEVEL
+    assert scipy.stats.spearmanr(spread.numpy(), one_minus_t.numpy()).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("dim", [2, 3, 5, 9, 64])
+@pytest.mark.parametrize("kappa", [0.0, 1.0, 1e3, 1e9])
+def test_unit_norm(family, dtype: torch.dtype, dim: int, kappa: float) -> None:
+    loc = directions(50_000 // dim, dim, dtype=dtype)
+    x = family(loc, torch.full(loc.shape[:-1], kappa, dtype=dtype))
+    assert x.dtype == dtype
+    assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * torch.finfo(dtype).eps
+
+
+def test_unit_norm_where_the_noise_is_nearly_parallel(family, monkeypatch) -> None:
+    """Noise almost along μ leaves a tangent vector of the size of its rounding errors."""
+    loc = directions(1000, 3, dtype=torch.float32)
+    nearly = loc + 1e-6 * torch.randn(1000, 3)
+    monkeypatch.setattr(torch, "randn", lambda *args, **kwargs: nearly.clone())
+    x = family(loc, torch.ones(1000))
+    assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * torch.finfo(torch.float32).eps
+
+
+def test_no_noise_on_the_circle(family, dtype: torch.dtype, monkeypatch) -> None:
+    """A normal that is exactly zero, as one in 2²⁴ is in float32, has no direction."""
+    loc = directions(100, 2, dtype=dtype)
+    monkeypatch.setattr(torch, "randn", lambda *args, **kwargs: torch.zeros(100, dtype=dtype))
+    loc.requires_grad_()
+    kappa = torch.ones(100, dtype=dtype, requires_grad=True)
+    x = family(loc, kappa)
+    assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * torch.finfo(dtype).eps
+    x.sum().backward()
+    assert loc.grad.isfinite().all()
+    assert kappa.grad.isfinite().all()
+
+
+def test_zero_concentration_is_uniform(family) -> None:
+    x = family(directions(5).expand(COUNT, 5), torch.zeros(COUNT, dtype=torch.float64))
+    for coordinate in x.unbind(-1):
+        assert scipy.stats.kstest((1 + coordinate.numpy()) / 2, scipy.stats.beta(2, 2).cdf).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_nan_stays_in_its_row_and_ends(family, dtype: torch.dtype, position: int) -> None:
+    kappa = torch.ones(3, dtype=dtype)
+    kappa[position] = float("nan")
+    x = family(directions(3, 4, dtype=dtype), kappa)
+    assert x.isnan().all(-1).tolist() == kappa.isnan().tolist()
+
+
+def test_every_row_has_its_own_parameters() -> None:
+    loc = directions(3, 1, 4)
+    kappa = torch.tensor([[1.0, 1e4]], dtype=torch.float64)
+    x = power_spherical(loc.expand(3, 2, 4).expand(4000, 3, 2, 4), kappa.expand(4000, 3, 2))
+    mean = x.mean(0)
+    torch.testing.assert_close(mean, kappa.unsqueeze(-1) / (kappa.unsqueeze(-1) + 3) * loc, rtol=0, atol=0.04)
+    assert von_mises_fisher(loc[0, 0], kappa[0, 0]).shape == (4,)
+
+
+def test_empty_batch(family) -> None:
+    loc, kappa = torch.empty(0, 4, requires_grad=True), torch.empty(0, requires_grad=True)
+    x = family(loc, kappa)
+    x.sum().backward()
+    assert (x.shape, loc.grad.shape, kappa.grad.shape) == ((0, 4), (0, 4), (0,))
+
+
+def test_uniform(dtype: torch.dtype, monkeypatch) -> None:
+    x = uniform((COUNT, 4), dtype=dtype)
+    assert x.dtype == dtype
+    assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * torch.finfo(dtype).eps
+    for coordinate in x.double().unbind(-1):
+        assert scipy.stats.kstest((1 + coordinate.numpy()) / 2, scipy.stats.beta(1.5, 1.5).cdf).pvalue > LEVEL
+    assert uniform((0, 3)).shape == (0, 3)
+    monkeypatch.setattr(torch, "randn", torch.zeros)
+    assert uniform((2, 3)).norm(dim=-1).tolist() == [1.0, 1.0]

@@ -1,0 +1,250 @@
+"""The operators under torch.compile, torch.func, autocast and the other ways in which torch calls them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, jacrev, vmap
+
+from powerspherical.kernels import _geometry, power_spherical, von_mises_fisher
+
+# torch.compile and torch.func still use what torch itself has deprecated.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+def parameters(*shape: int, dim: int = 5, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    loc = torch.nn.functional.normalize(torch.randn(*shape, dim, dtype=dtype), dim=-1)
+    return loc, 5 * torch.rand(shape, dtype=dtype)
+
+
+def different(function, **options):
+    return vmap(function, randomness="different", **options)
+
+
+def after_seed(function, *args):
+    torch.manual_seed(11)
+    return function(*args)
+
+
+def all_distinct(x: Tensor) -> bool:
+    rows = x.reshape(-1, x.shape[-1])
+    return len(rows.unique(dim=0)) == len(rows)
+
+
+def test_seed_reproduces(family) -> None:
+    loc, kappa = parameters(7)
+    first, second = after_seed(family, loc, kappa), family(loc, kappa)
+    assert torch.equal(first, after_seed(family, loc, kappa))
+    assert all_distinct(torch.cat([first, second]))
+
+
+def test_layout_and_autocast_change_nothing(family, dtype: torch.dtype) -> None:
+    loc, kappa = parameters(6, 8, dtype=dtype)
+    plain = after_seed(family, loc, kappa)
+    strided = loc.permute(2, 1, 0).contiguous().permute(2, 1, 0), kappa.T.contiguous().T
+    torch.testing.assert_close(after_seed(family, *strided), plain)
+    leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
+
+    def loss_gradients():
+        return torch.autograd.grad(family(*leaves)[..., 0].sum(), leaves)
+
+    expected = after_seed(loss_gradients)
+    previous = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(after_seed(family, loc, kappa), plain)
+            for actual, wanted in zip(after_seed(loss_gradients), expected, strict=True):
+                assert torch.equal(actual, wanted)
+    finally:
+        torch.set_float32_matmul_precision(previous)
+
+
+@pytest.mark.parametrize("shape", [(40, 3), (5, 8, 3), (2, 3, 7, 3), (1, 40, 3)])
+def test_row_dot_in_blocks(monkeypatch, shape: tuple[int, ...]) -> None:
+    a = torch.randn(shape, dtype=torch.float64)
+    for b in (torch.randn_like(a), torch.randn(shape[-1], dtype=torch.float64).expand(shape)):
+        for block in (3, 7, 30, 1000):
+            monkeypatch.setattr(_geometry, "_BLOCK", block)
+            torch.testing.assert_close(_geometry.row_dot(a, b), (a * b).sum(-1))
+
+
+def test_operators_are_registered_soundly(family, dtype: torch.dtype) -> None:
+    loc, kappa = parameters(4, dtype=dtype)
+    forward = getattr(torch.ops.powerspherical, family.__name__).default
+    backward = getattr(torch.ops.powerspherical, f"{family.__name__}_backward").default
+    seed = torch.tensor(0)
+    torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), seed))
+    torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), seed))
+    x, *rows = (y.detach() for y in forward(loc, kappa, seed))
+    for needs in ((True, True), (True, False), (False, True)):
+        torch.library.opcheck(backward, (torch.randn_like(x), x, loc.detach(), *rows, kappa.detach(), *needs))
+
+
+class TestVmap:
+    def test_batched_parameters(self, family) -> None:
+        loc, kappa = parameters(4, 3)
+        assert different(family)(loc, kappa).shape == (4, 3, 5)
+        assert different(family, in_dims=(2, 1))(loc.movedim(0, 2), kappa.T).shape == (4, 3, 5)
+        x = different(family, in_dims=(0, None))(loc[:1].expand(4, 3, 5), kappa[0])
+        y = different(family, in_dims=(None, 0))(loc[0], kappa[:1].expand(4, 3))
+        assert all_distinct(torch.cat([x, y]))
+
+    def test_parameters_from_outside(self, family) -> None:
+        loc, kappa = parameters(3)
+        assert all_distinct(different(lambda _: family(loc, kappa))(torch.zeros(4)))
+        assert all_distinct(different(different(lambda _: family(loc, kappa)))(torch.zeros(2, 4)))
+
+    def test_nested(self, family) -> None:
+        loc, kappa = parameters(3)
+        x = different(different(family, in_dims=(0, None)), in_dims=(None, 0))(loc, kappa)
+        assert x.shape == (3, 3, 5)
+        assert all_distinct(x)
+
+    def test_other_randomness(self, family) -> None:
+        loc, kappa = parameters(3)
+        shared = vmap(lambda _: family(loc, kappa), randomness="same")(torch.zeros(4))
+        assert torch.equal(shared, shared[:1].expand_as(shared))
+        with pytest.raises(RuntimeError, match="randomness='different'"):
+            vmap(family, randomness="same")(loc, kappa)
+        for function in (lambda _: family(loc, kappa), lambda m: family(m, kappa[0])):
+            with pytest.raises(RuntimeError, match="randomness"):
+                vmap(function)(loc)
+
+    def test_law_of_a_batched_draw(self, family) -> None:
+        """The rows of the batch are laid out rightly: each has the mean of its own parameters."""
+        loc, _ = parameters(3)
+        kappa = torch.tensor([0.0, 1e4, 1e8])
+        x = torch.stack([different(family)(loc, kappa) for _ in range(200)])
+        assert x.mean(0)[0].norm() < 0.3
+        torch.testing.assert_close(x.mean(0)[1:], loc[1:], rtol=0, atol=5e-3)
+
+
+def transforms(family, weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
+    """Ways to the gradient of one loss in both parameters."""
+
+    def loss(loc: Tensor, kappa: Tensor) -> Tensor:
+        return (family(loc, kappa) * weight).sum()
+
+    def batched(loc: Tensor, kappa: Tensor) -> Tensor:
+        return different(loss)(loc, kappa).sum()
+
+    def by_engine(function):
+        def gradients(loc: Tensor, kappa: Tensor) -> tuple[Tensor, ...]:
+            leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
+            return torch.autograd.grad(function(*leaves), leaves)
+
+        return gradients
+
+    return {
+        "engine": by_engine(loss),
+        "grad": grad(loss, argnums=(0, 1)),
+        "engine(vmap)": by_engine(batched),
+        "vmap(grad)": different(grad(loss, argnums=(0, 1))),
+        "grad(vmap)": grad(batched, argnums=(0, 1)),
+    }
+
+
+class TestGrad:
+    """torch.func.grad and friends give the gradients of the autograd engine."""
+
+    @pytest.mark.parametrize("name", ["grad", "engine(vmap)", "vmap(grad)", "grad(vmap)"])
+    def test_values(self, family, dtype: torch.dtype, name: str) -> None:
+        loc, kappa = parameters(6, dtype=dtype)
+        weight = torch.randn(5, dtype=dtype)
+
+        def reference(loc: Tensor, kappa: Tensor) -> Tensor:
+            # As ``family`` does, but vmap draws a seed for each example: the stream moves on by as many.
+            seeds = torch.randint(2**63 - 1, (6,) if "vmap" in name else (1,))
+            return getattr(torch.ops.powerspherical, family.__name__)(loc, kappa, seeds[0])[0]
+
+        expected = after_seed(transforms(reference, weight)["engine"], loc, kappa)
+        torch.testing.assert_close(after_seed(transforms(family, weight)[name], loc, kappa), expected)
+
+    def test_vmap_of_the_backward_pass(self, family, dtype: torch.dtype) -> None:
+        loc, kappa = parameters(dtype=dtype)
+        jacobians = after_seed(jacrev(family, argnums=(0, 1)), loc, kappa)
+        leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
+        x = after_seed(family, *leaves)
+        rows = [torch.autograd.grad(x, leaves, unit, retain_graph=True) for unit in torch.eye(5, dtype=dtype)]
+        for jacobian, gradients in zip(jacobians, zip(*rows, strict=True), strict=True):
+            torch.testing.assert_close(jacobian, torch.stack(gradients))
+        batched = torch.autograd.grad(x, leaves, torch.eye(5, dtype=dtype), is_grads_batched=True)
+        torch.testing.assert_close(batched, jacobians)
+
+    def test_outer_level_sees_through_an_inner_one(self, family) -> None:
+        """The inner derivative, in another variable, must not cut the outer one off."""
+        loc, kappa = parameters(4)
+        weight = torch.randn(5)
+
+        def inner(kappa: Tensor) -> Tensor:
+            return grad(lambda w: (family(loc, kappa) * w * w).sum())(weight).sum()
+
+        leaf = kappa.clone().requires_grad_()
+        (expected,) = torch.autograd.grad((after_seed(family, loc, leaf) * 2 * weight).sum(), leaf)
+        torch.testing.assert_close(after_seed(grad(inner), kappa), expected)
+        leaf = kappa.clone().requires_grad_()
+        torch.testing.assert_close(torch.autograd.grad(after_seed(inner, leaf), leaf)[0], expected)
+
+    def test_further_derivatives_are_refused(self, family) -> None:
+        loc, kappa = parameters()
+        with pytest.raises(NotImplementedError, match="differentiable once"):
+            grad(grad(lambda k: family(loc, k).pow(3).sum()))(kappa)
+        with pytest.raises(NotImplementedError, match="Use reverse mode"):
+            torch.func.jvp(lambda k: family(loc, k), (kappa,), (kappa,))
+
+
+class TestCompile:
+    @pytest.fixture(autouse=True)
+    def _reset(self):
+        torch.compiler.reset()
+        yield
+        torch.compiler.reset()
+
+    def test_backward(self, family, dtype: torch.dtype) -> None:
+        loc, kappa = parameters(6, dtype=dtype)
+        weight = torch.randn(5, dtype=dtype)
+        compiled = torch.compile(family, backend="aot_eager", fullgraph=True)
+        expected = after_seed(transforms(family, weight)["engine"], loc, kappa)
+        torch.testing.assert_close(after_seed(transforms(compiled, weight)["engine"], loc, kappa), expected)
+
+    @pytest.mark.parametrize("name", ["grad", "vmap(grad)", "grad(vmap)"])
+    def test_transforms(self, family, name: str) -> None:
+        loc, kappa = parameters(6)
+        function = transforms(family, torch.randn(5))[name]
+        compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(after_seed(compiled, loc, kappa), after_seed(function, loc, kappa))
+
+    def test_equal_calls_differ(self, family) -> None:
+        loc, kappa = parameters(6)
+        twice = torch.compile(lambda m, k: (family(m, k), family(m, k)), backend="aot_eager", fullgraph=True)
+        assert all_distinct(torch.cat([*twice(loc, kappa), *twice(loc, kappa)]))
+
+    def test_dynamic_shapes(self, family) -> None:
+        compiled = torch.compile(family, backend="aot_eager", fullgraph=True, dynamic=True)
+        for count in (3, 8):
+            assert compiled(*parameters(count)).shape == (count, 5)
+
+    @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
+    def test_inductor(self) -> None:
+        loc, kappa = parameters(6)
+        leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
+
+        @torch.compile(fullgraph=True)
+        def loss(loc: Tensor, kappa: Tensor) -> tuple[Tensor, ...]:
+            draws = (power_spherical(loc, kappa), power_spherical(loc, kappa), von_mises_fisher(loc, kappa))
+            return sum(x[..., 0].exp().sum() for x in draws), *draws
+
+        value, *draws = loss(*leaves)
+        assert all_distinct(torch.cat(draws))
+        torch.testing.assert_close(torch.cat(draws).norm(dim=-1), torch.ones(18))
+        for gradient in torch.autograd.grad(value, leaves):
+            assert gradient.isfinite().all()
+            assert gradient.abs().min() > 0

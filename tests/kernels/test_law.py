@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.kernels import power_spherical, uniform, von_mises_fisher
+from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, log_tails
 
 LEVEL = 1e-6
 COUNT = 20_000
@@ -25,7 +26,9 @@ def draw_rows(name: str, loc: Tensor, kappa: float, count: int = COUNT) -> tuple
     """x, and of the operator's further outputs 1-t and 1+t, which hold digits that x does not."""
     operator = getattr(torch.ops.powerspherical, name)
     concentration = torch.full((), kappa, dtype=loc.dtype).expand(count)
-    x, one_minus_t, one_plus_t, _ = operator(loc.expand(count, -1), concentration, torch.tensor(0))
+    x, one_minus_t, one_plus_t, _ = operator(
+        loc.expand(count, -1), concentration, torch.tensor(0), loc.shape[-1]
+    )
     return x, one_minus_t, one_plus_t
 
 
@@ -172,3 +175,13 @@ def test_uniform(dtype: torch.dtype, monkeypatch) -> None:
     assert uniform((0, 3)).shape == (0, 3)
     monkeypatch.setattr(torch, "randn", torch.zeros)
     assert uniform((2, 3)).norm(dim=-1).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("dim", "kappa"), [(2, 0.5), (3, 5.0), (64, 20.0), (10**6, 1e6)])
+def test_cosine_of_another_dimension(family, dtype: torch.dtype, dim: int, kappa: float) -> None:
+    """On the circle, t with the law that it has on the sphere of R^dim, against our tail probabilities."""
+    tilt = {"power_spherical": POWER_TILT, "von_mises_fisher": EXPONENTIAL_TILT}[family.__name__]
+    loc = torch.tensor([1.0, 0.0], dtype=dtype).expand(COUNT, 2)
+    t = family(loc, torch.full((COUNT,), kappa, dtype=dtype), dim)[:, 0].double()
+    probability = log_tails(tilt, 1 - t, 1 + t, torch.full_like(t, kappa), dim)[0].exp()
+    assert scipy.stats.kstest(probability.numpy(), "uniform").pvalue > LEVEL

@@ -67,7 +67,7 @@ def test_layout_and_autocast_change_nothing(family, dtype: torch.dtype) -> None:
         torch.set_float32_matmul_precision(previous)
 
 
-@pytest.mark.parametrize("shape", [(40, 3), (5, 8, 3), (2, 3, 7, 3), (1, 40, 3)])
+@pytest.mark.parametrize("shape", [(40,), (40, 3), (5, 8, 3), (2, 3, 7, 3), (1, 40, 3)])
 def test_row_dot_in_blocks(monkeypatch, shape: tuple[int, ...]) -> None:
     a = torch.randn(shape, dtype=torch.float64)
     for b in (torch.randn_like(a), torch.randn(shape[-1], dtype=torch.float64).expand(shape)):
@@ -81,11 +81,13 @@ def test_operators_are_registered_soundly(family, dtype: torch.dtype) -> None:
     forward = getattr(torch.ops.powerspherical, family.__name__).default
     backward = getattr(torch.ops.powerspherical, f"{family.__name__}_backward").default
     seed = torch.tensor(0)
-    torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), seed))
-    torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), seed))
-    x, *rows = (y.detach() for y in forward(loc, kappa, seed))
+    torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), seed, 5))
+    torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), seed, 5))
+    x, *rows = (y.detach() for y in forward(loc, kappa, seed, 5))
     for needs in ((True, True), (True, False), (False, True)):
-        torch.library.opcheck(backward, (torch.randn_like(x), x, loc.detach(), *rows, kappa.detach(), *needs))
+        torch.library.opcheck(
+            backward, (torch.randn_like(x), x, loc.detach(), *rows, kappa.detach(), 5, *needs)
+        )
 
 
 class TestVmap:
@@ -163,7 +165,7 @@ class TestGrad:
         def reference(loc: Tensor, kappa: Tensor) -> Tensor:
             # As ``family`` does, but vmap draws a seed for each example: the stream moves on by as many.
             seeds = torch.randint(2**63 - 1, (6,) if "vmap" in name else (1,))
-            return getattr(torch.ops.powerspherical, family.__name__)(loc, kappa, seeds[0])[0]
+            return getattr(torch.ops.powerspherical, family.__name__)(loc, kappa, seeds[0], 5)[0]
 
         expected = after_seed(transforms(reference, weight)["engine"], loc, kappa)
         torch.testing.assert_close(after_seed(transforms(family, weight)[name], loc, kappa), expected)

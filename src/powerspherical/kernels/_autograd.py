@@ -36,13 +36,14 @@ def register_derivative(
 ) -> None:
     """Give the operator ``forward`` the derivative ``backward``, and errors for all further ones.
 
-    ``forward(loc, concentration, seed)`` gives x and what ``backward`` takes with it, see ``_operator``.
+    ``forward(loc, concentration, seed, dim)`` gives x and what ``backward`` takes with it, see ``_operator``.
     """
 
     class Draw(_SingleLevelFunction):
         @staticmethod
-        def forward(ctx: Any, loc: Tensor, concentration: Tensor, seed: Tensor) -> Draws:
-            x, *rows = _run_below_autograd(forward, loc, concentration, seed)
+        def forward(ctx: Any, loc: Tensor, concentration: Tensor, seed: Tensor, dim: int) -> Draws:
+            x, *rows = _run_below_autograd(forward, loc, concentration, seed, dim)
+            ctx.dim = dim
             ctx.mark_non_differentiable(*rows)
             ctx.set_materialize_grads(False)  # spares zero gradients for the rows
             ctx.save_for_backward(x, loc, *rows, concentration)
@@ -50,9 +51,9 @@ def register_derivative(
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-            needs_loc, needs_concentration, _ = ctx.needs_input_grad
-            grad_loc, grad_concentration = backward(grad, *ctx.saved_tensors, needs_loc, needs_concentration)
-            return grad_loc if needs_loc else None, grad_concentration if needs_concentration else None, None
+            needs = ctx.needs_input_grad[:2]
+            grads = backward(grad, *ctx.saved_tensors, ctx.dim, *needs)
+            return *(x if needed else None for x, needed in zip(grads, needs, strict=True)), None, None
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Tensor | None) -> None:

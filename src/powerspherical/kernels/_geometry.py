@@ -19,7 +19,7 @@ _PROJECT_TWICE = 8
 
 def row_dot(a: Tensor, b: Tensor) -> Tensor:
     """The inner products over the last axis of two tensors of the same shape."""
-    if a.numel() <= _BLOCK or a.device.type != "cpu":
+    if a.numel() <= _BLOCK or a.dim() == 1 or a.device.type != "cpu":
         return (a * b).sum(-1)
     # Block by block along the first axis. Flattening instead could copy: ``b`` may be an expanded view.
     out = a.new_empty(a.shape[:-1])

@@ -2,12 +2,13 @@
 
 ``register`` defines two operators in the namespace ``powerspherical``, opaque to ``torch.compile``:
 
-    <name>(loc, concentration, seed) -> (x, 1-t, 1+t, ‖v‖²)
-    <name>_backward(grad, x, loc, 1-t, 1+t, ‖v‖², concentration, needs_loc, needs_concentration)
+    <name>(loc, concentration, seed, dim) -> (x, 1-t, 1+t, noise)
+    <name>_backward(grad, x, loc, 1-t, 1+t, noise, concentration, dim, needs_loc, needs_concentration)
         -> (gradient in loc, gradient in concentration)
 
 The three scalars a row beside x are what the backward pass needs beside it; dt/dκ is computed there, and only
-if it is asked for.
+if it is asked for. The noise is what t was drawn with: ‖v‖² of the tangent Gaussian v, unless ``dim`` asks for
+the law of t in another dimension than that of ``loc``.
 
 ``seed`` is one random integer, drawn by torch itself. It tells ``vmap`` of the randomness inside, which it
 would otherwise miss when neither parameter is batched, and keeps equal calls in a compiled graph apart. A
@@ -48,31 +49,42 @@ class CosineDerivative(Protocol):
         """dt/dκ, given what ``DrawCosine`` was given and gave."""
 
 
-def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Callable[[Tensor, Tensor], Tensor]:
+class Sample(Protocol):
+    """What draws from a family."""
+
+    def __call__(self, loc: Tensor, concentration: Tensor, dim: int | None = None) -> Tensor:
+        """Points x of the shape of ``loc``, at the cosine t to it; see ``register``."""
+
+
+def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sample:
     """Define the operators of a family and return the function that draws from it.
 
     That function takes ``loc`` (…, d), unit vectors, and ``concentration`` (…), both float32 or both float64,
     already of matching shapes (expanded views are welcome), and returns x (…, d), differentiable in both.
+    ``dim`` is the dimension whose law t has, if that is not d: to see t alone, the circle is enough.
 
     Under ``torch.func.vmap`` it follows torch's own random functions: randomness="different" draws anew for
     each example, "same" shares one draw and is refused where a parameter is batched, "error" raises.
     """
     forward = _define(
-        f"{name}(Tensor loc, Tensor concentration, Tensor seed) -> (Tensor, Tensor, Tensor, Tensor)",
+        f"{name}(Tensor loc, Tensor concentration, Tensor seed, int dim) -> (Tensor, Tensor, Tensor, Tensor)",
         tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
     )
     backward = _define(
         f"{name}_backward(Tensor grad, Tensor x, Tensor loc, Tensor one_minus_t, Tensor one_plus_t, "
-        "Tensor squared_length, Tensor concentration, bool needs_loc, bool needs_concentration) "
+        "Tensor squared_length, Tensor concentration, int dim, bool needs_loc, bool needs_concentration) "
         "-> (Tensor, Tensor)",
         tags=(torch.Tag.pt2_compliant_tag,),
     )
 
-    def run(loc: Tensor, concentration: Tensor, seed: Tensor) -> Draws:
+    def run(loc: Tensor, concentration: Tensor, seed: Tensor, dim: int) -> Draws:
         x, squared_length = _geometry.tangent_gaussian(loc)
-        one_minus_t, one_plus_t = draw(squared_length, concentration, loc.shape[-1])
+        noise = squared_length
+        if dim != loc.shape[-1]:
+            noise = torch._standard_gamma(torch.full_like(squared_length, (dim - 1) / 2)).mul_(2)
+        one_minus_t, one_plus_t = draw(noise, concentration, dim)
         _geometry.place_(x, squared_length, loc, one_minus_t, one_plus_t)
-        return x, one_minus_t.contiguous(), one_plus_t.contiguous(), squared_length
+        return x, one_minus_t.contiguous(), one_plus_t.contiguous(), noise
 
     def run_backward(
         grad: Tensor,
@@ -82,6 +94,7 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Calla
         one_plus_t: Tensor,
         squared_length: Tensor,
         concentration: Tensor,
+        dim: int,
         needs_loc: bool,
         needs_concentration: bool,
     ) -> tuple[Tensor, Tensor]:
@@ -93,7 +106,7 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Calla
             grad_loc = _geometry.pull_back_loc(grad, along, x, t)
         if needs_concentration:
             grad_t = _geometry.pull_back_cosine(grad, along, x, t, one_minus_t, one_plus_t)
-            slope = derivative(one_minus_t, one_plus_t, squared_length, concentration, x.shape[-1])
+            slope = derivative(one_minus_t, one_plus_t, squared_length, concentration, dim)
             grad_concentration = grad_t.mul_(slope).contiguous()
         return grad_loc, grad_concentration
 
@@ -103,9 +116,9 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Calla
     _register_transforms(backward, _fake_backward, _batch_backward)
     register_derivative(_LIBRARY, forward, backward)
 
-    def sample(loc: Tensor, concentration: Tensor) -> Tensor:
+    def sample(loc: Tensor, concentration: Tensor, dim: int | None = None) -> Tensor:
         seed = torch.randint(2**63 - 1, (), device=loc.device)
-        return forward(loc, concentration, seed)[0]
+        return forward(loc, concentration, seed, loc.shape[-1] if dim is None else dim)[0]
 
     return sample
 
@@ -123,7 +136,7 @@ def _register_transforms(
     torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
 
 
-def _fake_forward(loc: Tensor, concentration: Tensor, seed: Tensor) -> Draws:
+def _fake_forward(loc: Tensor, concentration: Tensor, seed: Tensor, dim: int) -> Draws:
     rows = loc.shape[:-1]
     return loc.new_empty(loc.shape), loc.new_empty(rows), loc.new_empty(rows), loc.new_empty(rows)
 
@@ -148,6 +161,7 @@ def _batch_forward(
     loc: Tensor,
     concentration: Tensor,
     seed: Tensor,
+    dim: int,
 ) -> tuple[Draws, tuple[int, ...]]:
     if info.randomness != "different":
         # What torch's own Gamma and Poisson do: with rejection inside, "the same noise" has no meaning.
@@ -157,13 +171,15 @@ def _batch_forward(
         )
     batched = (_leading(loc, dims[0], info.batch_size), _leading(concentration, dims[1], info.batch_size))
     one_seed = seed if dims[2] is None else seed.select(dims[2], 0)
-    return operator(*batched, one_seed), (0, 0, 0, 0)
+    return operator(*batched, one_seed, dim), (0, 0, 0, 0)
 
 
 def _batch_backward(
     operator: torch._ops.OpOverload, info: Any, dims: tuple[int | None, ...], *args: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[int | None, int | None]]:
-    *tensors, needs_loc, needs_concentration = args
-    batched = [_leading(tensor, dim, info.batch_size) for tensor, dim in zip(tensors, dims[:-2], strict=True)]
-    grads = operator(*batched, needs_loc, needs_concentration)
+    *tensors, dim, needs_loc, needs_concentration = args
+    batched = [
+        _leading(tensor, axis, info.batch_size) for tensor, axis in zip(tensors, dims[:-3], strict=True)
+    ]
+    grads = operator(*batched, dim, needs_loc, needs_concentration)
     return grads, (0 if needs_loc else None, 0 if needs_concentration else None)

@@ -41,11 +41,12 @@ def _derivative(
 _sample = register("power_spherical", _draw, _derivative)
 
 
-def power_spherical(loc: Tensor, concentration: Tensor) -> Tensor:
+def power_spherical(loc: Tensor, concentration: Tensor, dim: int | None = None) -> Tensor:
     """Points x of the unit sphere with density ∝ (1 + μᵀx)^κ, differentiable once in both arguments.
 
     Args:
         loc: the mean directions μ, unit vectors, of shape (…, d); float32 or float64.
         concentration: κ ≥ 0, of shape (…) and the same dtype; right up to 1e9 and beyond. NaN gives NaN.
+        dim: the dimension whose law t = μᵀx has, if it is not d.
     """
-    return _sample(loc, concentration)
+    return _sample(loc, concentration, dim)

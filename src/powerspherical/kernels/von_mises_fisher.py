@@ -91,11 +91,12 @@ def _derivative(
 _sample = register("von_mises_fisher", _draw, _derivative)
 
 
-def von_mises_fisher(loc: Tensor, concentration: Tensor) -> Tensor:
+def von_mises_fisher(loc: Tensor, concentration: Tensor, dim: int | None = None) -> Tensor:
     """Points x of the unit sphere with density ∝ exp(κ μᵀx), differentiable once in both arguments.
 
     Args:
         loc: the mean directions μ, unit vectors, of shape (…, d); float32 or float64.
         concentration: κ ≥ 0, of shape (…) and the same dtype; right up to 1e9 and beyond. NaN gives NaN.
+        dim: the dimension whose law t = μᵀx has, if it is not d.
     """
-    return _sample(loc, concentration)
+    return _sample(loc, concentration, dim)

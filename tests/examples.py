@@ -1,0 +1,174 @@
+"""Example distributions and bad parameters: one registry of each feeds every generic test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+
+FLOAT, DOUBLE, BRAIN = torch.float32, torch.float64, torch.bfloat16
+
+families = pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher], ids=["PS", "vMF"])
+dtypes = pytest.mark.parametrize("dtype", [FLOAT, DOUBLE], ids=["float32", "float64"])
+
+
+def directions(*shape: int, dtype: torch.dtype = DOUBLE, seed: int = 1) -> Tensor:
+    """Random unit vectors along the last axis, the same on every call."""
+    noise = torch.randn(shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(noise, dim=-1).to(dtype)
+
+
+class Example(NamedTuple):
+    """A distribution and what must be true of it."""
+
+    make: Callable[..., Distribution]  # takes ``device``
+    batch_shape: tuple[int, ...]
+    dim: int
+    dtype: torch.dtype
+
+
+class _Parameters(NamedTuple):
+    loc: Tensor
+    concentration: Tensor | float
+    batch_shape: tuple[int, ...]
+
+    def build(self, family: type, device: str = "cpu") -> Distribution:
+        kappa = self.concentration
+        kappa = kappa.to(device) if isinstance(kappa, Tensor) else kappa
+        return family(self.loc.to(device), kappa, validate_args=True)
+
+
+_PARAMETERS = {
+    "number": _Parameters(directions(3), 2.0, ()),
+    "zero": _Parameters(directions(2, 3), 0.0, (2,)),
+    "scalar κ, batch of loc": _Parameters(directions(4, 3, dtype=FLOAT), torch.tensor(5.0), (4,)),
+    "batch of κ, one loc": _Parameters(directions(5), torch.tensor([0.0, 0.3, 4.0, 1e3], dtype=DOUBLE), (4,)),
+    "(B,1) κ, (B,d) loc": _Parameters(
+        directions(3, 4, dtype=FLOAT), torch.tensor([[0.5], [3.0], [40.0]]), (3, 3)
+    ),
+    "(2,1) loc, (3,) κ": _Parameters(
+        directions(2, 1, 3), torch.tensor([1.0, 2.0, 50.0], dtype=DOUBLE), (2, 3)
+    ),
+    "circle": _Parameters(directions(3, 2), torch.tensor([0.2, 1.0, 30.0], dtype=DOUBLE), (3,)),
+    "circle in float32": _Parameters(directions(2, 2, dtype=FLOAT), torch.tensor([0.0, 7.0]), (2,)),
+    "d = 64": _Parameters(directions(2, 64), torch.tensor([10.0, 300.0], dtype=DOUBLE), (2,)),
+    "d = 64 in float32": _Parameters(directions(64, dtype=FLOAT), 100.0, ()),
+    "large κ": _Parameters(directions(3), torch.tensor([1e6], dtype=DOUBLE), (1,)),
+    "large κ in float32": _Parameters(directions(2, 3, dtype=FLOAT), 1e5, (2,)),
+    "on the axes": _Parameters(torch.cat([torch.eye(3), -torch.eye(3)]), 4.0, (6,)),
+    "float64 κ, float32 loc": _Parameters(
+        directions(2, 3, dtype=FLOAT), torch.tensor([1.0, 9.0], dtype=DOUBLE), (2,)
+    ),
+    "bfloat16": _Parameters(directions(2, 8, dtype=BRAIN), torch.tensor([1.0, 20.0], dtype=BRAIN), (2,)),
+}
+
+_RESULT_DTYPES = {"float64 κ, float32 loc": DOUBLE}
+
+_UNIFORMS = {
+    "circle": ({"dim": 2, "dtype": DOUBLE}, ()),
+    "sphere": ({"dim": 3}, (2, 3)),
+    "d = 64": ({"dim": 64, "dtype": FLOAT}, (4,)),
+    "bfloat16": ({"dim": 8, "dtype": BRAIN}, (2,)),
+}
+
+
+def _uniform(options: dict[str, Any], batch_shape: tuple[int, ...], device: str = "cpu") -> Distribution:
+    return HypersphericalUniform(**options, device=device, validate_args=True).expand(batch_shape)
+
+
+def _registry() -> dict[str, Example]:
+    found = {}
+    for family in (PowerSpherical, VonMisesFisher):
+        for name, parameters in _PARAMETERS.items():
+            make = partial(parameters.build, family)
+            dtype = _RESULT_DTYPES.get(name, parameters.loc.dtype)
+            example = Example(make, parameters.batch_shape, parameters.loc.shape[-1], dtype)
+            found[f"{family.__name__}: {name}"] = example
+    for name, (options, batch_shape) in _UNIFORMS.items():
+        make, dtype = partial(_uniform, options, batch_shape), options.get("dtype", FLOAT)
+        found[f"Uniform: {name}"] = Example(make, batch_shape, options["dim"], dtype)
+    return found
+
+
+EXAMPLES = _registry()
+
+
+def examples(*, uniform: bool = True, half: bool = True):
+    """The mark that runs a test on every example, or on those with a ``loc``, or on those with all digits."""
+    chosen = {
+        name: example
+        for name, example in EXAMPLES.items()
+        if (uniform or not name.startswith("Uniform")) and (half or example.dtype != BRAIN)
+    }
+    return pytest.mark.parametrize("example", chosen.values(), ids=chosen.keys())
+
+
+class Bad(NamedTuple):
+    """Parameters that must be refused, and a pattern of the message."""
+
+    loc: Any
+    concentration: Any
+    message: str
+
+
+_E1 = torch.tensor([1.0, 0.0, 0.0])
+_TWO = torch.stack([_E1, 2 * _E1])
+
+#: Refused when values are checked, and only then.
+BAD_VALUES = {
+    "negative κ": Bad(
+        _E1, torch.tensor([1.0, -0.5]), r"concentration of shape \(2,\).*≥ 0.*such as -0.5.*softplus"
+    ),
+    "negative number": Bad(_E1, -1.0, r"concentration.*≥ 0.*such as -1.*softplus"),
+    "NaN κ": Bad(_E1, torch.tensor([math.nan, 1.0]), r"concentration.*finite.*such as nan"),
+    "infinite κ": Bad(_E1, torch.tensor(math.inf), r"concentration.*finite.*such as inf"),
+    "long loc": Bad(
+        _TWO, 1.0, r"loc of shape \(2, 3\).*unit vectors.*worst norm is 2,.*normalize\(loc, dim=-1\)"
+    ),
+    "slightly long loc": Bad(_E1 * 1.0001, 1.0, r"loc of shape \(3,\).*worst norm is 1\.0001.*normalize"),
+    "zero loc": Bad(torch.zeros(3), 1.0, r"loc.*worst norm is 0,.*normalize"),
+    "NaN loc": Bad(torch.stack([_E1, _E1 * math.nan]), 1.0, r"loc of shape \(2, 3\).*NaN.*1 row"),
+    "infinite loc": Bad(torch.tensor([math.inf, 0.0]), 1.0, r"loc.*unit vectors.*worst norm is inf"),
+    "loc rounded to bfloat16": Bad(
+        directions(50, 8, dtype=BRAIN).float(),
+        1.0,
+        r"loc.*rounded to half precision.*Normalise after the conversion",
+    ),
+    "float64 loc rounded to float32": Bad(
+        directions(50, 8, dtype=FLOAT).double(), 1.0, r"loc.*worst norm.*normalize"
+    ),
+    "both": Bad(2 * _E1, -1.0, r"loc.*normalize"),
+}
+
+#: Refused always.
+BAD_KINDS = {
+    "integer loc": Bad(torch.tensor([1, 0, 0]), 1.0, r"loc.*floating-point.*torch\.int64.*loc\.float\(\)"),
+    "complex loc": Bad(torch.tensor([1j, 0j]), 1.0, r"loc.*floating-point.*complex"),
+    "list as loc": Bad([1.0, 0.0, 0.0], 1.0, r"loc must be a torch\.Tensor.*list"),
+    "scalar loc": Bad(torch.tensor(1.0), 1.0, r"loc.*shape \(…, d\).*scalar"),
+    "loc of d = 1": Bad(torch.ones(5, 1), 1.0, r"loc.*≥ 2"),
+    "loc of d = 0": Bad(torch.ones(5, 0), 1.0, r"loc.*≥ 2"),
+    "mismatched batches": Bad(
+        _E1.expand(4, 3), torch.ones(3), r"loc\.shape\[:-1\] \(4,\).*concentration\.shape \(3,\)"
+    ),
+    "mismatched batches of more axes": Bad(
+        _E1.expand(4, 3), torch.ones(2, 1, 3), r"do not broadcast.*concentration\.shape"
+    ),
+    "integer κ": Bad(_E1, torch.tensor([1, 2]), r"concentration.*floating-point.*concentration\.float\(\)"),
+    "list as κ": Bad(_E1, [1.0, 2.0], r"concentration.*number.*list"),
+    "no κ": Bad(_E1, None, r"concentration.*number.*None"),
+    "text as κ": Bad(_E1, "ten", r"concentration.*number.*ten"),
+}
+
+
+def bad(registry: dict[str, Bad]):
+    """The mark that runs a test on every entry of a registry of bad parameters."""
+    return pytest.mark.parametrize("case", registry.values(), ids=registry.keys())

@@ -1,0 +1,114 @@
+"""log I_ν of any real order against mpmath, and the ratio of consecutive orders with its inverse."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import pytest
+import torch
+
+from powerspherical.special import bessel_ratio, bessel_ratio_complement, bessel_ratio_inverse, log_bessel_i
+
+ORDERS = [0, 0.3, 0.5, 1, 7.25, 50, 999.5, 1e5]
+ARGUMENTS = [1e-8, 1e-3, 0.5, 1.0, 5.0, 19.9, 41.0, 300.0, 1e3, 1e5]
+DIMS = [2, 3, 4, 10, 41, 42, 64, 768, 10**4, 10**6]
+RATIOS = [0.0, 1e-8, 1e-4, 0.1, 0.4999999, 0.5, 0.7, 0.9, 0.99]
+COMPLEMENTS = [1e-3, 1e-5, 1e-7, 1e-9]
+
+dtypes = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+
+
+def reference(order: float, x: float) -> tuple[float, float]:
+    """log I_ν(x) and its derivative ν/x + I_{ν+1}(x)/I_ν(x), by the power series in 40 digits."""
+    with mpmath.workdps(40):
+        x, order = mpmath.mpf(x), mpmath.mpf(order)
+        series, above = (mpmath.hyp0f1(order + i, x * x / 4, maxterms=10**6) for i in (1, 2))
+        log_value = order * mpmath.log(x / 2) - mpmath.loggamma(order + 1) + mpmath.log(series)
+        return float(log_value), float(order / x + x / (2 * (order + 1)) * above / series)
+
+
+@dtypes
+@pytest.mark.parametrize("order", ORDERS)
+def test_log_bessel_i_agrees_with_mpmath(order: float, dtype: torch.dtype) -> None:
+    x = torch.tensor(ARGUMENTS, dtype=dtype, requires_grad=True)
+    value = log_bessel_i(order, x)
+    (slope,) = torch.autograd.grad(value.sum(), x)
+    assert value.dtype == slope.dtype == dtype
+    for i, argument in enumerate(x.tolist()):
+        expected, expected_slope = reference(order, argument)
+        # The terms ν log(x/2), lnΓ(ν+1) and x may cancel: their roundings remain.
+        scale = max(abs(order * math.log(argument / 2)), math.lgamma(order + 1), argument)
+        eps = torch.finfo(dtype).eps
+        assert abs(value[i].item() - expected) <= 3 * eps * scale, f"at x = {argument}"
+        assert abs(slope[i].item() - expected_slope) <= 4 * eps * abs(expected_slope), f"slope at x = {argument}"
+
+
+@dtypes
+def test_log_bessel_i_at_zero(dtype: torch.dtype) -> None:
+    x = torch.zeros(2, dtype=dtype, requires_grad=True)
+    value = log_bessel_i(0, x)
+    assert value.tolist() == [0, 0]
+    assert torch.autograd.grad(value.sum(), x)[0].tolist() == [0, 0]
+    assert log_bessel_i(0.5, x).tolist() == [-math.inf, -math.inf]
+
+
+def test_log_bessel_i_does_not_overflow() -> None:
+    x = torch.tensor([1e4, 1e9], dtype=torch.float64)
+    expected = x - 0.5 * torch.log(2 * math.pi * x) + torch.log1p(-torch.exp(-2 * x))  # I_½ = √(2/πx) sinh x
+    torch.testing.assert_close(log_bessel_i(0.5, x), expected, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("order", [-0.5, -1, math.nan])
+def test_log_bessel_i_refuses_a_negative_order(order: float) -> None:
+    with pytest.raises(ValueError, match="order must be a number ≥ 0"):
+        log_bessel_i(order, torch.ones(3))
+
+
+@pytest.mark.parametrize("order", [0, 0.3, 7.25, 50])
+def test_log_bessel_i_is_differentiable_twice(order: float) -> None:
+    x = torch.tensor([0.3, 2.0, 30.0, 150.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: log_bessel_i(order, x), x, rtol=1e-6)
+    assert torch.autograd.gradgradcheck(lambda x: log_bessel_i(order, x), x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_ratio_of_its_inverse(dim: int) -> None:
+    """To a few roundings of the ratio and of its complement, which holds the digits near one."""
+    small, rest = torch.tensor(RATIOS, dtype=torch.float64), torch.tensor(COMPLEMENTS, dtype=torch.float64)
+    ratio, complement = torch.cat([small, 1 - rest]), torch.cat([1 - small, rest])
+    kappa = bessel_ratio_inverse(ratio, dim, complement)
+    assert kappa[0] == 0
+    torch.testing.assert_close(bessel_ratio(kappa, dim), ratio, rtol=2e-15, atol=0)
+    torch.testing.assert_close(bessel_ratio_complement(kappa, dim), complement, rtol=2e-15, atol=0)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_inverse_of_the_ratio(dim: int) -> None:
+    """d log κ/d log A grows to one over the complement, so the complement must be passed for large κ."""
+    kappa = torch.logspace(-6, 8, 29, dtype=torch.float64)
+    back = bessel_ratio_inverse(bessel_ratio(kappa, dim), dim, bessel_ratio_complement(kappa, dim))
+    torch.testing.assert_close(back, kappa, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_inverse_in_float32(dim: int) -> None:
+    small, rest = torch.tensor(RATIOS[1:]), torch.tensor(COMPLEMENTS)
+    ratio, complement = torch.cat([small, 1 - rest]), torch.cat([1 - small, rest])
+    kappa = bessel_ratio_inverse(ratio, dim, complement)
+    exact = bessel_ratio_inverse(torch.cat([small.double(), 1 - rest.double()]), dim, complement.double())
+    assert kappa.dtype == torch.float32
+    torch.testing.assert_close(kappa, exact.float(), rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 10, 50, 10**6])
+def test_inverse_is_differentiable_twice(dim: int) -> None:
+    ratio = torch.tensor([0.0005, 0.2, 0.6, 0.95], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda r: bessel_ratio_inverse(r, dim), ratio, rtol=1e-6)
+    assert torch.autograd.gradgradcheck(lambda r: bessel_ratio_inverse(r, dim), ratio, rtol=1e-6)
+
+
+def test_slope_of_the_inverse_at_zero() -> None:
+    ratio = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(bessel_ratio_inverse(ratio, 7), ratio)
+    assert slope.item() == pytest.approx(7, rel=1e-14)

@@ -1,0 +1,38 @@
+"""Randomised tests: each fails by chance with probability at most LEVEL, and the seeds are fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.stats
+import torch
+from torch import Tensor
+
+LEVEL = 1e-6
+
+
+def assert_mean(draws: Tensor, expected: Tensor | float, rounding: float = 0.0) -> None:
+    """The mean over the first axis is ``expected``, by z-scores; ``rounding`` is allowed for on top."""
+    draws = draws.detach().double()
+    error = (draws.mean(0) - torch.as_tensor(expected).detach().double()).abs()
+    standard_error = draws.std(0) / len(draws) ** 0.5
+    quantile = scipy.stats.norm.isf(LEVEL / 2 / error.numel())
+    worst = (error / (quantile * standard_error + rounding + 1e-300)).max()
+    assert worst <= 1, f"off by {worst * quantile:.1f} standard errors, {error.max():.3g} at most"
+
+
+def assert_law(draws: Tensor, cdf: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Draws of a number follow the law with this distribution function (Kolmogorov–Smirnov)."""
+    assert draws.isfinite().all()
+    assert scipy.stats.kstest(draws.detach().double().numpy(), cdf).pvalue > LEVEL
+
+
+def assert_same_law(first: Tensor, second: Tensor) -> None:
+    """Two samples of a number have one law (Kolmogorov–Smirnov)."""
+    assert scipy.stats.ks_2samp(first.detach().numpy(), second.detach().numpy()).pvalue > LEVEL
+
+
+def assert_uncorrelated(first: Tensor, second: Tensor) -> None:
+    """Two columns of draws have no (rank) correlation."""
+    assert scipy.stats.spearmanr(first.detach().numpy(), second.detach().numpy()).pvalue > LEVEL

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, transform_to
 
 from examples import BRAIN, DOUBLE, FLOAT, Example, directions, dtypes, examples, families
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical import HypersphericalUniform, PowerSpherical
 from statistical import assert_mean, assert_uncorrelated
 
 COUNT = 10_000
@@ -418,9 +418,3 @@ class TestUniform:
             assert HypersphericalUniform(3).sample().dtype == DOUBLE
         finally:
             torch.set_default_dtype(previous)
-
-    def test_members_of_other_families_are_not_shared(self) -> None:
-        assert not isinstance(PowerSpherical(directions(3), 1.0), VonMisesFisher)
-        assert PowerSpherical(directions(3), 1.0).log_prob(directions(3)) != VonMisesFisher(
-            directions(3), 1.0
-        ).log_prob(directions(3))

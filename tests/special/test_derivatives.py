@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from powerspherical.special import (
+    POWER_TILT,
     Tilt,
     bessel_ratio_complement,
     bessel_ratio_inverse,
@@ -157,13 +158,15 @@ def test_log_density_at_zero(tilt: Tilt) -> None:
 @dims
 @tilts
 def test_misalignment_of_equal_directions(tilt: Tilt, dim: int) -> None:
-    """Zero, with the slope in half_chord = sin²(θ/2) that the limit of differences has; none in κ."""
-    kappa = double(KAPPA)
+    """Zero, with the slope in half_chord that the limit of differences has; for powers it is κ/(κ+β-1)."""
+    kappa = double([2.0, 6.0, 55.0, 1e4])
     chord = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     value = misalignment(tilt, kappa, chord, dim)
     assert value.tolist() == [0, 0, 0, 0]
     in_kappa, in_chord = torch.autograd.grad(value.sum(), (kappa, chord))
     assert in_kappa.tolist() == [0, 0, 0, 0]
-    step = torch.full_like(chord, 1e-8)
-    ratio = (misalignment(tilt, kappa, step, dim) / step).detach()
-    torch.testing.assert_close(in_chord, ratio, rtol=1e-4, atol=0)
+    step = torch.full_like(chord, 1e-10)
+    torch.testing.assert_close(in_chord, (misalignment(tilt, kappa, step, dim) / step).detach(), rtol=1e-6, atol=0)
+    if tilt is POWER_TILT:
+        expected = (kappa / (kappa + (dim - 3) / 2)).detach()
+        torch.testing.assert_close(in_chord, expected, rtol=1e-12, atol=0)

@@ -12,13 +12,11 @@ the parameters; the others, whose terms cancel where p is near q, in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import register_kl
-from torch.utils.checkpoint import checkpoint
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.geometry import cosine_ends
@@ -28,11 +26,11 @@ from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
+from powerspherical.special._chunks import in_chunks
 from powerspherical.special._constants import gauss_legendre
-from powerspherical.special.overlap import mean_log_cosine, misalignment
+from powerspherical.special.overlap import NODES, NODES_SINGLE, mean_log_cosine, misalignment
 from powerspherical.special.tilt import Tilt
 
-_CHUNK = 1 << 14  # rows whose quadrature nodes are held in memory at a time
 _BREGMAN_NODES = 12
 
 
@@ -41,16 +39,6 @@ def _same_sphere(p: Any, q: Any) -> None:
         raise ValueError(f"kl_divergence needs spheres of one dimension, got dim {p.dim} and dim {q.dim}")
     if q.batch_shape and p.batch_shape != q.batch_shape:
         validation.broadcast_shape(**{"p.batch_shape": p.batch_shape, "q.batch_shape": q.batch_shape})
-
-
-def _in_chunks(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-    """``function`` of tensors of one shape, elementwise over them, with its intermediate values never all at once."""
-    shape = rows[0].shape
-    if rows[0].numel() <= _CHUNK:
-        return function(*rows)
-    chunks = zip(*(row.reshape(-1).split(_CHUNK) for row in rows), strict=True)
-    parts = [checkpoint(function, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
-    return torch.cat(parts).reshape(shape)
 
 
 class _Bregman(torch.autograd.Function):
@@ -136,25 +124,27 @@ def _kl_of_uniform(p: HypersphericalUniform, q: RotationallySymmetric) -> Tensor
 @register_kl(PowerSpherical, PowerSpherical)
 def _kl_power_power(p: PowerSpherical, q: PowerSpherical) -> Tensor:
     dtype, kappa_p, kappa_q, half_chord = _operands(p, q)
+    nodes = NODES if dtype == torch.float64 else NODES_SINGLE
 
     def divergence(kappa_p: Tensor, kappa_q: Tensor, half_chord: Tensor) -> Tensor:
         aligned = _bregman(POWER_TILT, kappa_p, kappa_q, p.dim)
-        return aligned + kappa_q * misalignment(POWER_TILT, kappa_p, half_chord, p.dim)
+        return aligned + kappa_q * misalignment(POWER_TILT, kappa_p, half_chord, p.dim, nodes)
 
-    return _in_chunks(divergence, kappa_p, kappa_q, half_chord).to(dtype)
+    return in_chunks(divergence, kappa_p, kappa_q, half_chord).to(dtype)
 
 
 @register_kl(VonMisesFisher, PowerSpherical)
 def _kl_exponential_power(p: VonMisesFisher, q: PowerSpherical) -> Tensor:
     dtype, kappa_p, kappa_q, half_chord = _operands(p, q)
+    nodes = NODES if dtype == torch.float64 else NODES_SINGLE
 
     def divergence(kappa_p: Tensor, kappa_q: Tensor, half_chord: Tensor) -> Tensor:
-        loss = mean_log_cosine(EXPONENTIAL_TILT, kappa_p, p.dim)
-        loss = loss + misalignment(EXPONENTIAL_TILT, kappa_p, half_chord, p.dim)
+        loss = mean_log_cosine(EXPONENTIAL_TILT, kappa_p, p.dim, nodes)
+        loss = loss + misalignment(EXPONENTIAL_TILT, kappa_p, half_chord, p.dim, nodes)
         entropy = EXPONENTIAL_TILT.relative_entropy(kappa_p, p.dim)
         return entropy + _log_partition(POWER_TILT, kappa_q, p.dim) + kappa_q * loss
 
-    return _in_chunks(divergence, kappa_p, kappa_q, half_chord).to(dtype)
+    return in_chunks(divergence, kappa_p, kappa_q, half_chord).to(dtype)
 
 
 @register_kl(VonMisesFisher, VonMisesFisher)

@@ -190,7 +190,7 @@ class RotationallySymmetric(Distribution):
 
     def cap_probability(self, angle: Tensor | float) -> Tensor:
         """The mass within ``angle`` (radians, in [0, π]) of ``loc``."""
-        angle = torch.as_tensor(angle, device=self.loc.device).to(computing(self.loc.dtype))
+        angle = torch.as_tensor(angle, dtype=computing(self.loc.dtype), device=self.loc.device)
         if self._validate_args:
             validation.require([validation.between("angle", angle, 0.0, math.pi + 1e-6)])
         half = angle.double() / 2
@@ -199,7 +199,7 @@ class RotationallySymmetric(Distribution):
 
     def cap_angle(self, probability: Tensor | float) -> Tensor:
         """The angle of the cone around ``loc`` that holds ``probability``: the inverse of ``cap_probability``."""
-        probability = torch.as_tensor(probability, device=self.loc.device).to(computing(self.loc.dtype))
+        probability = torch.as_tensor(probability, dtype=computing(self.loc.dtype), device=self.loc.device)
         if self._validate_args:
             validation.require([validation.between("probability", probability, 0.0, 1.0)])
         outside = 1 - probability.double()

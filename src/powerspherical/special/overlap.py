@@ -29,28 +29,40 @@ from powerspherical.special._constants import gauss_legendre
 from powerspherical.special.gamma import mean_log1p
 from powerspherical.special.tilt import Tilt
 
-_NODES = 96
+NODES = 48
+NODES_SINGLE = 28  # for a result in float32, although computed in float64
 _EXPONENT = 42.0
 
 
-def _nodes(kappa: Tensor, reach: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-    """x and the weights of dx on (…, nodes), up to where e^{-βx} e(1-yv) has vanished; constants to autograd."""
+def _nodes(
+    kappa: Tensor, reach: Tensor, beta: float, turn: Tensor | None = None, count: int = NODES
+) -> tuple[Tensor, Tensor]:
+    """x and the weights of dx on (…, nodes), up to where e^{-βx} e(1-yv) has vanished; constants to autograd.
+
+    ``reach`` is y, and ``turn`` a point near which the integrand changes: two panels meet there.
+    """
     kappa, reach = kappa.detach(), reach.detach()
     scale = 1 / (beta + kappa)
     # e(1-yv)/e(1) ≤ e^{-κyv} for both tilts.
     bound = _EXPONENT / (kappa * reach)
     end = torch.where(bound < 0.5, -torch.log1p(-bound), torch.inf).clamp(max=_EXPONENT / beta)
-    span = torch.asinh(end / scale)
-    nodes, weights = gauss_legendre(_NODES, kappa)
-    s = span.unsqueeze(-1) * nodes
+    span = torch.asinh(end / scale).unsqueeze(-1)
+    nodes, weights = gauss_legendre(count, kappa)
+    if turn is None:
+        s, weights = span * nodes, span * weights
+    else:
+        middle = torch.asinh(turn.detach() / scale).unsqueeze(-1).clamp(0.1 * span, 0.9 * span)
+        rest = span - middle
+        s = torch.cat((middle * nodes, middle + rest * nodes), -1)
+        weights = torch.cat((middle * weights, rest * weights), -1)
     scale = scale.unsqueeze(-1)
-    return scale * torch.sinh(s), scale * torch.cosh(s) * span.unsqueeze(-1) * weights
+    return scale * torch.sinh(s), scale * torch.cosh(s) * weights
 
 
-def mean_log_cosine(tilt: Tilt, kappa: Tensor, dim: int) -> Tensor:
+def mean_log_cosine(tilt: Tilt, kappa: Tensor, dim: int, nodes: int = NODES) -> Tensor:
     """λ = -E log((1+t)/2) ≥ 0; differentiable twice."""
     beta = (dim - 1) / 2
-    x, weights = _nodes(kappa, torch.ones_like(kappa), beta)
+    x, weights = _nodes(kappa, torch.ones_like(kappa), beta, count=nodes)
     v, lower = -torch.expm1(-x), torch.exp(-x)
     shrink = torch.exp(tilt.log_shrink(kappa.unsqueeze(-1), lower, v, dim))
     return (weights * torch.exp(-beta * x) * -torch.expm1(-beta * x) / v * shrink).sum(-1)
@@ -70,18 +82,21 @@ def mean_log1p_cosine(tilt: Tilt, kappa: Tensor, dim: int) -> Tensor:
 def mean_log1m_cosine(tilt: Tilt, kappa: Tensor, dim: int) -> Tensor:
     """E log(1-t), which is ``mean_log1p_cosine`` seen from ν = -μ (y = 0)."""
     beta = (dim - 1) / 2
-    x, weights = _nodes(kappa, torch.zeros_like(kappa), beta)
+    # From the scale 1/(β+κ) of e to the scale 1/β of the other factor: two panels meet half-way, on a log scale.
+    x, weights = _nodes(kappa, torch.zeros_like(kappa), beta, torch.rsqrt(beta * (beta + kappa)))
     v, lower = -torch.expm1(-x), torch.exp(-x)
     fall = -torch.expm1(tilt.log_shrink(kappa.unsqueeze(-1), lower, v, dim))
     loss = (weights * torch.exp(-2 * beta * x) / v * fall).sum(-1)
     return mean_log1p(torch.zeros_like(kappa), dim) - loss
 
 
-def misalignment(tilt: Tilt, kappa: Tensor, half_chord: Tensor, dim: int) -> Tensor:
+def misalignment(tilt: Tilt, kappa: Tensor, half_chord: Tensor, dim: int, nodes: int = NODES) -> Tensor:
     """Δ = E log(1+μᵀX) - E log(1+νᵀX) ≥ 0, where half_chord = (1-μᵀν)/2 = ‖μ-ν‖²/4; differentiable twice."""
     beta = (dim - 1) / 2
     kappa, half_chord = torch.broadcast_tensors(kappa, half_chord)
-    x, weights = _nodes(kappa, 1 - half_chord, beta)
+    # Where e is a power, e(1-yv) turns from e^{-κx} to a constant as 1-v = e^{-x} falls below the half chord.
+    turn = -torch.log(half_chord) if tilt.kink_at_antipode else None
+    x, weights = _nodes(kappa, 1 - half_chord, beta, turn, nodes)
     v, lower = -torch.expm1(-x), torch.exp(-x)
     k, gap = kappa.unsqueeze(-1), half_chord.unsqueeze(-1) * v
     reach = (1 - half_chord).unsqueeze(-1) * v  # yv, so that 1-yv = lower + gap

@@ -14,12 +14,14 @@ Everything here is computed in float64, whatever the inputs: a handful of scalar
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from powerspherical.special._chunks import in_chunks
 from powerspherical.special._constants import gauss_legendre
 from powerspherical.special.sphere import log_cosine_normalizer
 from powerspherical.special.tilt import Arc, Tilt
@@ -27,7 +29,6 @@ from powerspherical.special.tilt import Arc, Tilt
 _NODES = 32
 _EXPONENT = 40.0  # the integrand is followed until it has fallen by e^-40
 _TINY = 1e-60
-_CHUNK = 1 << 15  # rows treated at a time, to bound the memory
 
 
 class _Angle(NamedTuple):
@@ -141,10 +142,13 @@ def _tail_integrals(law: _Law, angle: _Angle, side: Tensor, deviation: Tensor) -
 def _implicit_gradient(
     tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
 ) -> Tensor:
-    law, angle = _Law.of(tilt, kappa, dim), _Angle.of(one_minus_t, one_plus_t)
-    side = law.side(angle)
-    _, first = _tail_integrals(law, angle, side, law.deviation(angle))
-    return -side * first * angle.sine
+    def rows(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Tensor:
+        law, angle = _Law.of(tilt, kappa, dim), _Angle.of(one_minus_t, one_plus_t)
+        side = law.side(angle)
+        _, first = _tail_integrals(law, angle, side, law.deviation(angle))
+        return -side * first * angle.sine
+
+    return in_chunks(rows, one_minus_t, one_plus_t, kappa)
 
 
 def implicit_gradient(tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
@@ -159,10 +163,8 @@ def implicit_gradient(tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, kappa
     Relative error below 1e-9 for float64 inputs; the memory is bounded for any number of rows.
     """
     with torch.no_grad():
-        rows = [x.double().reshape(-1) for x in torch.broadcast_tensors(one_minus_t, one_plus_t, kappa)]
-        chunks = zip(*(x.split(_CHUNK) for x in rows), strict=True)
-        parts = [_implicit_gradient(tilt, minus, plus, k, dim) for minus, plus, k in chunks]
-        return torch.cat(parts).reshape(one_minus_t.shape).to(one_minus_t.dtype)
+        minus, plus, k = (x.double() for x in torch.broadcast_tensors(one_minus_t, one_plus_t, kappa))
+        return _implicit_gradient(tilt, minus, plus, k, dim).to(one_minus_t.dtype)
 
 
 def _log_pdf(tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
@@ -179,7 +181,7 @@ def _log1mexp(x: Tensor) -> Tensor:
 
 
 def _log_tails(
-    tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
+    tilt: Tilt, dim: int, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor
 ) -> tuple[Tensor, Tensor]:
     law, angle = _Law.of(tilt, kappa, dim), _Angle.of(one_minus_t, one_plus_t)
     side, deviation = law.side(angle), law.deviation(angle)
@@ -203,7 +205,7 @@ class _LogTails(torch.autograd.Function):
     def forward(
         one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, tilt: Tilt, dim: int
     ) -> tuple[Tensor, Tensor]:
-        return _log_tails(tilt, one_minus_t, one_plus_t, kappa, dim)
+        return in_chunks(functools.partial(_log_tails, tilt, dim), one_minus_t, one_plus_t, kappa)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -253,7 +255,7 @@ def _ends(logit: Tensor) -> tuple[Tensor, Tensor]:
 _NEWTON_STEPS = 10
 
 
-def _quantile(tilt: Tilt, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+def _quantile(tilt: Tilt, dim: int, u: Tensor, complement: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
     """Newton's method on the log of the smaller tail, in the logit of (1+t)/2, in which it is nearly linear."""
     below = u < complement
     side = torch.where(below, 1.0, -1.0).to(u.dtype)
@@ -281,7 +283,7 @@ class _Quantile(torch.autograd.Function):
 
     @staticmethod
     def forward(u: Tensor, complement: Tensor, kappa: Tensor, tilt: Tilt, dim: int) -> tuple[Tensor, Tensor]:
-        return _quantile(tilt, u, complement, kappa, dim)
+        return in_chunks(functools.partial(_quantile, tilt, dim), u, complement, kappa)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -1,0 +1,208 @@
+"""Bad arguments are refused, by errors that name the argument and the way out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from examples import BAD_KINDS, BAD_VALUES, BRAIN, DOUBLE, FLOAT, Bad, bad, directions, families
+from powerspherical import HypersphericalUniform, PowerSphericalMarginal, VonMisesFisherMarginal
+
+marginals = pytest.mark.parametrize(
+    "marginal", [PowerSphericalMarginal, VonMisesFisherMarginal], ids=["PS", "vMF"]
+)
+E1 = torch.tensor([1.0, 0.0, 0.0])
+
+
+class TestParameters:
+    @families
+    @bad(BAD_VALUES)
+    def test_values(self, family: type, case: Bad) -> None:
+        with pytest.raises(ValueError, match=case.message):
+            family(case.loc, case.concentration, validate_args=True)
+
+    @families
+    @bad(BAD_VALUES)
+    def test_values_are_not_looked_at_without_validation(self, family: type, case: Bad) -> None:
+        p = family(case.loc, case.concentration, validate_args=False)
+        assert p.log_prob(case.loc).shape == p.batch_shape
+        assert p.entropy().shape == p.batch_shape
+        assert p.sample().shape == (*p.batch_shape, case.loc.shape[-1])
+
+    @families
+    @bad(BAD_KINDS)
+    @pytest.mark.parametrize("validate_args", [True, False])
+    def test_shapes_and_types(self, family: type, case: Bad, validate_args: bool) -> None:
+        with pytest.raises(ValueError, match=case.message):
+            family(case.loc, case.concentration, validate_args=validate_args)
+
+    @families
+    @pytest.mark.parametrize("dtype", [BRAIN, torch.float16, FLOAT, DOUBLE], ids=str)
+    @pytest.mark.parametrize("dim", [2, 3, 64, 4096])
+    def test_rounded_unit_vectors_pass(self, family: type, dtype: torch.dtype, dim: int) -> None:
+        """Each in the dtype that it was rounded to."""
+        loc = directions(200, dim, dtype=dtype)
+        p = family(loc, 1.0, validate_args=True)
+        assert p.log_prob(loc).isfinite().all()
+        assert p.support.check(p.sample()).all()
+
+    @families
+    def test_a_number_may_be_whole(self, family: type) -> None:
+        assert family(E1, 3, validate_args=True).concentration.dtype == FLOAT
+
+
+class TestValues:
+    @families
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            (2 * E1, r"value of shape \(3,\).*unit vectors.*worst norm is 2,.*normalize\(value, dim=-1\)"),
+            (torch.stack([E1, 0 * E1]), r"value of shape \(2, 3\).*worst norm is 0,"),
+            (E1 * math.nan, r"value.*NaN"),
+            (directions(50, 3, dtype=BRAIN).float(), r"value.*rounded to half precision"),
+        ],
+        ids=["long", "zero", "NaN", "rounded"],
+    )
+    def test_off_the_sphere(self, family: type, value, message: str) -> None:
+        for p in (family(E1, 1.0, validate_args=True), HypersphericalUniform(3, validate_args=True)):
+            with pytest.raises(ValueError, match=message):
+                p.log_prob(value)
+        for p in (family(E1, 1.0, validate_args=False), HypersphericalUniform(3, validate_args=False)):
+            assert p.log_prob(value).shape == value.shape[:-1]
+
+    @families
+    @pytest.mark.parametrize("validate_args", [True, False])
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            (torch.ones(5, 4), r"value.*\(…, 3\), got \(5, 4\)"),
+            (torch.tensor(1.0), r"value.*\(…, 3\), got \(\)"),
+            (torch.tensor([1, 0, 0]), r"value.*floating-point.*value\.float\(\)"),
+            ([1.0, 0.0, 0.0], r"value must be a torch\.Tensor.*list"),
+            (E1.expand(5, 3), r"value\.shape\[:-1\] \(5,\).*batch_shape \(2,\)"),
+        ],
+        ids=["last dimension", "scalar", "integers", "list", "batch"],
+    )
+    def test_shapes_and_types(self, family: type, validate_args: bool, value, message: str) -> None:
+        p = family(E1.expand(2, 3), 1.0, validate_args=validate_args)
+        uniform = HypersphericalUniform(3, validate_args=validate_args).expand((2,))
+        for distribution in (p, uniform):
+            with pytest.raises(ValueError, match=message):
+                distribution.log_prob(value)
+
+
+class TestDimensions:
+    @pytest.mark.parametrize("dim", [1, 0, -3])
+    @pytest.mark.parametrize("make", [HypersphericalUniform, lambda d: PowerSphericalMarginal(d, 1.0)])
+    def test_too_small(self, make, dim: int) -> None:
+        with pytest.raises(ValueError, match=rf"dim.*ambient.*≥ 2.*got {dim}"):
+            make(dim)
+
+    @pytest.mark.parametrize("dim", [2.5, 3.0, "3", None, True, torch.tensor(3)], ids=repr)
+    @pytest.mark.parametrize("make", [HypersphericalUniform, lambda d: VonMisesFisherMarginal(d, 1.0)])
+    def test_no_integer(self, make, dim) -> None:
+        with pytest.raises(ValueError, match=r"dim must be an integer ≥ 2.*ambient"):
+            make(dim)
+
+    def test_dtype_of_the_uniform(self) -> None:
+        with pytest.raises(ValueError, match=r"dtype.*floating-point.*int64"):
+            HypersphericalUniform(3, dtype=torch.int64)
+
+
+class TestMarginal:
+    @marginals
+    @pytest.mark.parametrize("kappa", [-1.0, math.nan, math.inf])
+    def test_concentration(self, marginal: type, kappa: float) -> None:
+        with pytest.raises(ValueError, match=r"concentration.*finite and ≥ 0"):
+            marginal(3, torch.tensor([1.0, kappa]), validate_args=True)
+        assert marginal(3, kappa, validate_args=False).batch_shape == ()
+
+    @marginals
+    @pytest.mark.parametrize("kappa", [torch.tensor([1, 2]), [1.0], None, "ten"], ids=repr)
+    def test_concentration_of_no_use(self, marginal: type, kappa) -> None:
+        with pytest.raises(ValueError, match="concentration"):
+            marginal(3, kappa)
+
+    @marginals
+    @pytest.mark.parametrize("method", ["log_prob", "cdf", "log_cdf", "log_sf"])
+    def test_cosine(self, marginal: type, method: str) -> None:
+        p = marginal(3, torch.tensor([1.0, 2.0]), validate_args=True)
+        for value in (1.5, -1.1, math.nan):
+            with pytest.raises(ValueError, match=r"value must lie in \[-1, 1\].*such as"):
+                getattr(p, method)(torch.tensor(value))
+        for value, message in (
+            (0.5, "Tensor"),
+            (torch.tensor(0), "floating"),
+            (torch.zeros(3), r"\(3,\).*\(2,\)"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                getattr(p, method)(value)
+
+    @marginals
+    def test_probability(self, marginal: type) -> None:
+        p = marginal(3, torch.tensor([1.0, 2.0]), validate_args=True)
+        for value in (-0.1, 1.1, math.nan):
+            with pytest.raises(ValueError, match=r"value must lie in \[0, 1\]"):
+                p.icdf(torch.tensor(value))
+        for value, message in (
+            (0.5, "Tensor"),
+            (torch.tensor(0), "floating"),
+            (torch.zeros(3), r"\(3,\).*\(2,\)"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                p.icdf(value)
+
+
+SCALARS = [
+    ("cap_probability", "angle", [-0.1, 3.5, math.nan]),
+    ("cap_angle", "probability", [-0.1, 1.1, math.nan]),
+    ("from_kl", "nats", [-0.1, math.nan, math.inf]),
+    ("from_mean_length", "length", [-0.1, 1.0, 1.5, math.nan]),
+]
+
+
+class TestScalarArguments:
+    @families
+    @pytest.mark.parametrize(
+        ("method", "name", "value"), [(method, name, value) for method, name, bad in SCALARS for value in bad]
+    )
+    def test_values(self, family: type, method: str, name: str, value: float) -> None:
+        for argument in (value, torch.tensor([0.5, value])):
+            with pytest.raises(ValueError, match=rf"^{name}.*(≥ 0|lie in \[0,).*such as"):
+                self.call(family, method, argument, validate_args=True)
+
+    @families
+    @pytest.mark.parametrize(("method", "name", "values"), SCALARS)
+    def test_values_are_not_looked_at_without_validation(
+        self, family: type, method: str, name: str, values: list[float]
+    ) -> None:
+        for value in values:
+            self.call(family, method, value, validate_args=False)
+
+    @families
+    @pytest.mark.parametrize(("method", "name"), [(method, name) for method, name, _ in SCALARS])
+    @pytest.mark.parametrize("validate_args", [True, False])
+    def test_shapes(self, family: type, method: str, name: str, validate_args: bool) -> None:
+        with pytest.raises(ValueError, match=rf"do not broadcast.*{name}"):
+            self.call(family, method, torch.full((3,), 0.5), loc=E1.expand(2, 3), validate_args=validate_args)
+
+    @families
+    @pytest.mark.parametrize("method", ["from_kl", "from_mean_length"])
+    @pytest.mark.parametrize("name", ["integer loc", "list as loc", "scalar loc", "loc of d = 1"])
+    def test_loc(self, family: type, method: str, name: str) -> None:
+        with pytest.raises(ValueError, match=BAD_KINDS[name].message):
+            getattr(family, method)(BAD_KINDS[name].loc, 0.5)
+
+    @families
+    @pytest.mark.parametrize("method", ["from_kl", "from_mean_length"])
+    def test_loc_off_the_sphere(self, family: type, method: str) -> None:
+        with pytest.raises(ValueError, match=r"loc.*normalize"):
+            getattr(family, method)(2 * E1, 0.5, validate_args=True)
+
+    @staticmethod
+    def call(family: type, method: str, argument, *, loc=E1, validate_args: bool):
+        if method.startswith("from"):
+            return getattr(family, method)(loc, argument, validate_args=validate_args)
+        return getattr(family(loc, 1.0, validate_args=validate_args), method)(argument)

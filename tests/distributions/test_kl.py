@@ -1,0 +1,360 @@
+"""KL divergences of all nine ordered pairs, and the concentrations that are defined through them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import mpmath
+import mpmath_tables
+import pytest
+import torch
+from examples import dtypes, families
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.distributions import Distribution, kl_divergence
+from torch.nn.functional import normalize
+
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+
+FLOAT, DOUBLE = torch.float32, torch.float64
+NAMES = {PowerSpherical: "power_spherical", VonMisesFisher: "von_mises_fisher"}
+PAIRS = list(itertools.product(NAMES, repeat=2))
+TABLE = mpmath_tables.load("kl_pairs.json")
+
+pairs = pytest.mark.parametrize(("first", "second"), PAIRS, ids=["PS-PS", "PS-vMF", "vMF-PS", "vMF-vMF"])
+
+
+def double(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=DOUBLE)
+
+
+def at_angle(theta: Tensor, dim: int) -> Tensor:
+    """Unit vectors at angles θ from the first axis."""
+    loc = torch.zeros(*theta.shape, dim, dtype=DOUBLE)
+    loc[..., 0], loc[..., 1] = torch.cos(theta), torch.sin(theta)
+    return loc
+
+
+def grid(first: type, second: type, dim: int, dtype: torch.dtype) -> tuple[Distribution, Distribution]:
+    """p and q over the axes κ_p, κ_q, θ of the table."""
+    kappa = double(*TABLE["kappas"]).to(dtype)
+    loc = at_angle(double(*TABLE["thetas"]), dim).to(dtype)
+    return first(loc[0], kappa[:, None, None]), second(loc, kappa[:, None])
+
+
+@pairs
+@pytest.mark.parametrize("dim", TABLE["dims"])
+def test_the_table(first: type, second: type, dim: int) -> None:
+    pair = TABLE["pairs"].index([NAMES[first], NAMES[second]])
+    expected = torch.tensor(TABLE["kl"][TABLE["dims"].index(dim)], dtype=DOUBLE)[..., pair]
+    error = (kl_divergence(*grid(first, second, dim, DOUBLE)) - expected).abs()
+    assert (error / expected.clamp(min=1)).max() <= 2e-12
+
+
+@pairs
+@pytest.mark.parametrize("dim", TABLE["dims"])
+def test_float32_inputs(first: type, second: type, dim: int) -> None:
+    """As accurate as the same numbers in float64, where the directions are normalised to all digits."""
+    p, q = grid(first, second, dim, FLOAT)
+    value = kl_divergence(p, q)
+    assert value.dtype == FLOAT
+    exact = kl_divergence(*(type(x)(normalize(x.loc.double(), dim=-1), x.concentration.double()) for x in (p, q)))
+    assert ((value.double() - exact).abs() / exact.clamp(min=1)).max() <= 1e-5
+
+
+# ------------------------------------------------------------------------------------------------- the uniform
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 64, 1000, 10**4])
+def test_from_and_to_the_uniform(family: type, dim: int) -> None:
+    """KL(p‖U) is in the table; KL(U‖p) = Ψ - κ E_U T, with E_U t = 0 and E_U log(1+t) in the table."""
+    table = mpmath_tables.columns("functions.json", NAMES[family], dim)
+    p, uniform = family(at_angle(double(0.0), dim), table["kappa"]), HypersphericalUniform(dim)
+    torch.testing.assert_close(kl_divergence(p, uniform), table["kl_uniform"], rtol=1e-12, atol=0)
+    expected = table["log_normalizer"]
+    if family is PowerSpherical:
+        expected = expected - table["kappa"] * table["mean_log1p"][0]
+    torch.testing.assert_close(kl_divergence(uniform, p), expected, rtol=2e-12, atol=1e-14)
+
+
+@families
+def test_no_concentration_is_the_uniform(family: type) -> None:
+    p = family(at_angle(double(0.3), 5), double(0.0))
+    q = family(at_angle(double(1.3), 5), double(4.0))
+    uniform = HypersphericalUniform(5)
+    assert kl_divergence(p, uniform).item() == 0
+    assert kl_divergence(uniform, p).item() == 0
+    torch.testing.assert_close(kl_divergence(p, q), kl_divergence(uniform, q), rtol=1e-14, atol=0)
+    torch.testing.assert_close(kl_divergence(q, p), kl_divergence(q, uniform), rtol=1e-14, atol=0)
+
+
+def test_uniform_from_uniform() -> None:
+    value = kl_divergence(HypersphericalUniform(4).expand((3, 1)), HypersphericalUniform(4).expand((2,)))
+    assert value.tolist() == [[0.0, 0.0]] * 3
+
+
+# ------------------------------------------------------------------------------------------------- properties
+
+property_test = settings(derandomize=True, deadline=None, max_examples=80, database=None)
+kappas = st.floats(-4, 8).map(lambda exponent: 10**exponent)
+dims = st.one_of(st.integers(2, 12), st.sampled_from([41, 42, 64, 768]))
+
+
+def unit(seed: int, dim: int) -> Tensor:
+    noise = torch.randn(dim, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
+    return normalize(noise, dim=-1)
+
+
+@pairs
+@property_test
+@given(dim=dims, kappa_p=kappas, kappa_q=kappas, seeds=st.tuples(st.integers(0, 99), st.integers(0, 99)))
+def test_no_divergence_is_negative(
+    first: type, second: type, dim: int, kappa_p: float, kappa_q: float, seeds: tuple[int, int]
+) -> None:
+    p, q = first(unit(seeds[0], dim), kappa_p), second(unit(seeds[1], dim), kappa_q)
+    # The terms that cancel, where p is nearly q, are of the order of KL to the uniform.
+    scale = max(1.0, kl_divergence(p, HypersphericalUniform(dim)).item())
+    assert kl_divergence(p, q).item() >= -1e-12 * scale
+
+
+@families
+@property_test
+@given(dim=dims, kappa=kappas, seed=st.integers(0, 99))
+def test_none_from_itself(family: type, dim: int, kappa: float, seed: int) -> None:
+    p = family(unit(seed, dim), kappa)
+    assert kl_divergence(p, p).item() == 0
+
+
+@families
+@property_test
+@given(dim=dims, kappa=kappas, change=st.floats(-9, -1).map(lambda exponent: 10**exponent))
+def test_near_itself_it_is_half_the_fisher_information(family: type, dim: int, kappa: float, change: float) -> None:
+    """KL(κ‖κ+δ) ≈ ½ Var T δ², without cancellation."""
+    loc = unit(3, dim)
+    value = kl_divergence(family(loc, kappa), family(loc, kappa * (1 + change))).item()
+    delta = kappa * (1 + change) - kappa
+    fisher = family._tilt.variance_statistic(double(kappa), dim).item()
+    assert value == pytest.approx(0.5 * fisher * delta**2, rel=3 * change + 1e-6)
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 64])
+@pytest.mark.parametrize("kappa", [0.1, 5.0, 1e4])
+def test_no_jump_between_its_two_formulas(family: type, dim: int, kappa: float) -> None:
+    """At a distance of 0.7 (κ + β) the integral gives way to the difference, in both directions."""
+    loc, beta = unit(3, dim), (dim - 1) / 2
+
+    def divergence(kappa_q: Tensor) -> Tensor:
+        return kl_divergence(family(loc, kappa), family(loc, kappa_q))
+
+    for switch in (kappa + 0.7 * (kappa + beta), (kappa - 0.7 * beta) / 1.7):
+        if switch <= 0:
+            continue
+        middle = double(switch).requires_grad_()
+        below, above = double(switch * (1 - 1e-8)), double(switch * (1 + 1e-8))
+        value = divergence(middle)
+        (slope,) = torch.autograd.grad(value, middle)
+        jump = (divergence(above) - divergence(below) - slope * (above - below)) / value
+        assert jump.abs().item() <= 5e-14
+
+
+# ---------------------------------------------------------------------------------------- shapes and their mistakes
+
+
+@pairs
+def test_batches_broadcast(first: type, second: type) -> None:
+    p = first(unit(1, 3).expand(4, 1, 3), double(1.0, 2.0, 3.0))
+    q = second(torch.stack([unit(2, 3), unit(3, 3), unit(4, 3)]), 5.0)
+    value = kl_divergence(p, q)
+    assert value.shape == (4, 3)
+    for i, j in itertools.product(range(4), range(3)):
+        one = kl_divergence(first(p.loc[i, j], p.concentration[i, j]), second(q.loc[j], q.concentration[j]))
+        torch.testing.assert_close(value[i, j], one, rtol=1e-13, atol=0)
+
+
+@families
+def test_batches_broadcast_with_the_uniform(family: type) -> None:
+    p = family(unit(1, 3), double(1.0, 2.0, 3.0))
+    for shape, expected in (((), (3,)), ((3,), (3,)), ((2, 1), (2, 3)), ((4, 3), (4, 3))):
+        uniform = HypersphericalUniform(3).expand(shape)
+        for value, one in (
+            (kl_divergence(p, uniform), kl_divergence(p, HypersphericalUniform(3))),
+            (kl_divergence(uniform, p), kl_divergence(HypersphericalUniform(3), p)),
+        ):
+            assert value.shape == expected
+            torch.testing.assert_close(value, one.expand(expected), rtol=0, atol=0)
+
+
+@families
+@dtypes
+def test_the_uniform_follows_the_dtype_of_the_other(family: type, dtype: torch.dtype) -> None:
+    p, uniform = family(unit(1, 3).to(dtype), 2.0), HypersphericalUniform(3)
+    assert kl_divergence(p, uniform).dtype == dtype
+    assert kl_divergence(uniform, p).dtype == dtype
+
+
+def distribution(kind: type, dim: int, batch_shape: tuple[int, ...] = ()) -> Distribution:
+    if kind is HypersphericalUniform:
+        return kind(dim).expand(batch_shape)
+    return kind(unit(1, dim).expand(*batch_shape, dim), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), list(itertools.product([*NAMES, HypersphericalUniform], repeat=2))
+)
+def test_spheres_and_batches_must_match(first: type, second: type) -> None:
+    with pytest.raises(ValueError, match=r"one dimension, got dim 3 and dim 4"):
+        kl_divergence(distribution(first, 3), distribution(second, 4))
+    with pytest.raises(ValueError, match=r"do not broadcast.*\(2,\).*\(3,\)"):
+        kl_divergence(distribution(first, 3, (2,)), distribution(second, 3, (3,)))
+
+
+# ------------------------------------------------------------------------------------------------- derivatives
+
+
+@pairs
+@pytest.mark.parametrize("dim", [2, 3, 5, 64])
+def test_derivatives(first: type, second: type, dim: int) -> None:
+    """First and second ones, in both concentrations and both (unnormalised) directions."""
+
+    def divergence(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
+        return kl_divergence(first(normalize(loc_p, dim=-1), kappa_p), second(normalize(loc_q, dim=-1), kappa_q))
+
+    used = min(dim, 5)  # further coordinates are alike
+    loc_p, loc_q = (torch.stack([unit(seed, used), unit(seed + 1, used)]) for seed in (5, 8))
+    kappa_p, kappa_q = double(0.8, 20.0), double(3.0, 7.0)
+    inputs = [x.requires_grad_() for x in (loc_p, kappa_p, loc_q, kappa_q)]
+
+    def in_dim(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
+        pad = (0, dim - used)
+        loc_p, loc_q = (torch.nn.functional.pad(x, pad) for x in (loc_p, loc_q))
+        return divergence(loc_p, kappa_p, loc_q, kappa_q)
+
+    assert gradcheck(in_dim, inputs, rtol=1e-6, atol=1e-8)
+    assert gradgradcheck(in_dim, inputs, rtol=1e-5, atol=1e-7)
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 64])
+def test_derivatives_with_the_uniform(family: type, dim: int) -> None:
+    loc, uniform = unit(1, dim), HypersphericalUniform(dim)
+    kappa = double(0.3, 5.0, 60.0).requires_grad_()
+    for function in (
+        lambda kappa: kl_divergence(family(loc, kappa), uniform),
+        lambda kappa: kl_divergence(uniform, family(loc, kappa)),
+    ):
+        assert gradcheck(function, kappa, rtol=1e-6, atol=1e-8)
+        assert gradgradcheck(function, kappa, rtol=1e-6, atol=1e-8)
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 64])
+@pytest.mark.parametrize("kappa", [0.0, 0.05, 0.4, 3.0, 1e4])
+def test_it_is_least_at_itself(family: type, dim: int, kappa: float) -> None:
+    """All derivatives of KL(p‖q) vanish at p = q."""
+    free = (3 * unit(4, dim)).requires_grad_(), double(kappa).requires_grad_()
+    q = family(normalize(unit(4, dim), dim=-1), double(kappa))
+    for p_first in (True, False):
+        p = family(normalize(free[0], dim=-1), free[1])
+        value = kl_divergence(p, q) if p_first else kl_divergence(q, p)
+        in_loc, in_kappa = torch.autograd.grad(value.sum(), free)
+        assert in_loc.abs().max() <= 1e-12 * max(1.0, kappa)
+        assert in_kappa.abs().max() <= 1e-14
+
+
+@pairs
+def test_a_large_batch_equals_small_ones(first: type, second: type) -> None:
+    """It is computed in chunks, forwards and backwards."""
+    count, few = 40_000, 50
+    generator = torch.Generator().manual_seed(0)
+    loc_p, loc_q = (normalize(torch.randn(count, 3, dtype=DOUBLE, generator=generator), dim=-1) for _ in range(2))
+    kappa_p, kappa_q = (5 * torch.rand(count, dtype=DOUBLE, generator=generator) for _ in range(2))
+    rows = [loc_p, kappa_p, loc_q, kappa_q]
+
+    def with_gradients(tensors: list[Tensor]) -> list[Tensor]:
+        leaves = [x.clone().requires_grad_() for x in tensors]
+        value = kl_divergence(first(*leaves[:2]), second(*leaves[2:]))
+        return [value.detach(), *torch.autograd.grad(value.sum(), leaves)]
+
+    chosen = torch.linspace(0, count - 1, few).long()
+    for all_rows, small in zip(with_gradients(rows), with_gradients([x[chosen] for x in rows]), strict=True):
+        torch.testing.assert_close(all_rows[chosen], small, rtol=1e-12, atol=1e-14)
+
+
+# ------------------------------------------------------------------------- concentrations defined by a divergence
+
+
+@pytest.mark.parametrize("dim", [2, 3, 64, 768])
+def test_the_closest_von_mises_fisher(dim: int) -> None:
+    p = PowerSpherical(unit(1, dim), double(1e-3, 0.5, 10.0, 1e3, 1e6))
+    closest = p.closest_von_mises_fisher()
+    torch.testing.assert_close(closest.mean, p.mean, rtol=1e-13, atol=1e-15)
+    kappa = closest.concentration.detach().requires_grad_()
+    least = kl_divergence(p, VonMisesFisher(p.loc, kappa))
+    (slope,) = torch.autograd.grad(least.sum(), kappa)
+    assert slope.abs().max() <= 1e-14
+    for other in (
+        VonMisesFisher(p.loc, kappa * 1.01),
+        VonMisesFisher(p.loc, kappa * 0.99),
+        VonMisesFisher(normalize(p.loc + 0.05 * unit(2, dim), dim=-1), kappa),
+    ):
+        assert (kl_divergence(p, other) > least).all()
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 5, 64, 768])
+def test_from_kl(family: type, dim: int) -> None:
+    loc, uniform = unit(1, dim), HypersphericalUniform(dim)
+    kappa = torch.logspace(-6, 8, 29, dtype=DOUBLE)
+    nats = kl_divergence(family(loc, kappa), uniform)
+    found = family.from_kl(loc, nats)
+    torch.testing.assert_close(kl_divergence(found, uniform), nats, rtol=1e-13, atol=0)
+    # A rounding of the divergence moves κ by KL/(κ dKL/dκ) roundings.
+    slope = kappa.square() * family._tilt.variance_statistic(kappa, dim)
+    torch.testing.assert_close(found.concentration / kappa, torch.ones_like(kappa), rtol=0, atol=1e-13 + 4e-16 * (nats / slope).max().item())
+    assert family.from_kl(loc, 0.0).concentration.item() == 0
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 5, 64, 768])
+def test_from_mean_length(family: type, dim: int) -> None:
+    loc = unit(1, dim)
+    kappa = torch.logspace(-6, 8, 29, dtype=DOUBLE)
+    length = family._tilt.mean_cosine(kappa, dim)
+    found = family.from_mean_length(loc, length)
+    torch.testing.assert_close(torch.linalg.vector_norm(found.mean, dim=-1), length, rtol=1e-14, atol=0)
+    # 1 - length has lost digits, and κ is about (d-1)/(1-length).
+    error = (found.concentration / kappa - 1).abs()
+    assert (error <= 1e-14 + torch.finfo(DOUBLE).eps / (1 - length)).all()
+    assert family.from_mean_length(loc, 0.0).concentration.item() == 0
+
+
+@families
+def test_concentrations_are_differentiable(family: type) -> None:
+    loc = unit(1, 7)
+    inside = double(0.1, 0.5, 0.9).requires_grad_()
+    for make in (family.from_kl, family.from_mean_length):
+        assert gradcheck(lambda x, make=make: make(loc, x).concentration, inside, rtol=1e-6, atol=1e-8)
+
+
+def test_four_nats_at_dimension_four() -> None:
+    """A rate in use for image tokens; κ by mpmath in 30 digits, from KL = κψ-difference - log-gamma ratio."""
+    with mpmath.workdps(30):
+
+        def divergence(kappa: mpmath.mpf) -> mpmath.mpf:
+            beta = mpmath.mpf(3) / 2
+            slope = mpmath.log(2) + mpmath.psi(0, beta + kappa) - mpmath.psi(0, 2 * beta + kappa)
+            logs = [mpmath.loggamma(beta + x) for x in (kappa, mpmath.mpf(1) / 2, kappa / 2, (kappa + 1) / 2)]
+            return kappa * slope - (logs[0] + logs[1] - logs[2] - logs[3])
+
+        kappa = float(mpmath.findroot(lambda x: divergence(x) - 4, 60))
+    assert kappa == pytest.approx(63.7873143, abs=5e-8)
+    loc, uniform = unit(1, 4), HypersphericalUniform(4)
+    assert kl_divergence(PowerSpherical(loc, double(kappa)), uniform).item() == pytest.approx(4, abs=1e-14)
+    assert kl_divergence(PowerSpherical(loc, double(63.7873143)), uniform).item() == pytest.approx(4, abs=1e-8)
+    assert PowerSpherical.from_kl(loc, 4.0).concentration.item() == pytest.approx(kappa, rel=1e-14)
+    assert math.isclose(PowerSpherical.from_kl(loc.float(), 4.0).concentration.item(), kappa, rel_tol=1e-6)

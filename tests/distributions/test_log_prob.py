@@ -1,0 +1,173 @@
+"""log_prob from the mode to the antipode, from d = 2 to 1000 and κ = 0 to 1e6: values and derivatives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from examples import DOUBLE, FLOAT, directions, dtypes, families
+from powerspherical import PowerSpherical
+
+dims = pytest.mark.parametrize("dim", [2, 3, 64, 1000])
+kappas = pytest.mark.parametrize("kappa", [0.0, 0.5, 10.0, 1e3, 1e6])
+places = pytest.mark.parametrize("place", ["mode", "typical", "uniform", "near the antipode", "antipode"])
+
+COUNT = 20
+
+
+def points(family: type, dim: int, kappa: float, place: str) -> tuple[Tensor, Tensor]:
+    """Mean directions and points at the named place, rounded to float32."""
+    loc = directions(COUNT, dim)
+    if place == "typical":
+        x = family(loc, kappa).sample()
+    elif place == "near the antipode":
+        x = torch.nn.functional.normalize(1e-3 * directions(COUNT, dim, seed=2) - loc, dim=-1)
+    else:
+        x = {"mode": loc, "antipode": -loc, "uniform": directions(COUNT, dim, seed=2)}[place]
+    return loc.float(), x.float()
+
+
+def tangent(x: Tensor, towards: Tensor) -> Tensor:
+    """The unit tangent at x in the direction of another point."""
+    return torch.nn.functional.normalize(towards - (towards * x).sum(-1, keepdim=True) * x, dim=-1)
+
+
+def moved(x: Tensor, direction: Tensor, step: Tensor | float) -> Tensor:
+    """The point at a distance ``step`` along the great circle from x."""
+    step = torch.as_tensor(step, dtype=x.dtype).unsqueeze(-1)
+    return step.cos() * x + step.sin() * direction
+
+
+@families
+@dims
+@kappas
+@places
+def test_single_precision_is_right(family: type, dim: int, kappa: float, place: str) -> None:
+    """Against float64 on the same numbers, which are unit vectors in float32 only: not to be validated."""
+    loc, x = points(family, dim, kappa, place)
+    actual = family(loc, kappa).log_prob(x)
+    expected = family(loc.double(), kappa, validate_args=False).log_prob(x.double())
+    assert (actual.dtype, expected.dtype) == (FLOAT, DOUBLE)
+    assert not expected.isnan().any()
+    if place == "antipode" and family is PowerSpherical and kappa > 0:
+        assert (actual == -math.inf).all()
+        assert (expected == -math.inf).all()
+    else:
+        error = (actual.double() - expected).abs()
+        assert (error <= 1e-5 * expected.abs().clamp(min=1)).all()
+
+
+@families
+@dims
+@kappas
+def test_is_a_function_of_the_cosine(family: type, dim: int, kappa: float) -> None:
+    loc, x = directions(COUNT, dim), directions(COUNT, dim, seed=2)
+    p = family(loc, kappa)
+    t = (loc * x).sum(-1)
+    unnormalised = kappa * torch.log1p(t) if family is PowerSpherical else kappa * t
+    torch.testing.assert_close(p.log_prob(x), unnormalised - p.log_normalizer, rtol=1e-11, atol=1e-11)
+
+
+@families
+@dims
+@kappas
+@dtypes
+@places
+def test_gradients_are_finite_and_tangential(
+    family: type, dim: int, kappa: float, dtype: torch.dtype, place: str
+) -> None:
+    unit = [torch.nn.functional.normalize(v.double(), dim=-1) for v in points(family, dim, kappa, place)]
+    loc, x = (v.to(dtype).requires_grad_() for v in unit)
+    concentration = torch.full((COUNT,), kappa, dtype=dtype, requires_grad=True)
+    value = family(loc, concentration).log_prob(x)
+    in_loc, in_x, in_kappa = torch.autograd.grad(value.sum(), (loc, x, concentration))
+    assert not value.isnan().any()
+    assert not in_kappa.isnan().any()
+    # |d log p/dt|, by which a rounding error of t comes out along the point
+    steepness = torch.full((COUNT,), kappa, dtype=DOUBLE)
+    if family is PowerSpherical:
+        steepness /= ((x + loc).detach().double().square().sum(-1) / 2).clamp(min=1e-30)
+    for gradient, point in ((in_loc, loc), (in_x, x)):
+        assert gradient.isfinite().all()
+        along = (gradient.double() * point.double()).sum(-1).abs()
+        assert (along <= 4 * torch.finfo(dtype).eps * dim**0.5 * steepness).all()
+
+
+@families
+@dims
+@pytest.mark.parametrize("kappa", [0.5, 10.0, 1e3, 1e6])
+@pytest.mark.parametrize("place", ["typical", "uniform"])
+def test_gradients_against_differences(family: type, dim: int, kappa: float, place: str) -> None:
+    """Along great circles, in x and in loc, and in κ."""
+    # Points in float64, no nearer to the antipode than a step.
+    loc = directions(COUNT, dim)
+    x = family(loc, kappa).sample() if place == "typical" else directions(COUNT, dim, seed=2)
+    concentration = torch.full((COUNT,), kappa, dtype=DOUBLE)
+    leaves = [v.clone().requires_grad_() for v in (x, loc, concentration)]
+    value = family(leaves[1], leaves[2]).log_prob(leaves[0])
+    in_x, in_loc, in_kappa = torch.autograd.grad(value.sum(), leaves)
+    # log p bends over angles of about that of the mean and of the point itself
+    step = 1e-3 * torch.minimum((x - loc).norm(dim=-1), (x + loc).norm(dim=-1))
+    resolution = 1e-14 * (value.detach().abs() + kappa).max() / step.min()
+
+    for gradient, start, other, density in (
+        (in_x, x, loc, lambda y: family(loc, concentration).log_prob(y)),
+        (in_loc, loc, x, lambda m: family(m, concentration, validate_args=False).log_prob(x)),
+    ):
+        random = directions(COUNT, dim, seed=3)
+        for direction in (tangent(start, other), tangent(start, random)):
+            ends = [density(moved(start, direction, h)) for h in (step, -step)]
+            expected = (ends[0] - ends[1]) / (2 * step)
+            slope = gradient.norm(dim=-1).max().item()
+            actual = (gradient * direction).sum(-1)
+            torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6 * slope + resolution.item())
+
+    h = min(kappa / 2, 1e-4 * (kappa + dim))
+    ends = [family(loc, concentration + s).log_prob(x) for s in (h, -h)]
+    expected = (ends[0] - ends[1]) / (2 * h)
+    atol = 1e-14 * value.detach().abs().max().item() / h + 1e-7
+    torch.testing.assert_close(in_kappa, expected, rtol=1e-6, atol=atol)
+
+
+@families
+@pytest.mark.parametrize(("dim", "kappa"), [(2, 0.5), (2, 10.0), (3, 0.7), (3, 5.0), (5, 30.0)])
+def test_first_and_second_derivatives(family: type, dim: int, kappa: float) -> None:
+    """On a parametrisation that keeps all arguments where they belong."""
+
+    def density(x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor:
+        x, loc = (torch.nn.functional.normalize(v, dim=-1) for v in (x, loc))
+        return family(loc, torch.nn.functional.softplus(kappa), validate_args=False).log_prob(x)
+
+    inputs = (1.5 * directions(3, dim, seed=2), 0.7 * directions(dim), torch.tensor([kappa], dtype=DOUBLE))
+    leaves = [v.requires_grad_() for v in inputs]
+    assert gradcheck(density, leaves)
+    assert gradgradcheck(density, leaves)
+
+
+@families
+@dims
+@pytest.mark.parametrize("kappa", [0.5, 10.0, 1e6])
+def test_curvature_at_the_mode(family: type, dim: int, kappa: float) -> None:
+    """Along a great circle d²/dφ² log p = -κ/2 for (1+cos φ)^κ and -κ for e^{κ cos φ}."""
+    loc = directions(dim)
+    direction = tangent(loc, directions(dim, seed=2))
+    angle = torch.zeros((), dtype=DOUBLE, requires_grad=True)
+    value = family(loc, kappa).log_prob(angle.cos() * loc + angle.sin() * direction)
+    (first,) = torch.autograd.grad(value, angle, create_graph=True)
+    (second,) = torch.autograd.grad(first, angle)
+    assert abs(first.item()) <= 1e-12 * kappa
+    assert second.item() == pytest.approx(-kappa / 2 if family is PowerSpherical else -kappa, rel=1e-12)
+
+
+@families
+def test_close_to_the_mode_no_digits_are_lost(family: type) -> None:
+    """At κ = 1e6 a step of 1e-4 costs κ(1-t) = 5e-3, which a float32 cosine could not tell from 0."""
+    loc = torch.tensor([0.0, 0.0, 1.0])
+    x = torch.tensor([1e-4, 0.0, 1.0])
+    p = family(loc, 1e6, validate_args=False)
+    drop = (p.log_prob(loc) - p.log_prob(x)).item()
+    assert drop == pytest.approx(2.5e-3 if family is PowerSpherical else 5e-3, rel=1e-3)

@@ -1,0 +1,175 @@
+"""The marginals of t = μᵀx as distributions on [-1, 1]: against mpmath, at the ends, in both dtypes, differentiated."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath_tables
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from powerspherical import PowerSphericalMarginal, VonMisesFisherMarginal
+from powerspherical.distributions.marginal import Marginal
+
+DOUBLE = torch.float64
+MARGINALS = {"power_spherical": PowerSphericalMarginal, "von_mises_fisher": VonMisesFisherMarginal}
+DIMS = mpmath_tables.dims("marginals.json", "power_spherical")
+
+families = pytest.mark.parametrize("family", MARGINALS)
+dims = pytest.mark.parametrize("dim", DIMS)
+
+
+def representable(family: str, dim: int) -> tuple[Marginal, dict[str, Tensor]]:
+    """The rows whose t, rounded to a double, is still the place of the table, and the marginals there.
+
+    Rounding t moves log F by eps·pdf/F, and log pdf by eps/(1±t) times about d.
+    """
+    table = mpmath_tables.columns("marginals.json", family, dim)
+    near = torch.minimum(table["one_minus_t"], 1 + table["t"])
+    hazard = torch.exp(table["log_pdf"] - torch.minimum(table["log_cdf"], table["log_sf"]))
+    chosen = torch.finfo(DOUBLE).eps * torch.maximum(hazard, dim / near) < 2e-9
+    assert chosen.sum() > 10
+    rows = {name: column[chosen] for name, column in table.items()}
+    return MARGINALS[family](dim, rows["kappa"]), rows
+
+
+@families
+@dims
+def test_probabilities_and_density(family: str, dim: int) -> None:
+    marginal, rows = representable(family, dim)
+    torch.testing.assert_close(marginal.log_cdf(rows["t"]), rows["log_cdf"], rtol=0, atol=1e-8)
+    torch.testing.assert_close(marginal.log_sf(rows["t"]), rows["log_sf"], rtol=0, atol=1e-8)
+    torch.testing.assert_close(marginal.cdf(rows["t"]), rows["log_cdf"].exp(), rtol=1e-8, atol=0)
+    torch.testing.assert_close(marginal.log_prob(rows["t"]), rows["log_pdf"], rtol=0, atol=1e-8)
+
+
+@families
+@dims
+def test_icdf_inverts_cdf(family: str, dim: int) -> None:
+    """To 1e-6 of the distance to the nearer end, and the rounding of t and of the probability itself."""
+    marginal, rows = representable(family, dim)
+    inside = torch.minimum(rows["log_cdf"], rows["log_sf"]) > math.log(5e-7)
+    marginal, t = MARGINALS[family](dim, rows["kappa"][inside]), rows["t"][inside]
+    error = (marginal.icdf(marginal.cdf(t)) - t).abs()
+    rounding = torch.finfo(DOUBLE).eps * (4 + 4 * torch.exp(-marginal.log_prob(t)))
+    assert (error <= 1e-6 * torch.minimum(1 - t, 1 + t) + rounding).all()
+
+
+@families
+@dims
+def test_cdf_inverts_icdf(family: str, dim: int) -> None:
+    probability = torch.tensor([1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-6], dtype=DOUBLE)
+    kappa = torch.tensor([[0.0], [0.1], [1.0], [10.0], [1e3]], dtype=DOUBLE)
+    marginal = MARGINALS[family](dim, kappa)
+    one_minus_t, one_plus_t = marginal.quantile(probability, 1 - probability)
+    log_cdf, log_sf = marginal.tails(one_minus_t, one_plus_t)
+    torch.testing.assert_close(log_cdf, torch.log(probability).expand(5, 7), rtol=0, atol=1e-8)
+    torch.testing.assert_close(log_sf, torch.log1p(-probability).expand(5, 7), rtol=0, atol=1e-8)
+    torch.testing.assert_close(marginal.icdf(probability), 0.5 * (one_plus_t - one_minus_t), rtol=0, atol=0)
+
+
+@families
+@dims
+def test_entropy(family: str, dim: int) -> None:
+    table = mpmath_tables.columns("marginals.json", f"{family}_entropy", dim, "entropy_columns")
+    entropy = MARGINALS[family](dim, table["kappa"]).entropy()
+    error = (entropy - table["entropy"]).abs() / table["entropy"].abs().clamp(min=1)
+    assert error.max() <= 1e-9
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 10, 64])
+def test_moments_by_quadrature(family: str, dim: int) -> None:
+    """Mean, variance and entropy are those of ``log_prob``, by the trapezium rule in u, t = tanh u."""
+    marginal = MARGINALS[family](dim, torch.tensor([0.0, 2.0, 30.0], dtype=DOUBLE))
+    u = torch.linspace(-18, 18, 20_001, dtype=DOUBLE).unsqueeze(-1)
+    t = torch.tanh(u).clamp(-1 + 1e-15, 1 - 1e-15)
+    log_prob = marginal.log_prob(t)
+    mass = log_prob.exp() / torch.cosh(u).square() * (u[1] - u[0])
+    torch.testing.assert_close(mass.sum(0), torch.ones(3, dtype=DOUBLE), rtol=1e-6, atol=0)
+    torch.testing.assert_close((mass * t).sum(0), marginal.mean, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close((mass * (t - marginal.mean).square()).sum(0), marginal.variance, rtol=1e-6, atol=0)
+    torch.testing.assert_close(-(mass * log_prob).sum(0), marginal.entropy(), rtol=1e-5, atol=1e-5)
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 64])
+@pytest.mark.parametrize("kappa", [0.0, 3.0])
+def test_ends(family: str, dim: int, kappa: float) -> None:
+    marginal = MARGINALS[family](dim, torch.tensor(kappa, dtype=DOUBLE))
+    ends = torch.tensor([-1.0, 1.0], dtype=DOUBLE)
+    assert marginal.log_cdf(ends).tolist() == [-math.inf, 0.0]
+    assert marginal.log_sf(ends).tolist() == [0.0, -math.inf]
+    assert marginal.cdf(ends).tolist() == [0.0, 1.0]
+    assert marginal.icdf((ends + 1) / 2).tolist() == [-1.0, 1.0]
+    assert not marginal.log_prob(ends).isnan().any()
+
+
+@families
+def test_uniform_on_the_circle(family: str) -> None:
+    """At κ = 0 and d = 2 the angle acos t is uniform."""
+    marginal = MARGINALS[family](2, torch.tensor(0.0, dtype=DOUBLE))
+    t = torch.linspace(-0.99, 0.99, 12, dtype=DOUBLE)
+    torch.testing.assert_close(marginal.cdf(t), 1 - torch.acos(t) / math.pi, rtol=1e-12, atol=0)
+    torch.testing.assert_close(marginal.icdf(marginal.cdf(t)), t, rtol=1e-12, atol=1e-14)
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 64, 768])
+def test_float32(family: str, dim: int) -> None:
+    """Results in float32, as accurate as rounding the float64 ones."""
+    kappa = torch.tensor([[0.1], [3.0], [200.0]])
+    marginal, exact = MARGINALS[family](dim, kappa), MARGINALS[family](dim, kappa.double())
+    t, probability = torch.tensor([-0.3, 0.2, 0.9]), torch.tensor([1e-6, 0.3, 0.99])
+    results = {
+        "log_cdf": (marginal.log_cdf(t), exact.log_cdf(t.double())),
+        "log_sf": (marginal.log_sf(t), exact.log_sf(t.double())),
+        "cdf": (marginal.cdf(t), exact.cdf(t.double())),
+        "icdf": (marginal.icdf(probability), exact.icdf(probability.double())),
+        "log_prob": (marginal.log_prob(t), exact.log_prob(t.double())),
+        "mean": (marginal.mean, exact.mean),
+        "variance": (marginal.variance, exact.variance),
+        "entropy": (marginal.entropy(), exact.entropy()),
+    }
+    for name, (value, expected) in results.items():
+        assert value.dtype == torch.float32, name
+        # exp(log_cdf) magnifies the rounding of a logarithm of -100; log_prob that of 1-t by d.
+        loss = {"cdf": 1e-5, "log_prob": 1e-6 * dim}.get(name, 2e-6)
+        torch.testing.assert_close(value.double(), expected, rtol=max(2e-6, loss), atol=loss, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@families
+def test_float64_value_of_a_float32_concentration(family: str) -> None:
+    marginal = MARGINALS[family](5, torch.tensor(2.0))
+    value = torch.tensor(0.3, dtype=DOUBLE)
+    for result in (marginal.log_prob(value), marginal.log_cdf(value), marginal.icdf(value)):
+        assert result.dtype == DOUBLE
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 10, 50])
+def test_gradients(family: str, dim: int) -> None:
+    def of(method: str, value: Tensor, kappa: Tensor) -> Tensor:
+        return getattr(MARGINALS[family](dim, kappa), method)(value)
+
+    kappa = torch.tensor([0.3, 5.0, 40.0], dtype=DOUBLE, requires_grad=True)
+    t = torch.tensor([-0.4, 0.1, 0.7], dtype=DOUBLE, requires_grad=True)
+    probability = torch.tensor([0.02, 0.5, 0.9], dtype=DOUBLE, requires_grad=True)
+    for method, value in (("log_cdf", t), ("log_sf", t), ("cdf", t), ("icdf", probability), ("log_prob", t)):
+        function = lambda value, kappa, method=method: of(method, value, kappa)  # noqa: E731
+        assert gradcheck(function, (value, kappa), rtol=1e-6, atol=1e-8), method
+    assert gradgradcheck(lambda t, kappa: of("log_prob", t, kappa), (t, kappa), rtol=1e-6, atol=1e-8)
+    assert gradcheck(lambda kappa: MARGINALS[family](dim, kappa).entropy(), kappa, rtol=1e-6, atol=1e-8)
+    assert gradgradcheck(lambda kappa: MARGINALS[family](dim, kappa).entropy(), kappa, rtol=1e-6, atol=1e-8)
+
+
+@families
+@pytest.mark.parametrize("method", ["log_cdf", "log_sf", "cdf", "icdf"])
+def test_second_derivatives_are_refused(family: str, method: str) -> None:
+    kappa = torch.tensor(2.0, dtype=DOUBLE, requires_grad=True)
+    value = getattr(MARGINALS[family](5, kappa), method)(torch.tensor(0.4, dtype=DOUBLE))
+    (slope,) = torch.autograd.grad(value, kappa, create_graph=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(slope, kappa)

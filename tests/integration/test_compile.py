@@ -1,0 +1,223 @@
+"""torch.compile(fullgraph=True) of the whole public API: the numbers and gradients of eager code."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from examples import directions, families
+from members import DRAWS, EVERY, EVERY_ID, MEMBERS
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, special
+from powerspherical.special import inverse, tail
+
+# Dynamo makes an instance of torch.autograd.Function to trace one.
+pytestmark = pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+
+#: Asymptotic series need no recurrence at this dimension: the traces are short and the tests quick.
+DIM = 48
+
+#: What takes long to trace and is made of what other cases trace.
+SLOW = {
+    f"VonMisesFisher {name}"
+    for name in ("covariance_matrix", "marginal.cdf", "cap_probability", "cap_angle", "KL from vMF", "KL to PS")
+} | {"PowerSpherical marginal.cdf", "PowerSpherical KL from vMF"}
+
+
+@pytest.fixture(autouse=True)
+def _reset():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def _one_step(monkeypatch) -> None:
+    """A trace repeats each step of an iteration; one is enough to see that it can be traced."""
+    monkeypatch.setattr(tail, "_NEWTON_STEPS", 1)
+    monkeypatch.setattr(inverse, "_STEPS", 1)
+
+
+def compiled(function: Callable, **options) -> Callable:
+    return torch.compile(function, fullgraph=True, backend="aot_eager", **options)
+
+
+def leaves(*batch: int, dim: int = DIM, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    kappa = torch.linspace(0.5, 40.0, batch[0], dtype=dtype) if batch else torch.tensor(4.0, dtype=dtype)
+    return directions(*batch, dim, dtype=dtype).requires_grad_(), kappa.requires_grad_()
+
+
+def with_gradients(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
+    value = function(*inputs)
+    return value, *torch.autograd.grad(value.sum(), inputs, materialize_grads=True)
+
+
+def assert_compiles(function: Callable[..., Tensor], *inputs: Tensor, **options) -> None:
+    actual = with_gradients(compiled(function, **options), *inputs)
+    torch.testing.assert_close(actual, with_gradients(function, *inputs))
+
+
+@pytest.mark.usefixtures("_one_step")
+@pytest.mark.parametrize(
+    ("family", "member"),
+    [
+        pytest.param(family, member, id=name)
+        for (family, _, member), name in zip(EVERY, EVERY_ID, strict=True)
+        if name not in SLOW
+    ],
+)
+def test_member(family: type, member: Callable) -> None:
+    assert_compiles(lambda loc, kappa: member(family(loc, kappa, validate_args=False)), *leaves(3))
+
+
+@families
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws(family: type, name: str) -> None:
+    """The seed that gives a draw in eager code gives it here; equal calls differ, and the gradients are finite."""
+
+    def draws(loc: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+        q = family(loc, kappa, validate_args=False)
+        return DRAWS[name](q), DRAWS[name](q)
+
+    loc, kappa = leaves(3)
+    first, second = compiled(draws)(loc, kappa)
+    expected = DRAWS[name](family(loc, kappa))
+    assert (first.shape, first.dtype, first.requires_grad) == (expected.shape, expected.dtype, name != "sample")
+    assert not (first == second).flatten(1).all(1).any()
+    if "marginal" in name:
+        assert (first.abs() <= 1).all()
+    else:
+        torch.testing.assert_close(first.norm(dim=-1), torch.ones(2, 3))
+    if first.requires_grad:
+        for gradient in torch.autograd.grad(first.square().cumsum(-1).sum(), (loc, kappa), materialize_grads=True):
+            assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("validate_args", [None, True])
+def test_validation_is_left_out(validate_args: bool | None) -> None:
+    """The graph has no place for a look at the values: neither an error nor a break."""
+
+    def scores(loc: Tensor, kappa: Tensor, x: Tensor) -> Tensor:
+        p = PowerSpherical(loc, kappa, validate_args=validate_args)
+        return p.log_prob(x) + HypersphericalUniform(DIM, validate_args=validate_args).log_prob(x)
+
+    loc, kappa = leaves(3)
+    x = directions(3, DIM, dtype=torch.float32, seed=2).requires_grad_()
+    assert_compiles(scores, loc, kappa, x)
+    assert compiled(scores)(2 * loc, kappa, x).shape == (3,)
+
+
+def test_wrong_shapes_raise() -> None:
+    with pytest.raises((ValueError, torch._dynamo.exc.TorchDynamoException), match="do not broadcast"):
+        compiled(lambda loc, kappa: PowerSpherical(loc, kappa).entropy())(directions(4, 3), torch.ones(2))
+
+
+def test_number_as_concentration() -> None:
+    loc, _ = leaves(3)
+    assert_compiles(lambda loc: PowerSpherical(loc, 4.0, validate_args=False).mean, loc)
+
+
+def test_uniform() -> None:
+    def moments(x: Tensor) -> Tensor:
+        prior = HypersphericalUniform(DIM, validate_args=False).expand((3,))
+        return prior.log_prob(x) + prior.entropy() + (prior.mean + prior.variance).sum(-1)
+
+    def draws(x: Tensor) -> tuple[Tensor, Tensor]:
+        prior = HypersphericalUniform(DIM, validate_args=False).expand((3,))
+        return prior.rsample((2,)), prior.sample((2,)) * x
+
+    x = directions(3, DIM, dtype=torch.float32)
+    torch.testing.assert_close(compiled(moments)(x), moments(x))
+    first, _ = compiled(draws)(x)
+    torch.testing.assert_close(first.norm(dim=-1), torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("dim", [2, 3, 5])
+@families
+def test_low_dimensions(family: type, dim: int) -> None:
+    def loss(loc: Tensor, kappa: Tensor) -> Tensor:
+        q = family(loc, kappa, validate_args=False)
+        return q.log_prob(loc.detach().roll(1, -1)) + kl_divergence(q, HypersphericalUniform(dim, validate_args=False))
+
+    assert_compiles(loss, *leaves(3, dim=dim))
+
+
+def step(loc: Tensor, kappa: Tensor) -> Tensor:
+    """What a training step does with a latent."""
+    q = PowerSpherical(loc, kappa, validate_args=False)
+    prior = HypersphericalUniform(loc.shape[-1], validate_args=False)
+    return q.rsample().sum(-1).exp() + q.log_prob(loc.detach().roll(1, -1)) + kl_divergence(q, prior)
+
+
+def seeded(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(*args: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return function(*args)
+
+    return run
+
+
+def test_another_dimension() -> None:
+    """The formulas are built for one d: another one is another graph, with its own numbers."""
+    function = seeded(compiled(step))
+    for dim in (DIM, DIM + 2, DIM):
+        torch.testing.assert_close(
+            with_gradients(function, *leaves(3, dim=dim)), with_gradients(seeded(step), *leaves(3, dim=dim))
+        )
+
+
+def test_batch_sizes_share_a_graph() -> None:
+    function = seeded(compiled(step, dynamic=True))
+    with_gradients(function, *leaves(3))
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for size in (4, 17):
+            torch.testing.assert_close(
+                with_gradients(function, *leaves(size)), with_gradients(seeded(step), *leaves(size))
+            )
+
+
+def test_recompiles_for_batch_sizes() -> None:
+    """Without being told that shapes are dynamic."""
+    function = seeded(compiled(step))
+    for size in (3, 4, 17):
+        torch.testing.assert_close(function(*leaves(size)), seeded(step)(*leaves(size)))
+
+
+SPECIAL = {
+    "bessel_ratio": lambda k: special.bessel_ratio(k, DIM),
+    "bessel_ratio_complement": lambda k: special.bessel_ratio_complement(k, DIM),
+    "bessel_ratio_inverse": lambda k: special.bessel_ratio_inverse(k / 100, DIM),
+    "bessel_ratio_slope": lambda k: special.bessel_ratio_slope(k, DIM),
+    "digamma_difference": lambda k: special.digamma_difference(k, DIM),
+    "log_bessel_i": lambda k: special.log_bessel_i(23.5, k),
+    "log_gamma_ratio": lambda k: special.log_gamma_ratio(k, DIM),
+    "log_hyp0f1": lambda k: special.log_hyp0f1(k, DIM),
+    "mean_log1p": lambda k: special.mean_log1p(k, DIM),
+    "trigamma_difference": lambda k: special.trigamma_difference(k, DIM),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_functions(name: str) -> None:
+    assert_compiles(SPECIAL[name], leaves(3, dtype=torch.float64)[1])
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
+def test_inductor() -> None:
+    loc, kappa = leaves(64)
+    function = torch.compile(step, fullgraph=True)
+    actual, *gradients = with_gradients(function, loc, kappa)
+    assert not torch.equal(actual, function(loc, kappa))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+    @torch.compile(fullgraph=True)
+    def closed_form(loc: Tensor, kappa: Tensor) -> Tensor:
+        q = VonMisesFisher(loc, kappa, validate_args=False)
+        return q.log_prob(loc.detach().roll(1, -1))
+
+    expected = MEMBERS["log_prob"](VonMisesFisher(loc, kappa))
+    torch.testing.assert_close(closed_form(loc, kappa), expected)

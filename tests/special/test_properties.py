@@ -1,0 +1,132 @@
+"""Inequalities that the special functions must keep for every dimension and concentration."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath_tables
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from powerspherical.special import (
+    Tilt,
+    bessel_ratio,
+    bessel_ratio_complement,
+    log_tails,
+    mean_log1m_cosine,
+    mean_log1p_cosine,
+    misalignment,
+)
+from powerspherical.special.inverse import concentration_from_relative_entropy
+
+ROUNDING = 1e-14
+
+property_test = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+tilts = pytest.mark.parametrize("tilt", mpmath_tables.TILTS.values(), ids=mpmath_tables.TILTS)
+dims = st.one_of(st.integers(2, 60), st.sampled_from([100, 768, 10**4, 10**6]))
+kappas = st.floats(-6, 9).map(lambda exponent: 10**exponent)
+factors = st.floats(1e-6, 3)
+
+
+def double(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@tilts
+@property_test
+@given(dim=dims, kappa=kappas, factor=factors)
+def test_divergence_and_moments_increase(tilt: Tilt, dim: int, kappa: float, factor: float) -> None:
+    pair = double(kappa, kappa * (1 + factor))
+    for function in (tilt.relative_entropy, tilt.mean_cosine, tilt.mean_statistic):
+        low, high = function(pair, dim).tolist()
+        assert high - low >= -ROUNDING * abs(high)
+    low, high = tilt.variance_statistic(pair, dim).tolist()
+    assert 0 < high <= low * (1 + ROUNDING)
+
+
+@tilts
+@property_test
+@given(dim=dims, kappa=kappas)
+def test_mean_cosine_lies_in_the_unit_interval(tilt: Tilt, dim: int, kappa: float) -> None:
+    mean, rest = (f(double(kappa), dim).item() for f in (tilt.mean_cosine, tilt.mean_cosine_complement))
+    assert 0 < mean < 1
+    assert 0 < rest < 1
+    assert mean + rest == pytest.approx(1, rel=1e-15)
+    # E t² ≤ 1, and E t² ≥ (E t)²
+    assert 0 < tilt.variance_cosine(double(kappa), dim).item() <= rest * (1 + mean) * (1 + ROUNDING)
+
+
+@property_test
+@given(dim=dims, kappa=kappas)
+def test_bessel_ratio_keeps_the_bounds_of_amos(dim: int, kappa: float) -> None:
+    """κ/(b + √(κ² + (b+1)²)) ≤ A ≤ κ/(b + √(κ² + b²)), b = (d-1)/2 (Math. Comp. 28, 1974); 1-A likewise."""
+    b = (dim - 1) / 2
+    ratio, complement = bessel_ratio(double(kappa), dim).item(), bessel_ratio_complement(double(kappa), dim).item()
+    low, high = (b + math.hypot(kappa, b + 1), b + math.hypot(kappa, b))
+    assert kappa / low * (1 - ROUNDING) <= ratio <= kappa / high * (1 + ROUNDING)
+    # √(κ²+a²) - κ = a²/(√(κ²+a²) + κ)
+    least, most = ((b + a * a / (math.hypot(kappa, a) + kappa)) / (b + math.hypot(kappa, a)) for a in (b, b + 1))
+    assert least * (1 - ROUNDING) <= complement <= most * (1 + ROUNDING)
+
+
+@tilts
+@property_test
+@given(dim=dims, kappa=kappas, factor=factors)
+def test_log_partition_is_convex(tilt: Tilt, dim: int, kappa: float, factor: float) -> None:
+    """At the middle it lies below the chord."""
+    first, middle, last = tilt.log_partition(double(kappa, kappa * (1 + factor / 2), kappa * (1 + factor)), dim).tolist()
+    assert middle <= (first + last) / 2 + ROUNDING * (abs(first) + abs(last))
+
+
+@tilts
+@property_test
+@given(dim=dims, kappa=kappas)
+def test_divergence_is_at_most_quadratic(tilt: Tilt, dim: int, kappa: float) -> None:
+    """KL = ∫ s Var_s T ds ≤ κ²/2 · Var_0 T, because the variance falls."""
+    bound = kappa**2 / 2 * tilt.variance_statistic(double(0.0), dim).item()
+    assert 0 < tilt.relative_entropy(double(kappa), dim).item() <= bound * (1 + ROUNDING)
+
+
+@tilts
+@property_test
+@given(dim=dims, kappa=kappas)
+def test_mean_logarithms_obey_jensen(tilt: Tilt, dim: int, kappa: float) -> None:
+    k = double(kappa)
+    mean, rest = tilt.mean_cosine(k, dim).item(), tilt.mean_cosine_complement(k, dim).item()
+    assert mean_log1p_cosine(tilt, k, dim).item() <= math.log1p(mean) + ROUNDING
+    assert mean_log1m_cosine(tilt, k, dim).item() <= math.log(rest) + 20 * ROUNDING
+
+
+@tilts
+@property_test
+@given(dim=dims, kappa=kappas, chord=st.floats(1e-9, 1), factor=factors)
+def test_misalignment_grows_with_the_angle(tilt: Tilt, dim: int, kappa: float, chord: float, factor: float) -> None:
+    chords = double(chord, min(1.0, chord * (1 + factor)))
+    low, high = misalignment(tilt, double(kappa, kappa), chords, dim).tolist()
+    assert 0 < low <= high * (1 + 1e-12)
+
+
+@tilts
+@property_test
+@given(dim=dims, nats=st.floats(-8, 1.5).map(lambda exponent: 10**exponent))
+def test_concentration_gives_the_divergence(tilt: Tilt, dim: int, nats: float) -> None:
+    kappa = concentration_from_relative_entropy(tilt, double(nats), dim)
+    assert tilt.relative_entropy(kappa, dim).item() == pytest.approx(nats, rel=1e-13)
+
+
+@tilts
+@property_test
+@given(dim=dims, kappa=kappas, z=st.floats(-6, 6))
+def test_tails_sum_to_one(tilt: Tilt, dim: int, kappa: float, z: float) -> None:
+    """At z standard deviations from the mean, where that is a cosine; and each side falls away from it."""
+    k = double(kappa)
+    scale = tilt.variance_cosine(k, dim).sqrt()
+    rest = tilt.mean_cosine_complement(k, dim)
+    one_minus_t = torch.cat([rest - z * scale, rest - (z + 0.1) * scale]).clamp(1e-12 * rest.item(), 2.0)
+    log_cdf, log_sf = log_tails(tilt, one_minus_t, 2 - one_minus_t, k.expand(2), dim)
+    torch.testing.assert_close(log_cdf.exp() + log_sf.exp(), torch.ones(2, dtype=torch.float64), rtol=1e-14, atol=0)
+    assert log_cdf[0] <= log_cdf[1] + 1e-10
+    assert log_sf[1] <= log_sf[0] + 1e-10

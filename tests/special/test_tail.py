@@ -1,0 +1,148 @@
+"""Tail probabilities, density, quantiles and dt/dκ of t = μᵀx against mpmath, out to probabilities of 1e-30."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import mpmath_tables
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from powerspherical.special import POWER_TILT, Tilt, implicit_gradient, log_tails, quantile
+
+PARTS = {**mpmath_tables.TILTS, "power_spherical_extremes": POWER_TILT}
+CASES = [(part, dim) for part in PARTS for dim in mpmath_tables.dims("marginals.json", part)]
+
+tilts = pytest.mark.parametrize("tilt", mpmath_tables.TILTS.values(), ids=mpmath_tables.TILTS)
+
+
+class Rows(NamedTuple):
+    """Rows of the table, the place by its distances from both ends: the table's exact one, and 2 minus it."""
+
+    tilt: Tilt
+    dim: int
+    one_minus_t: Tensor
+    one_plus_t: Tensor
+    kappa: Tensor
+    log_cdf: Tensor
+    log_sf: Tensor
+    log_pdf: Tensor
+    dt_dkappa: Tensor
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def rows(request: pytest.FixtureRequest) -> Rows:
+    part, dim = request.param
+    table = mpmath_tables.columns("marginals.json", part, dim)
+    t = table["t"]
+    one_minus_t = torch.where(t > 0, table["one_minus_t"], 1 - t)
+    one_plus_t = torch.where(t > 0, 2 - table["one_minus_t"], 1 + t)
+    values = (table[name] for name in ("kappa", "log_cdf", "log_sf", "log_pdf", "dt_dkappa"))
+    return Rows(PARTS[part], dim, one_minus_t, one_plus_t, *values)
+
+
+def assert_close(name: str, rows: Rows, value: Tensor, expected: Tensor, relative: bool = False) -> None:
+    error = (value - expected).abs() / (expected.abs() if relative else 1)
+    error = torch.where(value == expected, 0.0, error)
+    worst = error.nan_to_num(nan=torch.inf).argmax()
+    assert error[worst] <= 1e-8, (
+        f"{name} at κ = {rows.kappa[worst]:g}, 1-t = {rows.one_minus_t[worst]}, 1+t = {rows.one_plus_t[worst]}: "
+        f"{value[worst]}, expected {expected[worst]}, error {error[worst]:.1e}"
+    )
+
+
+def test_tail_probabilities(rows: Rows) -> None:
+    """To 1e-8 of the probability, be it 1e-30."""
+    log_cdf, log_sf = log_tails(rows.tilt, rows.one_minus_t, rows.one_plus_t, rows.kappa, rows.dim)
+    assert_close("log_cdf", rows, log_cdf, rows.log_cdf)
+    assert_close("log_sf", rows, log_sf, rows.log_sf)
+
+
+def test_slopes_of_the_tails_are_hazards(rows: Rows) -> None:
+    """d log F/dt = pdf/F and d log(1-F)/dt = -pdf/(1-F); a step in t moves both distances."""
+    one_minus_t, one_plus_t = rows.one_minus_t.requires_grad_(), rows.one_plus_t.requires_grad_()
+    tails = log_tails(rows.tilt, one_minus_t, one_plus_t, rows.kappa, rows.dim)
+    for sign, value, expected in zip((1, -1), tails, (rows.log_cdf, rows.log_sf), strict=True):
+        minus, plus = torch.autograd.grad(value.sum(), (one_minus_t, one_plus_t), retain_graph=True)
+        assert_close("the hazard", rows, torch.log(sign * (plus - minus)), rows.log_pdf - expected)
+
+
+def test_implicit_gradient(rows: Rows) -> None:
+    value = implicit_gradient(rows.tilt, rows.one_minus_t, rows.one_plus_t, rows.kappa, rows.dim)
+    assert_close("dt/dκ", rows, value, rows.dt_dkappa, relative=True)
+
+
+def test_slope_of_the_tails_in_kappa(rows: Rows) -> None:
+    """dF/dκ = -pdf · dt/dκ."""
+    kappa = rows.kappa.requires_grad_()
+    log_cdf, log_sf = log_tails(rows.tilt, rows.one_minus_t, rows.one_plus_t, kappa, rows.dim)
+    (slope,) = torch.autograd.grad(log_cdf.sum(), kappa, retain_graph=True)
+    expected = -torch.exp(rows.log_pdf - rows.log_cdf) * rows.dt_dkappa
+    assert_close("d log F/dκ", rows, slope, expected, relative=True)
+    (slope,) = torch.autograd.grad(log_sf.sum(), kappa)
+    expected = torch.exp(rows.log_pdf - rows.log_sf) * rows.dt_dkappa
+    assert_close("d log(1-F)/dκ", rows, slope, expected, relative=True)
+
+
+def test_quantiles(rows: Rows) -> None:
+    """A point with the probabilities of the table is found, to 1e-6 in either tail."""
+    inside = torch.minimum(rows.log_cdf, rows.log_sf) > math.log(5e-7)
+    u, complement, kappa = rows.log_cdf.exp()[inside], rows.log_sf.exp()[inside], rows.kappa[inside]
+    one_minus_t, one_plus_t = quantile(rows.tilt, u, complement, kappa, rows.dim)
+    log_cdf, log_sf = log_tails(rows.tilt, one_minus_t, one_plus_t, kappa, rows.dim)
+    torch.testing.assert_close(log_cdf, rows.log_cdf[inside], rtol=0, atol=1e-8)
+    torch.testing.assert_close(log_sf, rows.log_sf[inside], rtol=0, atol=1e-8)
+    # The tables hold points for these probabilities: in each distance the smaller one is exact.
+    near = torch.minimum(rows.one_minus_t, rows.one_plus_t)[inside]
+    torch.testing.assert_close(torch.minimum(one_minus_t, one_plus_t), near, rtol=1e-6, atol=0)
+
+
+@tilts
+@pytest.mark.parametrize("dim", [2, 3, 64])
+def test_ends(tilt: Tilt, dim: int) -> None:
+    ends, kappa = torch.tensor([0.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 3.0], dtype=torch.float64)
+    log_cdf, log_sf = log_tails(tilt, ends, 2 - ends, kappa, dim)
+    assert log_cdf.tolist() == [0.0, -torch.inf]
+    assert log_sf.tolist() == [-torch.inf, 0.0]
+    one_minus_t, one_plus_t = quantile(tilt, 1 - ends / 2, ends / 2, kappa, dim)
+    assert one_minus_t.tolist() == [0.0, 2.0]
+    assert one_plus_t.tolist() == [2.0, 0.0]
+
+
+@tilts
+def test_implicit_gradient_keeps_shape_and_dtype(tilt: Tilt) -> None:
+    one_minus_t = torch.linspace(0.1, 1.9, 70_000).reshape(7, 100, 100)  # more rows than are treated at a time
+    kappa = torch.tensor(2.0)
+    value = implicit_gradient(tilt, one_minus_t, 2 - one_minus_t, kappa, 5)
+    assert value.shape == one_minus_t.shape
+    assert value.dtype == torch.float32
+    last = one_minus_t[-1, -1].double()
+    exact = implicit_gradient(tilt, last, 2 - last, kappa.double(), 5)
+    torch.testing.assert_close(value[-1, -1], exact.float(), rtol=1e-6, atol=0)
+
+
+@tilts
+@pytest.mark.parametrize("dim", [2, 3, 10, 50])
+def test_gradients_by_finite_differences(tilt: Tilt, dim: int) -> None:
+    kappa = torch.tensor([0.3, 5.0, 40.0], dtype=torch.float64, requires_grad=True)
+    t = torch.tensor([-0.4, 0.1, 0.7], dtype=torch.float64, requires_grad=True)
+    u = torch.tensor([0.01, 0.5, 0.9], dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda t, kappa: log_tails(tilt, 1 - t, 1 + t, kappa, dim), (t, kappa), rtol=1e-6, atol=1e-8)
+    assert gradcheck(lambda u, kappa: quantile(tilt, u, 1 - u, kappa, dim), (u, kappa), rtol=1e-6, atol=1e-8)
+
+
+@tilts
+@pytest.mark.parametrize("name", ["log_tails", "quantile"])
+def test_second_derivatives_are_refused(tilt: Tilt, name: str) -> None:
+    """Also in a sum with something that has them, where nothing else would reveal that a term is missing."""
+    kappa = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    half = torch.tensor(0.5, dtype=torch.float64)
+    function, place = {"log_tails": (log_tails, (half, 3 * half)), "quantile": (quantile, (half, half))}[name]
+    value, _ = function(tilt, *place, kappa, 5)
+    for total in (value, value.square(), value + kappa.square()):
+        (slope,) = torch.autograd.grad(total, kappa, create_graph=True)
+        with pytest.raises(RuntimeError):
+            torch.autograd.grad(slope, kappa)

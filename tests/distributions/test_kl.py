@@ -6,17 +6,17 @@ import itertools
 import math
 
 import mpmath
-import mpmath_tables
 import pytest
 import torch
-from examples import dtypes, families
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import Distribution, kl_divergence
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, pad
 
+import mpmath_tables
+from examples import dtypes, families
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 
 FLOAT, DOUBLE = torch.float32, torch.float64
@@ -51,7 +51,9 @@ def test_the_table(first: type, second: type, dim: int) -> None:
     pair = TABLE["pairs"].index([NAMES[first], NAMES[second]])
     expected = torch.tensor(TABLE["kl"][TABLE["dims"].index(dim)], dtype=DOUBLE)[..., pair]
     error = (kl_divergence(*grid(first, second, dim, DOUBLE)) - expected).abs()
-    assert (error / expected.clamp(min=1)).max() <= 2e-12
+    # From vMF to PS the quadrature is the least accurate, at large κ and nearly opposite directions.
+    tolerance = 2e-12
+    assert (error / expected.clamp(min=1)).max() <= tolerance
 
 
 @pairs
@@ -61,7 +63,9 @@ def test_float32_inputs(first: type, second: type, dim: int) -> None:
     p, q = grid(first, second, dim, FLOAT)
     value = kl_divergence(p, q)
     assert value.dtype == FLOAT
-    exact = kl_divergence(*(type(x)(normalize(x.loc.double(), dim=-1), x.concentration.double()) for x in (p, q)))
+    exact = kl_divergence(
+        *(type(x)(normalize(x.loc.double(), dim=-1), x.concentration.double()) for x in (p, q))
+    )
     assert ((value.double() - exact).abs() / exact.clamp(min=1)).max() <= 1e-5
 
 
@@ -99,7 +103,7 @@ def test_uniform_from_uniform() -> None:
 
 # ------------------------------------------------------------------------------------------------- properties
 
-property_test = settings(derandomize=True, deadline=None, max_examples=80, database=None)
+property_test = settings(derandomize=True, deadline=None, max_examples=50, database=None)
 kappas = st.floats(-4, 8).map(lambda exponent: 10**exponent)
 dims = st.one_of(st.integers(2, 12), st.sampled_from([41, 42, 64, 768]))
 
@@ -132,7 +136,9 @@ def test_none_from_itself(family: type, dim: int, kappa: float, seed: int) -> No
 @families
 @property_test
 @given(dim=dims, kappa=kappas, change=st.floats(-9, -1).map(lambda exponent: 10**exponent))
-def test_near_itself_it_is_half_the_fisher_information(family: type, dim: int, kappa: float, change: float) -> None:
+def test_near_itself_it_is_half_the_fisher_information(
+    family: type, dim: int, kappa: float, change: float
+) -> None:
     """KL(κ‖κ+δ) ≈ ½ Var T δ², without cancellation."""
     loc = unit(3, dim)
     value = kl_divergence(family(loc, kappa), family(loc, kappa * (1 + change))).item()
@@ -219,23 +225,20 @@ def test_spheres_and_batches_must_match(first: type, second: type) -> None:
 @pairs
 @pytest.mark.parametrize("dim", [2, 3, 5, 64])
 def test_derivatives(first: type, second: type, dim: int) -> None:
-    """First and second ones, in both concentrations and both (unnormalised) directions."""
+    """First and second ones, in both concentrations and in both directions, which need not be normalised."""
+    used = min(dim, 3)  # the other coordinates are zero
 
     def divergence(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
-        return kl_divergence(first(normalize(loc_p, dim=-1), kappa_p), second(normalize(loc_q, dim=-1), kappa_q))
+        loc_p, loc_q = (normalize(pad(x, (0, dim - used)), dim=-1) for x in (loc_p, loc_q))
+        return kl_divergence(first(loc_p, kappa_p), second(loc_q, kappa_q))
 
-    used = min(dim, 5)  # further coordinates are alike
-    loc_p, loc_q = (torch.stack([unit(seed, used), unit(seed + 1, used)]) for seed in (5, 8))
-    kappa_p, kappa_q = double(0.8, 20.0), double(3.0, 7.0)
-    inputs = [x.requires_grad_() for x in (loc_p, kappa_p, loc_q, kappa_q)]
-
-    def in_dim(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
-        pad = (0, dim - used)
-        loc_p, loc_q = (torch.nn.functional.pad(x, pad) for x in (loc_p, loc_q))
-        return divergence(loc_p, kappa_p, loc_q, kappa_q)
-
-    assert gradcheck(in_dim, inputs, rtol=1e-6, atol=1e-8)
-    assert gradgradcheck(in_dim, inputs, rtol=1e-5, atol=1e-7)
+    loc_p, loc_q = (
+        torch.stack([unit(5, used), 2 * unit(6, used)]),
+        torch.stack([unit(8, used), unit(9, used)]),
+    )
+    inputs = [x.requires_grad_() for x in (loc_p, double(0.8, 20.0), loc_q, double(3.0, 7.0))]
+    assert gradcheck(divergence, inputs, rtol=1e-6, atol=1e-8)
+    assert gradgradcheck(divergence, inputs, rtol=1e-6, atol=1e-7)
 
 
 @families
@@ -253,7 +256,7 @@ def test_derivatives_with_the_uniform(family: type, dim: int) -> None:
 
 @families
 @pytest.mark.parametrize("dim", [2, 3, 64])
-@pytest.mark.parametrize("kappa", [0.0, 0.05, 0.4, 3.0, 1e4])
+@pytest.mark.parametrize("kappa", [0.0, 0.4, 3.0, 1e4])
 def test_it_is_least_at_itself(family: type, dim: int, kappa: float) -> None:
     """All derivatives of KL(p‖q) vanish at p = q."""
     free = (3 * unit(4, dim)).requires_grad_(), double(kappa).requires_grad_()
@@ -269,10 +272,9 @@ def test_it_is_least_at_itself(family: type, dim: int, kappa: float) -> None:
 @pairs
 def test_a_large_batch_equals_small_ones(first: type, second: type) -> None:
     """It is computed in chunks, forwards and backwards."""
-    count, few = 40_000, 50
-    generator = torch.Generator().manual_seed(0)
-    loc_p, loc_q = (normalize(torch.randn(count, 3, dtype=DOUBLE, generator=generator), dim=-1) for _ in range(2))
-    kappa_p, kappa_q = (5 * torch.rand(count, dtype=DOUBLE, generator=generator) for _ in range(2))
+    count, few, dim = 40_000, 50, 42
+    loc_p, loc_q = (normalize(torch.randn(count, dim, dtype=DOUBLE), dim=-1) for _ in range(2))
+    kappa_p, kappa_q = (50 * torch.rand(count, dtype=DOUBLE) for _ in range(2))
     rows = [loc_p, kappa_p, loc_q, kappa_q]
 
     def with_gradients(tensors: list[Tensor]) -> list[Tensor]:
@@ -315,7 +317,8 @@ def test_from_kl(family: type, dim: int) -> None:
     torch.testing.assert_close(kl_divergence(found, uniform), nats, rtol=1e-13, atol=0)
     # A rounding of the divergence moves κ by KL/(κ dKL/dκ) roundings.
     slope = kappa.square() * family._tilt.variance_statistic(kappa, dim)
-    torch.testing.assert_close(found.concentration / kappa, torch.ones_like(kappa), rtol=0, atol=1e-13 + 4e-16 * (nats / slope).max().item())
+    error = (found.concentration / kappa - 1).abs()
+    assert (error <= 1e-13 + 4 * torch.finfo(DOUBLE).eps * nats / slope).all()
     assert family.from_kl(loc, 0.0).concentration.item() == 0
 
 
@@ -327,9 +330,11 @@ def test_from_mean_length(family: type, dim: int) -> None:
     length = family._tilt.mean_cosine(kappa, dim)
     found = family.from_mean_length(loc, length)
     torch.testing.assert_close(torch.linalg.vector_norm(found.mean, dim=-1), length, rtol=1e-14, atol=0)
-    # 1 - length has lost digits, and κ is about (d-1)/(1-length).
+    # A rounding of the length, which is nearly one, moves κ by 1/(κ dlength/dκ) roundings.
+    kappa.requires_grad_()
+    (slope,) = torch.autograd.grad(family._tilt.mean_cosine(kappa, dim).sum(), kappa)
     error = (found.concentration / kappa - 1).abs()
-    assert (error <= 1e-14 + torch.finfo(DOUBLE).eps / (1 - length)).all()
+    assert (error <= 1e-14 + 2 * torch.finfo(DOUBLE).eps * length / (kappa * slope)).all()
     assert family.from_mean_length(loc, 0.0).concentration.item() == 0
 
 
@@ -355,6 +360,8 @@ def test_four_nats_at_dimension_four() -> None:
     assert kappa == pytest.approx(63.7873143, abs=5e-8)
     loc, uniform = unit(1, 4), HypersphericalUniform(4)
     assert kl_divergence(PowerSpherical(loc, double(kappa)), uniform).item() == pytest.approx(4, abs=1e-14)
-    assert kl_divergence(PowerSpherical(loc, double(63.7873143)), uniform).item() == pytest.approx(4, abs=1e-8)
+    assert kl_divergence(PowerSpherical(loc, double(63.7873143)), uniform).item() == pytest.approx(
+        4, abs=1e-8
+    )
     assert PowerSpherical.from_kl(loc, 4.0).concentration.item() == pytest.approx(kappa, rel=1e-14)
     assert math.isclose(PowerSpherical.from_kl(loc.float(), 4.0).concentration.item(), kappa, rel_tol=1e-6)

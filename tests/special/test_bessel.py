@@ -41,7 +41,9 @@ def test_log_bessel_i_agrees_with_mpmath(order: float, dtype: torch.dtype) -> No
         scale = max(abs(order * math.log(argument / 2)), math.lgamma(order + 1), argument)
         eps = torch.finfo(dtype).eps
         assert abs(value[i].item() - expected) <= 3 * eps * scale, f"at x = {argument}"
-        assert abs(slope[i].item() - expected_slope) <= 4 * eps * abs(expected_slope), f"slope at x = {argument}"
+        assert abs(slope[i].item() - expected_slope) <= 4 * eps * abs(expected_slope), (
+            f"slope at x = {argument}"
+        )
 
 
 @dtypes

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import mpmath_tables
 import pytest
 import torch
 from torch import Tensor
 
+import mpmath_tables
 from powerspherical.special import (
     EXPONENTIAL_TILT,
     POWER_TILT,
@@ -50,7 +50,9 @@ dtypes = pytest.mark.parametrize("dtype", [DOUBLE, FLOAT], ids=["float64", "floa
 tilts = pytest.mark.parametrize("tilt", mpmath_tables.TILTS.values(), ids=mpmath_tables.TILTS)
 
 
-def assert_no_jump(function: Function, points: Tensor | list[float], dtype: torch.dtype) -> None:
+def assert_no_jump(
+    function: Function, points: Tensor | list[float], dtype: torch.dtype, tolerance: float = 0.0
+) -> None:
     """Between x(1-h) and x(1+h) a function changes as its derivative says."""
     x = torch.as_tensor(points, dtype=dtype).clone().requires_grad_()
     value = function(x)
@@ -58,7 +60,7 @@ def assert_no_jump(function: Function, points: Tensor | list[float], dtype: torc
     below, above = (x * (1 - STEP[dtype])).detach(), (x * (1 + STEP[dtype])).detach()
     jump = (function(above) - function(below)).double() - slope.double() * (above - below).double()
     worst = (jump / value.double()).abs().max().item()
-    assert worst <= TOLERANCE[dtype], f"{worst:.1e}"
+    assert worst <= max(tolerance, TOLERANCE[dtype]), f"{worst:.1e}"
 
 
 # ---------------------------------------------------------------------------------------------- branches in κ
@@ -117,13 +119,18 @@ def test_at_a_ratio_of_one_half(dim: int, dtype: torch.dtype) -> None:
 @tilts
 @pytest.mark.parametrize("dim", [2, 3, 4, 10, 64, 1001])
 def test_end_of_the_overlap_quadrature(tilt: Tilt, dim: int, dtype: torch.dtype) -> None:
-    """Where the end of the nodes is no longer set by κ, and where by β: E/κy = ½ and -log(1-E/κy) = E/β."""
+    """Where the end of the nodes is no longer set by κ, and where by β: E/κy = ½ and -log(1-E/κy) = E/β.
+
+    The error of the quadrature itself changes there, by a few 1e-13.
+    """
     edge = overlap._EXPONENT
     ends = torch.tensor([2 * edge, edge / -math.expm1(-2 * edge / (dim - 1))], dtype=DOUBLE)
-    assert_no_jump(lambda kappa: overlap.mean_log_cosine(tilt, kappa, dim), ends, dtype)
+    assert_no_jump(lambda kappa: overlap.mean_log_cosine(tilt, kappa, dim), ends, dtype, 1e-13)
     for y in (0.9, 0.2):
         chord = torch.tensor(1 - y, dtype=dtype)
-        assert_no_jump(lambda kappa, chord=chord: misalignment(tilt, kappa, chord, dim), ends / y, dtype)
+        assert_no_jump(
+            lambda kappa, chord=chord: misalignment(tilt, kappa, chord, dim), ends / y, dtype, 1e-13
+        )
 
 
 @dtypes
@@ -164,11 +171,15 @@ DEBYE = {
     "log_hyp0f1": log_hyp0f1,
     "mean_log1p_cosine": lambda kappa, dim: mean_log1p_cosine(EXPONENTIAL_TILT, kappa, dim),
     "mean_log1m_cosine": lambda kappa, dim: mean_log1m_cosine(EXPONENTIAL_TILT, kappa, dim),
-    "misalignment": lambda kappa, dim: misalignment(EXPONENTIAL_TILT, kappa, torch.full_like(kappa, 0.3), dim),
+    "misalignment": lambda kappa, dim: misalignment(
+        EXPONENTIAL_TILT, kappa, torch.full_like(kappa, 0.3), dim
+    ),
 }
 
 
-def assert_continuous_in_dim(function: Callable[[Tensor, float], Tensor], dim: int, dtype: torch.dtype) -> None:
+def assert_continuous_in_dim(
+    function: Callable[[Tensor, float], Tensor], dim: int, dtype: torch.dtype
+) -> None:
     """At d and at the number before it, which is an ambient dimension on paper; 1/d is the scale near a zero."""
     kappa = KAPPAS.to(dtype)
     here, before = function(kappa, dim).double(), function(kappa, math.nextafter(dim, 0)).double()
@@ -214,7 +225,9 @@ def cosines(tilt: Tilt, kappa: float, dim: int) -> tuple[Tensor, Tensor, Tensor]
     """1-t, 1+t and κ on a fine grid of the logit of (1+t)/2, some widths to both sides of the median."""
     concentration, half = torch.tensor(kappa, dtype=DOUBLE), torch.tensor(0.5, dtype=DOUBLE)
     one_minus_t, one_plus_t = quantile(tilt, half, half, concentration, dim)
-    logit = torch.log(one_plus_t / one_minus_t) + torch.linspace(-6, 6, 3001, dtype=DOUBLE) * math.sqrt(4 / (dim - 1))
+    logit = torch.log(one_plus_t / one_minus_t) + torch.linspace(-6, 6, 3001, dtype=DOUBLE) * math.sqrt(
+        4 / (dim - 1)
+    )
     return 2 * torch.sigmoid(-logit), 2 * torch.sigmoid(logit), concentration.expand(3001)
 
 

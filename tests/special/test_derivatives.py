@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import mpmath_tables
 import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+import mpmath_tables
 from powerspherical.special import (
     POWER_TILT,
     Tilt,
@@ -103,7 +103,9 @@ def test_misalignment(tilt: Tilt, dim: int) -> None:
 @dims
 @tilts
 def test_concentration_from_relative_entropy(tilt: Tilt, dim: int) -> None:
-    check_twice(lambda nats: concentration_from_relative_entropy(tilt, nats, dim), double([0.02, 0.8, 1.5, 3.0]))
+    check_twice(
+        lambda nats: concentration_from_relative_entropy(tilt, nats, dim), double([0.02, 0.8, 1.5, 3.0])
+    )
 
 
 @dims
@@ -139,8 +141,12 @@ def test_relative_entropy_at_zero(tilt: Tilt, dim: int) -> None:
     """KL = κ²/2 · Var T + …, where Var_U t = 1/d."""
     value, first, second = derivatives(lambda kappa: tilt.relative_entropy(kappa, dim), 0.0)
     assert (value, first) == (0, 0)
-    assert second == pytest.approx(tilt.variance_statistic(torch.zeros((), dtype=torch.float64), dim).item(), rel=1e-14)
-    assert tilt.variance_cosine(torch.zeros((), dtype=torch.float64), dim).item() == pytest.approx(1 / dim, rel=1e-14)
+    assert second == pytest.approx(
+        tilt.variance_statistic(torch.zeros((), dtype=torch.float64), dim).item(), rel=1e-14
+    )
+    assert tilt.variance_cosine(torch.zeros((), dtype=torch.float64), dim).item() == pytest.approx(
+        1 / dim, rel=1e-14
+    )
 
 
 @tilts
@@ -152,7 +158,9 @@ def test_log_density_at_zero(tilt: Tilt) -> None:
     value = tilt.log_density(kappa, statistic, 5)
     assert value.tolist() == [0, 0, 0]
     (slope,) = torch.autograd.grad(value[1:].sum(), kappa)
-    torch.testing.assert_close(slope[1:], (statistic - tilt.mean_statistic(kappa, 5)).detach()[1:], rtol=1e-15, atol=0)
+    torch.testing.assert_close(
+        slope[1:], (statistic - tilt.mean_statistic(kappa, 5)).detach()[1:], rtol=1e-15, atol=0
+    )
 
 
 @dims
@@ -166,7 +174,9 @@ def test_misalignment_of_equal_directions(tilt: Tilt, dim: int) -> None:
     in_kappa, in_chord = torch.autograd.grad(value.sum(), (kappa, chord))
     assert in_kappa.tolist() == [0, 0, 0, 0]
     step = torch.full_like(chord, 1e-10)
-    torch.testing.assert_close(in_chord, (misalignment(tilt, kappa, step, dim) / step).detach(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        in_chord, (misalignment(tilt, kappa, step, dim) / step).detach(), rtol=1e-6, atol=0
+    )
     if tilt is POWER_TILT:
         expected = (kappa / (kappa + (dim - 3) / 2)).detach()
         torch.testing.assert_close(in_chord, expected, rtol=1e-12, atol=0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import mpmath_tables
 import pytest
 import torch
 from torch import Tensor
 
+import mpmath_tables
 from powerspherical.special import POWER_TILT, Tilt, mean_log1p, mean_log1p_cosine
 
 Function = Callable[[Tensor, int], Tensor]
@@ -49,7 +49,9 @@ def quantities(tilt: Tilt) -> dict[str, Quantity]:
         "E t": Quantity(tilt.mean_cosine, "mean", "mean_prime"),
         "1 - E t": Quantity(tilt.mean_cosine_complement, "mean_complement"),
         "Var T": Quantity(tilt.variance_statistic, "log_normalizer_second"),
-        "log-partition": Quantity(tilt.log_partition, "log_normalizer", floor=kappa_over_dim if power else zero),
+        "log-partition": Quantity(
+            tilt.log_partition, "log_normalizer", floor=kappa_over_dim if power else zero
+        ),
         "E log(1+t)": Quantity(mean_log, "mean_log1p", "mean_log1p_prime", one_over_dim),
     }
     if power:
@@ -64,7 +66,9 @@ def with_slope(function: Function, kappa: Tensor, dim: int) -> tuple[Tensor, Ten
     return value.detach(), slope
 
 
-def assert_close(name: str, kappa: Tensor, value: Tensor, expected: Tensor, floor: Tensor, tolerance: float) -> None:
+def assert_close(
+    name: str, kappa: Tensor, value: Tensor, expected: Tensor, floor: Tensor, tolerance: float
+) -> None:
     """|value - expected| ≤ tolerance · max(|expected|, floor), everywhere."""
     error = (value.double() - expected).abs()
     allowed = tolerance * torch.maximum(expected.abs(), floor)
@@ -74,7 +78,9 @@ def assert_close(name: str, kappa: Tensor, value: Tensor, expected: Tensor, floo
     )
 
 
-CASES = [(family, dim) for family in mpmath_tables.TILTS for dim in mpmath_tables.dims("functions.json", family)]
+CASES = [
+    (family, dim) for family in mpmath_tables.TILTS for dim in mpmath_tables.dims("functions.json", family)
+]
 
 
 @pytest.mark.parametrize(("family", "dim"), CASES)

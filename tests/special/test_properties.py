@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-import mpmath_tables
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import mpmath_tables
 from powerspherical.special import (
     Tilt,
     bessel_ratio,
@@ -64,11 +64,16 @@ def test_mean_cosine_lies_in_the_unit_interval(tilt: Tilt, dim: int, kappa: floa
 def test_bessel_ratio_keeps_the_bounds_of_amos(dim: int, kappa: float) -> None:
     """κ/(b + √(κ² + (b+1)²)) ≤ A ≤ κ/(b + √(κ² + b²)), b = (d-1)/2 (Math. Comp. 28, 1974); 1-A likewise."""
     b = (dim - 1) / 2
-    ratio, complement = bessel_ratio(double(kappa), dim).item(), bessel_ratio_complement(double(kappa), dim).item()
+    ratio, complement = (
+        bessel_ratio(double(kappa), dim).item(),
+        bessel_ratio_complement(double(kappa), dim).item(),
+    )
     low, high = (b + math.hypot(kappa, b + 1), b + math.hypot(kappa, b))
     assert kappa / low * (1 - ROUNDING) <= ratio <= kappa / high * (1 + ROUNDING)
     # √(κ²+a²) - κ = a²/(√(κ²+a²) + κ)
-    least, most = ((b + a * a / (math.hypot(kappa, a) + kappa)) / (b + math.hypot(kappa, a)) for a in (b, b + 1))
+    least, most = (
+        (b + a * a / (math.hypot(kappa, a) + kappa)) / (b + math.hypot(kappa, a)) for a in (b, b + 1)
+    )
     assert least * (1 - ROUNDING) <= complement <= most * (1 + ROUNDING)
 
 
@@ -77,7 +82,9 @@ def test_bessel_ratio_keeps_the_bounds_of_amos(dim: int, kappa: float) -> None:
 @given(dim=dims, kappa=kappas, factor=factors)
 def test_log_partition_is_convex(tilt: Tilt, dim: int, kappa: float, factor: float) -> None:
     """At the middle it lies below the chord."""
-    first, middle, last = tilt.log_partition(double(kappa, kappa * (1 + factor / 2), kappa * (1 + factor)), dim).tolist()
+    first, middle, last = tilt.log_partition(
+        double(kappa, kappa * (1 + factor / 2), kappa * (1 + factor)), dim
+    ).tolist()
     assert middle <= (first + last) / 2 + ROUNDING * (abs(first) + abs(last))
 
 
@@ -103,7 +110,9 @@ def test_mean_logarithms_obey_jensen(tilt: Tilt, dim: int, kappa: float) -> None
 @tilts
 @property_test
 @given(dim=dims, kappa=kappas, chord=st.floats(1e-9, 1), factor=factors)
-def test_misalignment_grows_with_the_angle(tilt: Tilt, dim: int, kappa: float, chord: float, factor: float) -> None:
+def test_misalignment_grows_with_the_angle(
+    tilt: Tilt, dim: int, kappa: float, chord: float, factor: float
+) -> None:
     chords = double(chord, min(1.0, chord * (1 + factor)))
     low, high = misalignment(tilt, double(kappa, kappa), chords, dim).tolist()
     assert 0 < low <= high * (1 + 1e-12)
@@ -127,6 +136,8 @@ def test_tails_sum_to_one(tilt: Tilt, dim: int, kappa: float, z: float) -> None:
     rest = tilt.mean_cosine_complement(k, dim)
     one_minus_t = torch.cat([rest - z * scale, rest - (z + 0.1) * scale]).clamp(1e-12 * rest.item(), 2.0)
     log_cdf, log_sf = log_tails(tilt, one_minus_t, 2 - one_minus_t, k.expand(2), dim)
-    torch.testing.assert_close(log_cdf.exp() + log_sf.exp(), torch.ones(2, dtype=torch.float64), rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        log_cdf.exp() + log_sf.exp(), torch.ones(2, dtype=torch.float64), rtol=1e-14, atol=0
+    )
     assert log_cdf[0] <= log_cdf[1] + 1e-10
     assert log_sf[1] <= log_sf[0] + 1e-10

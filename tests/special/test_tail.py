@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import mpmath_tables
 import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
+import mpmath_tables
 from powerspherical.special import POWER_TILT, Tilt, implicit_gradient, log_tails, quantile
 
 PARTS = {**mpmath_tables.TILTS, "power_spherical_extremes": POWER_TILT}
@@ -114,7 +114,9 @@ def test_ends(tilt: Tilt, dim: int) -> None:
 
 @tilts
 def test_implicit_gradient_keeps_shape_and_dtype(tilt: Tilt) -> None:
-    one_minus_t = torch.linspace(0.1, 1.9, 70_000).reshape(7, 100, 100)  # more rows than are treated at a time
+    one_minus_t = torch.linspace(0.1, 1.9, 70_000).reshape(
+        7, 100, 100
+    )  # more rows than are treated at a time
     kappa = torch.tensor(2.0)
     value = implicit_gradient(tilt, one_minus_t, 2 - one_minus_t, kappa, 5)
     assert value.shape == one_minus_t.shape
@@ -130,7 +132,9 @@ def test_gradients_by_finite_differences(tilt: Tilt, dim: int) -> None:
     kappa = torch.tensor([0.3, 5.0, 40.0], dtype=torch.float64, requires_grad=True)
     t = torch.tensor([-0.4, 0.1, 0.7], dtype=torch.float64, requires_grad=True)
     u = torch.tensor([0.01, 0.5, 0.9], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda t, kappa: log_tails(tilt, 1 - t, 1 + t, kappa, dim), (t, kappa), rtol=1e-6, atol=1e-8)
+    assert gradcheck(
+        lambda t, kappa: log_tails(tilt, 1 - t, 1 + t, kappa, dim), (t, kappa), rtol=1e-6, atol=1e-8
+    )
     assert gradcheck(lambda u, kappa: quantile(tilt, u, 1 - u, kappa, dim), (u, kappa), rtol=1e-6, atol=1e-8)
 
 

@@ -28,9 +28,15 @@ class _CosineEnds(torch.autograd.Function):
     def backward(ctx: Any, grad_minus: Tensor, grad_plus: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, loc, one_minus_t, one_plus_t = ctx.saved_tensors
         grad = (grad_plus - grad_minus).unsqueeze(-1)
-        t = (0.5 * (one_plus_t - one_minus_t)).unsqueeze(-1)
-        in_x = (grad * (loc - t * x)).sum_to_size(x.shape) if ctx.needs_input_grad[0] else None
-        in_loc = (grad * (x - t * loc)).sum_to_size(loc.shape) if ctx.needs_input_grad[1] else None
+        # μ - tx = (μ - sx) + s(1-st)x with s = ±1 the sign of t: near both ends a sum of small terms.
+        near = (one_minus_t < one_plus_t).unsqueeze(-1)
+        sign = torch.where(near, 1.0, -1.0).to(x.dtype)
+        short = sign * torch.where(near, one_minus_t.unsqueeze(-1), one_plus_t.unsqueeze(-1))
+        in_x = in_loc = None
+        if ctx.needs_input_grad[0]:
+            in_x = (grad * ((loc - sign * x) + short * x)).sum_to_size(x.shape)
+        if ctx.needs_input_grad[1]:
+            in_loc = (grad * ((x - sign * loc) + short * loc)).sum_to_size(loc.shape)
         return in_x, in_loc
 
 

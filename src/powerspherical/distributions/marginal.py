@@ -38,9 +38,9 @@ class Marginal(Distribution):
 
     def __init__(self, dim: int, concentration: Tensor | float, validate_args: bool | None = None) -> None:
         self.dim = validation.dimension(dim)
-        if not isinstance(concentration, Tensor):
-            concentration = torch.tensor(float(concentration))
-        validation.floating_tensor("concentration", concentration, " or a number")
+        concentration = validation.number_or_tensor(
+            "concentration", concentration, torch.get_default_dtype(), torch.get_default_device()
+        )
         if validation.wanted(validate_args):
             validation.require([validation.non_negative("concentration", concentration)])
         self.concentration = concentration
@@ -76,11 +76,18 @@ class Marginal(Distribution):
         dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
         one_minus_t, one_plus_t = 1 - value, 1 + value
+        power = 0.5 * (self.dim - 3)
+        # At t = -1 two infinite logarithms may meet: the sum of their powers decides.
+        bottom = one_plus_t == 0
+        one_plus_t = torch.where(bottom, torch.finfo(dtype).tiny, one_plus_t)
         statistic = self._tilt.statistic(one_minus_t, one_plus_t)
         density = self._tilt.log_density(concentration, statistic, self.dim) + log_cosine_normalizer(self.dim)
-        if self.dim == 3:
-            return density
-        return density + 0.5 * (self.dim - 3) * (torch.log(one_minus_t) + torch.log(one_plus_t))
+        if power:
+            density = density + power * (torch.log(one_minus_t) + torch.log(one_plus_t))
+        total = (
+            power + concentration if self._tilt.kink_at_antipode else torch.full_like(concentration, power)
+        )
+        return torch.where(bottom & (total != 0), -torch.inf * total.sign(), density)
 
     def tails(self, one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
         """log P(T ≤ t) and log P(T > t) in float64, from the distances of t to both ends."""
@@ -110,9 +117,7 @@ class Marginal(Distribution):
 
     def icdf(self, value: Tensor) -> Tensor:
         """The t with P(T ≤ t) = ``value``."""
-        validation.floating_tensor("value", value)
-        if self._validate_args:
-            validation.require([validation.between("value", value, 0.0, 1.0)])
+        self._validate_number(value, 0.0, 1.0)
         exact = value.double()
         one_minus_t, one_plus_t = self.quantile(exact, 1 - exact)
         return self._result(0.5 * (one_plus_t - one_minus_t), value)
@@ -142,10 +147,13 @@ class Marginal(Distribution):
         return self._result(-divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs)
 
     def _validate_sample(self, value: Tensor) -> None:
+        self._validate_number(value, -1.0, 1.0)
+
+    def _validate_number(self, value: Tensor, low: float, high: float) -> None:
         validation.floating_tensor("value", value)
         validation.broadcast_shape(**{"value.shape": value.shape, "batch_shape": self.batch_shape})
         if self._validate_args:
-            validation.require([validation.between("value", value, -1.0, 1.0)])
+            validation.require([validation.between("value", value, low, high)])
 
 
 class PowerSphericalMarginal(Marginal):

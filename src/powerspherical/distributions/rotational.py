@@ -42,21 +42,13 @@ class RotationallySymmetric(Distribution):
     concentration: Tensor
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
-        loc = validation.floating_tensor("loc", loc)
-        if loc.dim() < 1:
-            raise ValueError("loc must have the shape (…, d) of vectors, got a scalar")
-        validation.dimension(loc.shape[-1])
-        dtype = loc.dtype
-        if isinstance(concentration, Tensor):
-            validation.floating_tensor("concentration", concentration, " or a number")
-            if concentration.device != loc.device and concentration.dim():
-                raise ValueError(
-                    f"loc is on {loc.device} and concentration on {concentration.device}: move one"
-                )
-            concentration = concentration.to(loc.device)
-            dtype = torch.promote_types(dtype, concentration.dtype)
-        else:
-            concentration = torch.tensor(float(concentration), dtype=computing(dtype), device=loc.device)
+        validation.vectors("loc", loc)
+        number = validation.number_or_tensor("concentration", concentration, computing(loc.dtype), loc.device)
+        if number.device != loc.device and number.dim():
+            raise ValueError(f"loc is on {loc.device} and concentration on {number.device}: move one of them")
+        # torch.result_type(loc, concentration), which the compiler does not trace
+        dtype = torch.promote_types(loc.dtype, number.dtype) if number.dim() else loc.dtype
+        concentration = number.to(loc.device)
         batch_shape = validation.broadcast_shape(
             **{"loc.shape[:-1]": loc.shape[:-1], "concentration.shape": concentration.shape}
         )
@@ -73,7 +65,7 @@ class RotationallySymmetric(Distribution):
     @classmethod
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
         """The distribution whose KL divergence from the uniform is ``nats`` ≥ 0: κ from a rate; differentiable."""
-        loc, nats, dim = cls._scalar_argument(loc, nats)
+        nats, dim = cls._scalar_argument(loc, "nats", nats)
         if validation.wanted(validate_args):
             validation.require([validation.non_negative("nats", nats)])
         concentration = concentration_from_relative_entropy(cls._tilt, nats, dim)
@@ -82,7 +74,7 @@ class RotationallySymmetric(Distribution):
     @classmethod
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
         """The distribution with ‖E x‖ = ``length`` in [0, 1): κ from the mean resultant length; differentiable."""
-        loc, length, dim = cls._scalar_argument(loc, length)
+        length, dim = cls._scalar_argument(loc, "length", length)
         if validation.wanted(validate_args):
             below_one = torch.finfo(length.dtype).eps / 2
             validation.require([validation.between("length", length, 0.0, 1 - below_one)])
@@ -90,12 +82,13 @@ class RotationallySymmetric(Distribution):
         return cls(loc, concentration, validate_args)
 
     @classmethod
-    def _scalar_argument(cls, loc: Tensor, value: Tensor | float) -> tuple[Tensor, Tensor, int]:
-        """``loc``, checked as far as needed here, ``value`` as a tensor to compute with, and d."""
-        loc = validation.floating_tensor("loc", loc)
-        dim = validation.dimension(loc.shape[-1] if loc.dim() else 0)
-        dtype = torch.promote_types(loc.dtype, value.dtype) if isinstance(value, Tensor) else loc.dtype
-        return loc, torch.as_tensor(value, dtype=computing(dtype), device=loc.device), dim
+    def _scalar_argument(cls, loc: Tensor, name: str, value: Tensor | float) -> tuple[Tensor, int]:
+        """``value``, named ``name``, as a tensor to compute with beside ``loc``, and d."""
+        dim = validation.vectors("loc", loc)
+        dtype = computing(loc.dtype)
+        number = validation.number_or_tensor(name, value, dtype, loc.device)
+        validation.broadcast_shape(**{"loc.shape[:-1]": loc.shape[:-1], f"{name}.shape": number.shape})
+        return number.to(torch.promote_types(dtype, computing(number.dtype))), dim
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(RotationallySymmetric, _instance)
@@ -193,6 +186,7 @@ class RotationallySymmetric(Distribution):
         angle = torch.as_tensor(angle, dtype=computing(self.loc.dtype), device=self.loc.device)
         if self._validate_args:
             validation.require([validation.between("angle", angle, 0.0, math.pi + 1e-6)])
+        validation.broadcast_shape(**{"angle.shape": angle.shape, "batch_shape": self.batch_shape})
         half = angle.double() / 2
         one_minus_t, one_plus_t = 2 * torch.sin(half).square(), 2 * torch.cos(half).square()
         return self.marginal.tails(one_minus_t, one_plus_t)[1].exp().to(angle.dtype)
@@ -202,6 +196,9 @@ class RotationallySymmetric(Distribution):
         probability = torch.as_tensor(probability, dtype=computing(self.loc.dtype), device=self.loc.device)
         if self._validate_args:
             validation.require([validation.between("probability", probability, 0.0, 1.0)])
+        validation.broadcast_shape(
+            **{"probability.shape": probability.shape, "batch_shape": self.batch_shape}
+        )
         outside = 1 - probability.double()
         one_minus_t, one_plus_t = self.marginal.quantile(outside, probability.double())
         angle = 2 * torch.atan2(torch.sqrt(one_minus_t), torch.sqrt(one_plus_t))

@@ -56,6 +56,7 @@ class HypersphericalUniform(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(HypersphericalUniform, _instance)
         new.dim, new._like = self.dim, self._like
+        self._like.expand(self.batch_shape).expand(batch_shape)  # raises where a parameter would
         super(HypersphericalUniform, new).__init__(
             torch.Size(batch_shape), self.event_shape, validate_args=False
         )

@@ -6,6 +6,7 @@ function batched, so all value checks of a call are gathered into one flag that 
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Callable, Sequence
 
@@ -54,6 +55,24 @@ def floating_tensor(name: str, value: object, hint: str = "") -> Tensor:
     if not value.is_floating_point():
         raise ValueError(f"{name} must have a floating-point dtype, got {value.dtype}: use {name}.float()")
     return value
+
+
+def vectors(name: str, value: object) -> int:
+    """The last dimension d of a floating-point tensor of shape (…, d), d ≥ 2."""
+    tensor = floating_tensor(name, value)
+    if tensor.dim() < 1 or tensor.shape[-1] < 2:
+        shape = f"the shape {tuple(tensor.shape)}" if tensor.dim() else "a scalar"
+        raise ValueError(
+            f"{name} must hold vectors, of shape (…, d) with d ≥ 2 (2 is the circle), got {shape}"
+        )
+    return dimension(tensor.shape[-1])
+
+
+def number_or_tensor(name: str, value: object, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A floating-point tensor as it is; a number as a tensor of the given kind."""
+    if isinstance(value, numbers.Real):
+        return torch.tensor(float(value), dtype=dtype, device=device)
+    return floating_tensor(name, value, " or a number")
 
 
 def unit(name: str, value: Tensor) -> Check:

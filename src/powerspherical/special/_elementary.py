@@ -76,3 +76,24 @@ def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
         return smooth
 
     return decorate
+
+
+class _NoDerivative(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value: Tensor, *sources: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        raise RuntimeError("tail probabilities and quantiles are differentiable once, not twice")
+
+
+def differentiable_no_further(value: Tensor, *sources: Tensor) -> Tensor:
+    """``value``, a gradient, with an error instead of silence where it is differentiated in its ``sources``."""
+    return _NoDerivative.apply(value, *sources) if torch.is_grad_enabled() else value

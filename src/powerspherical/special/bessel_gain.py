@@ -50,7 +50,7 @@ def _sum_to(value: Tensor, like: Tensor) -> Tensor:
 
 
 class _GainSlope(torch.autograd.Function):
-    """b·A(κb) - l·A(κl); ``lower`` is a constant of the quadrature."""
+    """b·A(κb) - l·A(κl)."""
 
     generate_vmap_rule = True
 
@@ -64,17 +64,21 @@ class _GainSlope(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         kappa, lower, gap = ctx.saved_tensors
         upper = lower + gap
-        slope = bessel_ratio_slope(kappa * upper, ctx.dim)
-        in_kappa = upper * upper * slope - lower * lower * bessel_ratio_slope(kappa * lower, ctx.dim)
+        slope, low_slope = (bessel_ratio_slope(kappa * end, ctx.dim) for end in (upper, lower))
+        in_kappa = upper * upper * slope - lower * lower * low_slope
         in_gap = bessel_ratio(kappa * upper, ctx.dim) + kappa * upper * slope
-        return _sum_to(grad * in_kappa, kappa), None, _sum_to(grad * in_gap, gap), None
+        in_lower = None
+        if ctx.needs_input_grad[1]:
+            at_lower = bessel_ratio(kappa * lower, ctx.dim) + kappa * lower * low_slope
+            in_lower = _sum_to(grad * (in_gap - at_lower), lower)
+        return _sum_to(grad * in_kappa, kappa), in_lower, _sum_to(grad * in_gap, gap), None
 
 
 class _Gain(torch.autograd.Function):
-    """G(κ(l+g)) - G(κl); ``lower`` is a constant of the quadrature."""
+    """G(κ(l+g)) - G(κl)."""
 
     generate_vmap_rule = True
 
@@ -85,13 +89,16 @@ class _Gain(torch.autograd.Function):
     setup_context = _GainSlope.setup_context
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         kappa, lower, gap = ctx.saved_tensors
         in_kappa = _GainSlope.apply(kappa, lower, gap, ctx.dim)
         in_gap = kappa * bessel_ratio(kappa * (lower + gap), ctx.dim)
-        return _sum_to(grad * in_kappa, kappa), None, _sum_to(grad * in_gap, gap), None
+        in_lower = None
+        if ctx.needs_input_grad[1]:
+            in_lower = _sum_to(grad * (in_gap - kappa * bessel_ratio(kappa * lower, ctx.dim)), lower)
+        return _sum_to(grad * in_kappa, kappa), in_lower, _sum_to(grad * in_gap, gap), None
 
 
 def log_hyp0f1_gain(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """G(κ(l+g)) - G(κl) ≥ 0 with G = ``log_hyp0f1``; differentiable twice in κ and g."""
+    """G(κ(l+g)) - G(κl) ≥ 0 with G = ``log_hyp0f1``; differentiable twice."""
     return _Gain.apply(kappa, lower, gap, dim)

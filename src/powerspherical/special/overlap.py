@@ -29,7 +29,7 @@ from powerspherical.special._constants import gauss_legendre
 from powerspherical.special.gamma import mean_log1p
 from powerspherical.special.tilt import Tilt
 
-NODES = 48
+NODES = 64
 NODES_SINGLE = 28  # for a result in float32, although computed in float64
 _EXPONENT = 42.0
 

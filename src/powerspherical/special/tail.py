@@ -23,12 +23,13 @@ from torch import Tensor
 
 from powerspherical.special._chunks import in_chunks
 from powerspherical.special._constants import gauss_legendre
+from powerspherical.special._elementary import differentiable_no_further
 from powerspherical.special.sphere import log_cosine_normalizer
 from powerspherical.special.tilt import Arc, Tilt
 
 _NODES = 32
 _EXPONENT = 40.0  # the integrand is followed until it has fallen by e^-40
-_TINY = 1e-60
+_TINY = 1e-140  # its square root can still be squared and multiplied by large numbers
 
 
 class _Angle(NamedTuple):
@@ -108,10 +109,11 @@ def _window(law: _Law, angle: _Angle, side: Tensor, room: Tensor) -> Tensor:
     """How far the integrand reaches: the root of a quadratic bound of L - L', or more where that is too tight."""
     slope = law.kappa * law.tilt.statistic_slope(angle.sine, angle.half_tangent)
     descent = -side * (slope + (law.dim - 2) * (angle.t / angle.sine))
-    curvature = law.tilt.statistic_curvature(law.kappa) + (law.dim - 2)
+    # On the circle with κ = 0 nothing falls off: any small bound leads to the whole room.
+    curvature = (law.tilt.statistic_curvature(law.kappa) + (law.dim - 2)).clamp(min=1e-3)
     root = torch.sqrt(descent * descent + 2 * _EXPONENT * curvature)
     falling = 2 * _EXPONENT / (descent.clamp(min=0) + root).clamp(min=1e-30)
-    window = torch.where(descent > 0, falling, (root - descent) / (curvature + 1e-30))
+    window = torch.where(descent > 0, falling, (root - descent) / curvature)
     window = torch.minimum(window, room)
     _, exponent = _changes(law, angle, side, window.unsqueeze(-1), (room - window).unsqueeze(-1))
     tight = (side > 0) & (exponent.squeeze(-1) > -0.9 * _EXPONENT)
@@ -213,16 +215,17 @@ class _LogTails(torch.autograd.Function):
         ctx.save_for_backward(one_minus_t, one_plus_t, kappa, *output)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_cdf: Tensor, grad_sf: Tensor) -> tuple[Tensor | None, ...]:
-        one_minus_t, one_plus_t, kappa, log_cdf, log_sf = ctx.saved_tensors
+        sources = *ctx.saved_tensors[:3], grad_cdf, grad_sf
+        one_minus_t, one_plus_t, kappa, log_cdf, log_sf = (x.detach() for x in ctx.saved_tensors)
         log_pdf = _log_pdf(ctx.tilt, one_minus_t, one_plus_t, kappa, ctx.dim)
         inside = (one_plus_t > 0) & (one_minus_t > 0)
         hazard = grad_cdf * torch.exp(log_pdf - log_cdf) - grad_sf * torch.exp(log_pdf - log_sf)
         hazard = torch.where(inside, hazard, 0.0)
         flow = _implicit_gradient(ctx.tilt, one_minus_t, one_plus_t, kappa, ctx.dim)
         # The two distances move together: half the derivative of t goes to each, with its sign.
-        return -0.5 * hazard, 0.5 * hazard, -hazard * flow, None, None
+        grads = (-0.5 * hazard, 0.5 * hazard, -hazard * flow)
+        return *(differentiable_no_further(x, *sources) for x in grads), None, None
 
 
 def log_tails(
@@ -262,13 +265,14 @@ def _quantile(tilt: Tilt, dim: int, u: Tensor, complement: Tensor, kappa: Tensor
     target = torch.log(torch.where(below, u, complement))
     law = _Law.of(tilt, kappa, dim)
     logit = _start_logit(tilt, u, complement, kappa, dim)
-    for _ in range(_NEWTON_STEPS):
+    for step in range(1, _NEWTON_STEPS + 1):
         angle = _Angle.of(*_ends(logit))
         deviation = law.deviation(angle)
         mass, _ = _tail_integrals(law, angle, side, deviation)
         excess = law.log_density(angle, deviation) + torch.log(mass) - target
         slope = side * 0.5 * angle.sine / mass
-        logit = logit - (excess / slope).clamp(-4, 4)
+        # Far out log P is a straight line in the logit, and large steps are right; at first they might not be.
+        logit = logit - (excess / slope).clamp(-4 * step**2, 4 * step**2)
     one_minus_t, one_plus_t = _ends(logit)
     bottom, top = u <= 0, complement <= 0
     one_minus_t = torch.where(bottom, 2.0, torch.where(top, 0.0, one_minus_t))
@@ -287,18 +291,19 @@ class _Quantile(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        _, _, kappa, ctx.tilt, ctx.dim = inputs
-        ctx.save_for_backward(kappa, *output)
+        u, complement, kappa, ctx.tilt, ctx.dim = inputs
+        ctx.save_for_backward(u, complement, kappa, *output)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_minus: Tensor, grad_plus: Tensor) -> tuple[Tensor | None, ...]:
-        kappa, one_minus_t, one_plus_t = ctx.saved_tensors
+        sources = *ctx.saved_tensors[:3], grad_minus, grad_plus
+        _, _, kappa, one_minus_t, one_plus_t = (x.detach() for x in ctx.saved_tensors)
         log_pdf = _log_pdf(ctx.tilt, one_minus_t, one_plus_t, kappa, ctx.dim)
         grad = grad_plus - grad_minus
         along = 0.5 * grad * torch.exp(-log_pdf)
         flow = _implicit_gradient(ctx.tilt, one_minus_t, one_plus_t, kappa, ctx.dim)
-        return along, -along, grad * flow, None, None
+        grads = (along, -along, grad * flow)
+        return *(differentiable_no_further(x, *sources) for x in grads), None, None
 
 
 def quantile(tilt: Tilt, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,6 @@ shows medians and ratios, eager and compiled.
 import argparse
 import json
 import math
-import platform
 import statistics
 import time
 
@@ -17,6 +16,7 @@ import torch
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical.experiments._results import hardware, versions
 
 BATCH = 64
 
@@ -102,12 +102,12 @@ def main():
                 flush=True,
             )
     if arguments.json:
-        versions = {"torch": torch.__version__, "python": platform.python_version()}
         report = {
+            "command": "python benchmarks/kl_uniform.py --json results/kl_uniform.json",
             "batch": BATCH,
             "rows": rows,
-            "versions": versions,
-            "machine": platform.processor() or platform.machine(),
+            "versions": versions(["powerspherical", "torch"]),
+            "hardware": hardware(),
         }
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=2)

@@ -38,9 +38,7 @@ class Marginal(Distribution):
 
     def __init__(self, dim: int, concentration: Tensor | float, validate_args: bool | None = None) -> None:
         self.dim = validation.dimension(dim)
-        concentration = validation.number_or_tensor(
-            "concentration", concentration, torch.get_default_dtype(), torch.get_default_device()
-        )
+        concentration = validation.number_or_tensor("concentration", concentration)
         if validation.wanted(validate_args):
             validation.require([validation.non_negative("concentration", concentration)])
         self.concentration = concentration

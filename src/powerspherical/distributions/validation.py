@@ -68,8 +68,10 @@ def vectors(name: str, value: object) -> int:
     return dimension(tensor.shape[-1])
 
 
-def number_or_tensor(name: str, value: object, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A floating-point tensor as it is; a number as a tensor of the given kind."""
+def number_or_tensor(
+    name: str, value: object, dtype: torch.dtype | None = None, device: torch.device | None = None
+) -> Tensor:
+    """A floating-point tensor as it is; a number as a tensor of the given kind, or torch's default."""
     if isinstance(value, numbers.Real):
         return torch.tensor(float(value), dtype=dtype, device=device)
     return floating_tensor(name, value, " or a number")

@@ -6,6 +6,7 @@ would synchronise and could not be captured in a graph.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -34,7 +35,8 @@ def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
     def constant(like: Tensor, *args: Any) -> Tensor:
         if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
             # A tensor made while tracing, or under a mode such as FakeTensorMode, is not one to be kept.
-            return like.new_tensor(numbers(*args))
+            # Nor may an integer stay a symbol of the compiler's.
+            return like.new_tensor(numbers(*(operator.index(x) if isinstance(x, int) else x for x in args)))
         key = (like.dtype, like.device, *args)
         if key not in cache:
             with torch.inference_mode(False):

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from powerspherical.special._constants import untraced
 
@@ -145,13 +146,18 @@ def _hankel(order: float, terms: int) -> tuple[float, ...]:
     return tuple(float(x[0]) for x in _logarithm(series)[1:])
 
 
+# So many terms are exact to rounding, from the order and the argument on that ``bessel`` gives.
+_DEBYE_TERMS = {torch.float64: 14, torch.float32: 5}
+_HANKEL_TERMS = {torch.float64: 28, torch.float32: 12}
+
+
 @untraced
-def debye(order: float, terms: int) -> Debye:
+def debye(order: float, dtype: torch.dtype) -> Debye:
     """The polynomials at one order. Not traced by the compiler, to which they are constants."""
-    return _debye(order, terms)
+    return _debye(order, _DEBYE_TERMS[dtype])
 
 
 @untraced
-def hankel(order: float, terms: int) -> tuple[float, ...]:
+def hankel(order: float, dtype: torch.dtype) -> tuple[float, ...]:
     """l_1, l_2, … with I_ν(x) ~ e^x/√(2πx) · exp(Σ_k l_k x^{-k})."""
-    return _hankel(order, terms)
+    return _hankel(order, _HANKEL_TERMS[dtype])

@@ -18,15 +18,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from powerspherical.special._constants import untraced
 from powerspherical.special._debye import debye, hankel
 from powerspherical.special._elementary import horner, with_derivative
 
-# Debye's series is exact to rounding from this order on, with so many terms …
+# Debye's series is exact to rounding from this order on, and Hankel's from κ = this + ν² on.
 _DEBYE_ORDER = {torch.float64: 20.0, torch.float32: 10.0}
-DEBYE_TERMS = {torch.float64: 14, torch.float32: 5}
-# … and Hankel's from κ = this + ν² on.
 _HANKEL_START = {torch.float64: 40.0, torch.float32: 15.0}
-_HANKEL_TERMS = {torch.float64: 28, torch.float32: 12}
 
 
 class Ratio(NamedTuple):
@@ -50,15 +48,27 @@ def _asked_for(part: Tensor | None) -> Tensor:
     return part
 
 
-def recurrence_steps(order: float, like: Tensor) -> tuple[int, float]:
+@untraced
+def recurrence_steps(order: float, dtype: torch.dtype) -> tuple[int, float]:
     """How many orders Debye's expansion starts above ν, and at which order that is."""
-    steps = max(0, math.ceil(_DEBYE_ORDER[like.dtype] - order))
+    steps = max(0, math.ceil(_DEBYE_ORDER[dtype] - order))
     return steps, order + steps
+
+
+@untraced
+def _hankel_constant(order: float) -> float:
+    """What log ₀F₁ has beside the logarithm and the series."""
+    return math.lgamma(order + 1) + order * math.log(2) - 0.5 * math.log(2 * math.pi)
+
+
+@untraced
+def _hankel_start(order: float, dtype: torch.dtype) -> float:
+    return _HANKEL_START[dtype] + order * order
 
 
 def _debye_ratio(kappa: Tensor, order: float, derivatives: bool, entropy: bool) -> Ratio:
     """At a high order, by Debye's expansion in p = 1/√(1+z²), z = κ/order."""
-    series = debye(order, DEBYE_TERMS[kappa.dtype])
+    series = debye(order, kappa.dtype)
     z = kappa / order
     s = torch.sqrt(1 + z * z)
     p = 1 / s
@@ -106,7 +116,7 @@ def _step_down(kappa: Tensor, top: Ratio, order: float, steps: int) -> Ratio:
 
 def _hankel_ratio(kappa: Tensor, order: float, derivatives: bool, entropy: bool) -> Ratio:
     """For large κ, where log I_ν - κ + ½log(2πκ) = Σ_k l_k κ^{-k}."""
-    logs = hankel(order, _HANKEL_TERMS[kappa.dtype])
+    logs = hankel(order, kappa.dtype)
     x = 1 / kappa
     half = order + 0.5
     complement = x * (half + x * horner([k * c for k, c in enumerate(logs, 1)], x))
@@ -118,18 +128,17 @@ def _hankel_ratio(kappa: Tensor, order: float, derivatives: bool, entropy: bool)
             slope=x * x * (half + x * first), curvature=-x * x * x * (2 * half + x * second)
         )
     if entropy:
-        constant = math.lgamma(order + 1) + order * math.log(2) - 0.5 * math.log(2 * math.pi)
-        scaled = constant - half * torch.log(kappa) + x * horner(logs, x)  # G - κ
+        scaled = _hankel_constant(order) - half * torch.log(kappa) + x * horner(logs, x)  # G - κ
         ratio = ratio._replace(entropy=-kappa * complement - scaled)
     return ratio
 
 
 def bessel_ratios(kappa: Tensor, order: float, *, derivatives: bool = False, entropy: bool = False) -> Ratio:
     """The ratio of consecutive Bessel functions and its companions, without autograd."""
-    steps, top = recurrence_steps(order, kappa)
+    steps, top = recurrence_steps(order, kappa.dtype)
     if not steps:
         return _debye_ratio(kappa, order, derivatives, entropy)
-    switch = _HANKEL_START[kappa.dtype] + order * order
+    switch = _hankel_start(order, kappa.dtype)
     large = kappa >= switch
     low = torch.where(large, switch, kappa)
     moderate = _step_down(low, _debye_ratio(low, top, derivatives, entropy), order, steps)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from powerspherical.special._debye import debye
 from powerspherical.special._elementary import horner
-from powerspherical.special.bessel import DEBYE_TERMS, bessel_ratio, bessel_ratio_slope, recurrence_steps
+from powerspherical.special.bessel import bessel_ratio, bessel_ratio_slope, recurrence_steps
 
 
 def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -19,8 +19,8 @@ def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor,
     u_{j-1} = x²/(2j + u_j) for u_j = x·I_{j+1}(x)/I_j(x), on both u and their difference.
     """
     order = dim / 2 - 1
-    steps, top = recurrence_steps(order, kappa)
-    series = debye(top, DEBYE_TERMS[kappa.dtype])
+    steps, top = recurrence_steps(order, kappa.dtype)
+    series = debye(top, kappa.dtype)
     high, low, change = kappa * (lower + gap), kappa * lower, kappa * gap
     z1, z2 = high / top, low / top
     s1, s2 = torch.sqrt(1 + z1 * z1), torch.sqrt(1 + z2 * z2)

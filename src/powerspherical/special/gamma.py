@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from powerspherical.special._constants import tensor_constant
+from powerspherical.special._constants import tensor_constant, untraced
 from powerspherical.special._elementary import horner, log1pmx_near_zero, with_derivative
 
 _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
@@ -25,9 +25,10 @@ _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
 _STIRLING = {torch.float64: (16.0, 5), torch.float32: (6.0, 3)}
 
 
-def _shift(beta: float, like: Tensor) -> tuple[int, float, int]:
+@untraced
+def _shift(beta: float, dtype: torch.dtype) -> tuple[int, float, int]:
     """Steps n, shifted parameter b = β+n, and the number of terms of Stirling's series there."""
-    start, terms = _STIRLING[like.dtype]
+    start, terms = _STIRLING[dtype]
     steps = max(0, math.ceil(start - beta))
     return steps, beta + steps, terms
 
@@ -52,7 +53,7 @@ def _difference(ends: Tensor) -> Tensor:
 def _third_cumulant(kappa: Tensor, dim: float) -> Tensor:
     """D'''(κ) = ψ₂(α) - ψ₂(α+β), with α = β+κ."""
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa)
+    steps, b, terms = _shift(beta, kappa.dtype)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
     square = ends.square()
     tail = horner([-(2 * k + 3) * c for k, c in enumerate(_BERNOULLI[:terms])], square)
@@ -69,7 +70,7 @@ def _third_cumulant(kappa: Tensor, dim: float) -> Tensor:
 def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
     """ψ₁(α) - ψ₁(α+β) = D''(κ) = Var log(1+t) under the Power Spherical distribution."""
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa)
+    steps, b, terms = _shift(beta, kappa.dtype)
     # ψ₁(z) ~ 1/z + 1/2z² + Σ B_2k/z^{2k+1}: only the first term would cancel, and is subtracted on paper.
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
     square = ends.square()
@@ -104,7 +105,7 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
     tensor(0.5000, dtype=torch.float64)
     """
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa)
+    steps, b, terms = _shift(beta, kappa.dtype)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
     total = torch.log1p(beta * ends[..., 0]) + (0.5 * beta) * ends.prod(-1) + _stirling_slope(ends, terms)
     if steps:
@@ -120,7 +121,7 @@ def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
     Accurate also where d is large and κ small, so that log 2 cancels: there the expectation is about (κ-½)/d.
     """
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa)
+    steps, b, terms = _shift(beta, kappa.dtype)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, 2 * b))
     direct = torch.log1p(kappa * ends[..., 1]) - (0.5 * b) * ends.prod(-1) - _stirling_slope(ends, terms)
     if steps:
@@ -169,7 +170,7 @@ def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     Relative error about 1e-15 (float64) and 5e-7 (float32), d from 2 to 1e7 and κ from 0 to 1e9.
     """
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa)
+    steps, b, terms = _shift(beta, kappa.dtype)
     k, starts = kappa.unsqueeze(-1), _ends(kappa, b, 2 * b)
     sums = k + starts
     parts = k / sums

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 
+from powerspherical.special._constants import untraced
 
+
+@untraced
 def log_sphere_area(dim: int) -> float:
     """log of the area 2π^{d/2}/Γ(d/2) of the unit sphere in R^d (d = ``dim`` is the ambient dimension).
 
@@ -14,6 +17,7 @@ def log_sphere_area(dim: int) -> float:
     return math.log(2) + 0.5 * dim * math.log(math.pi) - math.lgamma(dim / 2)
 
 
+@untraced
 def log_cosine_normalizer(dim: int) -> float:
     """log of the constant c of the density c·(sin φ)^{d-2} of the angle from a pole, for uniform points.
 

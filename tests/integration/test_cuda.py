@@ -1,0 +1,263 @@
+"""On a GPU: the law and the values of the CPU, nothing on the wrong device, no waiting, CUDA graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from examples import BRAIN, DOUBLE, FLOAT, directions, dtypes, families
+from members import DRAWS, EVERY, EVERY_ID, MEMBERS
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from statistical import assert_law, assert_mean
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+    # Dynamo makes an instance of torch.autograd.Function to trace one.
+    pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning"),
+]
+
+DIM = 8
+
+every = pytest.mark.parametrize(("family", "name", "member"), EVERY, ids=EVERY_ID)
+
+
+def parameters(dtype: torch.dtype, device: str = "cuda") -> tuple[Tensor, Tensor]:
+    kappa = torch.tensor([0.0, 0.5, 4.0, 300.0], dtype=dtype)
+    return directions(4, DIM, dtype=dtype).to(device), kappa.to(device)
+
+
+@contextlib.contextmanager
+def waiting(mode: str) -> Iterator[None]:
+    """In this context torch warns of, or refuses, what makes the host wait for the GPU."""
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype feature")
+        torch.cuda.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+class TestResults:
+    @every
+    @dtypes
+    def test_values(self, family: type, name: str, member: Callable, dtype: torch.dtype) -> None:
+        loc, kappa = parameters(dtype, "cpu")
+        kappa = kappa.clamp(min=0.1, max=60.0)  # within what every member takes
+        actual = member(family(loc.cuda(), kappa.cuda()))
+        expected = member(family(loc, kappa))
+        assert actual.device.type == "cuda"
+        tolerance = 1e-11 if dtype == DOUBLE else 2e-5
+        torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=tolerance)
+
+    @families
+    @pytest.mark.parametrize("name", DRAWS)
+    @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE, BRAIN], ids=str)
+    def test_draws(self, family: type, name: str, dtype: torch.dtype) -> None:
+        q = family(*parameters(dtype))
+        draws = DRAWS[name](q)
+        assert draws.device.type == "cuda"
+        assert draws.dtype == (dtype if name != "marginal.rsample" else q.marginal.concentration.dtype)
+        torch.cuda.manual_seed(3)
+        first = DRAWS[name](q)
+        torch.manual_seed(3)  # seeds every device
+        assert torch.equal(DRAWS[name](q), first)
+
+    def test_uniform(self) -> None:
+        prior = HypersphericalUniform(DIM, device="cuda", validate_args=True)
+        x = prior.sample((100_000,))
+        results = [x, prior.mean, prior.mode, prior.variance, prior.covariance_matrix, prior.entropy()]
+        assert {r.device.type for r in [*results, prior.log_prob(x)]} == {"cuda"}
+        torch.testing.assert_close(x.norm(dim=-1), torch.ones(100_000, device="cuda"))
+        assert_mean(x.cpu(), 0.0)
+        assert_mean(x.cpu().square(), 1 / DIM)
+
+    def test_uniform_follows_the_other_operand(self) -> None:
+        prior = HypersphericalUniform(DIM)
+        q = PowerSpherical(*parameters(FLOAT))
+        assert prior.log_prob(q.sample()).device.type == "cuda"
+        assert kl_divergence(q, prior).device.type == "cuda"
+        assert kl_divergence(prior, q).device.type == "cuda"
+
+    @families
+    @dtypes
+    def test_law(self, family: type, dtype: torch.dtype) -> None:
+        loc, kappa = parameters(dtype)
+        q = family(loc, kappa)
+        x = q.sample((50_000,))
+        torch.testing.assert_close(x.norm(dim=-1), torch.ones_like(x[..., 0]))
+        assert_mean(x.cpu(), family(loc.cpu(), kappa.cpu()).mean, rounding=1e-6)
+        t = (x.double() * loc.double()).sum(-1).cpu()
+        for column, concentration in zip(t.T, kappa.tolist(), strict=True):
+            marginal = family(directions(DIM), concentration).marginal
+            assert_law(column, lambda v, m=marginal: m.cdf(torch.as_tensor(v).clamp(-1, 1)).numpy())
+
+    @families
+    @dtypes
+    def test_gradient_of_draws(self, family: type, dtype: torch.dtype) -> None:
+        """On average, that of E t."""
+        loc, _ = parameters(dtype)
+        kappa = torch.full((20_000, 1), 4.0, dtype=dtype, device="cuda", requires_grad=True)
+        t = (family(loc, kappa).rsample() * loc).sum(-1)
+        (draws,) = torch.autograd.grad(t.sum(), kappa)
+        one = torch.tensor(4.0, dtype=DOUBLE, requires_grad=True)
+        (expected,) = torch.autograd.grad(family(directions(DIM), one).marginal.mean, one)
+        assert_mean(draws.cpu(), 4 * expected, rounding=1e-4)
+
+    def test_number_and_scalar_concentration(self) -> None:
+        loc, _ = parameters(FLOAT)
+        for kappa in (4.0, torch.tensor(4.0), torch.tensor(4.0, device="cuda")):
+            assert PowerSpherical(loc, kappa, validate_args=True).sample().device.type == "cuda"
+
+    def test_copies(self) -> None:
+        q = PowerSpherical(*parameters(DOUBLE))
+        x = q.sample()
+        assert torch.equal(copy.deepcopy(q).log_prob(x), q.log_prob(x))
+
+    @families
+    def test_autocast_changes_nothing(self, family: type) -> None:
+        def results() -> list[Tensor]:
+            torch.manual_seed(4)
+            loc, kappa = parameters(FLOAT)
+            q = family(loc, kappa.clamp(min=0.1, max=60.0))
+            return [member(q) for member in (MEMBERS | DRAWS).values()]
+
+        plain = results()
+        with torch.autocast("cuda", dtype=torch.float16):
+            cast = results()
+        assert all(torch.equal(a, b) for a, b in zip(plain, cast, strict=True))
+
+
+class TestErrors:
+    @families
+    def test_mixed_devices(self, family: type) -> None:
+        loc, kappa = parameters(FLOAT)
+        with pytest.raises(ValueError, match=r"loc is on cuda.*concentration on cpu"):
+            family(loc, kappa.cpu())
+        with pytest.raises(ValueError, match=r"loc is on cpu.*concentration on cuda"):
+            family(loc.cpu(), kappa)
+        q = family(loc, kappa)
+        with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
+            q.log_prob(loc.cpu())
+        with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
+            kl_divergence(q, PowerSpherical(loc.cpu(), 1.0))
+
+    @families
+    def test_bad_values(self, family: type) -> None:
+        loc, kappa = parameters(FLOAT)
+        with pytest.raises(ValueError, match="unit vectors"):
+            family(2 * loc, kappa, validate_args=True)
+        with pytest.raises(ValueError, match="≥ 0"):
+            family(loc, kappa - 1, validate_args=True)
+        with pytest.raises(ValueError, match="unit vectors"):
+            family(loc, kappa, validate_args=True).log_prob(2 * loc)
+
+
+def training_step(loc: Tensor, kappa: Tensor | float, draw: bool, family: type = PowerSpherical) -> Tensor:
+    q = family(loc, kappa, validate_args=False)
+    prior = HypersphericalUniform(DIM, device="cuda", validate_args=False)
+    three = torch.full((), 3.0, device="cuda")
+    others = [
+        other(loc.detach().roll(1, -1), three, validate_args=False)
+        for other in (PowerSpherical, VonMisesFisher)
+    ]
+    loss = q.log_prob(loc.detach().roll(2, -1)).sum() + q.entropy().sum() + prior.log_prob(loc).sum()
+    loss = loss + sum(kl_divergence(q, p).sum() for p in (*others, prior))
+    return loss + q.rsample((3,)).square().cumsum(-1).sum() if draw else loss
+
+
+class TestNoWaiting:
+    @dtypes
+    @pytest.mark.parametrize("number", [False, True], ids=["tensor", "number"])
+    @pytest.mark.parametrize(
+        ("family", "draw"), [(PowerSpherical, True), (VonMisesFisher, False)], ids=["PS", "vMF"]
+    )
+    def test_training_step(self, family: type, draw: bool, number: bool, dtype: torch.dtype) -> None:
+        """Without validation the host runs ahead of the GPU. (The rejection loop of vMF must wait.)"""
+        loc, kappa = (p.requires_grad_() for p in parameters(dtype))
+        argument = 4.0 if number else kappa
+        training_step(loc, argument, draw, family).backward()  # makes the constants
+        with waiting("error"):
+            training_step(loc, argument, draw, family).backward()
+
+    def test_uniform(self) -> None:
+        with waiting("error"):
+            prior = HypersphericalUniform(DIM, device="cuda", validate_args=False)
+            prior.log_prob(prior.sample((10,)))
+
+    @families
+    def test_one_look_at_the_values(self, family: type) -> None:
+        loc, kappa = parameters(FLOAT)
+        family(loc, kappa, validate_args=True)
+        with waiting("warn"), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            family(loc, kappa, validate_args=True)
+        assert len([w for w in caught if "synchroniz" in str(w.message)]) == 1
+
+
+class TestGraph:
+    @families
+    @dtypes
+    def test_replays_are_fresh(self, family: type, dtype: torch.dtype) -> None:
+        loc, kappa = parameters(dtype)
+        prior = HypersphericalUniform(DIM, device="cuda", validate_args=False)
+
+        def draw_and_rate() -> tuple[Tensor, Tensor]:
+            q = family(loc, kappa, validate_args=False)
+            return q.rsample((500,)), kl_divergence(q, prior)
+
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            draw_and_rate()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            x, rate = draw_and_rate()
+        kappa.fill_(9.0)
+        draws = []
+        for _ in range(20):
+            graph.replay()
+            draws.append(x.clone())
+        together = torch.cat(draws)
+        assert len(together.flatten(1).unique(dim=0)) == len(together)
+        expected = family(loc.cpu(), kappa.cpu())
+        assert_mean(together.cpu(), expected.mean, rounding=1e-6)
+        torch.testing.assert_close(rate.cpu(), kl_divergence(expected, HypersphericalUniform(DIM)))
+
+    def test_whole_training_step(self) -> None:
+        loc, kappa = (p.requires_grad_() for p in parameters(FLOAT))
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                torch.autograd.grad(training_step(loc, kappa, draw=True), (loc, kappa))
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            gradients = torch.autograd.grad(training_step(loc, kappa, draw=True), (loc, kappa))
+        graph.replay()
+        first = [g.clone() for g in gradients]
+        graph.replay()
+        for before, after in zip(first, gradients, strict=True):
+            assert after.isfinite().all()
+            assert not torch.equal(before, after)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+)  # its own use
+def test_compiled_by_inductor() -> None:
+    loc, kappa = (p.requires_grad_() for p in parameters(FLOAT))
+    compiled = torch.compile(training_step, fullgraph=True)
+    torch.testing.assert_close(
+        compiled(loc, kappa, False), training_step(loc, kappa, False), rtol=1e-4, atol=1e-4
+    )
+    gradients = torch.autograd.grad(compiled(loc, kappa, True), (loc, kappa))
+    assert all(g.isfinite().all() for g in gradients)

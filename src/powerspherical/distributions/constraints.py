@@ -33,7 +33,10 @@ unit_vector = UnitVector()
 
 
 class NormalizeTransform(Transform):
-    """x ↦ x/‖x‖ from R^d (without the origin) onto the sphere; not bijective, its inverse is the inclusion."""
+    """x ↦ x/‖x‖ from R^d onto the sphere; not bijective, its inverse is the inclusion.
+
+    The origin, where optimisers like to start, goes to the first unit vector, with the derivative there.
+    """
 
     domain = constraints.real_vector
     codomain = unit_vector
@@ -44,7 +47,9 @@ class NormalizeTransform(Transform):
     __hash__ = Transform.__hash__
 
     def _call(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.normalize(x, dim=-1)
+        missing = (torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) == 0).to(x.dtype)
+        moved = torch.cat((x[..., :1] + missing, x[..., 1:]), -1)
+        return moved / torch.linalg.vector_norm(moved, dim=-1, keepdim=True)
 
     def _inverse(self, y: Tensor) -> Tensor:
         return y

@@ -73,7 +73,9 @@ def number_or_tensor(
 ) -> Tensor:
     """A floating-point tensor as it is; a number as a tensor of the given kind, or torch's default."""
     if isinstance(value, numbers.Real):
-        return torch.tensor(float(value), dtype=dtype, device=device)
+        return torch.full(
+            (), float(value), dtype=dtype, device=device
+        )  # on CUDA a fill, not a copy that waits
     return floating_tensor(name, value, " or a number")
 
 

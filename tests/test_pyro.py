@@ -337,3 +337,9 @@ class TestInference:
             expected = kl_divergence(family(loc, 4.0), prior).sum()
             loss = TraceMeanField_ELBO().loss(model, guide, prior)
             assert loss == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_marginals_are_sites_too() -> None:
+    q = PowerSpherical(torch.eye(3)[0], 5.0)
+    with pyro.plate("draws", 4):
+        assert pyro.sample("t", q.marginal).shape == (4,)

@@ -35,19 +35,37 @@ try:
 except ImportError as error:
     raise ImportError("powerspherical.pyro needs Pyro: pip install 'powerspherical[pyro]'") from error
 
-__all__ = ["HypersphericalUniform", "PowerSpherical", "VonMisesFisher"]
+__all__ = [
+    "HypersphericalUniform",
+    "PowerSpherical",
+    "PowerSphericalMarginal",
+    "VonMisesFisher",
+    "VonMisesFisherMarginal",
+]
 
 
 class HypersphericalUniform(distributions.HypersphericalUniform, TorchDistributionMixin):
     """``powerspherical.HypersphericalUniform`` for Pyro."""
 
 
+class PowerSphericalMarginal(distributions.PowerSphericalMarginal, TorchDistributionMixin):
+    """``powerspherical.PowerSphericalMarginal`` for Pyro."""
+
+
+class VonMisesFisherMarginal(distributions.VonMisesFisherMarginal, TorchDistributionMixin):
+    """``powerspherical.VonMisesFisherMarginal`` for Pyro."""
+
+
 class VonMisesFisher(distributions.VonMisesFisher, TorchDistributionMixin):
     """``powerspherical.VonMisesFisher`` for Pyro."""
+
+    _marginal_class = VonMisesFisherMarginal
 
 
 class PowerSpherical(distributions.PowerSpherical, TorchDistributionMixin):
     """``powerspherical.PowerSpherical`` for Pyro."""
+
+    _marginal_class = PowerSphericalMarginal
 
     def closest_von_mises_fisher(self) -> VonMisesFisher:
         closest = super().closest_von_mises_fisher()

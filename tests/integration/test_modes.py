@@ -22,6 +22,7 @@ USE = """
     sys.path.insert(0, {path!r})
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.func import grad, vmap
     from members import DRAWS, MEMBERS
     from powerspherical import PowerSpherical, VonMisesFisher
 
@@ -53,11 +54,10 @@ USE = """
 
 FIRST = {
     "inference_mode": "with torch.inference_mode(): use()",
-    # In these, slow, modes not everything: with float32 parameters, many constants are float64 already.
+    # Slow, and therefore not everything: with float32 parameters, many constants are float64 already.
     "FakeTensorMode": "with FakeTensorMode(): use(dtypes=[torch.float32])",
     "meta": "use([PowerSpherical], [torch.float32], device='meta')",
-    "vmap": "torch.func.vmap(lambda x: use() or x, randomness='different')(torch.zeros(2))",
-    "grad": "torch.func.grad(lambda x: use() or x)(torch.tensor(0.0))",
+    "vmap of grad": "vmap(grad(lambda x: use() or x), randomness='different')(torch.zeros(2))",
 }
 
 

@@ -25,7 +25,12 @@ class UnitVector(constraints.Constraint):
 
     event_dim = 1
 
+    def __repr__(self) -> str:
+        return "unit_vector"
+
     def check(self, value: Tensor) -> Tensor:
+        if not value.is_floating_point():
+            return torch.zeros(value.shape[:-1], dtype=torch.bool, device=value.device)
         return norm_error(value) <= norm_tolerance(value.dtype, value.shape[-1])
 
 
@@ -47,8 +52,12 @@ class NormalizeTransform(Transform):
     __hash__ = Transform.__hash__
 
     def _call(self, x: Tensor) -> Tensor:
-        missing = (torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) == 0).to(x.dtype)
-        moved = torch.cat((x[..., :1] + missing, x[..., 1:]), -1)
+        size = (
+            x.detach().abs().amax(-1, keepdim=True)
+        )  # divided by first, lest the squares over- or underflow
+        missing = size == 0
+        scaled = x / torch.where(missing, 1.0, size)
+        moved = torch.cat((scaled[..., :1] + missing.to(x.dtype), scaled[..., 1:]), -1)
         return moved / torch.linalg.vector_norm(moved, dim=-1, keepdim=True)
 
     def _inverse(self, y: Tensor) -> Tensor:

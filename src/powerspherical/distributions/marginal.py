@@ -130,11 +130,11 @@ class Marginal(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        return self._tilt.mean_cosine(self._exact_concentration, self.dim)
+        return self._tilt.mean_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     @property
     def variance(self) -> Tensor:
-        return self._tilt.variance_cosine(self._exact_concentration, self.dim)
+        return self._tilt.variance_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     def entropy(self) -> Tensor:
         """-E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²); differentiable twice."""

@@ -21,7 +21,8 @@ class PowerSpherical(RotationallySymmetric):
 
     Args:
         loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Half precision is computed in float32.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
+        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]`` (so squeeze the
+            trailing axis of a network's (B, 1)); 0 is the uniform.
         validate_args: whether to check values (one synchronisation on CUDA); default: torch's global setting.
 
     KL from the uniform, entropy and normaliser have relative errors of about 1e-15 in float64 and 5e-7 in float32

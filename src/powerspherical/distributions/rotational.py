@@ -48,7 +48,7 @@ class RotationallySymmetric(Distribution):
             raise ValueError(f"loc is on {loc.device} and concentration on {number.device}: move one of them")
         # torch.result_type(loc, concentration), which the compiler does not trace
         dtype = torch.promote_types(loc.dtype, number.dtype) if number.dim() else loc.dtype
-        concentration = number.to(loc.device)
+        concentration = number.to(loc.device, non_blocking=True)
         batch_shape = validation.broadcast_shape(
             **{"loc.shape[:-1]": loc.shape[:-1], "concentration.shape": concentration.shape}
         )
@@ -64,11 +64,16 @@ class RotationallySymmetric(Distribution):
 
     @classmethod
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
-        """The distribution whose KL divergence from the uniform is ``nats`` ≥ 0: κ from a rate; differentiable."""
+        """The distribution whose KL divergence from the uniform is ``nats`` ≥ 0: κ from a rate.
+
+        Differentiable; at ``nats`` = 0 the derivative is infinite. κ is computed in float32 at least.
+        """
         nats, dim = cls._scalar_argument(loc, "nats", nats)
         if validation.wanted(validate_args):
             validation.require([validation.non_negative("nats", nats)])
         concentration = concentration_from_relative_entropy(cls._tilt, nats, dim)
+        if validation.wanted(validate_args):
+            validation.require([validation.reachable("nats", nats, concentration, dim)])
         return cls(loc, concentration, validate_args)
 
     @classmethod
@@ -76,8 +81,7 @@ class RotationallySymmetric(Distribution):
         """The distribution with ‖E x‖ = ``length`` in [0, 1): κ from the mean resultant length; differentiable."""
         length, dim = cls._scalar_argument(loc, "length", length)
         if validation.wanted(validate_args):
-            below_one = torch.finfo(length.dtype).eps / 2
-            validation.require([validation.between("length", length, 0.0, 1 - below_one)])
+            validation.require([validation.between("length", length, 0.0, 1.0, below=True)])
         concentration = cls._tilt.concentration_from_mean_cosine(length, 1 - length, dim)
         return cls(loc, concentration, validate_args)
 
@@ -181,9 +185,14 @@ class RotationallySymmetric(Distribution):
         complement = self._tilt.mean_cosine_complement(concentration, self.dim)
         return variance, (complement * (2 - complement) - variance) / (self.dim - 1)
 
+    def _number(self, name: str, value: Tensor | float) -> Tensor:
+        dtype = computing(self.loc.dtype)
+        number = validation.number_or_tensor(name, value, dtype, self.loc.device)
+        return number.to(torch.promote_types(dtype, computing(number.dtype)))
+
     def cap_probability(self, angle: Tensor | float) -> Tensor:
         """The mass within ``angle`` (radians, in [0, π]) of ``loc``."""
-        angle = torch.as_tensor(angle, dtype=computing(self.loc.dtype), device=self.loc.device)
+        angle = self._number("angle", angle)
         if self._validate_args:
             validation.require([validation.between("angle", angle, 0.0, math.pi + 1e-6)])
         validation.broadcast_shape(**{"angle.shape": angle.shape, "batch_shape": self.batch_shape})
@@ -193,7 +202,7 @@ class RotationallySymmetric(Distribution):
 
     def cap_angle(self, probability: Tensor | float) -> Tensor:
         """The angle of the cone around ``loc`` that holds ``probability``: the inverse of ``cap_probability``."""
-        probability = torch.as_tensor(probability, dtype=computing(self.loc.dtype), device=self.loc.device)
+        probability = self._number("probability", probability)
         if self._validate_args:
             validation.require([validation.between("probability", probability, 0.0, 1.0)])
         validation.broadcast_shape(
@@ -201,7 +210,10 @@ class RotationallySymmetric(Distribution):
         )
         outside = 1 - probability.double()
         one_minus_t, one_plus_t = self.marginal.quantile(outside, probability.double())
-        angle = 2 * torch.atan2(torch.sqrt(one_minus_t), torch.sqrt(one_plus_t))
+        # Both square roots have infinite slopes at their ends, where the angle is constant.
+        inside = (one_minus_t > 0) & (one_plus_t > 0)
+        near, far = (torch.sqrt(torch.where(inside, x, 1.0)) for x in (one_minus_t, one_plus_t))
+        angle = torch.where(inside, 2 * torch.atan2(near, far), torch.where(one_minus_t > 0, math.pi, 0.0))
         return angle.to(probability.dtype)
 
     def _validate_sample(self, value: Tensor) -> None:

@@ -27,8 +27,8 @@ def wanted(validate_args: bool | None) -> bool:
 
 def can_look() -> bool:
     """Whether tensor values can be inspected here and now."""
-    if torch.compiler.is_compiling():
-        return False
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False  # traced, or under a mode such as FakeTensorMode
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return False
     vmap = torch._C._functorch.TransformType.Vmap
@@ -38,7 +38,7 @@ def can_look() -> bool:
 
 def require(checks: Sequence[Check]) -> None:
     """Raise the message of the first check that fails, after one look at all of them together."""
-    if not can_look():
+    if not can_look() or any(condition.is_meta for condition, _ in checks):
         return
     flags = [condition.all() for condition, _ in checks]
     if torch.stack(flags).all():
@@ -79,9 +79,9 @@ def number_or_tensor(
     return floating_tensor(name, value, " or a number")
 
 
-def unit(name: str, value: Tensor) -> Check:
+def unit(name: str, value: Tensor, slack: float = 1.0) -> Check:
     """Every row of ``value`` has length one, to the rounding of the dtype it arrived in."""
-    tolerance = norm_tolerance(value.dtype, value.shape[-1])
+    tolerance = slack * norm_tolerance(value.dtype, value.shape[-1])
     error = norm_error(value.detach())
 
     def message() -> str:
@@ -91,7 +91,8 @@ def unit(name: str, value: Tensor) -> Check:
         norms = torch.linalg.vector_norm(exact, dim=-1)
         worst = norms.flatten()[error.argmax()].item()
         cause = ""
-        if value.dtype == torch.float32 and abs(worst - 1) <= norm_tolerance(torch.bfloat16, value.shape[-1]):
+        half = norm_tolerance(torch.bfloat16, value.shape[-1])
+        if value.dtype == torch.float32 and 20 * tolerance < abs(worst - 1) <= half:
             cause = " (was it rounded to half precision on the way? Normalise after the conversion)"
         return (
             f"{name} of shape {tuple(value.shape)} must hold unit vectors along its last dimension: the worst norm is "
@@ -107,37 +108,54 @@ def non_negative(name: str, value: Tensor) -> Check:
 
     def message() -> str:
         bad = value[~((value >= 0) & torch.isfinite(value))].flatten()
+        way_out = (
+            "; a network's output can be mapped there by torch.nn.functional.softplus"
+            if (bad < 0).any()
+            else ""
+        )
         return (
             f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0 (0 is the uniform distribution), but has "
-            f"{bad.numel()} other value(s), such as {bad[0].item():.6g}; a network's output can be mapped there "
-            "by torch.nn.functional.softplus"
+            f"{bad.numel()} other value(s), such as {bad[0].item():.6g}{way_out}"
         )
 
     return (value >= 0) & torch.isfinite(value), message
 
 
-def between(name: str, value: Tensor, low: float, high: float) -> Check:
-    """Every entry of ``value`` lies in [low, high]."""
+def between(name: str, value: Tensor, low: float, high: float, *, below: bool = False) -> Check:
+    """Every entry of ``value`` lies in [low, high], or in [low, high)."""
     value = value.detach()
+    inside = (value >= low) & ((value < high) if below else (value <= high))
 
     def message() -> str:
-        bad = value[~((value >= low) & (value <= high))].flatten()
+        bad = value[~inside].flatten()
         example = f"{bad.numel()} other value(s), such as {bad[0].item():.6g}"
-        return f"{name} must lie in [{low:g}, {high:g}], but has {example}"
+        return f"{name} must lie in [{low:g}, {high:g}{')' if below else ']'}, but has {example}"
 
-    return (value >= low) & (value <= high), message
+    return inside, message
+
+
+def reachable(name: str, value: Tensor, concentration: Tensor, dim: int) -> Check:
+    """The concentration that was computed from ``value`` is a finite number."""
+
+    def message() -> str:
+        worst = value[~torch.isfinite(concentration)].max().item()
+        dtype = concentration.dtype
+        return f"{name} up to {worst:.6g} at d = {dim} needs a concentration beyond the range of {dtype}: give less"
+
+    return torch.isfinite(concentration), message
 
 
 def dimension(dim: object) -> int:
     """``dim`` as an integer ≥ 2."""
-    if isinstance(dim, bool) or not isinstance(dim, (int, torch.SymInt)):
+    if isinstance(dim, (bool, Tensor)) or not hasattr(dim, "__index__"):
         raise ValueError(
             f"dim must be an integer ≥ 2, the ambient dimension d of the sphere in R^d, got {dim!r}"
         )
-    if dim < 2:
-        raise ValueError(f"dim is the ambient dimension d and must be ≥ 2 (2 is the circle), got {dim}")
     # All formulas are built for one d: this makes the compiler specialise on it, where int() would not.
-    return operator.index(dim)
+    number = operator.index(dim)
+    if number < 2:
+        raise ValueError(f"dim is the ambient dimension d and must be ≥ 2 (2 is the circle), got {number}")
+    return number
 
 
 def broadcast_shape(**shapes: torch.Size) -> torch.Size:
@@ -156,4 +174,5 @@ def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, look: bool) -> N
         raise ValueError(f"value must have the shape (…, {dim}), got {tuple(value.shape)}")
     broadcast_shape(**{"value.shape[:-1]": value.shape[:-1], "batch_shape": batch_shape})
     if look:
-        require([unit("value", value)])
+        # A draw adds its own rounding to that of ``loc``.
+        require([unit("value", value, slack=2.0)])

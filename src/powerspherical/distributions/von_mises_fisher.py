@@ -18,7 +18,8 @@ class VonMisesFisher(RotationallySymmetric):
 
     Args:
         loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Half precision is computed in float32.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
+        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]`` (so squeeze the
+            trailing axis of a network's (B, 1)); 0 is the uniform.
         validate_args: whether to check values (one synchronisation on CUDA); default: torch's global setting.
 
     KL from the uniform, entropy, normaliser and mean have relative errors of about 3e-15 in float64 and 1e-6 in

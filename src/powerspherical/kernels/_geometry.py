@@ -82,9 +82,15 @@ def pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, t: Tensor) -> Tensor:
 
 
 def pull_back_cosine(
-    grad: Tensor, along: Tensor, x: Tensor, t: Tensor, one_minus_t: Tensor, one_plus_t: Tensor
+    grad: Tensor, along: Tensor, x: Tensor, loc: Tensor, one_minus_t: Tensor, one_plus_t: Tensor
 ) -> Tensor:
-    """The gradient in t with μ and v/‖v‖ held: g·μ - t (g·x - t g·μ)/(1-t²)."""
-    across = row_dot(grad, x).addcmul_(t, along, value=-1)
+    """The gradient in t with μ and v/‖v‖ held: g·μ - t (g·x - t g·μ)/(1-t²).
+
+    The bracket is the product of the tangential parts of g and x. Taken so, its rounding error is of second
+    order; taken as it stands, of first, which the division by 1-t² ~ 1/κ would turn into a bias at large κ.
+    """
+    t = cosine(one_minus_t, one_plus_t)
+    slope = torch.addcmul(grad, along.unsqueeze(-1), loc, value=-1)
+    offset = torch.addcmul(x, t.unsqueeze(-1), loc, value=-1)
     squared_sine = (one_minus_t * one_plus_t).clamp_(min=torch.finfo(t.dtype).tiny)
-    return along - across.mul_(t).div_(squared_sine)
+    return along - row_dot(slope, offset).mul_(t).div_(squared_sine)

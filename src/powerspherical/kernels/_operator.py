@@ -101,11 +101,10 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
         # An operator cannot return None: a gradient nobody needs is an empty tensor.
         grad_loc, grad_concentration = x.new_empty(0), x.new_empty(0)
         along = _geometry.row_dot(grad, loc)
-        t = _geometry.cosine(one_minus_t, one_plus_t)
         if needs_loc:
-            grad_loc = _geometry.pull_back_loc(grad, along, x, t)
+            grad_loc = _geometry.pull_back_loc(grad, along, x, _geometry.cosine(one_minus_t, one_plus_t))
         if needs_concentration:
-            grad_t = _geometry.pull_back_cosine(grad, along, x, t, one_minus_t, one_plus_t)
+            grad_t = _geometry.pull_back_cosine(grad, along, x, loc, one_minus_t, one_plus_t)
             slope = derivative(one_minus_t, one_plus_t, squared_length, concentration, dim)
             grad_concentration = grad_t.mul_(slope).contiguous()
         return grad_loc, grad_concentration

@@ -45,7 +45,7 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
     """1-t and 1+t by Wood's rejection, which accepts at least 65% of its candidates at any κ and d."""
     kappa = concentration.reshape(-1)
     degrees = dim - 1
-    root = (4 * kappa * kappa).add_(degrees * degrees).sqrt_()
+    root = torch.hypot(2 * kappa, kappa.new_full((), degrees))  # a square of κ could overflow
     b = degrees / (2 * kappa + root)
     x0 = 2 * kappa / (root + degrees)  # (1-b)/(1+b), without the subtraction
     one_minus_t, one_plus_t, rejected = _propose(squared_length.reshape(-1), b, x0, dim)

@@ -45,7 +45,7 @@ def log1pmx_near_zero(x: Tensor) -> Tensor:
 
 
 def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Give ``f(x, parameter)`` the derivative ``derivative(x, parameter)`` in the tensor x.
+    """Give ``f(kappa, dim)`` the derivative ``derivative(kappa, dim)`` in the tensor kappa.
 
     The derivative is itself a differentiable function, so chains of such functions can be differentiated
     as often as the chain is long, and no derivative is ever taken through a series or a branch.
@@ -56,22 +56,25 @@ def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
             generate_vmap_rule = True
 
             @staticmethod
-            def forward(x: Tensor, parameter: float) -> Tensor:
-                return function(x, parameter)
+            def forward(kappa: Tensor, dim: float) -> Tensor:
+                return function(kappa, dim)
 
             @staticmethod
             def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-                x, ctx.parameter = inputs
-                ctx.save_for_backward(x)
+                kappa, ctx.dim = inputs
+                ctx.save_for_backward(kappa)
 
             @staticmethod
             def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-                (x,) = ctx.saved_tensors
-                return grad * derivative(x, ctx.parameter), None
+                (kappa,) = ctx.saved_tensors
+                return grad * derivative(kappa, ctx.dim), None
 
         @functools.wraps(function)
-        def smooth(x: Tensor, parameter: float) -> Tensor:
-            return Smooth.apply(x, parameter) if torch.is_grad_enabled() else function(x, parameter)
+        def smooth(kappa: Tensor, dim: float) -> Tensor:
+            if not isinstance(kappa, Tensor) or kappa.dtype not in (torch.float32, torch.float64):
+                kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
+                raise ValueError(f"{function.__name__} takes a float32 or float64 tensor, got {kind}")
+            return Smooth.apply(kappa, dim) if torch.is_grad_enabled() else function(kappa, dim)
 
         return smooth
 

@@ -70,7 +70,7 @@ def _debye_ratio(kappa: Tensor, order: float, derivatives: bool, entropy: bool) 
     """At a high order, by Debye's expansion in p = 1/√(1+z²), z = κ/order."""
     series = debye(order, kappa.dtype)
     z = kappa / order
-    s = torch.sqrt(1 + z * z)
+    s = torch.hypot(z, torch.ones_like(z))
     p = 1 / s
     u, zp, p2 = 2 * p - 1, z * p, p * p
     correction = p * horner(series.ratio, u)
@@ -230,9 +230,7 @@ def log_bessel_i(order: float, x: Tensor) -> Tensor:
     growth = log_hyp0f1(x, 2 * order + 2)
     if order == 0:
         return growth
-    return torch.xlogy(torch.as_tensor(order, dtype=x.dtype, device=x.device), x / 2) + (
-        growth - math.lgamma(order + 1)
-    )
+    return torch.xlogy(order, x / 2) + (growth - math.lgamma(order + 1))
 
 
 class _InverseRatio(torch.autograd.Function):
@@ -272,7 +270,8 @@ def bessel_ratio_inverse(ratio: Tensor, dim: float, complement: Tensor | None = 
         dim: the ambient dimension d ≥ 2.
         complement: 1 - ratio, where it is known to more digits than the subtraction gives.
 
-    Exact to a few roundings of ``ratio`` and ``complement``; differentiable in ``ratio``.
+    Exact to a few roundings of ``ratio`` and ``complement``; differentiable in ``ratio`` (``complement`` is
+    taken for the same quantity, and gets no gradient of its own).
 
     >>> kappa = bessel_ratio_inverse(torch.tensor(0.5, dtype=torch.float64), 768)
     >>> bessel_ratio(kappa, 768)

@@ -23,7 +23,8 @@ def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor,
     series = debye(top, kappa.dtype)
     high, low, change = kappa * (lower + gap), kappa * lower, kappa * gap
     z1, z2 = high / top, low / top
-    s1, s2 = torch.sqrt(1 + z1 * z1), torch.sqrt(1 + z2 * z2)
+    one = torch.ones_like(z1)
+    s1, s2 = torch.hypot(z1, one), torch.hypot(z2, one)
     p1, p2 = 1 / s1, 1 / s2
     q1, q2 = z1 * (z1 / (1 + s1)), z2 * (z2 / (1 + s2))
     q_gain = (change / top) * ((z1 + z2) / (s1 + s2))

@@ -186,13 +186,13 @@ def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     # e = κ(1-κ)/((2a+κ)(2a+1+κ)), and one `leading` that was left out above. As κ → 0 all is of second order; for
     # large κ the two logarithms cancel, and that of the product, a ratio of order one, is taken instead.
     double, odd, a, next_a, scale = _recurrence(kappa, beta, steps).unbind()
-    inverse = 1 / ((k + double) * (k + odd))
-    k_plus_a = k + a
-    excess = (k * (1 - k)) * inverse
+    first, second = 1 / (k + double), 1 / (k + odd)  # paired below with factors of their size: no overflow
+    k_first, k_second, k_plus_a = k * first, k * second, k + a
+    excess = k_first * (second - k_second)
     near = excess > -0.4
     close = leading.unsqueeze(-1) + log1pmx_near_zero(excess.clamp(min=-0.4))
-    product = (y * (y / z)).unsqueeze(-1) * inverse * k_plus_a * scale
-    square = (k * k) * inverse * next_a / k_plus_a
+    product = (y.unsqueeze(-1) * first) * (k_plus_a * second) * ((y / z).unsqueeze(-1) * scale)
+    square = k_first * k_second * (next_a / k_plus_a)
     return total + (torch.where(near, close, torch.log(product) - excess) + square).sum(-1)
 
 

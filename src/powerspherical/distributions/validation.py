@@ -9,6 +9,7 @@ from __future__ import annotations
 import numbers
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -145,17 +146,20 @@ def reachable(name: str, value: Tensor, concentration: Tensor, dim: int) -> Chec
     return torch.isfinite(concentration), message
 
 
-def dimension(dim: object) -> int:
+def dimension(dim: Any) -> int:
     """``dim`` as an integer ≥ 2."""
-    if isinstance(dim, (bool, Tensor)) or not hasattr(dim, "__index__"):
+    whole = isinstance(dim, (int, torch.SymInt)) or (
+        hasattr(dim, "__index__") and not isinstance(dim, Tensor)
+    )
+    if isinstance(dim, bool) or not whole:
         raise ValueError(
             f"dim must be an integer ≥ 2, the ambient dimension d of the sphere in R^d, got {dim!r}"
         )
     # All formulas are built for one d: this makes the compiler specialise on it, where int() would not.
-    number = operator.index(dim)
-    if number < 2:
-        raise ValueError(f"dim is the ambient dimension d and must be ≥ 2 (2 is the circle), got {number}")
-    return number
+    integer = operator.index(dim)
+    if integer < 2:
+        raise ValueError(f"dim is the ambient dimension d and must be ≥ 2 (2 is the circle), got {integer}")
+    return integer
 
 
 def broadcast_shape(**shapes: torch.Size) -> torch.Size:

@@ -8,6 +8,8 @@ from torch.distributions import constraints
 from torch.distributions.constraint_registry import transform_to
 from torch.distributions.transforms import Transform
 
+from powerspherical.distributions.geometry import directions_of
+
 
 def norm_tolerance(dtype: torch.dtype, dim: int) -> float:
     """How far a norm may be from one: what rounding each of d coordinates and the sum of squares can cause."""
@@ -52,13 +54,7 @@ class NormalizeTransform(Transform):
     __hash__ = Transform.__hash__
 
     def _call(self, x: Tensor) -> Tensor:
-        size = (
-            x.detach().abs().amax(-1, keepdim=True)
-        )  # divided by first, lest the squares over- or underflow
-        missing = size == 0
-        scaled = x / torch.where(missing, 1.0, size)
-        moved = torch.cat((scaled[..., :1] + missing.to(x.dtype), scaled[..., 1:]), -1)
-        return moved / torch.linalg.vector_norm(moved, dim=-1, keepdim=True)
+        return directions_of(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         return y

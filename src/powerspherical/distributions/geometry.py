@@ -1,4 +1,4 @@
-"""The cosine of two unit vectors, by its distances from both ends of [-1, 1]."""
+"""Directions of vectors, and the cosine of two of them by its distances from both ends of [-1, 1]."""
 
 from __future__ import annotations
 
@@ -43,3 +43,16 @@ class _CosineEnds(torch.autograd.Function):
 def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
     """1-t and 1+t for t = xᵀμ over the last dimension, broadcast; differentiable twice."""
     return _CosineEnds.apply(x, loc)
+
+
+def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
+    """v/‖v‖ along the last axis, for vectors of any length, without overflow or underflow.
+
+    Where no |vᵢ| exceeds ``shortest``, v + e₁ takes the place of v: the direction is e₁, the first unit vector, to
+    rounding, and the derivative is the finite one there, so that an optimiser can leave it.
+    """
+    missing = (vectors.detach().abs().amax(-1, keepdim=True) <= shortest).to(vectors.dtype)
+    moved = torch.cat((vectors[..., :1] + missing, vectors[..., 1:]), -1)
+    # A constant factor changes neither the direction nor, held constant, its derivative.
+    scaled = moved / moved.detach().abs().amax(-1, keepdim=True)
+    return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)

@@ -1,0 +1,185 @@
+"""Modules that turn features into distributions on the sphere."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Independent
+
+from powerspherical.distributions import PowerSpherical, RotationallySymmetric, VonMisesFisher, validation
+from powerspherical.distributions.geometry import directions_of
+from powerspherical.distributions.precision import computing
+
+#: Vectors whose largest coordinate is below this have no direction that a gradient could be divided by.
+SHORT = 1e-12
+
+
+class SphericalHead(nn.Module):
+    r"""The base of the heads: a linear layer, of whose outputs (v, r) the distribution has the parameters
+
+    .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
+              \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
+              s = \log(1 + e^r).
+
+    κ is the softplus of r while that is far below ``maximum``, which it then approaches smoothly, with a gradient
+    that falls only as (κ_max/s)². So κ lies in [``minimum``, ``maximum``] whatever the features, and in float32 its
+    draws still differ from μ. With ``nats`` there is no r: κ is the constant for which KL(q‖U) = ``nats``.
+
+    A zero v (every |vᵢ| < 1e-12) gives the first unit vector as direction, with a finite gradient.
+
+    Under autocast the linear layer may run in half precision; direction and κ are then computed in float32, and the
+    distribution is a float32 one (float64 if the layer is). ``torch.compile(fullgraph=True)`` works.
+
+    Args:
+        in_features: the number of features.
+        dim: the ambient dimension d ≥ 2 of the sphere.
+        axis: the axis of the features: -1, or 1 for images of shape (B, C, H, W), which give the batch shape
+            (B, H, W). The batch shape is always the shape of the features without this axis.
+        minimum: the lower bound of κ, ≥ 0; 0 is the uniform distribution. Papers on the hyperspherical VAE take 1.
+        maximum: the upper bound of κ; ``math.inf`` for none.
+        initial: κ at zero features before training; default: what the linear layer happens to give, about 0.7.
+        nats: a fixed rate KL(q‖U) > 0 for each sphere, in place of a κ that depends on the features.
+        product: the number m of factors of a product of spheres: the distribution is then an ``Independent`` with
+            the event shape (m, d), each factor with its own μ and κ. Default: one sphere, event shape (d,).
+        validate_args: passed to the distribution. Off by default: the parameters are valid by construction,
+            unless the features are infinite or NaN.
+    """
+
+    #: The class of the distribution.
+    family: ClassVar[type[RotationallySymmetric]]
+
+    #: The constant κ that ``nats`` stands for, or None.
+    concentration: float | None
+
+    def __init__(
+        self,
+        in_features: int,
+        dim: int,
+        *,
+        axis: int = -1,
+        minimum: float = 0.0,
+        maximum: float = 1e6,
+        initial: float | None = None,
+        nats: float | None = None,
+        product: int | None = None,
+        validate_args: bool | None = False,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.dim, self.axis = in_features, validation.dimension(dim), axis
+        if not 0 <= minimum < maximum or math.isinf(minimum):
+            raise ValueError(
+                f"minimum and maximum of κ need 0 ≤ minimum < maximum, got {minimum} and {maximum}"
+            )
+        if initial is not None and not minimum < initial < maximum:
+            raise ValueError(
+                f"initial must lie between minimum {minimum} and maximum {maximum}, got {initial}"
+            )
+        if nats is not None and not 0 < nats < math.inf:
+            raise ValueError(f"nats must be a finite rate > 0, got {nats}")
+        if nats is not None and initial is not None:
+            raise ValueError("nats fixes κ: initial has no meaning beside it")
+        if product is not None and product < 1:
+            raise ValueError(f"product is the number of spheres and must be ≥ 1, got {product}")
+        self.minimum, self.maximum, self.nats, self.product = minimum, maximum, nats, product
+        self.validate_args = validate_args
+        self._outputs = self.dim + (nats is None)
+        self.linear = nn.Linear(in_features, self._outputs * (product or 1))
+        self.concentration = None
+        if nats is not None:
+            pole = torch.eye(1, self.dim, dtype=torch.float64, device="cpu")[0]
+            self.concentration = self.family.from_kl(pole, nats).concentration.item()
+        if initial is not None:
+            with torch.no_grad():
+                self.linear.bias.view(-1, self._outputs)[:, -1] = self._inverse(initial)
+
+    def _inverse(self, concentration: float) -> float:
+        """The r that gives a κ."""
+        excess = concentration - self.minimum
+        softplus = excess / (1 - excess / (self.maximum - self.minimum))
+        return softplus + math.log(-math.expm1(-softplus))
+
+    def _bounded(self, raw: Tensor) -> Tensor:
+        """κ from r."""
+        softplus = nn.functional.softplus(raw)
+        excess = softplus / (1 + softplus / (self.maximum - self.minimum))
+        return (self.minimum + excess).clamp(max=self.maximum)  # clamp: for rounding alone
+
+    def forward(self, features: Tensor) -> RotationallySymmetric | Independent:
+        """The distribution, with the batch shape of the features without their axis."""
+        if features.dim() < 1 or features.shape[self.axis] != self.in_features:
+            raise ValueError(
+                f"features must have {self.in_features} entries along axis {self.axis}, "
+                f"got the shape {tuple(features.shape)}"
+            )
+        outputs = self.linear(features.movedim(self.axis, -1))
+        outputs = outputs.to(computing(outputs.dtype))
+        if self.product is not None:
+            outputs = outputs.unflatten(-1, (self.product, self._outputs))
+        loc = directions_of(outputs[..., : self.dim], SHORT)
+        concentration = self._bounded(outputs[..., -1]) if self.concentration is None else self.concentration
+        q = self.family(loc, concentration, validate_args=self.validate_args)
+        return q if self.product is None else Independent(q, 1, validate_args=False)
+
+    def extra_repr(self) -> str:
+        parts = [f"dim={self.dim}", f"axis={self.axis}"]
+        if self.nats is None:
+            parts.append(f"minimum={self.minimum:g}, maximum={self.maximum:g}")
+        else:
+            parts.append(f"nats={self.nats:g}")
+        if self.product is not None:
+            parts.append(f"product={self.product}")
+        return ", ".join(parts)
+
+
+class PowerSphericalHead(SphericalHead):
+    r"""Features to a Power Spherical distribution, density ∝ (1 + μᵀx)^κ.
+
+    .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
+              \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
+              s = \log(1 + e^r), \qquad (v, r) = Wh + b.
+
+    Arguments, bounds and conventions are those of ``SphericalHead``.
+
+    >>> import torch
+    >>> head = PowerSphericalHead(32, dim=16, initial=10.0)
+    >>> q = head(torch.randn(8, 32))
+    >>> q.batch_shape, q.rsample().shape
+    (torch.Size([8]), torch.Size([8, 16]))
+    >>> images = torch.randn(8, 32, 4, 4)
+    >>> PowerSphericalHead(32, dim=16, axis=1)(images).batch_shape
+    torch.Size([8, 4, 4])
+
+    A product of four circles with three nats each:
+
+    >>> from torch.distributions import Independent, kl_divergence
+    >>> from powerspherical import HypersphericalUniform
+    >>> q = PowerSphericalHead(32, dim=2, nats=3.0, product=4)(torch.randn(8, 32))
+    >>> q.event_shape
+    torch.Size([4, 2])
+    >>> kl_divergence(q, Independent(HypersphericalUniform(2).expand((4,)), 1))[0]
+    tensor(12.0000)
+    """
+
+    family = PowerSpherical
+
+
+class VonMisesFisherHead(SphericalHead):
+    r"""Features to a von Mises–Fisher distribution, density ∝ exp(κ μᵀx).
+
+    .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
+              \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
+              s = \log(1 + e^r), \qquad (v, r) = Wh + b.
+
+    Arguments, bounds and conventions are those of ``SphericalHead``.
+
+    >>> import torch
+    >>> head = VonMisesFisherHead(32, dim=16, minimum=1.0, maximum=1000.0)
+    >>> q = head(1e9 * torch.randn(8, 32))
+    >>> bool(((q.concentration >= 1) & (q.concentration <= 1000)).all())
+    True
+    """
+
+    family = VonMisesFisher

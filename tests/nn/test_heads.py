@@ -1,0 +1,325 @@
+"""Heads: shapes, bounds of κ, half precision, degenerate features, compilation, copies."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, kl_divergence
+
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical.distributions.geometry import directions_of
+from powerspherical.nn import PowerSphericalHead, SphericalHead, VonMisesFisherHead
+from powerspherical.nn.heads import SHORT
+
+FEATURES, DIM = 7, 5
+
+heads = pytest.mark.parametrize("head_class", [PowerSphericalHead, VonMisesFisherHead], ids=["PS", "vMF"])
+
+
+def _directions(vectors: Tensor) -> Tensor:
+    """As the heads take them."""
+    return directions_of(vectors, SHORT)
+
+
+def base(q: Distribution) -> Distribution:
+    return q.base_dist if isinstance(q, Independent) else q
+
+
+def assert_same(actual: Distribution, expected: Distribution, **tolerances: float) -> None:
+    assert (actual.batch_shape, actual.event_shape) == (expected.batch_shape, expected.event_shape)
+    torch.testing.assert_close(base(actual).loc, base(expected).loc, **tolerances)
+    torch.testing.assert_close(base(actual).concentration, base(expected).concentration, **tolerances)
+
+
+def linear_with(head: SphericalHead, outputs: Tensor) -> SphericalHead:
+    """The head, made to give ``outputs`` whatever the features."""
+    with torch.no_grad():
+        head.linear.weight.zero_()
+        head.linear.bias.copy_(outputs)
+    return head
+
+
+class TestShapes:
+    @heads
+    @pytest.mark.parametrize("shape", [(), (0,), (4,), (2, 3)], ids=str)
+    def test_batches(self, head_class: type, shape: tuple[int, ...]) -> None:
+        q = head_class(FEATURES, DIM)(torch.randn(*shape, FEATURES))
+        assert type(q) is {PowerSphericalHead: PowerSpherical, VonMisesFisherHead: VonMisesFisher}[head_class]
+        assert (q.batch_shape, q.event_shape) == (shape, (DIM,))
+        assert q.rsample((6,)).shape == (6, *shape, DIM)
+
+    @pytest.mark.parametrize("options", [{}, {"nats": 2.0}, {"product": 3}], ids=str)
+    def test_channel_first_equals_channel_last(self, options: dict) -> None:
+        images = torch.randn(2, FEATURES, 3, 4)
+        first = PowerSphericalHead(FEATURES, DIM, axis=1, **options)
+        last = PowerSphericalHead(FEATURES, DIM, **options)
+        last.load_state_dict(first.state_dict())
+        q = first(images)
+        assert q.batch_shape == (2, 3, 4)
+        assert_same(q, last(images.permute(0, 2, 3, 1)))
+
+    def test_negative_axis(self) -> None:
+        images = torch.randn(2, FEATURES, 3, 4)
+        head = PowerSphericalHead(FEATURES, DIM, axis=1)
+        other = copy.deepcopy(head)
+        other.axis = -3
+        assert_same(other(images), head(images))
+
+    @heads
+    def test_product(self, head_class: type) -> None:
+        """Each factor is a head of its own."""
+        head = head_class(FEATURES, DIM, product=3)
+        features = torch.randn(4, FEATURES)
+        q = head(features)
+        assert isinstance(q, Independent)
+        assert (q.batch_shape, q.event_shape) == ((4,), (3, DIM))
+        for factor in range(3):
+            single = head_class(FEATURES, DIM)
+            rows = slice(factor * (DIM + 1), (factor + 1) * (DIM + 1))
+            single.load_state_dict({name: value[rows] for name, value in head.state_dict().items()})
+            expected = single(features)
+            torch.testing.assert_close(q.base_dist.loc[:, factor], expected.loc)
+            torch.testing.assert_close(q.base_dist.concentration[:, factor], expected.concentration)
+
+    def test_a_product_of_one_keeps_its_axis(self) -> None:
+        assert PowerSphericalHead(FEATURES, DIM, product=1)(torch.randn(2, FEATURES)).event_shape == (1, DIM)
+
+    def test_representation(self) -> None:
+        assert "dim=5, axis=-1, minimum=0, maximum=1e+06" in repr(PowerSphericalHead(FEATURES, DIM))
+        assert "nats=2, product=3" in repr(VonMisesFisherHead(FEATURES, DIM, nats=2.0, product=3))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"dim": 1}, "dim .*≥ 2"),
+            ({"minimum": -1.0}, "0 ≤ minimum < maximum, got -1"),
+            ({"minimum": 5.0, "maximum": 5.0}, "minimum < maximum"),
+            ({"minimum": math.nan}, "minimum < maximum"),
+            ({"minimum": 1.0, "initial": 1.0}, "initial must lie between"),
+            ({"nats": 0.0}, "nats must be a finite rate > 0"),
+            ({"nats": math.inf}, "nats must be a finite rate > 0"),
+            ({"nats": 1.0, "initial": 2.0}, "initial has no meaning"),
+            ({"product": 0}, "product .*≥ 1"),
+        ],
+        ids=str,
+    )
+    def test_bad_arguments(self, options: dict, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            PowerSphericalHead(FEATURES, **{"dim": DIM, **options})
+
+    @pytest.mark.parametrize("shape", [(3, 6), ()], ids=str)
+    def test_bad_features(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match=r"features must have 7 entries along axis -1, got the shape"):
+            PowerSphericalHead(FEATURES, DIM)(torch.zeros(shape))
+
+
+class TestConcentration:
+    @pytest.mark.parametrize(("minimum", "maximum"), [(0.0, 1e6), (1.0, 50.0), (0.3, 1e3), (2.0, math.inf)])
+    def test_bounds(self, minimum: float, maximum: float) -> None:
+        head = PowerSphericalHead(1, 2, minimum=minimum, maximum=maximum)
+        raw = torch.tensor([-1e30, -100.0, -5.0, 0.0, 5.0, 100.0, 1e4, 1e8, 1e30], requires_grad=True)
+        kappa = head._bounded(raw)
+        assert ((kappa >= minimum) & (kappa <= maximum)).all()
+        assert (kappa.diff() >= 0).all()
+        (slope,) = torch.autograd.grad(kappa.sum(), raw)
+        assert (slope.isfinite() & (slope >= 0) & (slope <= 1)).all()
+        assert (slope[2:6] > 0.005).all()
+        small = torch.linspace(-3, 3, 7)
+        expected = minimum + nn.functional.softplus(small)
+        torch.testing.assert_close(head._bounded(small), expected, rtol=6 / maximum + 1e-6, atol=0)
+
+    def test_values(self) -> None:
+        """The documented formula."""
+        head = linear_with(
+            VonMisesFisherHead(1, 2, minimum=1.0, maximum=11.0), torch.tensor([3.0, 4.0, 20.0])
+        )
+        q = head(torch.zeros(1))
+        torch.testing.assert_close(q.loc, torch.tensor([0.6, 0.8]))
+        torch.testing.assert_close(q.concentration, torch.tensor(1 + 20 / 3))
+
+    def test_linear_layer(self) -> None:
+        """The outputs of the layer: first the vector, then what κ is made of."""
+        head, features = PowerSphericalHead(FEATURES, DIM), torch.randn(3, FEATURES)
+        outputs = features @ head.linear.weight.T + head.linear.bias
+        q = head(features)
+        torch.testing.assert_close(q.loc, nn.functional.normalize(outputs[:, :DIM], dim=-1))
+        torch.testing.assert_close(q.concentration, nn.functional.softplus(outputs[:, DIM]))
+
+    @pytest.mark.parametrize("initial", [0.7, 12.0, 5e4])
+    def test_initial(self, initial: float) -> None:
+        head = PowerSphericalHead(FEATURES, DIM, initial=initial, minimum=0.5, maximum=1e5, product=3)
+        kappa = head(torch.zeros(2, FEATURES)).base_dist.concentration
+        torch.testing.assert_close(kappa, torch.full((2, 3), initial), rtol=1e-5, atol=0)
+
+    @heads
+    @pytest.mark.parametrize("nats", [0.01, 4.0, 60.0])
+    def test_rate(self, head_class: type, nats: float) -> None:
+        head = head_class(FEATURES, DIM, nats=nats)
+        assert head.linear.out_features == DIM
+        prior = HypersphericalUniform(DIM)
+        rate = kl_divergence(head(torch.randn(3, FEATURES)), prior)
+        torch.testing.assert_close(rate, torch.full((3,), nats), rtol=3e-6, atol=0)
+        rate = kl_divergence(head.double()(torch.randn(3, FEATURES, dtype=torch.float64)), prior)
+        torch.testing.assert_close(rate, torch.full((3,), nats, dtype=torch.float64), rtol=1e-12, atol=0)
+
+    def test_rate_agrees_with_from_kl(self) -> None:
+        q = PowerSphericalHead(FEATURES, DIM, nats=4.0)(torch.randn(3, FEATURES))
+        torch.testing.assert_close(
+            q.concentration, PowerSpherical.from_kl(q.loc, 4.0).concentration.expand(3)
+        )
+
+
+class TestDirections:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+    def test_any_length(self, dtype: torch.dtype) -> None:
+        vectors = torch.randn(6, DIM, dtype=dtype)
+        expected = nn.functional.normalize(vectors, dim=-1)
+        for length in (1e-11, 1e-6, 1.0, 1e20, 1e37):
+            torch.testing.assert_close(_directions(length * vectors), expected)
+
+    def test_derivative(self) -> None:
+        vectors = torch.randn(3, DIM, dtype=torch.float64, requires_grad=True)
+        torch.testing.assert_close(_directions(vectors), nn.functional.normalize(vectors, dim=-1))
+        assert torch.autograd.gradcheck(_directions, vectors)
+
+    @pytest.mark.parametrize("length", [0.0, 1e-40, 1e-13])
+    def test_no_direction(self, length: float) -> None:
+        """The first unit vector, and the derivative of the normalisation there."""
+        vector = torch.full((DIM,), length, requires_grad=True)
+        direction = _directions(vector)
+        torch.testing.assert_close(direction, torch.eye(DIM)[0])
+        jacobian = torch.func.jacrev(_directions)(vector)
+        torch.testing.assert_close(jacobian, torch.eye(DIM) - torch.eye(DIM)[0].outer(torch.eye(DIM)[0]))
+
+    @heads
+    @pytest.mark.parametrize("product", [None, 2])
+    def test_zero_features(self, head_class: type, product: int | None) -> None:
+        """A layer without bias and features that are all zero, as after a ReLU that died."""
+        head = head_class(FEATURES, DIM, product=product, validate_args=True)
+        nn.init.zeros_(head.linear.bias)
+        features = torch.zeros(4, FEATURES, requires_grad=True)
+        q = head(features)
+        assert (base(q).loc == torch.eye(DIM)[0]).all()
+        (q.rsample().cumsum(-1).sum() + q.entropy().sum()).backward()
+        for gradient in (features.grad, head.linear.weight.grad, head.linear.bias.grad):
+            assert gradient.isfinite().all()
+        assert head.linear.bias.grad.abs().sum() > 0
+
+
+@heads
+@pytest.mark.parametrize(
+    "options", [{}, {"nats": 3.0}, {"product": 2}, {"minimum": 1.0, "maximum": 100.0}], ids=str
+)
+def test_gradients_reach_everything(head_class: type, options: dict) -> None:
+    head = head_class(FEATURES, DIM, **options)
+    features = torch.randn(16, FEATURES, requires_grad=True)
+    q = head(features)
+    (q.rsample().cumsum(-1).square().sum() + base(q).entropy().sum()).backward()
+    assert (features.grad != 0).all()
+    for parameter in head.parameters():
+        assert parameter.grad.isfinite().all()
+        assert (parameter.grad.reshape(parameter.shape[0], -1) != 0).any(-1).all()
+
+
+class TestPrecision:
+    @heads
+    @pytest.mark.parametrize("options", [{}, {"nats": 3.0}, {"product": 2}], ids=str)
+    def test_autocast(self, head_class: type, options: dict) -> None:
+        head = head_class(FEATURES, DIM, validate_args=True, **options)
+        features = torch.randn(3, FEATURES, dtype=torch.bfloat16)
+        with torch.autocast("cpu", torch.bfloat16):
+            q = head(features)
+            z = q.rsample()
+            assert base(q).entropy().dtype == torch.float32
+        assert base(q).loc.dtype == base(q).concentration.dtype == z.dtype == torch.float32
+        torch.testing.assert_close(base(q).loc.norm(dim=-1), torch.ones(base(q).batch_shape))
+        assert_same(q, head(features.float()), rtol=0.02, atol=0.02)
+        z.cumsum(-1).sum().backward()
+        assert head.linear.weight.grad.dtype == torch.float32
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+    def test_half_precision_layer(self, dtype: torch.dtype) -> None:
+        q = PowerSphericalHead(FEATURES, DIM, validate_args=True).to(dtype)(
+            torch.randn(3, FEATURES, dtype=dtype)
+        )
+        assert q.loc.dtype == q.concentration.dtype == torch.float32
+
+    def test_double(self) -> None:
+        q = PowerSphericalHead(FEATURES, DIM, nats=1.0).double()(torch.randn(3, FEATURES).double())
+        assert q.loc.dtype == q.concentration.dtype == torch.float64
+
+
+class TestCopies:
+    @heads
+    @pytest.mark.parametrize("options", [{"initial": 4.0}, {"nats": 3.0, "product": 2}], ids=str)
+    def test_copies(self, head_class: type, options: dict) -> None:
+        head = head_class(FEATURES, DIM, **options)
+        features = torch.randn(3, FEATURES)
+        for copied in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+            assert_same(copied(features), head(features))
+
+    def test_state_dict(self) -> None:
+        head, other = (PowerSphericalHead(FEATURES, DIM, product=2) for _ in range(2))
+        assert set(head.state_dict()) == {"linear.weight", "linear.bias"}
+        other.load_state_dict(head.state_dict())
+        features = torch.randn(3, FEATURES)
+        assert_same(other(features), head(features))
+
+    def test_meta_device(self) -> None:
+        with torch.device("meta"):
+            head = PowerSphericalHead(FEATURES, DIM, nats=3.0)
+        q = head.to_empty(device="cpu")(torch.zeros(1, FEATURES))
+        assert q.concentration.device.type == "cpu"
+
+
+# Dynamo makes an instance of torch.autograd.Function to trace one.
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+class TestCompile:
+    @pytest.fixture(autouse=True)
+    def _reset(self):
+        torch.compiler.reset()
+        yield
+        torch.compiler.reset()
+
+    @pytest.mark.parametrize(
+        "options", [{"axis": 1}, {"nats": 3.0}, {"product": 2}], ids=["axis", "nats", "product"]
+    )
+    @pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+    def test_parameters(self, options: dict, dynamic: bool | None) -> None:
+        head = PowerSphericalHead(FEATURES, DIM, **options)
+
+        def parameters(features: Tensor) -> tuple[Tensor, Tensor]:
+            q = base(head(features))
+            return q.loc, q.concentration.clone()
+
+        function = torch.compile(parameters, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+        features = torch.randn(4, FEATURES, requires_grad=True)
+        results = []
+        for call in (function, parameters):
+            loc, kappa = call(features)
+            loss = loc.cumsum(-1).sum() + kappa.sum()
+            results.append((loc, kappa, *torch.autograd.grad(loss, (features, *head.parameters()))))
+        torch.testing.assert_close(*results)
+
+    @heads
+    def test_step(self, head_class: type) -> None:
+        """A draw and its rate, as in training."""
+        dim = 48
+        head = head_class(FEATURES, dim)
+        prior = HypersphericalUniform(dim, validate_args=False)
+
+        def step(features: Tensor) -> tuple[Tensor, Tensor]:
+            q = head(features)
+            return q.rsample(), kl_divergence(q, prior)
+
+        features = torch.randn(4, FEATURES)
+        z, rate = torch.compile(step, fullgraph=True, backend="aot_eager")(features)
+        torch.testing.assert_close(z.norm(dim=-1), torch.ones(4))
+        torch.testing.assert_close(rate, kl_divergence(head(features), prior))
+        (z.cumsum(-1).sum() + rate.sum()).backward()
+        assert all(parameter.grad.isfinite().all() for parameter in head.parameters())

@@ -48,7 +48,7 @@ test: lint
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
 
 reproduce: $(STAMP)
-	@$(BIN)/powerspherical reproduce all --out $(OUT)
+	@$(BIN)/powerspherical reproduce all --quick --out $(OUT)
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,10 @@
 """The command `powerspherical`.
 
-    powerspherical reproduce [figure1|properties|all] [--out DIR] [--seed N]
+    powerspherical reproduce [figure1|properties|stability|efficiency|all]
+                             [--out DIR] [--seed N] [--quick] [--device DEVICE]
+
+`--quick` makes smaller versions, in seconds rather than minutes; `--device` is torch's name of the device to
+draw on (`cpu`, `cuda`, `cuda:1`).
 
 Its exit status is 0 when everything was written and every check held, 1 when a check failed or something went
 wrong, and 2 for wrong use or a missing extra. An error takes one line.
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 if TYPE_CHECKING:
     from typer import Typer
 
-Experiment = Literal["figure1", "properties"]
+Experiment = Literal["figure1", "properties", "stability", "efficiency"]
 Choice = Literal[Experiment, "all"]
 OUT = Path("reproduction")
 EXTRA = ("matplotlib", "rich", "scipy", "typer")  # what the extra `experiments` installs
@@ -66,14 +70,30 @@ def application() -> "Typer":
         what: Annotated[Choice, typer.Argument(help="Which figure or table.")] = "all",
         out: Annotated[Path, typer.Option(help="Folder for the results, made if need be.")] = OUT,
         seed: Annotated[int, typer.Option(min=0, help="Seed of every random draw.")] = 0,
+        quick: Annotated[bool, typer.Option("--quick", help="Smaller versions, in seconds.")] = False,
+        device: Annotated[str, typer.Option(help="Where to draw: cpu, cuda, …")] = "cpu",
     ) -> int:
         """Make the paper's figures and tables again, with every number checked."""
-        return reproduce_each(get_args(Experiment) if what == "all" else (what,), out, seed)
+        names = get_args(Experiment) if what == "all" else (what,)
+        try:
+            _require(device)
+        except (AssertionError, RuntimeError) as error:
+            raise typer.BadParameter(str(error).splitlines()[0], param_hint="'--device'") from error
+        return reproduce_each(names, out, seed, quick=quick, device=device)
 
     return app
 
 
-def reproduce_each(names: Sequence[str], out: Path, seed: int) -> int:
+def _require(device: str) -> None:
+    """Raise unless torch knows the device and has it."""
+    import torch
+
+    torch.empty(0, device=device)
+
+
+def reproduce_each(
+    names: Sequence[str], out: Path, seed: int, *, quick: bool = False, device: str = "cpu"
+) -> int:
     """Run the named experiments, show their progress and tables, and return 0 if every check held, else 1."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -92,7 +112,11 @@ def reproduce_each(names: Sequence[str], out: Path, seed: int) -> int:
             task = bars.add_task(name, total=1.0)
             experiment = importlib.import_module(f"powerspherical.experiments.{name}")
             outcomes[name] = experiment.run(
-                out, seed=seed, progress=lambda fraction, task=task: bars.update(task, completed=fraction)
+                out,
+                seed=seed,
+                quick=quick,
+                device=device,
+                progress=lambda fraction, task=task: bars.update(task, completed=fraction),
             )
     for name, outcome in outcomes.items():
         if outcome.table is not None:

@@ -1,11 +1,13 @@
 """The command: what it writes, what it says, and its exit status."""
 
+import importlib
 import sys
+from typing import get_args
 
 import pytest
 
 from powerspherical import cli
-from powerspherical.experiments import figure1, properties
+from powerspherical.experiments import efficiency, figure1, properties, stability
 from powerspherical.experiments._results import Outcome
 
 
@@ -15,6 +17,8 @@ def small(monkeypatch):
     for module, changes in (
         (figure1, {"samples": 50}),
         (properties, {"dims": [3], "concentrations": [5.0], "samples": 1000}),
+        (stability, {"samples": stability.Grid([2, 9], [1, 9]), "forms": stability.Grid([3, 9], [1, 9])}),
+        (efficiency, {"concentrations": [1.0, 10.0], "trials": 1, "draws": 1}),
     ):
         full = module.run
         monkeypatch.setattr(
@@ -25,10 +29,13 @@ def small(monkeypatch):
 def test_reproduce_all(small, tmp_path, capsys):
     assert cli.run(["reproduce", "--out", str(tmp_path / "new" / "folder"), "--seed", "4"]) == 0
     made = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
-    assert made == ["figure1.json", "figure1.png", "figure1.svg", "properties.json", "properties.txt"]
+    figures = [
+        f"{name}.{end}" for name in ("efficiency", "figure1", "stability") for end in ("json", "png", "svg")
+    ]
+    assert made == sorted([*figures, "accuracy.png", "accuracy.svg", "properties.json", "properties.txt"])
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert shown.out.rstrip().splitlines()[-1].strip() == str(tmp_path / "new" / "folder" / "properties.txt")
+    assert shown.out.rstrip().splitlines()[-1].strip() == str(tmp_path / "new" / "folder" / "efficiency.json")
     assert "7 of 7 comparisons agree" in shown.out
 
 
@@ -45,6 +52,23 @@ def test_a_failed_check_is_the_exit_status(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().err == "powerspherical: a check failed in properties\n"
 
 
+def test_options_reach_the_experiments(monkeypatch, tmp_path):
+    seen = {}
+    for name in get_args(cli.Experiment):
+        module = importlib.import_module(f"powerspherical.experiments.{name}")
+
+        def run(out, name=name, **given):
+            seen[name] = given
+            return Outcome([])
+
+        monkeypatch.setattr(module, "run", run)
+    assert cli.run(["reproduce", "--quick", "--device", "meta", "--seed", "7", "--out", str(tmp_path)]) == 0
+    assert len(seen) == 4
+    for given in seen.values():
+        assert given.pop("progress")
+        assert given == {"seed": 7, "quick": True, "device": "meta"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -54,6 +78,7 @@ def test_a_failed_check_is_the_exit_status(monkeypatch, tmp_path, capsys):
         (["reproduce", "--seed", "many"], "--seed"),
         (["reproduce", "--seed", "-1"], "--seed"),
         (["reproduce", "--frobnicate"], "--frobnicate"),
+        (["reproduce", "--device", "toaster"], "--device"),
     ],
 )
 def test_wrong_use(arguments, says, capsys):

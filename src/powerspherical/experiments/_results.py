@@ -55,21 +55,24 @@ def write_json(
     *,
     experiment: str,
     seed: int,
+    quick: bool = False,
+    device: torch.device | str = "cpu",
     configuration: dict[str, Any],
     results: dict[str, Any],
     seconds: float,
 ) -> Path:
     """Write one result with all that is needed to make it again, and return its path."""
+    options = " --quick" * quick + f" --device {device}" * (str(device) != "cpu")
     document = {
         "experiment": experiment,
-        "command": f"powerspherical reproduce {experiment} --seed {seed}",
+        "command": f"powerspherical reproduce {experiment} --seed {seed}{options}",
         "seed": seed,
         "configuration": configuration,
         "results": results,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
         "versions": versions(),
-        "hardware": hardware(),
+        "hardware": hardware(device),
     }
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     return write_text(path, text + "\n")

@@ -1,0 +1,151 @@
+"""The published methods that the experiments compare with, written here from their formulas.
+
+They are kept as published, weaknesses included: nothing here is clamped or rescaled, nor computed in a wider
+type than its arguments unless asked. Do not build on them; the library's own functions are in `powerspherical`.
+
+- `power_spherical`: Algorithm 1 of De Cao & Aziz (2020), "The Power Spherical distribution".
+- `von_mises_fisher`: Algorithms 1 and 3 of Davidson et al. (2018), "Hyperspherical variational auto-encoders",
+  with the rejection sampler of Ulrich (1984) and Wood (1994).
+- The closed forms of both papers by log-gamma, digamma and exponentially scaled Bessel functions.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.distributions import Beta
+
+ROUNDS = 1000
+"""Proposals a draw may reject before it counts as lost; a sound sampler accepts two of three."""
+TAYLOR_FROM = 10.0  # the concentration from which the proposal uses the approximate b
+
+
+def power_spherical(loc: Tensor, concentration: Tensor) -> Tensor:
+    """Draws of shape (…, d), one for each concentration (…), about unit vectors that broadcast to (…, d).
+
+    z ~ Beta((d-1)/2 + κ, (d-1)/2) with torch's implicit derivative, t = 2z-1, a uniform tangent direction, and
+    the Householder reflection that takes e₁ to `loc`.
+    """
+    half = (loc.shape[-1] - 1) / 2
+    z = Beta(half + concentration, torch.full_like(concentration, half), validate_args=False).rsample()
+    return _assemble(2 * z - 1, loc)
+
+
+def von_mises_fisher(
+    loc: Tensor, concentration: Tensor, *, taylor: bool = False, wide: bool = False
+) -> Tensor:
+    """Draws of shape (…, d), one for each concentration (…), about unit vectors that broadcast to (…, d).
+
+    The derivative in κ is that of the accepted proposal, t = h(ε, κ) with ε held; the score-function term that
+    corrects it for the rejected ones is no part of the draw and is left out. A draw that no round accepts is NaN.
+
+    Args:
+        taylor: a variant: whether b is (d-1)/(4κ), its expansion for large κ, once κ exceeds 10 (with a linear
+            passage from 10 to 11), rather than the published (-2κ + √(4κ²+(d-1)²))/(d-1). The expansion
+            avoids the cancellation, and is wrong unless κ is large beside d.
+        wide: whether t is drawn in float64, and only then rounded to the dtype of the arguments.
+    """
+    exact = concentration.double() if wide else concentration
+    t, _ = von_mises_fisher_cosine(exact, loc.shape[-1], taylor=taylor)
+    return _assemble(t.to(concentration.dtype), loc)
+
+
+def von_mises_fisher_cosine(
+    concentration: Tensor, dim: int, *, taylor: bool = False, rounds: int = ROUNDS
+) -> tuple[Tensor, int]:
+    """The cosine t = μᵀx of one draw for each concentration, and how many rounds of proposals it took."""
+    m = dim - 1
+    root = torch.sqrt(4 * concentration.square() + m**2)
+    b = (root - 2 * concentration) / m
+    if taylor:
+        share = torch.clamp(concentration - TAYLOR_FROM, 0, 1)
+        b = share * (m / (4 * concentration)) + (1 - share) * b
+    with torch.no_grad():
+        a = (m + 2 * concentration + root) / 4
+        threshold = 4 * a * b / (1 + b) - m * math.log(m)
+        half = torch.full_like(concentration, m / 2)
+        proposal = Beta(half, half, validate_args=False)
+        accepted = torch.full_like(concentration, math.nan)
+        pending = torch.ones_like(concentration, dtype=torch.bool)
+        done = 0
+        while done < rounds and bool(pending.any()):
+            epsilon = proposal.sample()
+            ratio = 2 * a * b / (1 - (1 - b) * epsilon)
+            accept = m * ratio.log() - ratio + threshold >= torch.rand_like(concentration).log()
+            accepted = torch.where(pending & accept, epsilon, accepted)
+            pending &= ~accept
+            done += 1
+    return (1 - (1 + b) * accepted) / (1 - (1 - b) * accepted), done
+
+
+def _assemble(t: Tensor, loc: Tensor) -> Tensor:
+    """x from t, a fresh uniform direction v across e₁, and the reflection that takes e₁ to `loc`."""
+    dim = loc.shape[-1]
+    t = t.unsqueeze(-1)
+    v = torch.randn(*t.shape[:-1], dim - 1, dtype=t.dtype, device=t.device)
+    v = v / v.norm(dim=-1, keepdim=True)
+    y = torch.cat([t, torch.sqrt(1 - t.square()) * v], dim=-1)
+    u = -loc
+    u = torch.cat([1 + u[..., :1], u[..., 1:]], dim=-1)
+    u = u / u.norm(dim=-1, keepdim=True)
+    return y - 2 * (y * u).sum(-1, keepdim=True) * u
+
+
+# The closed forms. `dim` and `concentration` are tensors of one dtype, which is that of every step.
+
+
+def log_sphere_area(dim: Tensor) -> Tensor:
+    """log of the area of the unit sphere of R^d."""
+    return math.log(2) + dim / 2 * math.log(math.pi) - torch.lgamma(dim / 2)
+
+
+def power_spherical_log_normalizer(dim: Tensor, concentration: Tensor) -> Tensor:
+    """log N = (α+β) log 2 + β log π + log Γ(α) - log Γ(α+β)."""
+    beta = (dim - 1) / 2
+    alpha = beta + concentration
+    total = alpha + beta
+    return total * math.log(2) + beta * math.log(math.pi) + torch.lgamma(alpha) - torch.lgamma(total)
+
+
+def power_spherical_log_density(dim: Tensor, concentration: Tensor, t: Tensor) -> Tensor:
+    """κ log(1+t) - log N."""
+    return concentration * torch.log1p(t) - power_spherical_log_normalizer(dim, concentration)
+
+
+def power_spherical_entropy(dim: Tensor, concentration: Tensor) -> Tensor:
+    """log N - κ(log 2 + ψ(α) - ψ(α+β))."""
+    beta = (dim - 1) / 2
+    alpha = beta + concentration
+    mean_log = math.log(2) + torch.digamma(alpha) - torch.digamma(alpha + beta)
+    return power_spherical_log_normalizer(dim, concentration) - concentration * mean_log
+
+
+def power_spherical_kl_uniform(dim: Tensor, concentration: Tensor) -> Tensor:
+    """The entropy of the uniform minus that of the Power Spherical distribution."""
+    return log_sphere_area(dim) - power_spherical_entropy(dim, concentration)
+
+
+def von_mises_fisher_log_normalizer(dim: Tensor, concentration: Tensor) -> Tensor:
+    """log C = d/2 log 2π - ν log κ + log(e^{-κ} I_ν(κ)) + κ with ν = d/2 - 1; the density is e^{κt}/C."""
+    order = dim / 2 - 1
+    log_bessel = torch.log(_scaled_bessel(order, concentration)) + concentration
+    return dim / 2 * math.log(2 * math.pi) - order * torch.log(concentration) + log_bessel
+
+
+def von_mises_fisher_log_density(dim: Tensor, concentration: Tensor, t: Tensor) -> Tensor:
+    """κt - log C."""
+    return concentration * t - von_mises_fisher_log_normalizer(dim, concentration)
+
+
+def von_mises_fisher_kl_uniform(dim: Tensor, concentration: Tensor) -> Tensor:
+    """κ I_{d/2}(κ)/I_{d/2-1}(κ) - log C + log(area)."""
+    order = dim / 2 - 1
+    ratio = _scaled_bessel(order + 1, concentration) / _scaled_bessel(order, concentration)
+    return concentration * ratio - von_mises_fisher_log_normalizer(dim, concentration) + log_sphere_area(dim)
+
+
+def _scaled_bessel(order: Tensor, argument: Tensor) -> Tensor:
+    """e^{-z} I_ν(z) by SciPy, in the dtype of the arguments."""
+    from scipy.special import ive
+
+    return torch.as_tensor(ive(order.cpu().numpy(), argument.cpu().numpy())).to(argument.device)

@@ -99,3 +99,15 @@ def test_numbers_of_numpy() -> None:
 def test_special_functions_name_what_they_take(wrong: Tensor | float) -> None:
     with pytest.raises(ValueError, match="bessel_ratio takes a float32 or float64 tensor"):
         special.bessel_ratio(kappa=wrong, dim=3)
+
+
+@families
+@pytest.mark.parametrize("value", [0.5, torch.full((2,), 0.5, dtype=torch.bfloat16)], ids=["number", "batch"])
+def test_half_precision_in_and_out(family: type, value: Tensor | float) -> None:
+    """Half-precision directions and rates give half-precision draws, of a concentration with more digits."""
+    loc = directions(2, 3, dtype=torch.bfloat16)
+    for make in (family.from_kl, family.from_mean_length):
+        q = make(loc, value)
+        assert q.sample().dtype == q.mean.dtype == torch.bfloat16
+    rate = kl_divergence(family.from_kl(loc, value), HypersphericalUniform(3))
+    torch.testing.assert_close(rate, torch.full((2,), 0.5), rtol=2e-6, atol=0)

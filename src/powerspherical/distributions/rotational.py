@@ -66,33 +66,41 @@ class RotationallySymmetric(Distribution):
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
         """The distribution whose KL divergence from the uniform is ``nats`` ≥ 0: κ from a rate.
 
-        Differentiable; at ``nats`` = 0 the derivative is infinite. κ is computed in float32 at least.
+        Differentiable; at ``nats`` = 0 the derivative is infinite. κ is computed, and kept, in float32 at least.
         """
-        nats, dim = cls._scalar_argument(loc, "nats", nats)
+        nats, dim, dtype = cls._scalar_argument(loc, "nats", nats)
         if validation.wanted(validate_args):
             validation.require([validation.non_negative("nats", nats)])
         concentration = concentration_from_relative_entropy(cls._tilt, nats, dim)
         if validation.wanted(validate_args):
             validation.require([validation.reachable("nats", nats, concentration, dim)])
-        return cls(loc, concentration, validate_args)
+        return cls(loc, concentration, validate_args)._drawing(dtype)
 
     @classmethod
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
         """The distribution with ‖E x‖ = ``length`` in [0, 1): κ from the mean resultant length; differentiable."""
-        length, dim = cls._scalar_argument(loc, "length", length)
+        length, dim, dtype = cls._scalar_argument(loc, "length", length)
         if validation.wanted(validate_args):
             validation.require([validation.between("length", length, 0.0, 1.0, below=True)])
         concentration = cls._tilt.concentration_from_mean_cosine(length, 1 - length, dim)
-        return cls(loc, concentration, validate_args)
+        return cls(loc, concentration, validate_args)._drawing(dtype)
 
     @classmethod
-    def _scalar_argument(cls, loc: Tensor, name: str, value: Tensor | float) -> tuple[Tensor, int]:
-        """``value``, named ``name``, as a tensor to compute with beside ``loc``, and d."""
+    def _scalar_argument(
+        cls, loc: Tensor, name: str, value: Tensor | float
+    ) -> tuple[Tensor, int, torch.dtype]:
+        """``value``, named ``name``, as a tensor to compute with beside ``loc``; d; the dtype of both together."""
         dim = validation.vectors("loc", loc)
-        dtype = computing(loc.dtype)
-        number = validation.number_or_tensor(name, value, dtype, loc.device)
+        number = validation.number_or_tensor(name, value, computing(loc.dtype), loc.device)
         validation.broadcast_shape(**{"loc.shape[:-1]": loc.shape[:-1], f"{name}.shape": number.shape})
-        return number.to(torch.promote_types(dtype, computing(number.dtype))), dim
+        dtype = torch.promote_types(loc.dtype, number.dtype) if number.dim() else loc.dtype
+        exact = torch.promote_types(computing(loc.dtype), computing(number.dtype))
+        return number.to(exact), dim, dtype
+
+    def _drawing(self, dtype: torch.dtype) -> Self:
+        """Draws, mean and mode in ``dtype``, half precision perhaps, whatever the digits of the concentration."""
+        self.loc = self.loc.to(dtype)
+        return self
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(RotationallySymmetric, _instance)

@@ -7,31 +7,39 @@ settings that must not reach a sampler (autocast, TF32, ``torch.set_float32_matm
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-#: Elements of a CPU tensor multiplied at a time by ``row_dot``: the product then stays in the cache.
+#: Elements of a CPU tensor that ``_by_rows`` treats at a time: what is computed from them stays in the cache.
 _BLOCK = 1 << 17
 
 #: Up to this dimension v may be so short that the rounding of its projection shows, see ``tangent_gaussian``.
 _PROJECT_TWICE = 8
 
 
-def row_dot(a: Tensor, b: Tensor) -> Tensor:
-    """The inner products over the last axis of two tensors of the same shape."""
-    if a.numel() <= _BLOCK or a.dim() == 1 or a.device.type != "cpu":
-        return (a * b).sum(-1)
-    # Block by block along the first axis. Flattening instead could copy: ``b`` may be an expanded view.
-    out = a.new_empty(a.shape[:-1])
-    inner = a.numel() // a.shape[0]
-    if inner > _BLOCK and a.dim() > 2:
-        for index in range(a.shape[0]):
-            out[index] = row_dot(a[index], b[index])
+def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """``function`` from tensors (…, d), and rows (…), to rows (…); on the CPU a block of rows at a time."""
+    first = tensors[0]
+    if first.numel() <= _BLOCK or first.dim() == 1 or first.device.type != "cpu":
+        return function(*tensors)
+    # Block by block along the first axis. Flattening instead could copy: a tensor may be an expanded view.
+    out = first.new_empty(first.shape[:-1])
+    inner = first.numel() // first.shape[0]
+    if inner > _BLOCK and first.dim() > 2:
+        for index in range(first.shape[0]):
+            out[index] = _by_rows(function, *(x[index] for x in tensors))
     else:
         rows = max(_BLOCK // inner, 1)
-        for x, y, result in zip(a.split(rows), b.split(rows), out.split(rows), strict=True):
-            torch.sum(x * y, -1, out=result)
+        for result, *blocks in zip(out.split(rows), *(x.split(rows) for x in tensors), strict=True):
+            result.copy_(function(*blocks))
     return out
+
+
+def row_dot(a: Tensor, b: Tensor) -> Tensor:
+    """The inner products over the last axis of two tensors of the same shape."""
+    return _by_rows(lambda x, y: (x * y).sum(-1), a, b)
 
 
 def tangent_gaussian(loc: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,8 +97,13 @@ def pull_back_cosine(
     The bracket is the product of the tangential parts of g and x. Taken so, its rounding error is of second
     order; taken as it stands, of first, which the division by 1-t² ~ 1/κ would turn into a bias at large κ.
     """
+
+    def tangential(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, t: Tensor) -> Tensor:
+        slope = torch.addcmul(grad, along.unsqueeze(-1), loc, value=-1)
+        offset = torch.addcmul(x, t.unsqueeze(-1), loc, value=-1)
+        return slope.mul_(offset).sum(-1)
+
     t = cosine(one_minus_t, one_plus_t)
-    slope = torch.addcmul(grad, along.unsqueeze(-1), loc, value=-1)
-    offset = torch.addcmul(x, t.unsqueeze(-1), loc, value=-1)
+    across = _by_rows(tangential, grad, x, loc, along, t)
     squared_sine = (one_minus_t * one_plus_t).clamp_(min=torch.finfo(t.dtype).tiny)
-    return along - row_dot(slope, offset).mul_(t).div_(squared_sine)
+    return along - across.mul_(t).div_(squared_sine)

@@ -41,7 +41,7 @@ from powerspherical.special.inverse import concentration_from_relative_entropy
 from powerspherical.special.sphere import log_cosine_normalizer
 
 FLOAT, DOUBLE = torch.float32, torch.float64
-TOLERANCE = {DOUBLE: 3e-14, FLOAT: 2e-6}
+TOLERANCE = {DOUBLE: 3e-14, FLOAT: 1e-6}
 STEP = {DOUBLE: 1e-8, FLOAT: 1e-3}  # far enough to be on both sides of the branch for certain
 
 Function = Callable[[Tensor], Tensor]
@@ -78,7 +78,7 @@ def excess_switches(dim: int, dtype: torch.dtype) -> list[float]:
 
 
 @dtypes
-@pytest.mark.parametrize("dim", [2, 3, 4, 9])
+@pytest.mark.parametrize("dim", [2, 3, 4, 7])
 def test_recurrence_of_the_power_relative_entropy(dim: int, dtype: torch.dtype) -> None:
     assert_no_jump(lambda kappa: power_relative_entropy(kappa, dim), excess_switches(dim, dtype), dtype)
 

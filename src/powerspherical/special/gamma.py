@@ -22,7 +22,7 @@ from powerspherical.special._elementary import horner, log1pmx_near_zero, with_d
 _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
 
 # From z = start on, so many terms of Stirling's series are exact to rounding.
-_STIRLING = {torch.float64: (16.0, 5), torch.float32: (6.0, 3)}
+_STIRLING = {torch.float64: (16.0, 5), torch.float32: (3.5, 4)}
 
 
 @untraced
@@ -167,7 +167,7 @@ def _recurrence(beta: float, steps: int) -> list[list[float]]:
 def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     """KL of the Power Spherical distribution from the uniform, κD'(κ) - D(κ); zero at κ = 0, to full accuracy.
 
-    Relative error about 1e-15 (float64) and 5e-7 (float32), d from 2 to 1e7 and κ from 0 to 1e9.
+    Relative error about 1e-15 (float64) and 7e-7 (float32), d from 2 to 1e7 and κ from 0 to 1e9.
     """
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
@@ -188,7 +188,7 @@ def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     double, odd, a, next_a, scale = _recurrence(kappa, beta, steps).unbind()
     first, second = 1 / (k + double), 1 / (k + odd)  # paired below with factors of their size: no overflow
     k_first, k_second, k_plus_a = k * first, k * second, k + a
-    excess = k_first * (second - k_second)
+    excess = k_first * ((1 - k) * second)
     near = excess > -0.4
     close = leading.unsqueeze(-1) + log1pmx_near_zero(excess.clamp(min=-0.4))
     product = (y.unsqueeze(-1) * first) * (k_plus_a * second) * ((y / z).unsqueeze(-1) * scale)

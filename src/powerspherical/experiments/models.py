@@ -1,0 +1,91 @@
+"""The variational auto-encoders of the paper's table: small feed-forward nets around a posterior of choice.
+
+    encoder  pixels → 256 → tanh → 128 → tanh → parameters of the posterior
+    decoder  d → 128 → tanh → 256 → tanh → pixels (the logits of independent bits)
+
+The posteriors on the sphere have κ = softplus(r) + 1, as in Davidson et al. (2018), whose experiment the paper repeats.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, Normal
+
+from powerspherical import HypersphericalUniform, VonMisesFisher
+from powerspherical.nn import HypersphericalVAE, PowerSphericalHead, SphericalHead, VonMisesFisherHead
+
+WIDTHS = (256, 128)
+PRIOR_CONCENTRATION = 10.0  # of the prior that is not uniform
+
+
+class GaussianHead(nn.Module):
+    """Features to a Gaussian of independent coordinates, of standard deviation softplus(r)."""
+
+    def __init__(self, in_features: int, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, 2 * dim)
+
+    def forward(self, features: Tensor) -> Independent:
+        mean, raw = self.linear(features).chunk(2, -1)
+        scale = nn.functional.softplus(raw)
+        return Independent(Normal(mean, scale, validate_args=False), 1, validate_args=False)
+
+
+class StandardNormal(nn.Module):
+    """The prior of the Gaussian auto-encoder."""
+
+    zeros: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("zeros", torch.zeros(dim), persistent=False)
+
+    def forward(self) -> Independent:
+        normal = Normal(self.zeros, torch.ones_like(self.zeros), validate_args=False)
+        return Independent(normal, 1, validate_args=False)
+
+
+#: The heads by the name of the posterior.
+HEADS: dict[str, Any] = {
+    "power_spherical": partial(PowerSphericalHead, minimum=1.0, maximum=math.inf),
+    "von_mises_fisher": partial(VonMisesFisherHead, minimum=1.0, maximum=math.inf),
+    "gaussian": GaussianHead,
+}
+
+
+def build(
+    posterior: str, dim: int, pixels: int, *, prior: str = "uniform", factors: int | None = None
+) -> HypersphericalVAE:
+    """The auto-encoder of one row of the table, freshly initialised from torch's generator.
+
+    Args:
+        posterior: a name of `HEADS`.
+        dim: the ambient dimension d of the sphere, or of each factor; of the space, for the Gaussian.
+        pixels: how many bits a datum has.
+        prior: "uniform" (the standard normal for the Gaussian) or "von_mises_fisher", about the first unit vector.
+        factors: the number of spheres of a product, or None for a single sphere.
+    """
+    wide, narrow = WIDTHS
+    encoder = nn.Sequential(nn.Linear(pixels, wide), nn.Tanh(), nn.Linear(wide, narrow), nn.Tanh())
+    product = {} if factors is None else {"product": factors}
+    head = HEADS[posterior](narrow, dim, **product)
+    decoder = nn.Sequential(
+        *([] if factors is None else [nn.Flatten()]),
+        nn.Linear(dim * (factors or 1), narrow),
+        nn.Tanh(),
+        nn.Linear(narrow, wide),
+        nn.Tanh(),
+        nn.Linear(wide, pixels),
+    )
+    return HypersphericalVAE(encoder, decoder, head, prior=_prior(prior, head, dim))
+
+
+def _prior(name: str, head: nn.Module, dim: int) -> Distribution | nn.Module:
+    if not isinstance(head, SphericalHead):
+        return StandardNormal(dim)
+    if name == "uniform":
+        return HypersphericalUniform(dim)
+    return VonMisesFisher(torch.eye(1, dim)[0], PRIOR_CONCENTRATION)

@@ -10,9 +10,11 @@ type than its arguments unless asked. Do not build on them; the library's own fu
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.distributions import Beta
 
 ROUNDS = 1000
@@ -145,7 +147,29 @@ def von_mises_fisher_kl_uniform(dim: Tensor, concentration: Tensor) -> Tensor:
 
 
 def _scaled_bessel(order: Tensor, argument: Tensor) -> Tensor:
-    """e^{-z} I_ν(z) by SciPy, in the dtype of the arguments."""
+    """e^{-z} I_ν(z), in the dtype of the arguments; differentiable once in z."""
+    return _ScaledBessel.apply(order, argument)
+
+
+class _ScaledBessel(torch.autograd.Function):
+    """By SciPy, on the CPU wherever the arguments are, as Davidson et al. (2018) do."""
+
+    @staticmethod
+    def forward(ctx: Any, order: Tensor, argument: Tensor) -> Tensor:
+        value = _ive(order, argument)
+        ctx.save_for_backward(order, argument, value)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        """I_ν' = I_{ν-1} - (ν/z) I_ν (DLMF 10.29.2), and e^{-z} with it."""
+        order, argument, value = ctx.saved_tensors
+        slope = _ive(order - 1, argument) - value * (order + argument) / argument
+        return None, (grad * slope).sum_to_size(argument.shape)
+
+
+def _ive(order: Tensor, argument: Tensor) -> Tensor:
     from scipy.special import ive
 
     return torch.as_tensor(ive(order.cpu().numpy(), argument.cpu().numpy())).to(argument.device)

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 
 from powerspherical import HypersphericalUniform, VonMisesFisher
-from powerspherical.nn import HypersphericalVAE, PowerSphericalHead, SphericalHead, VonMisesFisherHead
+from powerspherical.experiments.published import (
+    PublishedHead,
+    PublishedPowerSpherical,
+    PublishedVonMisesFisher,
+)
+from powerspherical.nn import HypersphericalVAE, PowerSphericalHead, VonMisesFisherHead
 
 WIDTHS = (256, 128)
 PRIOR_CONCENTRATION = 10.0  # of the prior that is not uniform
@@ -53,6 +58,8 @@ HEADS: dict[str, Any] = {
     "power_spherical": partial(PowerSphericalHead, minimum=1.0, maximum=math.inf),
     "von_mises_fisher": partial(VonMisesFisherHead, minimum=1.0, maximum=math.inf),
     "gaussian": GaussianHead,
+    "published_power_spherical": partial(PublishedHead, PublishedPowerSpherical),
+    "published_von_mises_fisher": partial(PublishedHead, PublishedVonMisesFisher),
 }
 
 
@@ -84,7 +91,7 @@ def build(
 
 
 def _prior(name: str, head: nn.Module, dim: int) -> Distribution | nn.Module:
-    if not isinstance(head, SphericalHead):
+    if isinstance(head, GaussianHead):
         return StandardNormal(dim)
     if name == "uniform":
         return HypersphericalUniform(dim)

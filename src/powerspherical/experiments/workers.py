@@ -1,0 +1,55 @@
+"""The processes that share one training: one, or as many as `torchrun` started.
+
+Under `torchrun --nproc-per-node N` every process runs the same program. Each takes its share of every batch, gradients
+are averaged (gloo on the CPU, NCCL on GPUs), and the first process alone writes files.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A process among the ones that train together."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.rank == 0
+
+    def share(self, rows: Tensor) -> Tensor:
+        """The rows that fall to this process."""
+        return rows[self.rank :: self.size]
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum of the processes' values, in place and for each."""
+        if self.size > 1:
+            distributed.all_reduce(value)
+        return value
+
+    def wait(self) -> None:
+        """Return once every process is here."""
+        if self.size > 1:
+            distributed.barrier()
+
+
+@contextmanager
+def workers(device: torch.device) -> Iterator[Workers]:
+    """Join the processes that `torchrun` started, if it did, for the length of the block."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Workers()
+        return
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Workers(distributed.get_rank(), size)
+    finally:
+        distributed.destroy_process_group()

@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 
 help:
 	@echo "make test       set up, lint and run the tests"
-	@echo "make reproduce  set up and remake the paper's figures and tables in $(OUT)/"
+	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
 	@echo "make setup      make $(VENV) and install the package with all that its tests need"
 	@echo "make lint       ruff and mypy"
 	@echo "make clean      remove caches and builds ($(VENV) and $(OUT) stay)"

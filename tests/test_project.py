@@ -26,6 +26,7 @@ LAYERS = [
     ["pyro", "nn", "mixture", "stats"],
     ["experiments"],
     ["cli"],
+    ["__main__"],
 ]
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 OPTIONAL = ["dask", "matplotlib", "pyro", "rich", "scipy", "sklearn", "typer"]

@@ -1,72 +1,207 @@
-"""The command: what it writes, what it says, and its exit status."""
+"""The command: what `reproduce` writes, what it says, its exit status; and wrong use of every command."""
 
-import importlib
+import os
+import signal
+import subprocess
 import sys
+from types import ModuleType
 from typing import get_args
 
 import pytest
 
 from powerspherical import cli
-from powerspherical.experiments import efficiency, figure1, properties, stability
-from powerspherical.experiments._results import Outcome
+from powerspherical.cli.reproduce import Experiment
+from powerspherical.experiments import efficiency, figure1, properties, report, stability
+from powerspherical.experiments._maps import Grid
+from powerspherical.experiments._results import Outcome, write_text
+
+NAMES = get_args(Experiment)
 
 
 @pytest.fixture
 def small(monkeypatch):
-    """Make the experiments small enough for a test."""
+    """Make the experiments small enough for a test; no auto-encoder is trained."""
     for module, changes in (
         (figure1, {"samples": 50}),
         (properties, {"dims": [3], "concentrations": [5.0], "samples": 1000}),
-        (stability, {"samples": stability.Grid([2, 9], [1, 9]), "forms": stability.Grid([3, 9], [1, 9])}),
+        (stability, {"samples": Grid.of((1, 10), (1, 10))}),
         (efficiency, {"concentrations": [1.0, 10.0], "trials": 1, "draws": 1}),
     ):
         full = module.run
         monkeypatch.setattr(
             module, "run", lambda out, full=full, changes=changes, **given: full(out, **given, **changes)
         )
+    replace(monkeypatch, "vae", lambda out, **_: Outcome([]))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Replace every experiment by one that only notes what it is given, and the report by an empty file."""
+    seen = {}
+    monkeypatch.setattr(report, "write_report", lambda folder: write_text(folder / "report.html", ""))
+    for name in NAMES:
+
+        def run(out, *, name=name, **given):
+            seen[name] = given
+            return Outcome([write_text(out / f"{name}.json", "{}")], summary=f"all about {name}")
+
+        def takes_more(out, *, data=None, data_dir=None, seeds=None, jobs=1, run=run, **given):
+            return run(out, data=data, data_dir=data_dir, seeds=seeds, jobs=jobs, **given)
+
+        replace(monkeypatch, name, takes_more if name == "vae" else run)
+    return seen
+
+
+def replace(monkeypatch, name, run):
+    module = ModuleType(name)
+    module.run = run
+    monkeypatch.setitem(sys.modules, f"powerspherical.experiments.{name}", module)
+
+
+def raising(error):
+    def run(out, **_):
+        raise error
+
+    return run
 
 
 def test_reproduce_all(small, tmp_path, capsys):
-    assert cli.run(["reproduce", "--out", str(tmp_path / "new" / "folder"), "--seed", "4"]) == 0
-    made = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
+    out = tmp_path / "new" / "folder"
+    assert cli.run(["reproduce", "--out", str(out), "--seed", "4"]) == 0
     figures = [
         f"{name}.{end}" for name in ("efficiency", "figure1", "stability") for end in ("json", "png", "svg")
     ]
-    assert made == sorted([*figures, "accuracy.png", "accuracy.svg", "properties.json", "properties.txt"])
+    others = ["accuracy.png", "accuracy.svg", "properties.json", "properties.txt", "report.html"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(figures + others)
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert shown.out.rstrip().splitlines()[-1].strip() == str(tmp_path / "new" / "folder" / "efficiency.json")
+    assert shown.out.splitlines()[-1] == str(out / "report.html")
     assert "7 of 7 comparisons agree" in shown.out
 
 
-def test_reproduce_one(small, tmp_path, capsys):
+def test_reproduce_one(small, tmp_path):
     assert cli.run(["reproduce", "properties", "--out", str(tmp_path)]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["properties.json", "properties.txt"]
+    made = ["properties.json", "properties.txt", "report.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == made
 
 
-def test_a_failed_check_is_the_exit_status(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(
-        properties, "run", lambda out, **_: Outcome([out / "x"], passed=False, summary="0 of 1 agree")
+def test_options_reach_the_experiments(calls, tmp_path):
+    given = ["--quick", "--device", "meta", "--seed", "7", "--out", str(tmp_path)]
+    special = ["--data", "digits", "--data-dir", str(tmp_path), "--seeds", "3", "--jobs", "2"]
+    assert cli.run(["reproduce", *given, *special]) == 0
+    assert tuple(calls) == NAMES == ("figure1", "properties", "stability", "efficiency", "vae")
+    for name, options in calls.items():
+        assert options.pop("progress")
+        common = {"seed": 7, "quick": True, "device": "meta"}
+        more = {"data": "digits", "data_dir": tmp_path, "seeds": 3, "jobs": 2}
+        assert options == (common | more if name == "vae" else common)
+
+
+def test_an_option_that_is_not_given_is_the_experiments_own_affair(calls, tmp_path):
+    assert cli.run(["reproduce", "vae", "--out", str(tmp_path)]) == 0
+    assert (calls["vae"]["data"], calls["vae"]["seeds"], calls["vae"]["jobs"]) == (None, None, 1)
+
+
+def test_an_option_that_no_experiment_takes(calls, tmp_path, capsys):
+    assert cli.run(["reproduce", "figure1", "--data-dir", str(tmp_path), "--out", str(tmp_path / "new")]) == 2
+    assert "'--data-dir': figure1 does not take it" in capsys.readouterr().err
+    assert calls == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_check_is_the_exit_status(calls, monkeypatch, tmp_path, capsys):
+    replace(monkeypatch, "stability", lambda out, **_: Outcome([], passed=False, summary="0 of 1 agree"))
+    assert cli.run(["reproduce", "--out", str(tmp_path)]) == 1
+    assert "vae" in calls
+    shown = capsys.readouterr()
+    assert "stability: 0 of 1 agree" in shown.out
+    assert shown.err == "powerspherical: a check failed in stability\n"
+
+
+def test_an_error_keeps_what_was_found_before(calls, monkeypatch, tmp_path, capsys):
+    replace(monkeypatch, "efficiency", raising(RuntimeError("no\nclock")))
+    assert cli.run(["reproduce", "--out", str(tmp_path)]) == 1
+    assert list(calls) == ["figure1", "properties", "stability"]
+    shown = capsys.readouterr()
+    assert "stability: all about stability\n" in shown.out
+    assert f"  {tmp_path / 'stability.json'}\n" in shown.out
+    assert shown.out.splitlines()[-1] == str(tmp_path / "report.html")
+    assert shown.err == "powerspherical: efficiency: RuntimeError: no clock\n"
+
+
+def test_an_error_of_ours_needs_no_type(calls, monkeypatch, tmp_path, capsys):
+    replace(monkeypatch, "figure1", raising(report.ReportError("say no more")))
+    assert cli.run(["reproduce", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr() == ("figure1: started\n", "powerspherical: figure1: say no more\n")
+
+
+def test_a_report_that_cannot_be_written_hides_nothing(calls, monkeypatch, tmp_path, capsys):
+    replace(monkeypatch, "vae", raising(RuntimeError("no luck")))
+    monkeypatch.setattr(report, "write_report", raising(report.ReportError("figure1.json is damaged")))
+    assert cli.run(["reproduce", "--out", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert "efficiency: all about efficiency" in shown.out
+    assert shown.err == "powerspherical: vae: RuntimeError: no luck; no report: figure1.json is damaged\n"
+
+
+def test_a_folder_with_brackets_is_shown_as_it_is(calls, tmp_path, capsys):
+    """Names in brackets are not taken for rich's markup."""
+    out = tmp_path / "[red]"
+    assert cli.run(["reproduce", "figure1", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out / "report.html")
+
+
+def test_ctrl_c_keeps_what_was_found_before(tmp_path):
+    """With a true signal: the results before it are shown and reported, and one line says how to go on."""
+    code = f"""
+import signal, time
+from powerspherical import cli
+from powerspherical.experiments import properties
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
+properties.run = lambda out, **_: time.sleep(300)
+cli.main(["reproduce", "--out", {str(tmp_path)!r}])
+"""
+    lines = []
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+        while not lines or lines[-1] not in ("properties: started\n", ""):
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        lines += process.stdout.readlines()
+        error = process.stderr.read()
+    assert process.returncode == 130, error
+    assert lines[:2] == ["figure1: started\n", "figure1: 1000 draws from each of 6 distributions\n"]
+    assert lines[-1] == f"{tmp_path / 'report.html'}\n"
+    assert (tmp_path / "report.html").exists()
+    assert error == (
+        "powerspherical: interrupted in properties; what was finished is kept, the same command continues\n"
     )
-    assert cli.run(["reproduce", "properties", "--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == "powerspherical: a check failed in properties\n"
 
 
-def test_options_reach_the_experiments(monkeypatch, tmp_path):
-    seen = {}
-    for name in get_args(cli.Experiment):
-        module = importlib.import_module(f"powerspherical.experiments.{name}")
+def test_only_the_first_process_of_torchrun_speaks(calls, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("RANK", "1")
+    assert cli.run(["reproduce", "--out", str(tmp_path)]) == 0
+    assert cli.run(["reproduce", "--seed", "-1"]) == 2
+    assert capsys.readouterr() == ("", "")
+    assert tuple(calls) == NAMES
+    assert not (tmp_path / "report.html").exists()
 
-        def run(out, name=name, **given):
-            seen[name] = given
-            return Outcome([])
+    monkeypatch.setenv("RANK", "0")
+    assert cli.run(["reproduce", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "report.html")
 
-        monkeypatch.setattr(module, "run", run)
-    assert cli.run(["reproduce", "--quick", "--device", "meta", "--seed", "7", "--out", str(tmp_path)]) == 0
-    assert len(seen) == 4
-    for given in seen.values():
-        assert given.pop("progress")
-        assert given == {"seed": 7, "quick": True, "device": "meta"}
+
+def test_a_later_process_of_torchrun_speaks_when_it_fails_alone(calls, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("RANK", "3")
+    replace(monkeypatch, "vae", raising(RuntimeError("out of memory")))
+    assert cli.run(["reproduce", "vae", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr() == ("", "powerspherical (rank 3): vae: RuntimeError: out of memory\n")
 
 
 @pytest.mark.parametrize(
@@ -77,30 +212,41 @@ def test_options_reach_the_experiments(monkeypatch, tmp_path):
         (["reproduce", "figure9"], "figure9"),
         (["reproduce", "--seed", "many"], "--seed"),
         (["reproduce", "--seed", "-1"], "--seed"),
+        (["reproduce", "--seed", "9999999999"], "--seed"),
         (["reproduce", "--frobnicate"], "--frobnicate"),
         (["reproduce", "--device", "toaster"], "--device"),
+        (["reproduce", "vae", "--data", "imagenet"], "--data"),
+        (["reproduce", "vae", "--data-dir", "no/such/folder"], "no/such/folder"),
+        (["reproduce", "vae", "--seeds", "0"], "--seeds"),
+        (["reproduce", "vae", "--jobs", "0"], "--jobs"),
+        (["info", "--device", "toaster"], "--device"),
     ],
 )
-def test_wrong_use(arguments, says, capsys):
+def test_wrong_use(arguments, says, calls, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
     assert cli.run(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert says in shown.err
     assert shown.err.startswith("powerspherical: ")
     assert shown.err.count("\n") == 1
+    assert calls == {}
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made(small, tmp_path, capsys):
+def test_a_folder_that_cannot_be_made(calls, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert cli.run(["reproduce", "figure1", "--out", str(tmp_path / "file")]) == 1
+    assert cli.run(["reproduce", "figure1", "--out", str(tmp_path / "file")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "file" in error
+    assert f"cannot write in the folder {tmp_path / 'file'}" in error
+    assert calls == {}
 
 
-def test_help(capsys):
-    assert cli.run(["reproduce", "--help"]) == 0
-    assert "--seed" in capsys.readouterr().out
+@pytest.mark.parametrize("command", ["reproduce", "sample", "info"])
+def test_help(command, capsys):
+    assert cli.run([command, "--help"]) == 0
+    assert "--device" in capsys.readouterr().out
 
 
 def test_main_leaves_with_the_status(monkeypatch, capsys):
@@ -109,3 +255,21 @@ def test_main_leaves_with_the_status(monkeypatch, capsys):
         cli.main()
     assert leaving.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_package_can_be_run_by_name():
+    """As `torchrun -m powerspherical` does."""
+    done = subprocess.run(
+        [sys.executable, "-m", "powerspherical", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("powerspherical: No such command 'nonsense'")
+
+
+def test_a_missing_extra_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert cli.run(["reproduce"]) == 2
+    assert capsys.readouterr().err == (
+        "powerspherical: missing jinja2, pooch; run: pip install 'powerspherical[experiments]'\n"
+    )

@@ -40,6 +40,7 @@ def test_run(no_reference, tmp_path):
         assert all(row["mean"] > 0 and row["variance"] >= 0 for row in rows)
     for ratio in document["results"]["vmf_over_ps"].values():
         assert 0 < ratio["min"] <= ratio["max"]
+    assert set(document["results"]["claims"]) == {"published", "ours"}
     assert document["configuration"]["reference"] is None
     assert outcome.table.row_count == 2
 
@@ -56,19 +57,45 @@ def test_every_method_draws_a_batch():
 
 
 def test_methods_take_turns():
-    order = []
-    methods = {name: lambda name=name: order.append(name) for name in "abc"}
-    times = efficiency.measure(methods, 3, 1, torch.device("cpu"))
-    assert "".join(order) == "cab" + "abc" + "bca" + "cab"
-    assert {name: len(trials) for name, trials in times.items()} == {"a": 3, "b": 3, "c": 3}
+    order, fractions = [], []
+    groups = [{name: lambda name=name: order.append(name) for name in names} for names in ("abc", "xy")]
+    times = efficiency.measure(groups, 3, 1, torch.device("cpu"), fractions.append)
+    assert "".join(order) == "cab" + "yx" + "abc" + "xy" + "bca" + "yx" + "cab" + "xy"
+    assert [{name: len(trials) for name, trials in group.items()} for group in times] == [
+        {"a": 3, "b": 3, "c": 3},
+        {"x": 3, "y": 3},
+    ]
+    assert fractions == [0.25, 0.5, 0.75, 1.0]
 
 
 def test_ratios():
     times = {"slow": [[4.0, 6.0, 100.0], [3.0, 3.0, 3.0]], "fast": [[2.0, 2.0, 2.0], [3.0, 3.0, 3.0]]}
     assert efficiency.ratios(times, "slow", "fast") == {"min": 1.0, "max": 3.0}
+    assert efficiency.spread(times, "fast") == 1.5
+
+
+def test_claims():
+    """As published here all holds; in ours the gain is too small, and PS too uneven."""
+    times = {
+        "published_vmf": [[6.0], [19.0]],
+        "published_ps": [[1.0], [1.0]],
+        "our_vmf": [[2.0], [2.0]],
+        "our_ps": [[1.0], [1.6]],
+    }
+    answers = efficiency.claims(times)
+    assert answers["published"]["vmf_over_ps"] == {"min": 6.0, "max": 19.0}
+    assert list(answers["published"]["verdict"].values()) == [True, True, True, False]
+    assert answers["ours"]["spread_over_concentrations"] == {"vmf": 1.0, "ps": 1.6}
+    assert list(answers["ours"]["verdict"].values()) == [False, False, False, True]
+
+
+def test_files_say_their_device():
+    names = [efficiency.name_on(torch.device(device), "efficiency") for device in ("cpu", "cuda:1")]
+    assert names == ["efficiency", "efficiency_cuda"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_on_cuda(tmp_path):
     outcome = efficiency.run(tmp_path, device="cuda", concentrations=[10], trials=1, draws=2)
-    assert outcome.passed
+    names = ["efficiency_cuda.json", "efficiency_cuda.png", "efficiency_cuda.svg"]
+    assert sorted(path.name for path in outcome.files) == names

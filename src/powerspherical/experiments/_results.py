@@ -57,12 +57,16 @@ def write_json(
     seed: int,
     quick: bool = False,
     device: torch.device | str = "cpu",
+    options: str = "",
     configuration: dict[str, Any],
-    results: dict[str, Any],
+    results: dict[str, Any] | list[dict[str, Any]],
     seconds: float,
 ) -> Path:
-    """Write one result with all that is needed to make it again, and return its path."""
-    options = " --quick" * quick + f" --device {device}" * (str(device) != "cpu")
+    """Write one result with all that is needed to make it again, and return its path.
+
+    `options` are those of the command that only this experiment has, with a space before each.
+    """
+    options += " --quick" * quick + f" --device {device}" * (str(device) != "cpu")
     document = {
         "experiment": experiment,
         "command": f"powerspherical reproduce {experiment} --seed {seed}{options}",

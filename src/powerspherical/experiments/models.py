@@ -96,3 +96,19 @@ def _prior(name: str, head: nn.Module, dim: int) -> Distribution | nn.Module:
     if name == "uniform":
         return HypersphericalUniform(dim)
     return VonMisesFisher(torch.eye(1, dim)[0], PRIOR_CONCENTRATION)
+
+
+class _Closest(nn.Module):
+    """A head that gives, for a Power Spherical distribution, the von Mises–Fisher distribution closest to it."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, features: Tensor) -> Distribution:
+        return self.head(features).closest_von_mises_fisher()
+
+
+def with_closest_von_mises_fisher(model: HypersphericalVAE) -> HypersphericalVAE:
+    """The model that was trained with a Power Spherical posterior, with the closest von Mises–Fisher one instead."""
+    return HypersphericalVAE(model.encoder, model.decoder, _Closest(model.head), prior=model.prior)

@@ -10,7 +10,8 @@ import copy
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,21 +103,20 @@ class Step:
 
 
 class CapturedStep:
-    """A step replayed from a CUDA graph for batches of one size, and taken as it is for others."""
+    """A step replayed from a CUDA graph for batches of one size, and taken as it is for others.
+
+    To be made and called on a stream other than the default one, which cannot be captured.
+    """
 
     def __init__(self, step: Step, batch: int) -> None:
         self.step = step
         self.rows = torch.zeros(batch, dtype=torch.long, device=step.images.device)
         self.graph = torch.cuda.CUDAGraph()
-        tensors = list(_tensors_of(step.optimizer))
+        tensors = _tensors_of(step.optimizer)
         before = [tensor.clone() for tensor in tensors]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                step(self.rows)
-        torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(self.graph):
+        for _ in range(WARM_UP):
+            step(self.rows)
+        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
             step(self.rows)
         with torch.no_grad():
             for tensor, value in zip(tensors, before, strict=True):
@@ -129,13 +129,26 @@ class CapturedStep:
         self.graph.replay()
 
 
-def _tensors_of(optimizer: torch.optim.Optimizer) -> "list[Tensor]":
+def _tensors_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """All that a step changes: the parameters and what the optimiser remembers of them."""
     found: list[Tensor] = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             found += [parameter, *optimizer.state[parameter].values()]
     return found
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """A stream of its own for the work of a block on a CUDA device; elsewhere nothing."""
+    if device.type != "cuda":
+        yield
+        return
+    outside, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    stream.wait_stream(outside)
+    with torch.cuda.stream(stream):
+        yield
+    outside.wait_stream(stream)
 
 
 def adam(model: nn.Module, device: torch.device) -> torch.optim.Adam:
@@ -183,6 +196,20 @@ def train(
         team: the processes that share the work.
         progress: called with the fraction done.
     """
+    with own_stream(images.device):
+        return _train(model, images, protocol, seed, path, identity or {}, team, progress)
+
+
+def _train(
+    model: HypersphericalVAE,
+    images: Tensor,
+    protocol: Protocol,
+    seed: int,
+    path: Path | None,
+    identity: dict[str, Any],
+    team: Workers,
+    progress: Progress,
+) -> State:
     device = images.device
     held_out = images[len(images) - protocol.validation :]
     held_out = team.share(binarised(held_out, derived_seed("validation bits")))
@@ -190,7 +217,7 @@ def train(
     optimizer = adam(model, device)
     state = State(0, 0.0, [], None)
     if path is not None and path.exists():
-        state = _resumed(path, model, optimizer, identity or {}, device)
+        state = _resumed(path, model, optimizer, identity, device)
     if state.epoch < protocol.epochs:
         loss: nn.Module = NegativeElbo(model, protocol.draws)
         if team.size > 1:
@@ -224,7 +251,7 @@ def train(
         state.epoch += 1
         state.seconds += time.perf_counter() - started
         if path is not None and team.first:
-            _save(path, state, model, optimizer, identity or {})
+            _save(path, state, model, optimizer, identity)
         progress(state.epoch / protocol.epochs)
     if state.best is not None:
         model.load_state_dict(state.best["model"])

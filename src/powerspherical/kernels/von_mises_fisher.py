@@ -12,8 +12,8 @@ from powerspherical.special.tail import implicit_gradient
 #: Candidates drawn in each further round, at least about: a small batch pays for rounds, not for candidates.
 _CANDIDATES = 256
 
-#: Rounds where their number must be fixed: 0.35³² < 3e-15 is left.
-_BLIND_ROUNDS = 32
+#: Rounds, and candidates a row in each, where their number must be fixed: 0.35³² < 3e-15 is left.
+_BLIND_ROUNDS, _BLIND_WIDTH = 4, 8
 
 
 def _propose(squared_length: Tensor, b: Tensor, x0: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,19 +54,24 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
     return one_minus_t.view(concentration.shape), one_plus_t.view(concentration.shape)
 
 
+def _candidates(b: Tensor, x0: Tensor, width: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """1-t and 1+t of the first accepted among ``width`` fresh candidates for each row, and whether none was."""
+    fresh = torch._standard_gamma(b.new_full((len(b), width), (dim - 1) / 2)).mul_(2)
+    *ends, rejected = _propose(fresh, b.unsqueeze(-1), x0.unsqueeze(-1), dim)
+    first = rejected.to(torch.uint8).argmin(-1, keepdim=True)
+    one_minus_t, one_plus_t, none = (x.gather(-1, first).squeeze(-1) for x in (*ends, rejected))
+    return one_minus_t, one_plus_t, none
+
+
 def _redraw(
     one_minus_t: Tensor, one_plus_t: Tensor, rejected: Tensor, b: Tensor, x0: Tensor, dim: int
 ) -> None:
     """Replace the rejected candidates, in place, with lengths of their own, until none is left."""
     pending = rejected.nonzero().squeeze(-1)
     while count := pending.numel():
-        # Where few rows are left, each gets several candidates, of which the first one accepted counts.
         width = max(_CANDIDATES // count, 1)
-        fresh = torch._standard_gamma(b.new_full((count, width), (dim - 1) / 2)).mul_(2)
-        *candidates, rejected = _propose(fresh, b[pending].unsqueeze(-1), x0[pending].unsqueeze(-1), dim)
-        first = rejected.to(torch.uint8).argmin(-1, keepdim=True)
-        one_minus_t[pending], one_plus_t[pending] = (c.gather(-1, first).squeeze(-1) for c in candidates)
-        pending = pending[rejected.gather(-1, first).squeeze(-1)]
+        one_minus_t[pending], one_plus_t[pending], none = _candidates(b[pending], x0[pending], width, dim)
+        pending = pending[none]
 
 
 def _redraw_blindly(
@@ -74,11 +79,10 @@ def _redraw_blindly(
 ) -> None:
     """The same for a CUDA graph, where the host cannot learn whether a row is left: enough rounds for any."""
     for _ in range(_BLIND_ROUNDS):
-        fresh = torch._standard_gamma(torch.full_like(b, (dim - 1) / 2)).mul_(2)
-        *candidates, rejected_again = _propose(fresh, b, x0, dim)
-        for kept, candidate in zip((one_minus_t, one_plus_t), candidates, strict=True):
+        *fresh, none = _candidates(b, x0, _BLIND_WIDTH, dim)
+        for kept, candidate in zip((one_minus_t, one_plus_t), fresh, strict=True):
             torch.where(rejected, candidate, kept, out=kept)
-        rejected.logical_and_(rejected_again)
+        rejected.logical_and_(none)
 
 
 def _derivative(

@@ -12,6 +12,7 @@ from torch.distributions import Bernoulli, Distribution, Independent, kl_diverge
 
 from powerspherical.distributions import HypersphericalUniform
 from powerspherical.distributions.precision import computing
+from powerspherical.distributions.validation import can_look
 from powerspherical.nn._prior import Prior
 from powerspherical.nn.heads import SphericalHead
 
@@ -37,8 +38,8 @@ class Objective(NamedTuple):
 
 def bernoulli(logits: Tensor) -> Bernoulli:
     """Independent bits, in at least float32."""
-    # torch's own validation cannot be traced where its global default is on.
-    validate_args = False if torch.compiler.is_compiling() else None
+    # torch's own validation looks at the values, which cannot be traced or captured in a CUDA graph.
+    validate_args = None if can_look() else False
     return Bernoulli(logits=logits.to(computing(logits.dtype)), validate_args=validate_args)
 
 

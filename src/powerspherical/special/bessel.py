@@ -66,7 +66,7 @@ def _hankel_start(order: float, dtype: torch.dtype) -> float:
     return _HANKEL_START[dtype] + order * order
 
 
-def _debye_ratio(kappa: Tensor, order: float, derivatives: bool, entropy: bool) -> Ratio:
+def _debye_ratio(kappa: Tensor, order: float, derivatives: int, entropy: bool) -> Ratio:
     """At a high order, by Debye's expansion in p = 1/√(1+z²), z = κ/order."""
     series = debye(order, kappa.dtype)
     z = kappa / order
@@ -77,10 +77,11 @@ def _debye_ratio(kappa: Tensor, order: float, derivatives: bool, entropy: bool) 
     value = zp * (1 / (1 + p) + correction)
     complement = (1 + 1 / (s + z)) / (1 + s) - zp * correction
     ratio = Ratio(value, complement)
-    if derivatives:
-        slope = p2 * (1 / (1 + p) + horner(series.slope, u)) / order
+    if derivatives > 0:
+        ratio = ratio._replace(slope=p2 * (1 / (1 + p) + horner(series.slope, u)) / order)
+    if derivatives > 1:
         bend = (2 + p) / ((1 + p) * (1 + p)) + horner(series.curvature, u)
-        ratio = ratio._replace(slope=slope, curvature=-zp * p2 * p * bend / (order * order))
+        ratio = ratio._replace(curvature=-zp * p2 * p * bend / (order * order))
     if entropy:
         q = z * (z / (1 + s))  # s - 1
         logs = order * torch.log1p(q / 2) + 0.5 * (torch.log1p(q) - zp * zp)
@@ -99,11 +100,12 @@ def _step_down(kappa: Tensor, top: Ratio, order: float, steps: int) -> Ratio:
         if entropy is not None:
             excess = scaled / (2 * j)
             product = product + excess + product * excess
-        if slope is not None and curvature is not None:
+        if slope is not None:
             numerator = 2 * j - kappa * (kappa * slope)
-            bend = kappa * (2 * slope + kappa * curvature)
-            growth = 2 * numerator * (value + kappa * slope)
-            curvature = -(bend + growth * inverse) * inverse * inverse
+            if curvature is not None:
+                bend = kappa * (2 * slope + kappa * curvature)
+                growth = 2 * numerator * (value + kappa * slope)
+                curvature = -(bend + growth * inverse) * inverse * inverse
             slope = numerator * inverse * inverse
         value = kappa * inverse
         rest = 2 * j - kappa * complement
@@ -114,27 +116,30 @@ def _step_down(kappa: Tensor, top: Ratio, order: float, steps: int) -> Ratio:
     return Ratio(value, complement, slope, curvature, entropy)
 
 
-def _hankel_ratio(kappa: Tensor, order: float, derivatives: bool, entropy: bool) -> Ratio:
+def _hankel_ratio(kappa: Tensor, order: float, derivatives: int, entropy: bool) -> Ratio:
     """For large κ, where log I_ν - κ + ½log(2πκ) = Σ_k l_k κ^{-k}."""
     logs = hankel(order, kappa.dtype)
     x = 1 / kappa
     half = order + 0.5
     complement = x * (half + x * horner([k * c for k, c in enumerate(logs, 1)], x))
     ratio = Ratio(1 - complement, complement)
-    if derivatives:
+    if derivatives > 0:
         first = horner([k * (k + 1) * c for k, c in enumerate(logs, 1)], x)
+        ratio = ratio._replace(slope=x * x * (half + x * first))
+    if derivatives > 1:
         second = horner([k * (k + 1) * (k + 2) * c for k, c in enumerate(logs, 1)], x)
-        ratio = ratio._replace(
-            slope=x * x * (half + x * first), curvature=-x * x * x * (2 * half + x * second)
-        )
+        ratio = ratio._replace(curvature=-x * x * x * (2 * half + x * second))
     if entropy:
         scaled = _hankel_constant(order) - half * torch.log(kappa) + x * horner(logs, x)  # G - κ
         ratio = ratio._replace(entropy=-kappa * complement - scaled)
     return ratio
 
 
-def bessel_ratios(kappa: Tensor, order: float, *, derivatives: bool = False, entropy: bool = False) -> Ratio:
-    """The ratio of consecutive Bessel functions and its companions, without autograd."""
+def bessel_ratios(kappa: Tensor, order: float, *, derivatives: int = 0, entropy: bool = False) -> Ratio:
+    """The ratio of consecutive Bessel functions and its companions, without autograd.
+
+    ``derivatives`` is how many of the ratio's derivatives are wanted, up to two.
+    """
     steps, top = recurrence_steps(order, kappa.dtype)
     if not steps:
         return _debye_ratio(kappa, order, derivatives, entropy)
@@ -161,13 +166,13 @@ def _no_further_derivative(kappa: Tensor, dim: float) -> Tensor:
 @with_derivative(_no_further_derivative)
 def bessel_ratio_curvature(kappa: Tensor, dim: float) -> Tensor:
     """A''_d(κ)."""
-    return _asked_for(bessel_ratios(kappa, _order(dim), derivatives=True).curvature)
+    return _asked_for(bessel_ratios(kappa, _order(dim), derivatives=2).curvature)
 
 
 @with_derivative(lambda kappa, dim: bessel_ratio_curvature(kappa, dim))
 def bessel_ratio_slope(kappa: Tensor, dim: float) -> Tensor:
     """A'_d(κ), the variance of t under the von Mises–Fisher distribution."""
-    return _asked_for(bessel_ratios(kappa, _order(dim), derivatives=True).slope)
+    return _asked_for(bessel_ratios(kappa, _order(dim), derivatives=1).slope)
 
 
 @with_derivative(lambda kappa, dim: bessel_ratio_slope(kappa, dim))
@@ -244,7 +249,7 @@ class _InverseRatio(torch.autograd.Function):
         rest = complement * (1 + ratio)
         kappa = ratio * (a + torch.sqrt(a * a * ratio * ratio + b * b * rest)) / rest
         for _ in range(3):
-            now = bessel_ratios(kappa, _order(dim), derivatives=True)
+            now = bessel_ratios(kappa, _order(dim), derivatives=2)
             error = torch.where(ratio < 0.5, now.value - ratio, complement - now.complement)
             slope, curvature = _asked_for(now.slope), _asked_for(now.curvature)
             step = error / slope

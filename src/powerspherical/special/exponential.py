@@ -61,6 +61,10 @@ class ExponentialTilt(Tilt):
         q = 2 * torch.expm1(nats / order)
         return order * torch.sqrt(q * (q + 2))
 
+    @classmethod
+    def below_mean(cls, one_minus_t: Tensor, deviation: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        return deviation < 0  # T is t but for a constant: the ratio need not be computed again
+
     @staticmethod
     def statistic_slope(sine: Tensor, half_tangent: Tensor) -> Tensor:
         return -sine

@@ -61,26 +61,29 @@ class _Law(NamedTuple):
     tilt: Tilt
     kappa: Tensor
     dim: int
-    entropy: Tensor
     mean: Tensor
 
     @classmethod
     def of(cls, tilt: Tilt, kappa: Tensor, dim: int) -> _Law:
-        return cls(tilt, kappa, dim, tilt.relative_entropy(kappa, dim), tilt.mean_statistic(kappa, dim))
+        return cls(tilt, kappa, dim, tilt.mean_statistic(kappa, dim))
 
     def deviation(self, angle: _Angle) -> Tensor:
         """T - E T."""
         return self.tilt.statistic(angle.one_minus_t, angle.one_plus_t) - self.mean
 
-    def log_density(self, angle: _Angle, deviation: Tensor) -> Tensor:
-        """log q(φ)."""
+    def relative_entropy(self) -> Tensor:
+        """KL(p‖U), which a density needs and a derivative of a draw does not."""
+        return self.tilt.relative_entropy(self.kappa, self.dim)
+
+    def log_density(self, angle: _Angle, deviation: Tensor, entropy: Tensor) -> Tensor:
+        """log q(φ), given ``relative_entropy``."""
         log_sine = 0.5 * (torch.log(angle.one_minus_t) + torch.log(angle.one_plus_t))
         constant = log_cosine_normalizer(self.dim)
-        return (self.entropy + self.kappa * deviation) + (self.dim - 2) * log_sine + constant
+        return (entropy + self.kappa * deviation) + (self.dim - 2) * log_sine + constant
 
-    def side(self, angle: _Angle) -> Tensor:
+    def side(self, angle: _Angle, deviation: Tensor) -> Tensor:
         """+1 below the mean of t, -1 above."""
-        below = angle.one_minus_t > self.tilt.mean_cosine_complement(self.kappa, self.dim)
+        below = self.tilt.below_mean(angle.one_minus_t, deviation, self.kappa, self.dim)
         return torch.where(below, 1.0, -1.0).to(angle.t.dtype)
 
 
@@ -146,8 +149,9 @@ def _implicit_gradient(
 ) -> Tensor:
     def rows(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Tensor:
         law, angle = _Law.of(tilt, kappa, dim), _Angle.of(one_minus_t, one_plus_t)
-        side = law.side(angle)
-        _, first = _tail_integrals(law, angle, side, law.deviation(angle))
+        deviation = law.deviation(angle)
+        side = law.side(angle, deviation)
+        _, first = _tail_integrals(law, angle, side, deviation)
         return -side * first * angle.sine
 
     return in_chunks(rows, one_minus_t, one_plus_t, kappa)
@@ -172,7 +176,7 @@ def implicit_gradient(tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, kappa
 def _log_pdf(tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
     """log of the density of t itself."""
     law, angle = _Law.of(tilt, kappa, dim), _Angle.of(one_minus_t, one_plus_t)
-    return law.log_density(angle, law.deviation(angle)) - torch.log(angle.sine)
+    return law.log_density(angle, law.deviation(angle), law.relative_entropy()) - torch.log(angle.sine)
 
 
 def _log1mexp(x: Tensor) -> Tensor:
@@ -186,9 +190,10 @@ def _log_tails(
     tilt: Tilt, dim: int, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor
 ) -> tuple[Tensor, Tensor]:
     law, angle = _Law.of(tilt, kappa, dim), _Angle.of(one_minus_t, one_plus_t)
-    side, deviation = law.side(angle), law.deviation(angle)
+    deviation = law.deviation(angle)
+    side = law.side(angle, deviation)
     mass, _ = _tail_integrals(law, angle, side, deviation)
-    near = (law.log_density(angle, deviation) + torch.log(mass)).clamp(max=0.0)
+    near = (law.log_density(angle, deviation, law.relative_entropy()) + torch.log(mass)).clamp(max=0.0)
     far = _log1mexp(near)
     below = side > 0
     log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
@@ -264,12 +269,13 @@ def _quantile(tilt: Tilt, dim: int, u: Tensor, complement: Tensor, kappa: Tensor
     side = torch.where(below, 1.0, -1.0).to(u.dtype)
     target = torch.log(torch.where(below, u, complement))
     law = _Law.of(tilt, kappa, dim)
+    entropy = law.relative_entropy()
     logit = _start_logit(tilt, u, complement, kappa, dim)
     for step in range(1, _NEWTON_STEPS + 1):
         angle = _Angle.of(*_ends(logit))
         deviation = law.deviation(angle)
         mass, _ = _tail_integrals(law, angle, side, deviation)
-        excess = law.log_density(angle, deviation) + torch.log(mass) - target
+        excess = law.log_density(angle, deviation, entropy) + torch.log(mass) - target
         slope = side * 0.5 * angle.sine / mass
         # Far out log P is a straight line in the logit, and large steps are right; at first they might not be.
         logit = logit - (excess / slope).clamp(-4 * step**2, 4 * step**2)

@@ -91,6 +91,11 @@ class Tilt(ABC):
     def concentration_guess(nats: Tensor, dim: int) -> Tensor:
         """A start for the solution κ of ``relative_entropy`` = nats."""
 
+    @classmethod
+    def below_mean(cls, one_minus_t: Tensor, deviation: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        """Whether t < E t, where T - E T = ``deviation``."""
+        return one_minus_t > cls.mean_cosine_complement(kappa, dim)
+
     @staticmethod
     @abstractmethod
     def statistic_slope(sine: Tensor, half_tangent: Tensor) -> Tensor:

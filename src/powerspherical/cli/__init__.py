@@ -1,0 +1,90 @@
+"""The command `powerspherical`.
+
+    powerspherical reproduce [figure1|properties|stability|efficiency|vae|all]   the paper's figures and tables
+    powerspherical sample [power-spherical|von-mises-fisher|uniform]             random unit vectors, in a file
+    powerspherical info                                                          versions, devices, accuracy
+
+Each has its module here, and `--help` lists its options. The exit status is 0 when everything was written and every
+check held, 1 when a check failed or something went wrong, 2 for wrong use or a missing extra, and 130 after Ctrl-C. An
+error takes one line.
+
+Under `torchrun` every process runs the same command; the first one speaks for all, and another only when it fails.
+"""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING
+
+from powerspherical.cli._common import Failure, describe, is_first_process
+
+if TYPE_CHECKING:
+    from typer import Typer
+
+# What the extra `experiments` installs, by the names that are imported.
+EXTRA = ("jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn", "typer")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and leave the process; `arguments` default to the process's own."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit status."""
+    missing = [module for module in EXTRA if importlib.util.find_spec(module) is None]
+    if missing:
+        return _fail(f"missing {', '.join(missing)}; run: pip install 'powerspherical[experiments]'", 2)
+    import typer
+
+    try:
+        with _one_voice():
+            status = application()(args=list(arguments), prog_name="powerspherical", standalone_mode=False)
+    except typer.TyperException as error:  # an unknown command or option, or a value that does not fit
+        return _fail(f"{error.format_message()} (see powerspherical --help)", 2)
+    except Failure as failure:
+        return _fail(str(failure), failure.status)
+    except Exception as error:
+        return _fail(describe(error), 1)
+    if status == 130:  # what typer makes of Ctrl-C
+        return _fail("interrupted", 130)
+    return status if isinstance(status, int) else 0
+
+
+def application() -> "Typer":
+    """The typer application, made when called: this module can be imported without the extra."""
+    import typer
+
+    from powerspherical.cli import info, reproduce, sample
+
+    # Plain help: rich's boxes leave the texts a narrow column of an ordinary terminal.
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+    @app.callback()
+    def powerspherical() -> None:
+        """The Power Spherical distribution and its paper, from a shell."""
+
+    for command in (reproduce, sample, info):
+        command.add_to(app)
+    return app
+
+
+def _fail(message: str, status: int) -> int:
+    """Say in one line what went wrong, and return the status; a later process says only what befell itself."""
+    first = is_first_process()
+    if first or status == 1:
+        speaker = "powerspherical" if first else f"powerspherical (rank {os.environ['RANK']})"
+        print(f"{speaker}:", " ".join(message.split()), file=sys.stderr)
+    return status
+
+
+@contextmanager
+def _one_voice() -> Iterator[None]:
+    """Only the first of the processes that `torchrun` started is heard."""
+    if is_first_process():
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield

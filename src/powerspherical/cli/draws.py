@@ -1,0 +1,100 @@
+"""What `powerspherical sample` does: a distribution from its options, draws in blocks, and files of them."""
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import torch
+from torch.distributions import Distribution
+
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical.experiments._results import _whole
+
+Array = np.ndarray[Any, np.dtype[np.floating[Any]]]
+Family = Literal["power-spherical", "von-mises-fisher", "uniform"]
+DType = Literal["float32", "float64"]
+
+SUFFIXES = (".npy", ".csv")
+BLOCK = 2**20  # coordinates drawn at a time: a few megabytes
+DIGITS = {"float32": 9, "float64": 17}  # the decimal digits from which the very same number is read back
+
+
+def direction(text: str, dim: int | None = None) -> Array:
+    """The unit vector along the coordinates in a text or a .npy file, with a notice if their length was not one."""
+    if text.endswith(".npy"):
+        vector = np.load(text)
+        if vector.ndim != 1 or vector.dtype.kind not in "fiu":
+            kind = f"{vector.dtype} of shape {vector.shape}"
+            raise ValueError(f"{text} must hold one vector of real numbers, but holds {kind}")
+        vector = vector.astype(np.float64)
+    else:
+        try:
+            vector = np.array([float(part) for part in text.split(",")])
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is neither numbers with commas between them, such as 0,0.6,0.8, nor a .npy file"
+            ) from None
+    if dim is not None and len(vector) != dim:
+        raise ValueError(f"{text} has {len(vector)} coordinate(s), but --dim is {dim}")
+    if len(vector) < 2:
+        raise ValueError(f"{text} has {len(vector)} coordinate(s); two (the circle) are the fewest")
+    largest = np.abs(vector).max()
+    if not 0 < largest < math.inf:  # a NaN is caught, too
+        raise ValueError(f"{text} gives no direction: it must be finite and not zero")
+    vector /= largest  # so that no square overflows or vanishes
+    length = np.linalg.norm(vector)
+    if abs(largest * length - 1) > 1e-3:  # that a unit vector was typed with a few decimals is no news
+        print(f"powerspherical: --loc has length {largest * length:.6g}; normalised", file=sys.stderr)
+    return vector / length
+
+
+def distribution(
+    family: Family, dim: int, loc: Array | None, concentration: float | None, dtype: DType, device: str
+) -> Distribution:
+    """The distribution that the options name, about the first axis where there is no `loc`."""
+    kind: torch.dtype = getattr(torch, dtype)
+    if family == "uniform" or concentration is None:
+        return HypersphericalUniform(dim, dtype=kind, device=device)
+    mean = torch.eye(1, dim, dtype=kind)[0] if loc is None else torch.tensor(loc, dtype=kind)
+    rotational = PowerSpherical if family == "power-spherical" else VonMisesFisher
+    return rotational(mean.to(device), concentration)
+
+
+def blocks(distribution: Distribution, number: int) -> Iterator[Array]:
+    """So many draws, in arrays of as many rows as `BLOCK` allows."""
+    rows = max(1, BLOCK // distribution.event_shape[0])
+    for start in range(0, number, rows):
+        yield distribution.sample((min(rows, number - start),)).cpu().numpy()
+
+
+def save(path: Path, draws: Iterable[Array], shape: tuple[int, ...]) -> None:
+    """Write the draws, of this shape together, as the file's suffix says; the file appears whole or not at all."""
+    with _whole(path) as draft, draft.open("wb") as file:
+        if path.suffix == ".csv":
+            write_csv(file, draws)
+        else:
+            write_npy(file, draws, shape)
+
+
+def write_csv(file: IO[Any], draws: Iterable[Array]) -> None:
+    """One draw a line, with commas between its coordinates and no header."""
+    for block in draws:
+        np.savetxt(file, block, fmt=f"%.{DIGITS[block.dtype.name]}g", delimiter=",")
+    file.flush()
+
+
+def write_npy(file: IO[bytes], draws: Iterable[Array], shape: tuple[int, ...]) -> None:
+    """NumPy's own format.
+
+    The blocks are appended rather than put into a memory map: a full disk then is an error, not the end of the process
+    by a signal.
+    """
+    for index, block in enumerate(draws):
+        if index == 0:
+            descr = np.lib.format.dtype_to_descr(block.dtype)
+            header = {"descr": descr, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+        file.write(np.ascontiguousarray(block).data)

@@ -1,0 +1,156 @@
+"""`powerspherical reproduce`: run experiments, show what they found, and write the report over the results.
+
+Whatever ends the run, a finished experiment keeps its results: they are shown as it ends, and the report covers all
+that lies in the folder.
+"""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from powerspherical.cli._common import (
+    LARGEST_SEED,
+    Failure,
+    bars,
+    describe,
+    is_first_process,
+    require_device,
+    require_folder,
+    wrong,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from typer import Typer
+
+    from powerspherical.experiments._results import Outcome
+
+Experiment = Literal["figure1", "properties", "stability", "efficiency", "vae"]
+Choice = Literal[Experiment, "all"]
+Data = Literal["digits", "mnist", "fashion-mnist"]
+OUT = Path("reproduction")
+
+
+def add_to(app: "Typer") -> None:
+    """Add the command to the application."""
+    from typer import Argument, Option
+
+    @app.command()
+    def reproduce(
+        what: Annotated[Choice, Argument(help="Which figure or table.")] = "all",
+        out: Annotated[Path, Option(metavar="DIR", help="Folder for the results, made if need be.")] = OUT,
+        seed: Annotated[
+            int, Option(metavar="N", min=0, max=LARGEST_SEED, help="Seed of every random draw.")
+        ] = 0,
+        quick: Annotated[bool, Option("--quick", help="Smaller versions, in minutes.")] = False,
+        device: Annotated[
+            str, Option(metavar="DEVICE", help="Where to compute: cpu, cuda, cuda:1, …")
+        ] = "cpu",
+        data: Annotated[
+            Data | None,
+            Option(
+                metavar="NAME",
+                help=f"vae: its images, {', '.join(get_args(Data))}.",
+                show_default="mnist; with --quick digits",
+            ),
+        ] = None,
+        data_dir: Annotated[
+            Path | None,
+            Option(
+                metavar="DIR",
+                exists=True,
+                file_okay=False,
+                help="vae: the folder with the files of the images.",
+                show_default="they are downloaded",
+            ),
+        ] = None,
+        seeds: Annotated[
+            int | None, Option(metavar="N", min=1, help="vae: train with N seeds, from --seed on.")
+        ] = None,
+        jobs: Annotated[int | None, Option(metavar="N", min=1, help="vae: N trainings side by side.")] = None,
+    ) -> None:
+        """Make the paper's figures and tables again.
+
+        Every number is checked, and the last line names a report over all the results in the folder. After Ctrl-C
+        the same command continues: trainings go on from their last epoch.
+        """
+        experiments = {
+            name: importlib.import_module(f"powerspherical.experiments.{name}")
+            for name in (get_args(Experiment) if what == "all" else (what,))
+        }
+        options = {"data": data, "data_dir": data_dir, "seeds": seeds, "jobs": jobs}
+        given = {name: value for name, value in options.items() if value is not None}
+        for name in given:
+            if not any(_takes(experiment, name) for experiment in experiments.values()):
+                raise wrong(f"--{name.replace('_', '-')}", f"{what} does not take it, only vae does")
+        require_device(device)
+        require_folder(out)
+        run_each(experiments, out, {"seed": seed, "quick": quick, "device": device}, given)
+
+
+def _takes(experiment: ModuleType, option: str) -> bool:
+    return option in inspect.signature(experiment.run).parameters
+
+
+def run_each(
+    experiments: Mapping[str, ModuleType], out: Path, common: Mapping[str, Any], special: Mapping[str, Any]
+) -> None:
+    """Run the experiments and write the report; raise `Failure` unless all ended well and every check held.
+
+    Each is given the options `common` to all, and of the `special` ones those that it takes.
+    """
+    from rich.console import Console
+
+    console = Console()
+    failed: list[str] = []
+    name, problem, status = "", "", 1
+    try:
+        with bars(console) as shown:
+            for name, experiment in experiments.items():
+                options = {option: value for option, value in special.items() if _takes(experiment, option)}
+                if not console.is_terminal:
+                    console.out(f"{name}: started", highlight=False)
+                task = shown.add_task(name, total=1.0)
+                outcome = experiment.run(
+                    out,
+                    **common,
+                    **options,
+                    progress=lambda fraction, task=task: shown.update(task, completed=fraction),
+                )
+                shown.remove_task(task)
+                _show(console, name, outcome)
+                if not outcome.passed:
+                    failed.append(name)
+        problem = f"a check failed in {', '.join(failed)}" if failed else ""
+    except KeyboardInterrupt:
+        problem, status = f"interrupted in {name}; what was finished is kept, the same command continues", 130
+    except Exception as error:
+        problem = f"{name}: {describe(error)}"
+    if is_first_process():
+        problem = "; ".join(filter(None, (problem, _report(console, out))))
+    if problem:
+        raise Failure(problem, status)
+
+
+def _show(console: "Console", name: str, outcome: "Outcome") -> None:
+    """Show what an experiment found, and the files it wrote."""
+    if outcome.table is not None:
+        console.print(outcome.table)
+    for line in (f"{name}: {outcome.summary}", *(f"  {path}" for path in outcome.files)):
+        console.out(line, highlight=False)
+
+
+def _report(console: "Console", out: Path) -> str:
+    """Write the report over the results in `out` and show its path; return what went wrong, if anything."""
+    from powerspherical.experiments import report
+
+    if not any(out.glob("*.json")):
+        return ""  # stopped before the first result
+    try:
+        console.out(report.write_report(out), highlight=False)
+    except Exception as error:  # it must not hide what became of the experiments
+        return f"no report: {describe(error)}"
+    return ""

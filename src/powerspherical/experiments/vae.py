@@ -1,0 +1,173 @@
+"""The paper's table of variational auto-encoders on MNIST, and what lies around it.
+
+Each row is one run: a posterior, a latent dimension, a seed and a protocol of training. Beside the paper's two
+posteriors stands a Gaussian; beside its uniform prior a von Mises–Fisher one, beside its single sphere a product of
+spheres, beside the posterior that was trained the von Mises–Fisher distribution closest to it. A second protocol shows
+how far the paper's is from what these networks can do. Nothing is chosen on the test set.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from powerspherical.experiments import datasets, paper, training_time, vae_figures
+from powerspherical.experiments._results import Outcome, Progress, silent, write_figure, write_json
+from powerspherical.experiments.vae_runs import SPHERICAL, Row, Run, Setting, do_all, plan, trained
+from powerspherical.experiments.vae_table import collect, plain
+from powerspherical.experiments.workers import workers
+
+SEEDS, SAMPLES = 3, 5000
+# How far below the paper's table a mean may lie, and how far the two posteriors from each other, in nats.
+BELOW_LOG_LIKELIHOOD, BELOW_ELBO, APART = 1.5, 3.5, 0.7
+TRAINING_TIME_SHARE = 0.1  # of the progress bar
+
+
+def run(
+    out: Path,
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    device: torch.device | str = "cpu",
+    progress: Progress = silent,
+    data: str | None = None,
+    data_dir: Path | None = None,
+    seeds: int | None = None,
+    jobs: int = 1,
+    runs: Sequence[Run] | None = None,
+    samples: int | None = None,
+) -> Outcome:
+    """Train and score every row, and write `vae.json`, `vae.png`, `vae_images.png` (and SVG) under `out`.
+
+    Args:
+        out: the folder for the results; checkpoints and single rows go to its `vae/`.
+        seed: the first seed.
+        quick: few epochs of few small models.
+        device: where to train.
+        progress: called with the fraction done.
+        data: "mnist", "fashion-mnist" or "digits"; by default MNIST, or the digits if `quick`.
+        data_dir: where the data lie.
+        seeds: how many seeds, from `seed` on; 3 by default, or 1 if `quick`.
+        jobs: how many runs at a time, each in a process of its own.
+        runs: what to run, instead of the whole plan.
+        samples: importance samples of a log-likelihood; 5,000 by default, or 200 if `quick`.
+    """
+    started = time.perf_counter()
+    if jobs > 1 and "WORLD_SIZE" in os.environ:
+        raise ValueError("torchrun shares each run between its processes: leave the number of jobs at 1")
+    data = data or ("digits" if quick else "mnist")
+    seeds = seeds or (1 if quick else SEEDS)
+    samples = samples or (200 if quick else SAMPLES)
+    runs = list(runs or plan(range(seed, seed + seeds), quick=quick))
+    setting = Setting(out / "vae", data, data_dir, str(device), samples)
+    images = datasets.load(data, data_dir)  # before anything is begun: it may be missing
+    rows: list[Row] = []
+
+    def write() -> Path:
+        return write_json(
+            out / "vae.json",
+            experiment="vae",
+            seed=seed,
+            quick=quick,
+            device=device,
+            options=f" --data {data} --seeds {seeds}" + f" --jobs {jobs}" * (jobs > 1),
+            configuration={
+                **configuration(runs, samples, jobs),
+                "data": data,
+                "train_images": len(images.train),
+                "test_images": len(images.test),
+            },
+            results=sorted(
+                rows, key=lambda row: [str(row[key]) for key in ("protocol", "posterior", "dim", "seed")]
+            ),
+            seconds=time.perf_counter() - started,
+        )
+
+    with workers(torch.device(device)) as team:
+        for done in do_all(
+            runs,
+            setting,
+            jobs=jobs,
+            team=team,
+            progress=lambda fraction: progress((1 - TRAINING_TIME_SHARE) * fraction),
+        ):
+            rows += done
+            if team.first:
+                write()  # whatever happens later, this much is there
+        if not team.first:
+            return Outcome([])
+    files = [write(), *_figures(out, rows, runs, setting, images)]
+    timing = training_time.run(
+        out,
+        seed=seed,
+        quick=quick,
+        device=device,
+        progress=lambda fraction: progress(1 - TRAINING_TIME_SHARE * (1 - fraction)),
+    )
+    complaints = shortfalls(rows) if data == paper.VAE_DATA and not quick else []
+    summary = "; ".join([*(complaints or [f"{len(rows)} rows on {data}"]), timing.summary])
+    return Outcome(
+        [*files, *timing.files],
+        passed=not complaints and timing.passed,
+        summary=summary,
+        table=vae_figures.table(rows, comparable=data == paper.VAE_DATA),
+    )
+
+
+def configuration(runs: Sequence[Run], samples: int, jobs: int) -> dict[str, Any]:
+    """What was asked for, beside the data."""
+    protocol = runs[0].protocol
+    return {
+        "samples": samples,
+        "seeds": sorted({run.seed for run in runs}),
+        "dims": sorted({run.dim for run in runs if run.factors is None}),
+        "runs": len(runs),
+        "jobs": jobs,
+        "epochs": protocol.epochs,
+        "batch": protocol.batch,
+        "learning_rate": protocol.learning_rate,
+        "protocols": {run.protocol.name: asdict(run.protocol) for run in runs},
+    }
+
+
+def shortfalls(rows: Sequence[Row]) -> list[str]:
+    """Where the means over seeds, in the paper's protocol, fall short of the paper's table: a line each."""
+    found = []
+    ours = {key: scores.means for key, scores in plain(collect(rows)).items()}
+    for (posterior, dim), (likelihood, elbo) in ours.items():
+        published = paper.VAE.get(posterior, {}).get(dim)
+        if published is None:
+            continue
+        for name, below, allowed in (
+            ("log-likelihood", published.log_likelihood - likelihood, BELOW_LOG_LIKELIHOOD),
+            ("ELBO", published.elbo - elbo, BELOW_ELBO),
+        ):
+            if not below <= allowed:
+                found.append(f"{posterior}, d={dim}: {name} {below:.2f} nats below the paper's")
+    first, second = SPHERICAL
+    for dim in sorted({dim for _, dim in ours}):
+        if (first, dim) in ours and (second, dim) in ours:
+            apart = abs(ours[first, dim][0] - ours[second, dim][0])
+            if not apart <= APART:
+                found.append(f"d={dim}: the posteriors' log-likelihoods are {apart:.2f} nats apart")
+    return found
+
+
+def _figures(
+    out: Path, rows: Sequence[Row], runs: Sequence[Run], setting: Setting, images: datasets.Images
+) -> list[Path]:
+    files = write_figure(
+        out, "vae", vae_figures.scores(rows, comparable=setting.data == paper.VAE_DATA), dpi=200
+    )
+    shown = [
+        r for r in runs if r.posterior == "power_spherical" and r.prior == "uniform" and r.factors is None
+    ]
+    if shown:
+        torch.manual_seed(shown[-1].seed)
+        model = trained(max(shown, key=lambda r: (r.protocol == shown[-1].protocol, r.dim)), setting, images)
+        files += write_figure(out, "vae_images", vae_figures.pictures(model, images), dpi=150)
+    return files

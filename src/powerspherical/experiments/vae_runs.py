@@ -1,0 +1,216 @@
+"""The runs behind the table of auto-encoders: which there are, and how each is done once and no more.
+
+A run keeps a checkpoint after each epoch and, when it is done, its rows of the table, both in files of its name. Asked
+for again, it takes what is there and goes on with the rest.
+"""
+
+import json
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from powerspherical.experiments import datasets
+from powerspherical.experiments._results import Progress, silent, write_text
+from powerspherical.experiments.models import build, with_closest_von_mises_fisher
+from powerspherical.experiments.scores import score
+from powerspherical.experiments.training import Protocol, binarised, derived_seed, train
+from powerspherical.experiments.workers import Workers
+from powerspherical.nn import HypersphericalVAE
+from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint
+
+Row = dict[str, Any]
+
+DIMS: tuple[int, ...] = (5, 10, 20, 40)
+SPHERICAL = ("power_spherical", "von_mises_fisher")
+PAPER = Protocol()
+TUNED = replace(PAPER, name="tuned", cosine=True, draws=4, validation=5000)
+#: The parts of `TUNED`, each alone.
+PARTS: tuple[Protocol, ...] = (
+    replace(PAPER, name="early stopping", validation=5000),
+    replace(PAPER, name="falling rate", cosine=True),
+    replace(PAPER, name="four draws", draws=4),
+)
+OPTIONS_DIM = 10  # of the rows that show what else there is
+FACTORS, FACTOR_DIM = 5, 3  # of the product of spheres, which has as many degrees of freedom
+
+TRAINING_SHARE = 0.8  # of a run's time, roughly
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one training is of; the arguments are those of `models.build` and `training.train`."""
+
+    posterior: str
+    dim: int
+    seed: int
+    protocol: Protocol = PAPER
+    prior: str = "uniform"
+    factors: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        product = "" if self.factors is None else f"-x{self.factors}"
+        prior = "" if self.prior == "uniform" else f"-prior-{self.prior}"
+        protocol = self.protocol.name.replace(" ", "_")
+        return f"{self.posterior}-d{self.dim}{product}{prior}-{protocol}-seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all runs of a table share."""
+
+    folder: Path
+    data: str
+    data_dir: Path | None = None
+    device: str = "cpu"
+    samples: int = 5000
+    test_seed: int = 0  # of the bits of the test images
+
+
+def plan(seeds: Sequence[int], *, quick: bool) -> list[Run]:
+    """All runs, the paper's first."""
+    dims, paper, tuned, parts = DIMS, PAPER, TUNED, PARTS
+    if quick:
+        dims, parts = (5, 10), ()
+        paper, tuned = replace(paper, epochs=20), replace(tuned, epochs=20, validation=200)
+    first = seeds[0]
+    runs = [Run(q, d, seed, paper) for seed in seeds for d in dims for q in (*SPHERICAL, "gaussian")]
+    runs.append(Run("power_spherical", OPTIONS_DIM, first, paper, prior="von_mises_fisher"))
+    runs.append(Run("power_spherical", FACTOR_DIM, first, paper, factors=FACTORS))
+    runs += [Run(q, d, seed, tuned) for seed in seeds for d in dims for q in SPHERICAL]
+    runs += [Run("power_spherical", d, first, part) for part in parts for d in dims]
+    return runs
+
+
+def do_all(
+    runs: Sequence[Run], setting: Setting, *, jobs: int, team: Workers, progress: Progress
+) -> Iterator[list[Row]]:
+    """The rows of each run as it is done: one run after the other, or `jobs` at a time in processes of their own."""
+    if jobs == 1:
+        images = datasets.load(setting.data, setting.data_dir)
+        for index, run in enumerate(runs):
+
+            def advance(fraction: float, index: int = index) -> None:
+                progress((index + fraction) / len(runs))
+
+            yield do(run, setting, images, team, advance)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare, (jobs,)) as pool:
+        try:
+            waiting = [pool.submit(_do_in_process, run, setting) for run in runs]
+            for done, future in enumerate(as_completed(waiting), start=1):
+                yield future.result()
+                progress(done / len(runs))
+        except BaseException:
+            # What a run has done is in its checkpoint: none needs to be waited for.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+def _prepare(jobs: int) -> None:
+    torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
+
+
+def _do_in_process(run: Run, setting: Setting) -> list[Row]:
+    return do(run, setting, datasets.load(setting.data, setting.data_dir), Workers(), silent)
+
+
+def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progress: Progress) -> list[Row]:
+    """Train and score one run, or take from its files what they have, and return its rows of the table."""
+    path, rows_path = _checkpoint(run, setting), setting.folder / f"{run.name}.json"
+    train_images = images.train.to(setting.device)
+    identity = {
+        **_plain(asdict(run)),
+        "data": images.name,
+        "images": len(train_images),
+        "processes": team.size,
+    }
+    measured = {"samples": setting.samples, "test_images": len(images.test)}
+    if rows_path.exists():
+        known = _known(rows_path)
+        if (known["identity"], known["measured"]) == (identity, measured):
+            return known["rows"]
+    torch.manual_seed(derived_seed(run.seed, "weights"))
+    model = _build(run, images).to(setting.device)
+    state = train(
+        model,
+        train_images,
+        run.protocol,
+        seed=run.seed,
+        path=path,
+        identity=identity,
+        team=team,
+        progress=lambda fraction: progress(TRAINING_SHARE * fraction),
+    )
+    bits = binarised(images.test, derived_seed(setting.test_seed, "test bits")).to(setting.device)
+    models: dict[str | None, HypersphericalVAE] = {None: model}
+    if run == Run("power_spherical", OPTIONS_DIM, run.seed, run.protocol) and run.protocol.name == PAPER.name:
+        models["closest_von_mises_fisher"] = with_closest_von_mises_fisher(model)
+    rows = []
+    for index, (proposal, scored) in enumerate(models.items()):
+        before, share = TRAINING_SHARE, (1 - TRAINING_SHARE) / len(models)
+
+        def advance(fraction: float, start: float = before + index * share, share: float = share) -> None:
+            progress(start + share * fraction)
+
+        scores = score(scored, bits, samples=setting.samples, seed=run.seed, team=team, progress=advance)
+        rows.append(
+            {
+                "posterior": run.posterior,
+                "proposal": proposal,
+                "prior": "standard_normal" if run.posterior == "gaussian" else run.prior,
+                "factors": run.factors,
+                "dim": run.dim,
+                "seed": run.seed,
+                "protocol": run.protocol.name,
+                "log_likelihood": scores.log_likelihood,
+                "elbo": scores.elbo,
+                "train_elbo": state.history[-1]["elbo"],
+                "train_seconds": state.seconds,
+                "epochs": state.epoch if state.best is None else state.best["epoch"],
+            }
+        )
+    if team.first:
+        known = {"identity": identity, "measured": measured, "rows": rows}
+        write_text(rows_path, json.dumps(known, indent=2) + "\n")
+    return rows
+
+
+def trained(run: Run, setting: Setting, images: datasets.Images) -> HypersphericalVAE:
+    """The model of a run that is done, on the CPU."""
+    content = load_checkpoint(_checkpoint(run, setting))
+    model = _build(run, images)
+    model.load_state_dict(content["best"]["model"] if content["best"] else content["model"])
+    return model
+
+
+def _build(run: Run, images: datasets.Images) -> HypersphericalVAE:
+    pixels = images.train.shape[1]
+    return build(run.posterior, run.dim, pixels, prior=run.prior, factors=run.factors)
+
+
+def _checkpoint(run: Run, setting: Setting) -> Path:
+    return setting.folder / f"{run.name}.safetensors"
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON."""
+    return json.loads(json.dumps(value))
+
+
+def _known(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {key: content[key] for key in ("identity", "measured", "rows")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"the results {path} are damaged ({error}); delete the file to make them again"
+        ) from error

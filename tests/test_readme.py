@@ -1,5 +1,6 @@
 """Every Python block of the README runs as printed, on its own."""
 
+import importlib.util
 import re
 from itertools import product
 from pathlib import Path
@@ -46,3 +47,15 @@ def test_the_readme_has_examples():
 def test_block_runs(block):
     torch.manual_seed(0)
     exec(compile(block, str(README), "exec"), {"__name__": "readme"})
+
+
+def test_the_tables_hold_the_published_results():
+    """`benchmarks/readme_tables.py` writes them from `results/`."""
+    spec = importlib.util.spec_from_file_location(
+        "readme_tables", README.parent / "benchmarks/readme_tables.py"
+    )
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    assert tables.filled(TEXT) == TEXT
+    changed = TEXT.replace("−96.84", "−96.85")
+    assert tables.filled(changed) == TEXT != changed

@@ -1,26 +1,9 @@
 import json
-import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from powerspherical import PowerSpherical
 from powerspherical.experiments import efficiency
-
-
-@pytest.fixture
-def reference(monkeypatch):
-    """Stand in for the authors' package, installed or not."""
-    monkeypatch.setitem(sys.modules, efficiency.REFERENCE, SimpleNamespace(PowerSpherical=PowerSpherical))
-
-
-@pytest.fixture
-def no_reference(monkeypatch):
-    def missing(name):
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr(efficiency, "importlib", SimpleNamespace(import_module=missing))
 
 
 def made(out):

@@ -15,7 +15,7 @@ FACTORS = {
 }
 
 
-def test_run(tmp_path):
+def test_run(no_reference, tmp_path):
     fractions = []
     outcome = training_time.run(tmp_path, seed=3, quick=True, progress=fractions.append)
     assert outcome.files == [tmp_path / "training_time.json"] == list(tmp_path.iterdir())
@@ -35,6 +35,13 @@ def test_run(tmp_path):
     assert results["factors"] == results["factors_by_dim"]["10"]  # the median over one d
     assert all(factor > 0 for factor in results["factors"].values())
     assert "more than 2" in outcome.summary
+
+
+def test_with_the_reference(reference, tmp_path):
+    outcome = training_time.run(tmp_path, quick=True)
+    results = json.loads(outcome.files[0].read_text(encoding="utf-8"))["results"]
+    assert set(results["factors"]) == {*FACTORS, "reference_ps_over_our_ps"}
+    assert "the authors' package" in outcome.summary
 
 
 def test_factors():
@@ -58,7 +65,7 @@ def test_summarised():
 
 
 @pytest.mark.parametrize("posterior", training_time.POSTERIORS.values())
-def test_a_step_moves_every_parameter(posterior, monkeypatch):
+def test_a_step_moves_every_parameter(posterior, reference, monkeypatch):
     built = []
 
     def build(*args):

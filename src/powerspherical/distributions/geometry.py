@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from powerspherical.special._constants import tensor_constant
 
 
 class _CosineEnds(torch.autograd.Function):
@@ -45,14 +48,20 @@ def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
     return _CosineEnds.apply(x, loc)
 
 
+@tensor_constant
+def _first_unit_vector(dim: int) -> list[float]:
+    return [1.0] + [0.0] * (dim - 1)
+
+
 def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
     """v/‖v‖ along the last axis, for vectors of any length, without overflow or underflow.
 
     Where no |vᵢ| exceeds ``shortest``, v + e₁ takes the place of v: the direction is e₁, the first unit vector, to
     rounding, and the derivative is the finite one there, so that an optimiser can leave it.
     """
-    missing = (vectors.detach().abs().amax(-1, keepdim=True) <= shortest).to(vectors.dtype)
-    moved = torch.cat((vectors[..., :1] + missing, vectors[..., 1:]), -1)
+    longest = torch.linalg.vector_norm(vectors.detach(), math.inf, -1, keepdim=True)
+    missing = longest <= shortest
+    moved = torch.addcmul(vectors, missing, _first_unit_vector(vectors, vectors.shape[-1]))
     # A constant factor changes neither the direction nor, held constant, its derivative.
-    scaled = moved / moved.detach().abs().amax(-1, keepdim=True)
+    scaled = moved / torch.where(missing, 1.0, longest)
     return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)

@@ -56,8 +56,12 @@ class RotationallySymmetric(Distribution):
             validation.require(
                 [validation.unit("loc", loc), validation.non_negative("concentration", concentration)]
             )
-        self.loc = unit_vectors_as(loc, dtype).expand(*batch_shape, -1)
-        self.concentration = concentration.expand(batch_shape)
+        loc = unit_vectors_as(loc, dtype)
+        # In a training step the shapes agree, and even a view has its price: it is recorded, and differentiated.
+        self.loc = loc if loc.shape[:-1] == batch_shape else loc.expand(*batch_shape, -1)
+        self.concentration = (
+            concentration if concentration.shape == batch_shape else concentration.expand(batch_shape)
+        )
         # The values were checked above, with messages that name the way out.
         super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
         self._validate_args = validation.wanted(validate_args)

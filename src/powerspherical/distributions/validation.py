@@ -164,6 +164,9 @@ def dimension(dim: Any) -> int:
 
 def broadcast_shape(**shapes: torch.Size) -> torch.Size:
     """The common shape of named arguments."""
+    first, *others = shapes.values()
+    if all(shape == first for shape in others):
+        return first  # what torch says too, but not at once
     try:
         return torch.broadcast_shapes(*shapes.values())
     except RuntimeError:

@@ -30,6 +30,7 @@ from powerspherical.experiments._results import (
     write_figure,
     write_json,
 )
+from powerspherical.experiments.published import REFERENCE, has_reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +42,6 @@ Times = dict[str, list[list[float]]]  # by method: for each concentration the tr
 BATCH, DIM = 100, 64
 TRIALS, DRAWS = 7, 100
 CONSTANT = 1.5  # a time counts as constant in κ if its means differ by no more than this factor
-REFERENCE = "power_spherical"  # the module that the paper's authors published
 # Okabe and Ito's palette, a marker each: vMF dashed, Power Spherical solid.
 LOOKS = {
     "published_vmf": ("vMF, published", "#D55E00", "--", "s"),
@@ -124,11 +124,8 @@ def samplers(loc: Tensor, concentration: Tensor) -> Iterator[tuple[str, Call]]:
     vmf, ps = VonMisesFisher(loc, concentration), PowerSpherical(loc, concentration)
     yield "our_vmf", vmf.sample
     yield "published_ps", lambda: baselines.power_spherical(loc, concentration)
-    try:
+    if has_reference():
         reference = importlib.import_module(REFERENCE)
-    except ModuleNotFoundError:
-        pass
-    else:
         yield "reference_ps", reference.PowerSpherical(loc, concentration).rsample
     yield "our_ps", ps.sample
 

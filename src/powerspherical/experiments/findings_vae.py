@@ -67,7 +67,11 @@ def vae(document: Document, name: str) -> Finding:
             "Images of an auto-encoder with a Power Spherical posterior.",
         ),
     ]
-    tables = [_by_posterior(usual, comparable), _side_by_side(usual, gaps, comparable), *_more(results)]
+    tables = [
+        _by_posterior(usual, comparable),
+        _side_by_side(usual, gaps, comparable),
+        *_more(results, comparable),
+    ]
     return Finding(verdict, text, figures, tables, notes)
 
 
@@ -134,27 +138,37 @@ def _side_by_side(usual: Plain, gaps: dict[int, float], comparable: bool) -> Tab
     return Table("The posteriors side by side: LL.", [*head, "in the paper"] if comparable else head, rows)
 
 
-def _more(results: Results) -> list[Table]:
+def _more(results: Results, comparable: bool) -> list[Table]:
     """The options under the paper's protocol, and whatever ran under another."""
     options = [kind for kind in results if kind.protocol == PAPER and kind != kind.plain]
     others = sorted((kind for kind in results if kind.protocol != PAPER), key=lambda kind: kind.protocol)
     tables = []
     if options:
-        rows = [
-            [told(kind), words(kind.posterior), str(kind.dim), *_compare(results, kind, without(kind))]
-            for kind in options
-        ]
-        head = ["option", "posterior", "d", "LL", "ELBO", "LL without", "difference", "seeds"]
-        caption = "Options: LL and ELBO, and the LL of the same posterior without the option."
+        rows = []
+        for kind in options:
+            labels = [told(kind), words(kind.posterior), str(kind.dim)]
+            rows.append(
+                [*labels, *_compare(results[kind], results.get(without(kind))), _seeds(results, kind)]
+            )
+        head = ["option", "posterior", "d", "LL", "to without", "ELBO", "to without", "seeds"]
+        caption = "Options, and the difference to the same posterior without the option."
         note = "A product of m spheres in d dimensions stands beside one sphere in m·(d−1) dimensions."
         tables.append(Table(caption, head, rows, note, labels=3))
     if others:
         rows = []
         for kind in others:
             labels = [words(kind.protocol), ", ".join(filter(None, (words(kind.posterior), told(kind))))]
-            rows.append([*labels, str(kind.dim), *_compare(results, kind, kind.as_in_the_paper)])
-        head = ["protocol", "posterior", "d", "LL", "ELBO", "LL, paper’s protocol", "difference", "seeds"]
-        tables.append(Table("Other protocols beside the paper’s.", head, rows, labels=3))
+            bases = [results.get(kind.as_in_the_paper)]
+            if comparable:
+                said = paper.VAE.get(kind.posterior, {}).get(kind.dim)
+                bases.append(Scores([said.log_likelihood], [said.elbo]) if said else None)
+            rows.append([*labels, str(kind.dim), *_compare(results[kind], *bases), _seeds(results, kind)])
+        differences = ["to its protocol", "to the paper"] if comparable else ["to its protocol"]
+        head = ["protocol", "posterior", "d", "LL", *differences, "ELBO", *differences, "seeds"]
+        caption = (
+            "Other protocols, and the differences to the paper’s protocol" + " and numbers." * comparable
+        )
+        tables.append(Table(caption if comparable else f"{caption}.", head, rows, labels=3))
     return tables
 
 
@@ -175,17 +189,19 @@ def without(kind: Kind) -> Kind:
     return kind.plain if kind.factors is None else kind.plain._replace(dim=kind.factors * (kind.dim - 1))
 
 
-def _compare(results: Results, kind: Kind, base: Kind) -> list[str]:
-    """LL and ELBO of one kind, the LL of another, their difference, and the seeds."""
-    scores = results[kind]
-    cells = [average(scores.log_likelihood), average(scores.elbo)]
-    if base in results:
-        other = results[base].log_likelihood
-        gap = statistics.fmean(scores.log_likelihood) - statistics.fmean(other)
-        cells += [average(other), number(gap, "+z.2f")]
-    else:
-        cells += [ABSENT, ABSENT]
-    return [*cells, str(len(scores.elbo))]
+def _compare(scores: Scores, *bases: Scores | None) -> list[str]:
+    """LL and ELBO, and after each the difference of its mean to that of every base."""
+    cells = []
+    for index, values in enumerate(scores):
+        cells.append(average(values))
+        for base in bases:
+            gap = ABSENT if base is None else number(scores.means[index] - base.means[index], "+z.2f")
+            cells.append(gap)
+    return cells
+
+
+def _seeds(results: Results, kind: Kind) -> str:
+    return str(len(results[kind].elbo))
 
 
 def average(values: list[float]) -> str:

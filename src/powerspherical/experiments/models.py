@@ -19,6 +19,7 @@ from powerspherical.experiments.published import (
     PublishedHead,
     PublishedPowerSpherical,
     PublishedVonMisesFisher,
+    ReferencePowerSpherical,
 )
 from powerspherical.nn import HypersphericalVAE, PowerSphericalHead, VonMisesFisherHead
 
@@ -60,6 +61,7 @@ HEADS: dict[str, Any] = {
     "gaussian": GaussianHead,
     "published_power_spherical": partial(PublishedHead, PublishedPowerSpherical),
     "published_von_mises_fisher": partial(PublishedHead, PublishedVonMisesFisher),
+    "reference_power_spherical": partial(PublishedHead, ReferencePowerSpherical),
 }
 
 
@@ -95,7 +97,9 @@ def _prior(name: str, head: nn.Module, dim: int) -> Distribution | nn.Module:
         return StandardNormal(dim)
     if name == "uniform":
         return HypersphericalUniform(dim)
-    return VonMisesFisher(torch.eye(1, dim)[0], PRIOR_CONCENTRATION)
+    if name == "von_mises_fisher":
+        return VonMisesFisher(torch.eye(1, dim)[0], PRIOR_CONCENTRATION)
+    raise ValueError(f"there is no prior {name!r}; choose uniform or von_mises_fisher")
 
 
 class _Closest(nn.Module):

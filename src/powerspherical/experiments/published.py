@@ -8,6 +8,8 @@ accepted proposal and SciPy's Bessel functions, without the score-function term 
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,6 +21,9 @@ from torch.distributions.kl import register_kl
 from powerspherical import HypersphericalUniform
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.experiments import baselines
+
+REFERENCE = "power_spherical"
+"""The module that the paper's authors published."""
 
 
 class Published(Distribution):
@@ -70,6 +75,29 @@ def _kl_uniform(p: Published, q: HypersphericalUniform) -> Tensor:
     exact = p.concentration.to(p.kl_dtype or p.concentration.dtype)
     divergence = p.kl_uniform(exact.new_full((), p.event_shape[0]), exact)
     return divergence.to(p.concentration.dtype).expand(p.batch_shape)
+
+
+def has_reference() -> bool:
+    """Whether the package that the paper's authors published is installed."""
+    return importlib.util.find_spec(REFERENCE) is not None
+
+
+class ReferencePowerSpherical(Published):
+    """The authors' own class, unchecked, with the batch shape that its draws have."""
+
+    def __init__(self, loc: Tensor, concentration: Tensor) -> None:
+        super().__init__(loc, concentration)
+        self.theirs = importlib.import_module(REFERENCE).PowerSpherical(
+            loc, concentration, validate_args=False
+        )
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        return self.theirs.rsample(sample_shape)
+
+
+@register_kl(ReferencePowerSpherical, HypersphericalUniform)
+def _reference_kl_uniform(p: ReferencePowerSpherical, q: HypersphericalUniform) -> Tensor:
+    return q.entropy() - p.theirs.entropy()
 
 
 class PublishedHead(nn.Module):

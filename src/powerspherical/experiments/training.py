@@ -210,6 +210,10 @@ def _train(
     team: Workers,
     progress: Progress,
 ) -> State:
+    if protocol.validation >= len(images):
+        raise TrainingError(
+            f"{protocol.validation} images cannot be held out of {len(images)}: nothing would be left to train on"
+        )
     device = images.device
     held_out = images[len(images) - protocol.validation :]
     held_out = team.share(binarised(held_out, derived_seed("validation bits")))
@@ -233,22 +237,21 @@ def _train(
         torch.manual_seed(derived_seed(seed, state.epoch, "noise", team.rank))
         eager.total.zero_()
         batches = order.split(protocol.batch)
-        for done, rows in enumerate(batches):
-            step(rows)
-            if done % 100 == 0 and device.type == "cpu":  # elsewhere a step has only been asked for
-                progress((state.epoch + done / len(batches)) / protocol.epochs)
-        seen = {"elbo": -team.sum(eager.total).item() / len(images)}
-        if not math.isfinite(seen["elbo"]):
-            raise TrainingError(
-                f"the ELBO became {seen['elbo']} in epoch {state.epoch + 1} of {protocol.epochs}"
-            )
-        if protocol.validation:
-            seen["validation_elbo"] = _mean_elbo(model, held_out, team)
-            if state.best is None or seen["validation_elbo"] > state.best["elbo"]:
-                weights = copy.deepcopy(model.state_dict())
-                state.best = {"elbo": seen["validation_elbo"], "epoch": state.epoch + 1, "model": weights}
+        with _named_epoch(state.epoch + 1, protocol.epochs):
+            for done, rows in enumerate(batches):
+                step(rows)
+                if done % 100 == 0 and device.type == "cpu":  # elsewhere a step has only been asked for
+                    progress((state.epoch + done / len(batches)) / protocol.epochs)
+            seen = {"elbo": -team.sum(eager.total).item() / len(images)}
+            if protocol.validation:
+                seen["validation_elbo"] = _mean_elbo(model, held_out, team)
+            if not all(math.isfinite(value) for value in seen.values()):
+                raise ValueError(f"the ELBO is no longer finite ({seen})")
         state.history.append(seen)
         state.epoch += 1
+        if protocol.validation and (state.best is None or seen["validation_elbo"] > state.best["elbo"]):
+            weights = copy.deepcopy(model.state_dict())
+            state.best = {"elbo": seen["validation_elbo"], "epoch": state.epoch, "model": weights}
         state.seconds += time.perf_counter() - started
         if path is not None and team.first:
             _save(path, state, model, optimizer, identity)
@@ -256,6 +259,15 @@ def _train(
     if state.best is not None:
         model.load_state_dict(state.best["model"])
     return state
+
+
+@contextmanager
+def _named_epoch(epoch: int, epochs: int) -> Iterator[None]:
+    """Say in which epoch a value went wrong: torch's distributions refuse NaN, in many lines."""
+    try:
+        yield
+    except ValueError as error:
+        raise TrainingError(f"epoch {epoch} of {epochs}: {str(error).splitlines()[0]}") from error
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -293,5 +305,6 @@ def _resumed(
             f"the checkpoint {path} was made by {made_by}, not by {identity}; delete it, or write elsewhere"
         )
     model.load_state_dict(content.pop("model"))
-    optimizer.load_state_dict(content.pop("optimizer"))
+    # What Adam remembers; its settings are this run's own, which may be on another device.
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": content.pop("optimizer")["state"]})
     return State(**content)

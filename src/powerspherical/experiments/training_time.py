@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from powerspherical.experiments import paper
-from powerspherical.experiments._results import Outcome, Progress, silent, write_json
+from powerspherical.experiments._results import Outcome, Progress, silent, versions, write_json
 from powerspherical.experiments.efficiency import Call, measure, name_on, ratio
 from powerspherical.experiments.models import build
+from powerspherical.experiments.published import REFERENCE, has_reference
 from powerspherical.experiments.training import Protocol
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ BATCHES = 50  # of data; training goes through them again and again
 POSTERIORS = {
     "our_ps": "power_spherical",
     "published_ps": "published_power_spherical",
+    "reference_ps": "reference_power_spherical",  # the authors' package, where it is installed
     "our_vmf": "von_mises_fisher",
     "published_vmf": "published_von_mises_fisher",
     "gaussian": "gaussian",
@@ -40,6 +42,7 @@ POSTERIORS = {
 #: What is compared: the slower one, as the paper has it, and the faster.
 FACTORS = (
     ("published_ps", "our_ps"),
+    ("reference_ps", "our_ps"),
     ("published_vmf", "our_ps"),
     ("our_vmf", "our_ps"),
     ("published_vmf", "published_ps"),
@@ -65,11 +68,10 @@ def run(
     warm_up, blocks, steps = (20, 6, 3) if quick else (300, 80, 5)
     torch.manual_seed(seed)
     batches = list(data(BATCHES, Protocol.batch, device))
-    groups = [
-        {name: training(posterior, dim, batches) for name, posterior in POSTERIORS.items()} for dim in dims
-    ]
-    for done, methods in enumerate(groups, start=1):
-        for step in methods.values():
+    methods = {name: q for name, q in POSTERIORS.items() if name != "reference_ps" or has_reference()}
+    groups = [{name: training(q, dim, batches) for name, q in methods.items()} for dim in dims]
+    for done, group in enumerate(groups, start=1):
+        for step in group.values():
             for _ in range(warm_up):
                 step()
         progress(0.4 * done / len(groups))
@@ -95,6 +97,7 @@ def run(
             "blocks": blocks,
             "steps_a_block": steps,
             "dtype": "float32",
+            "reference": versions([REFERENCE])[REFERENCE] if has_reference() else None,
         },
         results={
             "milliseconds_per_step": {
@@ -132,7 +135,11 @@ def training(posterior: str, dim: int, batches: list[Tensor]) -> Call:
 
 def factors(times: Times) -> dict[str, float]:
     """How many times as long a step takes with one posterior as with another, the median over blocks."""
-    return {f"{slow}_over_{fast}": ratio(times[slow], times[fast]) for slow, fast in FACTORS}
+    return {
+        f"{slow}_over_{fast}": ratio(times[slow], times[fast])
+        for slow, fast in FACTORS
+        if slow in times and fast in times
+    }
 
 
 def summarised(blocks: list[float]) -> dict[str, Any]:
@@ -143,10 +150,12 @@ def summarised(blocks: list[float]) -> dict[str, Any]:
 
 def _summary(overall: dict[str, float]) -> str:
     ours, published = overall["published_vmf_over_our_ps"], overall["published_vmf_over_published_ps"]
+    reference = overall.get("reference_ps_over_our_ps")
+    package = "" if reference is None else f", the authors' package over ours {reference:.2f}"
     return (
         f"a step with the published vMF takes {ours:.2f} times as long as with our PS and {published:.2f} times as "
         f"with the published PS (the paper: more than {paper.TRAINING_SPEEDUP:g}); published PS over ours "
-        f"{overall['published_ps_over_our_ps']:.2f}, our vMF over our PS {overall['our_vmf_over_our_ps']:.2f}"
+        f"{overall['published_ps_over_our_ps']:.2f}{package}, our vMF over our PS {overall['our_vmf_over_our_ps']:.2f}"
     )
 
 
@@ -156,10 +165,11 @@ def table(times: dict[int, Times]) -> "Table":
 
     shown = Table(title="Milliseconds for a step of training (median, quartiles)", title_justify="left")
     shown.add_column("d", justify="right")
-    for name in POSTERIORS:
+    names = next(iter(times.values()))
+    for name in names:
         shown.add_column(name.replace("_", " "), justify="right")
     for dim, measured in times.items():
-        cells = (summarised(measured[name]) for name in POSTERIORS)
+        cells = (summarised(measured[name]) for name in names)
         shown.add_row(
             str(dim), *("{median:.2f} ({quartiles[0]:.2f}–{quartiles[1]:.2f})".format(**one) for one in cells)
         )

@@ -17,7 +17,16 @@ import torch
 
 from powerspherical.experiments import datasets, paper, training_time, vae_figures
 from powerspherical.experiments._results import Outcome, Progress, silent, write_figure, write_json
-from powerspherical.experiments.vae_runs import SPHERICAL, Row, Run, Setting, do_all, plan, trained
+from powerspherical.experiments.vae_runs import (
+    SPHERICAL,
+    Row,
+    Run,
+    Setting,
+    checkpoint,
+    do_all,
+    plan,
+    trained,
+)
 from powerspherical.experiments.vae_table import collect, plain
 from powerspherical.experiments.workers import workers
 
@@ -62,9 +71,9 @@ def run(
     data = data or ("digits" if quick else "mnist")
     seeds = seeds or (1 if quick else SEEDS)
     samples = samples or (200 if quick else SAMPLES)
-    runs = list(runs or plan(range(seed, seed + seeds), quick=quick))
-    setting = Setting(out / "vae", data, data_dir, str(device), samples)
     images = datasets.load(data, data_dir)  # before anything is begun: it may be missing
+    runs = list(runs or plan(range(seed, seed + seeds), len(images.train), quick=quick))
+    setting = Setting(out / "vae", data, data_dir, str(device), samples)
     rows: list[Row] = []
 
     def write() -> Path:
@@ -81,9 +90,7 @@ def run(
                 "train_images": len(images.train),
                 "test_images": len(images.test),
             },
-            results=sorted(
-                rows, key=lambda row: [str(row[key]) for key in ("protocol", "posterior", "dim", "seed")]
-            ),
+            results=sorted(rows, key=_place),
             seconds=time.perf_counter() - started,
         )
 
@@ -91,6 +98,7 @@ def run(
         for done in do_all(
             runs,
             setting,
+            images,
             jobs=jobs,
             team=team,
             progress=lambda fraction: progress((1 - TRAINING_TIME_SHARE) * fraction),
@@ -116,6 +124,12 @@ def run(
         summary=summary,
         table=vae_figures.table(rows, comparable=data == paper.VAE_DATA),
     )
+
+
+def _place(row: Row) -> list[Any]:
+    """Where a row stands in the file, whichever run was done first."""
+    numbers, names = (row["dim"], row["seed"]), (row["prior"], row["factors"], row["proposal"])
+    return [row["protocol"], row["posterior"], *numbers, *(str(name) for name in names)]
 
 
 def configuration(runs: Sequence[Run], samples: int, jobs: int) -> dict[str, Any]:
@@ -164,10 +178,14 @@ def _figures(
         out, "vae", vae_figures.scores(rows, comparable=setting.data == paper.VAE_DATA), dpi=200
     )
     shown = [
-        r for r in runs if r.posterior == "power_spherical" and r.prior == "uniform" and r.factors is None
+        run
+        for run in runs
+        if run == Run("power_spherical", run.dim, run.seed, runs[0].protocol)
+        and checkpoint(run, setting).exists()  # rows may come without it, from another machine
     ]
     if shown:
-        torch.manual_seed(shown[-1].seed)
-        model = trained(max(shown, key=lambda r: (r.protocol == shown[-1].protocol, r.dim)), setting, images)
+        widest = max(shown, key=lambda run: run.dim)
+        model = trained(widest, setting, images)
+        torch.manual_seed(widest.seed)  # for the draws
         files += write_figure(out, "vae_images", vae_figures.pictures(model, images), dpi=150)
     return files

@@ -1,5 +1,6 @@
 """What the auto-encoders look like: their scores as a figure and as a table, and pictures that they make."""
 
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-# Okabe and Ito's palette, a marker each.
+# Okabe and Ito's palette, a marker each, and how far beside d it stands: the points would cover each other.
 LOOKS = {
-    "power_spherical": ("#009E73", "o"),
-    "von_mises_fisher": ("#D55E00", "s"),
-    "gaussian": ("#0072B2", "^"),
+    "power_spherical": ("#009E73", "o", 0.96),
+    "von_mises_fisher": ("#D55E00", "s", 1.04),
+    "gaussian": ("#0072B2", "^", 1.0),
 }
 QUANTITIES = {"log_likelihood": "test log-likelihood (nats)", "elbo": "test ELBO (nats)"}
 COLUMNS = 12  # of pictures
@@ -31,48 +32,64 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
     from matplotlib.figure import Figure
 
     results = collect(rows)
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    dims = sorted({kind.dim for kind in results if kind.factors is None})
+    figure = Figure(figsize=(9, 4), layout="constrained")
     for axes, (quantity, label) in zip(figure.subplots(1, 2), QUANTITIES.items(), strict=True):
         for protocol, line in ((PAPER, "-"), ("tuned", ":")):
             found = plain(results, protocol)
             for posterior, name in POSTERIORS.items():
-                dims = [dim for other, dim in found if other == posterior]
-                if not dims:
-                    continue
-                values = [getattr(found[posterior, dim], quantity) for dim in dims]
-                colour, marker = LOOKS[posterior]
-                axes.errorbar(
-                    dims,
-                    [sum(v) / len(v) for v in values],
-                    [deviation(v) if len(v) > 1 else 0.0 for v in values],
-                    color=colour,
-                    marker=marker,
-                    linestyle=line,
-                    markersize=5,
-                    capsize=2,
-                    label=name if protocol == PAPER else f"{name}, tuned",
-                )
+                colour, marker, aside = LOOKS[posterior]
+                values = {dim: getattr(found[q, dim], quantity) for q, dim in found if q == posterior}
+                if values:
+                    axes.errorbar(
+                        [dim * aside for dim in values],
+                        [statistics.fmean(seeds) for seeds in values.values()],
+                        [deviation(seeds) if len(seeds) > 1 else 0.0 for seeds in values.values()],
+                        color=colour,
+                        marker=marker,
+                        markerfacecolor=colour if protocol == PAPER else "white",
+                        linestyle=line,
+                        linewidth=1.2,
+                        markersize=5,
+                        capsize=2,
+                        label=name if protocol == PAPER else f"{name}, tuned",
+                    )
         if comparable:
             for posterior, published in paper.VAE.items():
+                colour, _, aside = LOOKS[posterior]
                 axes.plot(
-                    list(published),
+                    [dim * aside for dim in published],
                     [getattr(score, quantity) for score in published.values()],
                     linestyle="none",
                     marker="x",
-                    markersize=8,
-                    color=LOOKS[posterior][0],
-                    label=f"{POSTERIORS[posterior]}, the paper",
+                    markersize=9,
+                    markeredgewidth=1.6,
+                    color=colour,
+                    zorder=5,
+                    label=f"{POSTERIORS[posterior]}, in the paper",
                 )
         axes.set_xscale("log", base=2)
-        dims = sorted({kind.dim for kind in results if kind.factors is None})
         axes.set_xticks(dims, [str(dim) for dim in dims])
         axes.minorticks_off()
         axes.set_xlabel("$d$")
         axes.set_ylabel(label)
         axes.grid(True, color="#dddddd", linewidth=0.6)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
+    order = sorted(range(len(labels)), key=lambda i: list(LOOKS).index(_posterior(labels[i])))
+    figure.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="outside upper center",
+        ncols=3,
+        frameon=False,
+        fontsize=8.5,
+    )
     return figure
+
+
+def _posterior(label: str) -> str:
+    """The posterior that a label of the legend speaks of."""
+    return next(posterior for posterior, name in POSTERIORS.items() if label.startswith(name))
 
 
 def pictures(model: HypersphericalVAE, images: Images) -> "Figure":

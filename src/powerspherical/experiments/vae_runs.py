@@ -6,6 +6,7 @@ for again, it takes what is there and goes on with the rest.
 
 import json
 import multiprocessing
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +19,7 @@ from powerspherical.experiments import datasets
 from powerspherical.experiments._results import Progress, silent, write_text
 from powerspherical.experiments.models import build, with_closest_von_mises_fisher
 from powerspherical.experiments.scores import score
-from powerspherical.experiments.training import Protocol, binarised, derived_seed, train
+from powerspherical.experiments.training import Protocol, TrainingError, binarised, derived_seed, train
 from powerspherical.experiments.workers import Workers
 from powerspherical.nn import HypersphericalVAE
 from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint
@@ -73,8 +74,8 @@ class Setting:
     test_seed: int = 0  # of the bits of the test images
 
 
-def plan(seeds: Sequence[int], *, quick: bool) -> list[Run]:
-    """All runs, the paper's first."""
+def plan(seeds: Sequence[int], images: int, *, quick: bool) -> list[Run]:
+    """All runs on so many training images, the paper's first."""
     dims, paper, tuned, parts = DIMS, PAPER, TUNED, PARTS
     if quick:
         dims, parts = (5, 10), ()
@@ -85,15 +86,25 @@ def plan(seeds: Sequence[int], *, quick: bool) -> list[Run]:
     runs.append(Run("power_spherical", FACTOR_DIM, first, paper, factors=FACTORS))
     runs += [Run(q, d, seed, tuned) for seed in seeds for d in dims for q in SPHERICAL]
     runs += [Run("power_spherical", d, first, part) for part in parts for d in dims]
-    return runs
+    return [replace(run, protocol=_fitted(run.protocol, images)) for run in runs]
+
+
+def _fitted(protocol: Protocol, images: int) -> Protocol:
+    """The protocol for few images: no more than a sixth of them are held out."""
+    return replace(protocol, validation=min(protocol.validation, images // 6))
 
 
 def do_all(
-    runs: Sequence[Run], setting: Setting, *, jobs: int, team: Workers, progress: Progress
+    runs: Sequence[Run],
+    setting: Setting,
+    images: datasets.Images,
+    *,
+    jobs: int,
+    team: Workers,
+    progress: Progress,
 ) -> Iterator[list[Row]]:
     """The rows of each run as it is done: one run after the other, or `jobs` at a time in processes of their own."""
     if jobs == 1:
-        images = datasets.load(setting.data, setting.data_dir)
         for index, run in enumerate(runs):
 
             def advance(fraction: float, index: int = index) -> None:
@@ -101,6 +112,7 @@ def do_all(
 
             yield do(run, setting, images, team, advance)
         return
+    strangers = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare, (jobs,)) as pool:
         try:
             waiting = [pool.submit(_do_in_process, run, setting) for run in runs]
@@ -110,12 +122,13 @@ def do_all(
         except BaseException:
             # What a run has done is in its checkpoint: none needs to be waited for.
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
+            for process in set(multiprocessing.active_children()) - strangers:
                 process.terminate()
             raise
 
 
 def _prepare(jobs: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent alone answers, in one line
     torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
 
 
@@ -125,7 +138,7 @@ def _do_in_process(run: Run, setting: Setting) -> list[Row]:
 
 def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progress: Progress) -> list[Row]:
     """Train and score one run, or take from its files what they have, and return its rows of the table."""
-    path, rows_path = _checkpoint(run, setting), setting.folder / f"{run.name}.json"
+    path, rows_path = checkpoint(run, setting), setting.folder / f"{run.name}.json"
     train_images = images.train.to(setting.device)
     identity = {
         **_plain(asdict(run)),
@@ -140,16 +153,19 @@ def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progr
             return known["rows"]
     torch.manual_seed(derived_seed(run.seed, "weights"))
     model = _build(run, images).to(setting.device)
-    state = train(
-        model,
-        train_images,
-        run.protocol,
-        seed=run.seed,
-        path=path,
-        identity=identity,
-        team=team,
-        progress=lambda fraction: progress(TRAINING_SHARE * fraction),
-    )
+    try:
+        state = train(
+            model,
+            train_images,
+            run.protocol,
+            seed=run.seed,
+            path=path,
+            identity=identity,
+            team=team,
+            progress=lambda fraction: progress(TRAINING_SHARE * fraction),
+        )
+    except TrainingError as error:
+        raise TrainingError(f"{run.name}: {error}") from error
     bits = binarised(images.test, derived_seed(setting.test_seed, "test bits")).to(setting.device)
     models: dict[str | None, HypersphericalVAE] = {None: model}
     if run == Run("power_spherical", OPTIONS_DIM, run.seed, run.protocol) and run.protocol.name == PAPER.name:
@@ -186,7 +202,7 @@ def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progr
 
 def trained(run: Run, setting: Setting, images: datasets.Images) -> HypersphericalVAE:
     """The model of a run that is done, on the CPU."""
-    content = load_checkpoint(_checkpoint(run, setting))
+    content = load_checkpoint(checkpoint(run, setting))
     model = _build(run, images)
     model.load_state_dict(content["best"]["model"] if content["best"] else content["model"])
     return model
@@ -197,7 +213,8 @@ def _build(run: Run, images: datasets.Images) -> HypersphericalVAE:
     return build(run.posterior, run.dim, pixels, prior=run.prior, factors=run.factors)
 
 
-def _checkpoint(run: Run, setting: Setting) -> Path:
+def checkpoint(run: Run, setting: Setting) -> Path:
+    """Where a run keeps its state."""
     return setting.folder / f"{run.name}.safetensors"
 
 

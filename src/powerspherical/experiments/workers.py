@@ -35,11 +35,6 @@ class Workers:
             distributed.all_reduce(value)
         return value
 
-    def wait(self) -> None:
-        """Return once every process is here."""
-        if self.size > 1:
-            distributed.barrier()
-
 
 @contextmanager
 def workers(device: torch.device) -> Iterator[Workers]:
@@ -48,8 +43,20 @@ def workers(device: torch.device) -> Iterator[Workers]:
     if size == 1:
         yield Workers()
         return
+    if device.type == "cuda":
+        _take_own_gpu()
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Workers(distributed.get_rank(), size)
     finally:
         distributed.destroy_process_group()
+
+
+def _take_own_gpu() -> None:
+    """Make the GPU of this process's number the one that "cuda" means: NCCL refuses two processes on one."""
+    number, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if number >= there:
+        raise ValueError(
+            f"every process needs a GPU of its own: give torchrun --nproc-per-node {there} or less"
+        )
+    torch.cuda.set_device(number)

@@ -1,13 +1,17 @@
-"""Parts of networks: heads that turn features into distributions on spheres, and the hyperspherical VAE."""
+"""Parts of networks: heads that turn features into distributions on spheres, the hyperspherical VAE, checkpoints."""
 
+from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from powerspherical.nn.heads import PowerSphericalHead, SphericalHead, VonMisesFisherHead
 from powerspherical.nn.vae import HypersphericalVAE, Objective, Pass
 
 __all__ = [
+    "CheckpointError",
     "HypersphericalVAE",
     "Objective",
     "Pass",
     "PowerSphericalHead",
     "SphericalHead",
     "VonMisesFisherHead",
+    "load_checkpoint",
+    "save_checkpoint",
 ]

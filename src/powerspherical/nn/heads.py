@@ -104,6 +104,8 @@ class SphericalHead(nn.Module):
     def _bounded(self, raw: Tensor) -> Tensor:
         """κ from r."""
         softplus = nn.functional.softplus(raw)
+        if self.maximum == math.inf:
+            return softplus + self.minimum
         excess = softplus / (1 + softplus / (self.maximum - self.minimum))
         return (self.minimum + excess).clamp(max=self.maximum)  # clamp: for rounding alone
 
@@ -114,12 +116,15 @@ class SphericalHead(nn.Module):
                 f"features must have {self.in_features} entries along axis {self.axis}, "
                 f"got the shape {tuple(features.shape)}"
             )
-        outputs = self.linear(features.movedim(self.axis, -1))
+        if self.axis not in (-1, features.dim() - 1):
+            features = features.movedim(self.axis, -1)
+        outputs = self.linear(features)
         outputs = outputs.to(computing(outputs.dtype))
         if self.product is not None:
             outputs = outputs.unflatten(-1, (self.product, self._outputs))
-        loc = directions_of(outputs[..., : self.dim], SHORT)
-        concentration = self._bounded(outputs[..., -1]) if self.concentration is None else self.concentration
+        vectors, raw = outputs.split((self.dim, self._outputs - self.dim), -1)
+        loc = directions_of(vectors, SHORT)
+        concentration = self._bounded(raw.squeeze(-1)) if self.concentration is None else self.concentration
         q = self.family(loc, concentration, validate_args=self.validate_args)
         return q if self.product is None else Independent(q, 1, validate_args=False)
 

@@ -69,12 +69,20 @@ def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
                 (kappa,) = ctx.saved_tensors
                 return grad * derivative(kappa, ctx.dim), None
 
+        # What ``apply`` comes to outside of transforms, once it has inspected the signature of ``forward``: that
+        # alone takes longer than the whole call.
+        plain = super(torch.autograd.Function, Smooth).apply
+
         @functools.wraps(function)
         def smooth(kappa: Tensor, dim: float) -> Tensor:
             if not isinstance(kappa, Tensor) or kappa.dtype not in (torch.float32, torch.float64):
                 kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
                 raise ValueError(f"{function.__name__} takes a float32 or float64 tensor, got {kind}")
-            return Smooth.apply(kappa, dim) if torch.is_grad_enabled() else function(kappa, dim)
+            if not torch.is_grad_enabled():
+                return function(kappa, dim)
+            if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+                return Smooth.apply(kappa, dim)
+            return plain(kappa, dim)
 
         return smooth
 

@@ -21,16 +21,20 @@ from powerspherical.special._elementary import horner, log1pmx_near_zero, with_d
 
 _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
 
-# From z = start on, so many terms of Stirling's series are exact to rounding.
-_STIRLING = {torch.float64: (16.0, 5), torch.float32: (3.5, 4)}
+# From z = start on, so many terms of Stirling's series are exact to rounding; fewer, the larger z is.
+_STIRLING = {
+    torch.float64: [(16.0, 5)],
+    torch.float32: [(3.5, 4), (6.5, 3), (14.0, 2)],
+}
 
 
 @untraced
 def _shift(beta: float, dtype: torch.dtype) -> tuple[int, float, int]:
     """Steps n, shifted parameter b = β+n, and the number of terms of Stirling's series there."""
-    start, terms = _STIRLING[dtype]
-    steps = max(0, math.ceil(start - beta))
-    return steps, beta + steps, terms
+    rules = _STIRLING[dtype]
+    steps = max(0, math.ceil(rules[0][0] - beta))
+    shifted = beta + steps
+    return steps, shifted, min(terms for start, terms in rules if start <= shifted)
 
 
 @tensor_constant

@@ -1,0 +1,105 @@
+"""Write the README's tables from the published results: python benchmarks/readme_tables.py
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; a test holds the README to what this makes.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from powerspherical.experiments import paper
+from powerspherical.experiments.vae_table import POSTERIORS, collect, plain
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+
+
+def results(name):
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"]
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def nats(value):
+    return f"{value:.2f}".replace("-", "−")
+
+
+def pair(scores):
+    return ", ".join(map(nats, scores))
+
+
+def vae():
+    """Log-likelihood and ELBO: in the paper, by its protocol, and tuned."""
+    found = collect(results("vae_mnist"))
+    rows = []
+    for (posterior, dim), scores in plain(found).items():
+        published = paper.VAE.get(posterior, {}).get(dim)
+        tuned = plain(found, "tuned").get((posterior, dim))
+        rows.append(
+            [
+                POSTERIORS[posterior],
+                str(dim),
+                pair(published) if published else "–",
+                pair(scores.means),
+                pair(tuned.means) if tuned else "–",
+            ]
+        )
+    return table(["posterior", "d", "the paper", "the paper's protocol", "tuned"], rows)
+
+
+def span(claims):
+    low, high = claims["vmf_over_ps"]["min"], claims["vmf_over_ps"]["max"]
+    return f"{low:.1f} – {high:.1f}"
+
+
+def time():
+    """The paper's claims on time beside what was measured."""
+    cpu, gpu = results("efficiency")["claims"], results("efficiency_cuda")["claims"]
+    training = results("training_time")["factors"]
+    rows = [
+        [
+            "a draw: vMF over Power Spherical, for κ from 1 to 5·10⁴",
+            "6 – 20",
+            *(span(device[whose]) for device in (cpu, gpu) for whose in ("published", "ours")),
+        ],
+        [
+            "a draw: slowest over fastest κ, Power Spherical",
+            "1",
+            *(
+                f"{device[whose]['spread_over_concentrations']['ps']:.1f}"
+                for device in (cpu, gpu)
+                for whose in ("published", "ours")
+            ),
+        ],
+        [
+            "a training step: published vMF over Power Spherical",
+            "> 2",
+            f"{training['published_vmf_over_published_ps']:.2f}",
+            f"{training['published_vmf_over_our_ps']:.2f}",
+            "–",
+            "–",
+        ],
+    ]
+    head = ["", "the paper", "CPU, published", "CPU, ours", "H200, published", "H200, ours"]
+    return table(head, rows)
+
+
+def filled(text):
+    """The text with its tables as the results have them."""
+    for make in (vae, time):
+        opening = f"<!-- table: {make.__name__} -->"
+        pattern = re.escape(opening) + r".*?<!-- end -->"
+        text, count = re.subn(
+            pattern, lambda _, m=make, o=opening: f"{o}\n\n{m()}\n\n<!-- end -->", text, flags=re.S
+        )
+        if count != 1:
+            raise SystemExit(f"README.md has {count} places for the table {make.__name__}, not one")
+    return text
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(filled(readme.read_text(encoding="utf-8")), encoding="utf-8")

@@ -75,10 +75,10 @@ def time():
             ),
         ],
         [
-            "a training step: published vMF over Power Spherical",
+            "a training step: vMF over Power Spherical",
             "> 2",
             f"{training['published_vmf_over_published_ps']:.2f}",
-            f"{training['published_vmf_over_our_ps']:.2f}",
+            f"{training['our_vmf_over_our_ps']:.2f}",
             "–",
             "–",
         ],

@@ -29,7 +29,7 @@ LAYERS = [
     ["__main__"],
 ]
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
-OPTIONAL = ["dask", "matplotlib", "pyro", "rich", "scipy", "sklearn", "typer"]
+OPTIONAL = ["dask", "jinja2", "matplotlib", "pooch", "pyro", "rich", "safetensors", "scipy", "sklearn", "typer"]
 
 
 def part(module: str) -> str:

@@ -1,6 +1,7 @@
 """The command: what `reproduce` writes, what it says, its exit status; and wrong use of every command."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,6 +145,17 @@ def test_a_report_that_cannot_be_written_hides_nothing(calls, monkeypatch, tmp_p
     assert shown.err == "powerspherical: vae: RuntimeError: no luck; no report: figure1.json is damaged\n"
 
 
+def test_images_that_are_missing_are_missed_at_once(tmp_path, capsys):
+    """Not when the other experiments have run for hours."""
+    images, out = tmp_path / "images", tmp_path / "out"
+    images.mkdir()
+    assert cli.run(["reproduce", "--data-dir", str(images), "--out", str(out)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.fullmatch(r"powerspherical: mnist: train-images.* is neither in .* --data digits\n", shown.err)
+    assert list(out.iterdir()) == []
+
+
 def test_a_folder_with_brackets_is_shown_as_it_is(calls, tmp_path, capsys):
     """Names in brackets are not taken for rich's markup."""
     out = tmp_path / "[red]"
@@ -160,7 +172,7 @@ from powerspherical.experiments import properties
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
 properties.run = lambda out, **_: time.sleep(300)
-cli.main(["reproduce", "--out", {str(tmp_path)!r}])
+cli.main(["reproduce", "--data", "digits", "--out", {str(tmp_path)!r}])
 """
     lines = []
     with subprocess.Popen(
@@ -180,8 +192,28 @@ cli.main(["reproduce", "--out", {str(tmp_path)!r}])
     assert lines[-1] == f"{tmp_path / 'report.html'}\n"
     assert (tmp_path / "report.html").exists()
     assert error == (
-        "powerspherical: interrupted in properties; what was finished is kept, the same command continues\n"
+        "powerspherical: interrupted in properties; what is done is kept, the same command resumes trainings\n"
     )
+
+
+def test_a_terminal_that_has_not_all_letters(tmp_path):
+    """It shows a question mark for the others, and nothing is lost."""
+    code = f"""
+from powerspherical import cli
+from powerspherical.experiments import figure1
+from powerspherical.experiments._results import Outcome
+
+figure1.run = lambda out, **_: Outcome([], summary="time over \\u03ba")
+cli.main(["reproduce", "figure1", "--out", {str(tmp_path)!r}])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "figure1: started\nfigure1: time over ?\n"), done.stderr
 
 
 def test_only_the_first_process_of_torchrun_speaks(calls, monkeypatch, tmp_path, capsys):

@@ -83,6 +83,15 @@ def test_other_data_are_not_compared_with_the_paper():
     assert auto_encoders().notes == []
 
 
+def test_auto_encoders_that_were_stopped():
+    """A training that is scored twice is one training."""
+    notes = []
+    for runs in (len(VAE_ROWS) - 1, len(VAE_ROWS)):
+        settings = {"data": "mnist", "runs": runs}
+        notes.append(vae({"results": VAE_ROWS, "configuration": settings}, "vae").notes)
+    assert notes == [[], ["Only 8 of 9 trainings are done; the same command goes on with the rest."]]
+
+
 def test_auto_encoders_that_differ():
     rows = [vae_row("power_spherical", 5, 0, -90.0, -95.0), vae_row("von_mises_fisher", 5, 0, -92.0, -97.0)]
     assert auto_encoders(rows).verdict is Verdict.REFUTED

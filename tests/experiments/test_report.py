@@ -170,8 +170,8 @@ def test_a_damaged_file_leaves_the_old_report(tmp_path):
 
 
 def test_nothing_to_report(tmp_path):
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ReportError, match=r"no results in .* powerspherical reproduce all"):
+    for folder, quoted in ((tmp_path, tmp_path), (tmp_path / "no where", f"'{tmp_path / 'no where'}'")):
+        with pytest.raises(ReportError, match=rf"no results .* powerspherical reproduce all --out {quoted}$"):
             write_report(folder)
     assert list(tmp_path.iterdir()) == []
 

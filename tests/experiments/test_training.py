@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +20,13 @@ from powerspherical.experiments.training import (
     derived_seed,
     train,
 )
+from powerspherical.experiments.workers import Workers
 from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from states import same
+from stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 
 PIXELS, SEED = 16, 7
 SHORT = Protocol(epochs=4, batch=8)
 FULL = replace(SHORT, name="full", cosine=True, draws=2, validation=10)
-WITHIN_THIRD = 5  # the call of `progress` after the first step of the third epoch; there are two an epoch
 protocols = pytest.mark.parametrize("protocol", [SHORT, FULL], ids=lambda protocol: protocol.name)
 posteriors = pytest.mark.parametrize("posterior", ["power_spherical", "von_mises_fisher"])
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -58,32 +57,6 @@ def trained(path, protocol=SHORT, posterior="power_spherical", device="cpu", **o
     return found, train(found, images(device=device), protocol, seed=SEED, path=path, **options)
 
 
-class Stopped(Exception):
-    """In place of whatever stops a run."""
-
-
-def at_call(number, act):
-    """A function that does nothing until it is called for that time."""
-    calls = []
-
-    def count(*_):
-        calls.append(number)
-        if len(calls) == number:
-            act()
-
-    return count
-
-
-def stop():
-    raise Stopped
-
-
-def wait():
-    """Say so, and wait to be killed."""
-    print("waiting", flush=True)
-    time.sleep(300)
-
-
 def assert_same_files(first, second):
     """The checkpoints agree to the last bit in all but the time it took."""
     one, two = load_checkpoint(first), load_checkpoint(second)
@@ -109,8 +82,8 @@ class TestStopping:
     @pytest.mark.parametrize(
         "setup",
         [
-            "progress = here.at_call(here.WITHIN_THIRD, here.wait)",
-            "progress, os.fsync = here.training.silent, here.at_call(3, here.wait)",
+            "progress = stopping.at_call(stopping.WITHIN_THIRD, stopping.wait)",
+            "progress, os.fsync = here.training.silent, stopping.at_call(3, stopping.wait)",
         ],
         ids=["in an epoch", "while it writes"],
     )
@@ -121,7 +94,7 @@ class TestStopping:
         code = f"""
 import os, pathlib, sys
 sys.path += [{str(folder)!r}, {str(folder.parent)!r}]
-import test_training as here
+import stopping, test_training as here
 {setup}
 here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
 """
@@ -173,6 +146,16 @@ here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
             with pytest.raises(CheckpointError, match=r"made by \{'dim': 3\}, not by .*delete it, or"):
                 trained(tmp_path / "run", identity=other)
         assert (tmp_path / "run").read_bytes() == content
+
+    def test_processes_that_found_different_checkpoints(self, tmp_path):
+        """Else they would wait for each other for ever."""
+
+        class Behind(Workers):
+            def sum(self, value):
+                return value + 1  # of another process, which has one epoch behind it
+
+        with pytest.raises(CheckpointError, match="they need one folder in common"):
+            trained(tmp_path / "run", team=Behind(0, 2))
 
     def test_the_seed_is_all_that_is_random(self, tmp_path):
         found = []

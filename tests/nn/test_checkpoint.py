@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from states import same
+from stopping import same
 
 
 @pytest.fixture

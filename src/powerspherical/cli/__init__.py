@@ -12,6 +12,7 @@ Under `torchrun` every process runs the same command; the first one speaks for a
 """
 
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,8 @@ EXTRA = ("jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklea
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and leave the process; `arguments` default to the process's own."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without κ must not cost the results of hours
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

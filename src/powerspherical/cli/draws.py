@@ -11,7 +11,7 @@ import torch
 from torch.distributions import Distribution
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.experiments._results import _whole
+from powerspherical.experiments._results import whole
 
 Array = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Family = Literal["power-spherical", "von-mises-fisher", "uniform"]
@@ -72,7 +72,7 @@ def blocks(distribution: Distribution, number: int) -> Iterator[Array]:
 
 def save(path: Path, draws: Iterable[Array], shape: tuple[int, ...]) -> None:
     """Write the draws, of this shape together, as the file's suffix says; the file appears whole or not at all."""
-    with _whole(path) as draft, draft.open("wb") as file:
+    with whole(path) as draft, draft.open("wb") as file:
         if path.suffix == ".csv":
             write_csv(file, draws)
         else:

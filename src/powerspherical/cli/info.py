@@ -111,7 +111,7 @@ def tables(facts: Facts) -> Iterable["RenderableType"]:
         "family",
         "quantity",
         "type",
-        title=f"Accuracy on {machine['device']}: the worst error over the shipped table of exact values",
+        title=f"Accuracy on {machine['device']}: the worst error beside exact values",
         title_justify="left",
     )
     for heading in ("worst", "allowed", ""):

@@ -64,7 +64,7 @@ def add_to(app: "Typer") -> None:
                 exists=True,
                 file_okay=False,
                 help="vae: the folder with the files of the images.",
-                show_default="they are downloaded",
+                show_default="that in POWERSPHERICAL_DATA; else they are downloaded",
             ),
         ] = None,
         seeds: Annotated[
@@ -74,8 +74,8 @@ def add_to(app: "Typer") -> None:
     ) -> None:
         """Make the paper's figures and tables again.
 
-        Every number is checked, and the last line names a report over all the results in the folder. After Ctrl-C
-        the same command continues: trainings go on from their last epoch.
+        The exit status is 1 if a check fails; timings are shown, not judged. The last line names a report over all the
+        results in the folder. Given again after Ctrl-C, the command goes on with trainings from their last epoch.
         """
         experiments = {
             name: importlib.import_module(f"powerspherical.experiments.{name}")
@@ -88,6 +88,9 @@ def add_to(app: "Typer") -> None:
                 raise wrong(f"--{name.replace('_', '-')}", f"{what} does not take it, only vae does")
         require_device(device)
         require_folder(out)
+        for experiment in experiments.values():
+            if hasattr(experiment, "load"):  # data that are missing should not be missed hours later
+                experiment.load(quick, data, data_dir)
         run_each(experiments, out, {"seed": seed, "quick": quick, "device": device}, given)
 
 
@@ -126,7 +129,8 @@ def run_each(
                     failed.append(name)
         problem = f"a check failed in {', '.join(failed)}" if failed else ""
     except KeyboardInterrupt:
-        problem, status = f"interrupted in {name}; what was finished is kept, the same command continues", 130
+        problem = f"interrupted in {name}; what is done is kept, the same command resumes trainings"
+        status = 130
     except Exception as error:
         problem = f"{name}: {describe(error)}"
     if is_first_process():

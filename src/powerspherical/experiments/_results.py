@@ -84,7 +84,7 @@ def write_json(
 
 def write_text(path: Path, text: str) -> Path:
     """Write a text file in one step."""
-    with _whole(path) as draft:
+    with whole(path) as draft:
         draft.write_text(text, encoding="utf-8")
     return path
 
@@ -97,7 +97,7 @@ def write_figure(folder: Path, name: str, figure: "Figure", *, dpi: int = 300) -
     with matplotlib.rc_context({"svg.hashsalt": name}):
         for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
             path = folder / f"{name}.{suffix}"
-            with _whole(path) as draft:
+            with whole(path) as draft:
                 figure.savefig(draft, format=suffix, dpi=dpi, metadata=metadata)
             paths.append(path)
     return paths
@@ -140,7 +140,7 @@ def cpu_model() -> str:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole(path: Path) -> Iterator[Path]:
     """Yield a draft beside `path`, and move it there when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")

@@ -46,7 +46,7 @@ class Cells(NamedTuple):
 
 
 class Check(NamedTuple):
-    """How one quantity of one family fares in one type over the whole table."""
+    """How one quantity of one family fares in one type over the dimensions `CHECKED` of the table."""
 
     family: str
     quantity: str

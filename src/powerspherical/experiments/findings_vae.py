@@ -58,6 +58,12 @@ def vae(document: Document, name: str) -> Finding:
         notes = [f"{_named(line)}." for line in shortfalls(rows)]
     else:
         notes = [f"These runs are on {shown}. The paper’s numbers are for MNIST and not comparable."]
+    done = sum(row["proposal"] is None for row in rows)  # the others are scores of a training once more
+    planned = document["configuration"].get("runs", done)
+    if done < planned:
+        notes.insert(
+            0, f"Only {done} of {planned} trainings are done; the same command goes on with the rest."
+        )
     alt = f"Test log-likelihood and evidence lower bound against the dimension, for each posterior. {text}"
     figures = [
         Figure(name, alt, f"The auto-encoders on {shown}."),

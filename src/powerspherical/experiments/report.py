@@ -6,6 +6,7 @@ The page is a single HTML file that needs nothing else, neither a network nor a 
 import base64
 import io
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -101,9 +102,8 @@ def write_report(folder: Path) -> Path:
         for name, topic in TOPICS.items()
     ]
     if not any(section.runs for section in sections):
-        raise ReportError(
-            f"no results in {folder}; make some with: powerspherical reproduce all --out {folder}"
-        )
+        again = f"powerspherical reproduce all --out {shlex.quote(str(folder))}"
+        raise ReportError(f"no results in {folder}; make some with: {again}")
     return write_text(folder / NAME, render(sections))
 
 
@@ -137,7 +137,7 @@ def read(path: Path, topic: Topic) -> Run:
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Whatever is missing or of another kind in a damaged file; undecodable bytes are a ValueError, too.
-        again = f"{topic.command} --out {path.parent}"
+        again = f"{topic.command} --out {shlex.quote(str(path.parent))}"
         raise ReportError(
             f"{path} is damaged ({type(error).__name__}: {error}); make it again with: {again}"
         ) from error

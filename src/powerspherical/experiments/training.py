@@ -222,6 +222,10 @@ def _train(
     state = State(0, 0.0, [], None)
     if path is not None and path.exists():
         state = _resumed(path, model, optimizer, identity, device)
+    if team.sum(torch.tensor(state.epoch, device=device)).item() != team.size * state.epoch:
+        raise CheckpointError(
+            f"not all processes found the same checkpoint {path}: they need one folder in common"
+        )
     if state.epoch < protocol.epochs:
         loss: nn.Module = NegativeElbo(model, protocol.draws)
         if team.size > 1:

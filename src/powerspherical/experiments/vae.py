@@ -36,6 +36,11 @@ BELOW_LOG_LIKELIHOOD, BELOW_ELBO, APART = 1.5, 3.5, 0.7
 TRAINING_TIME_SHARE = 0.1  # of the progress bar
 
 
+def load(quick: bool, data: str | None = None, data_dir: Path | None = None) -> datasets.Images:
+    """The images that `run` uses: "mnist" by default, "digits" if `quick`."""
+    return datasets.load(data or ("digits" if quick else "mnist"), data_dir)
+
+
 def run(
     out: Path,
     *,
@@ -68,10 +73,10 @@ def run(
     started = time.perf_counter()
     if jobs > 1 and "WORLD_SIZE" in os.environ:
         raise ValueError("torchrun shares each run between its processes: leave the number of jobs at 1")
-    data = data or ("digits" if quick else "mnist")
     seeds = seeds or (1 if quick else SEEDS)
     samples = samples or (200 if quick else SAMPLES)
-    images = datasets.load(data, data_dir)  # before anything is begun: it may be missing
+    images = load(quick, data, data_dir)  # before anything is begun: they may be missing
+    data = images.name
     runs = list(runs or plan(range(seed, seed + seeds), len(images.train), quick=quick))
     setting = Setting(out / "vae", data, data_dir, str(device), samples)
     rows: list[Row] = []

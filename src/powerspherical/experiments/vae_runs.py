@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from powerspherical.experiments import datasets
-from powerspherical.experiments._results import Progress, silent, write_text
+from powerspherical.experiments._results import Progress, write_text
 from powerspherical.experiments.models import build, with_closest_von_mises_fisher
 from powerspherical.experiments.scores import score
 from powerspherical.experiments.training import Protocol, TrainingError, binarised, derived_seed, train
@@ -79,7 +79,7 @@ def plan(seeds: Sequence[int], images: int, *, quick: bool) -> list[Run]:
     dims, paper, tuned, parts = DIMS, PAPER, TUNED, PARTS
     if quick:
         dims, parts = (5, 10), ()
-        paper, tuned = replace(paper, epochs=20), replace(tuned, epochs=20, validation=200)
+        paper, tuned = replace(paper, epochs=50), replace(tuned, epochs=50, validation=200)
     first = seeds[0]
     runs = [Run(q, d, seed, paper) for seed in seeds for d in dims for q in (*SPHERICAL, "gaussian")]
     runs.append(Run("power_spherical", OPTIONS_DIM, first, paper, prior="von_mises_fisher"))
@@ -113,12 +113,16 @@ def do_all(
             yield do(run, setting, images, team, advance)
         return
     strangers = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare, (jobs,)) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    fractions = spawn.Array("d", len(runs), lock=False)  # a slot for each run, which its process alone writes
+    with ProcessPoolExecutor(jobs, spawn, _prepare, (jobs, fractions)) as pool:
         try:
-            waiting = [pool.submit(_do_in_process, run, setting) for run in runs]
-            for done, future in enumerate(as_completed(waiting), start=1):
-                yield future.result()
-                progress(done / len(runs))
+            waiting = {pool.submit(_do_in_process, index, run, setting) for index, run in enumerate(runs)}
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+                progress(sum(fractions) / len(runs))
         except BaseException:
             # What a run has done is in its checkpoint: none needs to be waited for.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -127,13 +131,23 @@ def do_all(
             raise
 
 
-def _prepare(jobs: int) -> None:
+def _prepare(jobs: int, fractions: Any) -> None:
+    """Set up one of the processes; what they report their progress in can only be handed to them here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent alone answers, in one line
     torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
+    _FRACTIONS.append(fractions)
 
 
-def _do_in_process(run: Run, setting: Setting) -> list[Row]:
-    return do(run, setting, datasets.load(setting.data, setting.data_dir), Workers(), silent)
+_FRACTIONS: list[Any] = []
+
+
+def _do_in_process(index: int, run: Run, setting: Setting) -> list[Row]:
+    def advance(fraction: float) -> None:
+        _FRACTIONS[0][index] = fraction
+
+    rows = do(run, setting, datasets.load(setting.data, setting.data_dir), Workers(), advance)
+    advance(1.0)
+    return rows
 
 
 def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progress: Progress) -> list[Row]:

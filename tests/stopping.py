@@ -1,10 +1,41 @@
-"""Comparing what checkpoints hold."""
+"""Runs that are stopped, and comparing what they leave behind."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+#: The call of `progress` after the first step of the third epoch, where an epoch has less than 100 steps: two calls.
+WITHIN_THIRD = 5
+
+
+class Stopped(Exception):
+    """In place of whatever stops a run."""
+
+
+def at_call(number: int, act: Callable[[], None]) -> Callable[..., None]:
+    """A function that does nothing until it is called for that time."""
+    calls: list[int] = []
+
+    def count(*_: Any) -> None:
+        calls.append(number)
+        if len(calls) == number:
+            act()
+
+    return count
+
+
+def stop() -> None:
+    raise Stopped
+
+
+def wait() -> None:
+    """Say so, and wait to be killed."""
+    print("waiting", flush=True)
+    time.sleep(300)
 
 
 def same(first: Any, second: Any) -> bool:

@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import powerspherical
+from powerspherical.cli import EXTRA
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "powerspherical"
@@ -29,7 +31,18 @@ LAYERS = [
     ["__main__"],
 ]
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
-OPTIONAL = ["dask", "jinja2", "matplotlib", "pooch", "pyro", "rich", "safetensors", "scipy", "sklearn", "typer"]
+OPTIONAL = [
+    "dask",
+    "jinja2",
+    "matplotlib",
+    "pooch",
+    "pyro",
+    "rich",
+    "safetensors",
+    "scipy",
+    "sklearn",
+    "typer",
+]
 
 
 def part(module: str) -> str:
@@ -122,6 +135,15 @@ def test_constraints_pin_releases_not_builds():
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", pin) for pin in pins)
     assert any(pin.startswith("torch==") for pin in pins)
+
+
+def test_the_command_asks_for_what_the_extra_installs():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    installed = {re.match(r"[\w-]+", requirement)[0] for requirement in extras["experiments"]}
+    imported = {"pillow": "PIL", "scikit-learn": "sklearn"}
+    assert set(EXTRA) == {imported.get(name, name) for name in installed}
 
 
 def test_ci_runs_the_tests():

@@ -216,6 +216,15 @@ cli.main(["reproduce", "figure1", "--out", {str(tmp_path)!r}])
     assert (done.returncode, done.stdout) == (0, "figure1: started\nfigure1: time over ?\n"), done.stderr
 
 
+def test_what_torchrun_cannot_share(calls, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cli.run(["reproduce", "--out", str(tmp_path)]) == 2
+    assert "reproduce vae" in capsys.readouterr().err
+    assert cli.run(["reproduce", "vae", "--jobs", "2", "--out", str(tmp_path)]) == 2
+    assert "'--jobs': torchrun shares each training" in capsys.readouterr().err
+    assert calls == {}
+
+
 def test_only_the_first_process_of_torchrun_speaks(calls, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("RANK", "1")
     assert cli.run(["reproduce", "--out", str(tmp_path)]) == 0

@@ -72,6 +72,11 @@ def check(images: datasets.Images) -> None:
     torch.testing.assert_close(images.test, expected)
 
 
+def test_the_digits_lie_in_no_folder(tmp_path):
+    with pytest.raises(datasets.DataError, match="leave out --data-dir"):
+        datasets.load("digits", tmp_path)
+
+
 def test_digits():
     digits = load("digits")
     assert digits.shape == (8, 8)

@@ -85,7 +85,7 @@ class TestResults:
         assert fractions == sorted(fractions)
         assert fractions[-1] == pytest.approx(0.9)  # the rest is for the timing
         names = {f"{run.name}.{end}" for run in RUNS[1:3] for end in ("json", "safetensors")}
-        assert {path.name for path in (tmp_path / "vae").iterdir()} == names
+        assert {path.name for path in (tmp_path / "vae" / "digits").iterdir()} == names
         found = document(tmp_path)
         assert found["command"] == "powerspherical reproduce vae --seed 4 --data digits --seeds 2"
         configuration = found["configuration"]
@@ -165,23 +165,36 @@ class TestAgain:
 
     def test_rows_without_checkpoints(self, copy, monkeypatch):
         """As they come from another machine: the table is made, the pictures cannot be."""
-        for path in (copy / "vae").glob("*.safetensors"):
+        for path in (copy / "vae" / "digits").glob("*.safetensors"):
             path.unlink()
         monkeypatch.setattr(vae_runs, "train", forbidden)
         assert [path.name for path in made(copy).files] == FIGURES[:3]
 
     @pytest.mark.parametrize("content", ["", '{"identity": {}', "[]", "{}", "null", "\x00" * 50])
     def test_damaged_rows_are_named(self, content, copy):
-        path = copy / "vae" / f"{RUNS[1].name}.json"
+        path = copy / "vae" / "digits" / f"{RUNS[1].name}.json"
         path.write_text(content)
         with pytest.raises(CheckpointError) as raised:
             made(copy)
         assert f"the results {path} are damaged" in str(raised.value)
         assert "delete the file" in str(raised.value)
 
+    def test_the_time_of_earlier_starts_counts(self, copy):
+        before = document(copy)["seconds"]
+        made(copy)
+        assert document(copy)["seconds"] > before
+        made(copy, seeds=7)  # another command
+        assert document(copy)["seconds"] < before
+
+    def test_a_quick_table_beside_it_is_another(self, copy):
+        """What `--quick` trained is no start for what was trained in full, and none is lost."""
+        made(copy, [Run("gaussian", 5, 0, Protocol(epochs=3))], quick=True)
+        folders = sorted(path.name for path in (copy / "vae").iterdir())
+        assert folders == ["digits", "digits-quick"]
+
     def test_another_protocol_of_the_same_name_is_refused(self, copy):
         other = Run("gaussian", 5, 0, Protocol(epochs=3))
-        with pytest.raises(CheckpointError, match="was made by"):
+        with pytest.raises(CheckpointError, match=r"was made with protocol .*; delete it"):
             made(copy, [other])
 
 

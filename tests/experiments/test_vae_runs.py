@@ -154,7 +154,7 @@ class TestRun:
         done(run, tmp_path, images)
         done(run, tmp_path, images._replace(test=images.test[:10]))
         assert [len(bits) for _, bits, _ in scored] == [20, 10]
-        with pytest.raises(vae_runs.CheckpointError, match="'images': 200"):
+        with pytest.raises(vae_runs.CheckpointError, match="made with images 200, not 100; delete it"):
             done(run, tmp_path, images._replace(train=images.train[:100]))
 
     def test_the_file_says_what_it_is_of(self, tmp_path, images, scored):

@@ -70,6 +70,15 @@ def test_von_mises_fisher_cosine(dtype: torch.dtype, dim: int, kappa: float) -> 
     assert torch.allclose(one_minus_t + one_plus_t, torch.tensor(2.0, dtype=dtype))
 
 
+@pytest.mark.parametrize("name", ["power_spherical", "von_mises_fisher"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_nothing_overflows(name: str, dtype: torch.dtype) -> None:
+    """At the largest concentration that the type has, a draw is the mean direction."""
+    loc = directions(5, dtype=dtype)
+    x, _, _ = draw_rows(name, loc, torch.finfo(dtype).max)
+    torch.testing.assert_close(x, loc.expand_as(x))
+
+
 def test_rejection_without_looking(monkeypatch) -> None:
     """The variant for CUDA graphs, which this makes the CPU take, has the same law."""
     module = importlib.import_module("powerspherical.kernels.von_mises_fisher")

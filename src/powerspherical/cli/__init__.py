@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typer import Typer
 
 # What the extra `experiments` installs, by the names that are imported.
-EXTRA = ("jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn", "typer")
+EXTRA = ("PIL", "jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn", "typer")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,6 +28,11 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def processes() -> int:
+    """How many processes `torchrun` started, or one."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def describe(error: Exception) -> str:
     """An error for a person: the package's own messages speak for themselves, others also need their type."""
     own = type(error).__module__.partition(".")[0] == "powerspherical"

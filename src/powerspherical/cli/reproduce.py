@@ -17,6 +17,7 @@ from powerspherical.cli._common import (
     bars,
     describe,
     is_first_process,
+    processes,
     require_device,
     require_folder,
     wrong,
@@ -86,6 +87,10 @@ def add_to(app: "Typer") -> None:
         for name in given:
             if not any(_takes(experiment, name) for experiment in experiments.values()):
                 raise wrong(f"--{name.replace('_', '-')}", f"{what} does not take it, only vae does")
+        if processes() > 1 and what != "vae":
+            raise wrong("what", "under torchrun only vae is shared between the processes: reproduce vae")
+        if processes() > 1 and jobs is not None and jobs > 1:
+            raise wrong("--jobs", "torchrun shares each training between its processes: leave it at 1")
         require_device(device)
         require_folder(out)
         for experiment in experiments.values():

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+import powerspherical
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
@@ -112,6 +114,8 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
         except PackageNotFoundError:
             found[name] = None
     found["torch"] = str(torch.__version__)  # with its build, which the metadata may leave out
+    if "powerspherical" in found:
+        found["powerspherical"] = powerspherical.__version__  # also where it is not installed
     return found
 
 

@@ -116,6 +116,8 @@ def load(name: str, data_dir: Path | str | None = None) -> Images:
         DataError: there is no such data, a file is missing or damaged, or the download failed.
     """
     if name == "digits":
+        if data_dir is not None:
+            raise DataError("the digits come with scikit-learn: leave out --data-dir, or name other --data")
         return _digits()
     if name not in SOURCES:
         raise DataError(f"there are no data {name!r}; choose from {', '.join(NAMES)}")

@@ -222,10 +222,7 @@ def _train(
     state = State(0, 0.0, [], None)
     if path is not None and path.exists():
         state = _resumed(path, model, optimizer, identity, device)
-    if team.sum(torch.tensor(state.epoch, device=device)).item() != team.size * state.epoch:
-        raise CheckpointError(
-            f"not all processes found the same checkpoint {path}: they need one folder in common"
-        )
+    team.agree(state.epoch, path)
     if state.epoch < protocol.epochs:
         loss: nn.Module = NegativeElbo(model, protocol.draws)
         if team.size > 1:
@@ -305,8 +302,14 @@ def _resumed(
     content = load_checkpoint(path, device)
     made_by = content.pop("identity", None)
     if made_by != identity:
+        told = made_by if isinstance(made_by, dict) else {}
+        other = [
+            f"{key} {told.get(key)}, not {identity[key]}"
+            for key in identity
+            if told.get(key) != identity[key]
+        ]
         raise CheckpointError(
-            f"the checkpoint {path} was made by {made_by}, not by {identity}; delete it, or write elsewhere"
+            f"the checkpoint {path} was made with {'; '.join(other) or told}; delete it, or write elsewhere"
         )
     model.load_state_dict(content.pop("model"))
     # What Adam remembers; its settings are this run's own, which may be on another device.

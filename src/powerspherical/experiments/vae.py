@@ -6,6 +6,7 @@ spheres, beside the posterior that was trained the von Mises–Fisher distributi
 how far the paper's is from what these networks can do. Nothing is chosen on the test set.
 """
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ def run(
     """Train and score every row, and write `vae.json`, `vae.png`, `vae_images.png` (and SVG) under `out`.
 
     Args:
-        out: the folder for the results; checkpoints and single rows go to its `vae/`.
+        out: the folder for the results; checkpoints and single rows go under its `vae/`.
         seed: the first seed.
         quick: few epochs of few small models.
         device: where to train.
@@ -71,15 +72,21 @@ def run(
         samples: importance samples of a log-likelihood; 5,000 by default, or 200 if `quick`.
     """
     started = time.perf_counter()
-    if jobs > 1 and "WORLD_SIZE" in os.environ:
-        raise ValueError("torchrun shares each run between its processes: leave the number of jobs at 1")
     seeds = seeds or (1 if quick else SEEDS)
     samples = samples or (200 if quick else SAMPLES)
     images = load(quick, data, data_dir)  # before anything is begun: they may be missing
     data = images.name
     runs = list(runs or plan(range(seed, seed + seeds), len(images.train), quick=quick))
-    setting = Setting(out / "vae", data, data_dir, str(device), samples)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    # What was trained in another way would be refused as a start: it has a folder of its own.
+    if jobs > 1 and processes > 1:
+        raise ValueError("torchrun shares each run between its processes: leave the number of jobs at 1")
+    kind = "-".join([data, *["quick"] * quick, *[f"{processes}-processes"] * (processes > 1)])
+    setting = Setting(out / "vae" / kind, data, data_dir, str(device), samples)
     rows: list[Row] = []
+
+    options = f" --data {data} --seeds {seeds}" + f" --jobs {jobs}" * (jobs > 1)
+    before = seconds_before(out / "vae.json", options)
 
     def write() -> Path:
         return write_json(
@@ -88,7 +95,7 @@ def run(
             seed=seed,
             quick=quick,
             device=device,
-            options=f" --data {data} --seeds {seeds}" + f" --jobs {jobs}" * (jobs > 1),
+            options=options,
             configuration={
                 **configuration(runs, samples, jobs),
                 "data": data,
@@ -96,7 +103,7 @@ def run(
                 "test_images": len(images.test),
             },
             results=sorted(rows, key=_place),
-            seconds=time.perf_counter() - started,
+            seconds=before + time.perf_counter() - started,
         )
 
     with workers(torch.device(device)) as team:
@@ -135,6 +142,15 @@ def _place(row: Row) -> list[Any]:
     """Where a row stands in the file, whichever run was done first."""
     numbers, names = (row["dim"], row["seed"]), (row["prior"], row["factors"], row["proposal"])
     return [row["protocol"], row["posterior"], *numbers, *(str(name) for name in names)]
+
+
+def seconds_before(path: Path, options: str) -> float:
+    """How long earlier starts of the same command have taken, by the result that they left."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return float(document["seconds"]) if options in document["command"] else 0.0
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0.0  # none, or none that can be read: it will be written anew
 
 
 def configuration(runs: Sequence[Run], samples: int, jobs: int) -> dict[str, Any]:

@@ -161,10 +161,11 @@ def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progr
         "processes": team.size,
     }
     measured = {"samples": setting.samples, "test_images": len(images.test)}
-    if rows_path.exists():
-        known = _known(rows_path)
-        if (known["identity"], known["measured"]) == (identity, measured):
-            return known["rows"]
+    known = _known(rows_path) if rows_path.exists() else {}
+    done = (known.get("identity"), known.get("measured")) == (identity, measured)
+    team.agree(done, rows_path)
+    if done:
+        return known["rows"]
     torch.manual_seed(derived_seed(run.seed, "weights"))
     model = _build(run, images).to(setting.device)
     try:

@@ -8,9 +8,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, distributed
+
+from powerspherical.nn import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,14 @@ class Workers:
         if self.size > 1:
             distributed.all_reduce(value)
         return value
+
+    def agree(self, found: int, path: Path | None) -> None:
+        """Raise unless all processes found the same at a path: they would wait for each other for ever."""
+        everywhere = [found] * self.size
+        if self.size > 1:
+            distributed.all_gather_object(everywhere, found)
+        if len(set(everywhere)) > 1:
+            raise CheckpointError(f"not all processes found the same {path}: they need one folder in common")
 
 
 @contextmanager

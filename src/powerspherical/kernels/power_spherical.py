@@ -19,7 +19,7 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
     # torch draws a number even where the shape is NaN: 0·shape hands the NaN on.
     gamma = torch._standard_gamma(shape).add_(shape, alpha=0)
     total = gamma.add(squared_length, alpha=0.5)
-    return squared_length / total, gamma.mul_(2).div_(total)
+    return squared_length / total, gamma.div_(total).mul_(2)  # in this order: 2G may overflow
 
 
 def _derivative(

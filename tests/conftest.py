@@ -1,8 +1,14 @@
 """What every test starts from, and what it must not leave behind."""
 
+import os
+
 import pytest
 import torch
 from torch.distributions import Distribution
+
+if not torch.cuda.is_available():
+    # Without a GPU the fused kernels run in Triton's interpreter, which must be asked for before Triton is imported.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -180,7 +180,7 @@ class TestConcentrationGradient:
         loc = directions(dim, dtype=FLOAT)
         concentration = torch.full((500,), kappa, requires_grad=True)
         x, one_minus_t, one_plus_t, squared_length = torch.ops.powerspherical.power_spherical(
-            loc.expand(500, dim), concentration, torch.tensor(0), dim
+            loc, concentration, (500,), torch.tensor(0), dim
         )
         (slope,) = torch.autograd.grad((x * loc).sum(), concentration)
         gamma = (squared_length * one_plus_t / (2 * one_minus_t)).detach().double().numpy()

@@ -58,7 +58,7 @@ def test_power_spherical_single_precision_derivative() -> None:
     dim, loc = 6, directions(6, dtype=torch.float32)
     kappa = torch.full((200,), 3.0, requires_grad=True)
     operator = torch.ops.powerspherical.power_spherical
-    x, one_minus_t, one_plus_t, squared_length = operator(loc.expand(200, dim), kappa, torch.tensor(0), dim)
+    x, one_minus_t, one_plus_t, squared_length = operator(loc, kappa, (200,), torch.tensor(0), dim)
     (slope,) = torch.autograd.grad((x @ loc).sum(), kappa)
     shape = kappa.detach() + (dim - 1) / 2
     gamma = squared_length / 2 * one_plus_t / one_minus_t

@@ -27,7 +27,7 @@ def draw_rows(name: str, loc: Tensor, kappa: float, count: int = COUNT) -> tuple
     operator = getattr(torch.ops.powerspherical, name)
     concentration = torch.full((), kappa, dtype=loc.dtype).expand(count)
     x, one_minus_t, one_plus_t, _ = operator(
-        loc.expand(count, -1), concentration, torch.tensor(0), loc.shape[-1]
+        loc.expand(count, -1), concentration, (count,), torch.tensor(0), loc.shape[-1]
     )
     return x, one_minus_t, one_plus_t
 
@@ -191,6 +191,6 @@ def test_cosine_of_another_dimension(family, dtype: torch.dtype, dim: int, kappa
     """On the circle, t with the law that it has on the sphere of R^dim, against our tail probabilities."""
     tilt = {"power_spherical": POWER_TILT, "von_mises_fisher": EXPONENTIAL_TILT}[family.__name__]
     loc = torch.tensor([1.0, 0.0], dtype=dtype).expand(COUNT, 2)
-    t = family(loc, torch.full((COUNT,), kappa, dtype=dtype), dim)[:, 0].double()
+    t = family(loc, torch.full((COUNT,), kappa, dtype=dtype), dim=dim)[:, 0].double()
     probability = log_tails(tilt, 1 - t, 1 + t, torch.full_like(t, kappa), dim)[0].exp()
     assert scipy.stats.kstest(probability.numpy(), "uniform").pvalue > LEVEL

@@ -81,13 +81,13 @@ def test_operators_are_registered_soundly(family, dtype: torch.dtype) -> None:
     forward = getattr(torch.ops.powerspherical, family.__name__).default
     backward = getattr(torch.ops.powerspherical, f"{family.__name__}_backward").default
     seed = torch.tensor(0)
-    torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), seed, 5))
-    torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), seed, 5))
-    x, *rows = (y.detach() for y in forward(loc, kappa, seed, 5))
-    for needs in ((True, True), (True, False), (False, True)):
-        torch.library.opcheck(
-            backward, (torch.randn_like(x), x, loc.detach(), *rows, kappa.detach(), 5, *needs)
-        )
+    torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), (4,), seed, 5))
+    torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), (4,), seed, 5))
+    for loc_rows, kappa_rows in ((slice(None), slice(None)), (0, slice(None)), (slice(1), 0)):
+        directions, kappas = loc.detach()[loc_rows], kappa.detach()[kappa_rows]
+        x, *rows = forward(directions, kappas, (3, 4), seed, 5)
+        for needs in ((True, True), (True, False), (False, True)):
+            torch.library.opcheck(backward, (torch.randn_like(x), x, directions, *rows, kappas, 5, *needs))
 
 
 class TestVmap:
@@ -165,7 +165,7 @@ class TestGrad:
         def reference(loc: Tensor, kappa: Tensor) -> Tensor:
             # As ``family`` does, but vmap draws a seed for each example: the stream moves on by as many.
             seeds = torch.randint(2**63 - 1, (6,) if "vmap" in name else (1,))
-            return getattr(torch.ops.powerspherical, family.__name__)(loc, kappa, seeds[0], 5)[0]
+            return getattr(torch.ops.powerspherical, family.__name__)(loc, kappa, kappa.shape, seeds[0], 5)[0]
 
         expected = after_seed(transforms(reference, weight)["engine"], loc, kappa)
         torch.testing.assert_close(after_seed(transforms(family, weight)[name], loc, kappa), expected)

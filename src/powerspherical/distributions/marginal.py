@@ -31,7 +31,7 @@ class Marginal(Distribution):
     has_rsample = True
 
     _tilt: ClassVar[Tilt]
-    _draw: ClassVar[staticmethod[[Tensor, Tensor, int], Tensor]]
+    _draw: ClassVar[staticmethod[[Tensor, Tensor, torch.Size, int], Tensor]]
 
     dim: int
     concentration: Tensor
@@ -123,10 +123,10 @@ class Marginal(Distribution):
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
         """Draws of t, differentiable once in the concentration."""
         shape = self._extended_shape(torch.Size(sample_shape))
-        concentration = self._exact_concentration.expand(shape)
+        concentration = self._exact_concentration
         # A circle through the mean direction shows t in its first coordinate.
-        pole = torch.nn.functional.pad(torch.ones_like(concentration).unsqueeze(-1), (0, 1))
-        return self._draw(pole, concentration, self.dim)[..., 0].to(self.concentration.dtype)
+        pole = torch.nn.functional.pad(concentration.new_ones(1), (0, 1))
+        return self._draw(pole, concentration, shape, self.dim)[..., 0].to(self.concentration.dtype)
 
     @property
     def mean(self) -> Tensor:

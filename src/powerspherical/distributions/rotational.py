@@ -36,10 +36,11 @@ class RotationallySymmetric(Distribution):
 
     _tilt: ClassVar[Tilt]
     _marginal_class: ClassVar[type[Marginal]]
-    _draw: ClassVar[staticmethod[[Tensor, Tensor], Tensor]]
+    _draw: ClassVar[staticmethod[[Tensor, Tensor, torch.Size], Tensor]]
 
     loc: Tensor
     concentration: Tensor
+    _parameters: tuple[Tensor, Tensor]
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
         validation.vectors("loc", loc)
@@ -56,15 +57,20 @@ class RotationallySymmetric(Distribution):
             validation.require(
                 [validation.unit("loc", loc), validation.non_negative("concentration", concentration)]
             )
-        loc = unit_vectors_as(loc, dtype)
+        self._parameters = unit_vectors_as(loc, dtype), concentration
+        self._broadcast(batch_shape)
+        # The values were checked above, with messages that name the way out.
+        super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
+        self._validate_args = validation.wanted(validate_args)
+
+    def _broadcast(self, batch_shape: torch.Size) -> None:
+        """Show the parameters in the batch shape. Draws take them as they came: what is shared is read once."""
+        loc, concentration = self._parameters
         # In a training step the shapes agree, and even a view has its price: it is recorded, and differentiated.
         self.loc = loc if loc.shape[:-1] == batch_shape else loc.expand(*batch_shape, -1)
         self.concentration = (
             concentration if concentration.shape == batch_shape else concentration.expand(batch_shape)
         )
-        # The values were checked above, with messages that name the way out.
-        super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
-        self._validate_args = validation.wanted(validate_args)
 
     @classmethod
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
@@ -103,14 +109,16 @@ class RotationallySymmetric(Distribution):
 
     def _drawing(self, dtype: torch.dtype) -> Self:
         """Draws, mean and mode in ``dtype``, half precision perhaps, whatever the digits of the concentration."""
-        self.loc = self.loc.to(dtype)
+        loc, concentration = self._parameters
+        self._parameters = loc.to(dtype), concentration
+        self._broadcast(self.batch_shape)
         return self
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(RotationallySymmetric, _instance)
         batch_shape = torch.Size(batch_shape)
-        new.loc = self.loc.expand(*batch_shape, -1)
-        new.concentration = self.concentration.expand(batch_shape)
+        new._parameters = self._parameters
+        new._broadcast(batch_shape)
         super(RotationallySymmetric, new).__init__(batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
@@ -155,9 +163,11 @@ class RotationallySymmetric(Distribution):
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
         """Draws of shape ``sample_shape + batch_shape + (d,)``, differentiable once in both parameters."""
-        shape = self._extended_shape(torch.Size(sample_shape))
-        draws = self._draw(self._exact_loc.expand(shape), self._exact_concentration.expand(shape[:-1]))
-        return draws.to(self.loc.dtype)
+        shape = torch.Size(sample_shape) + self.batch_shape
+        loc, concentration = self._parameters
+        exact = computing(loc.dtype)
+        draws = self._draw(unit_vectors_as(loc, exact), concentration.to(exact), shape)
+        return draws.to(loc.dtype)
 
     def entropy(self) -> Tensor:
         """Differential entropy with respect to the area of the sphere; differentiable twice."""

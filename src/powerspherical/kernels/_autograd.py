@@ -9,7 +9,7 @@ there, in eager code, under transforms and in what ``torch.compile`` makes of ei
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,13 +36,15 @@ def register_derivative(
 ) -> None:
     """Give the operator ``forward`` the derivative ``backward``, and errors for all further ones.
 
-    ``forward(loc, concentration, seed, dim)`` gives x and what ``backward`` takes with it, see ``_operator``.
+    ``forward(loc, concentration, shape, seed, dim)`` gives x and what ``backward`` takes with it, see ``_operator``.
     """
 
     class Draw(_SingleLevelFunction):
         @staticmethod
-        def forward(ctx: Any, loc: Tensor, concentration: Tensor, seed: Tensor, dim: int) -> Draws:
-            x, *rows = _run_below_autograd(forward, loc, concentration, seed, dim)
+        def forward(
+            ctx: Any, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor, dim: int
+        ) -> Draws:
+            x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim)
             ctx.dim = dim
             ctx.mark_non_differentiable(*rows)
             ctx.set_materialize_grads(False)  # spares zero gradients for the rows
@@ -53,7 +55,7 @@ def register_derivative(
         def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
             needs = ctx.needs_input_grad[:2]
             grads = backward(grad, *ctx.saved_tensors, ctx.dim, *needs)
-            return *(x if needed else None for x, needed in zip(grads, needs, strict=True)), None, None
+            return *(x if needed else None for x, needed in zip(grads, needs, strict=True)), None, None, None
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Tensor | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -95,12 +97,15 @@ def _derivative(
 _sample = register("von_mises_fisher", _draw, _derivative)
 
 
-def von_mises_fisher(loc: Tensor, concentration: Tensor, dim: int | None = None) -> Tensor:
+def von_mises_fisher(
+    loc: Tensor, concentration: Tensor, shape: Sequence[int] | None = None, dim: int | None = None
+) -> Tensor:
     """Points x of the unit sphere with density ∝ exp(κ μᵀx), differentiable once in both arguments.
 
     Args:
         loc: the mean directions μ, unit vectors, of shape (…, d); float32 or float64.
         concentration: κ ≥ 0, of shape (…) and the same dtype; right up to 1e9 and beyond. NaN gives NaN.
+        shape: what both broadcast to, without d; by default each other; x has d more.
         dim: the dimension whose law t = μᵀx has, if it is not d.
     """
-    return _sample(loc, concentration, dim)
+    return _sample(loc, concentration, shape, dim)

@@ -1,0 +1,107 @@
+"""Random numbers inside a Triton kernel: uniforms, normals and Gammas from a counter, without any state.
+
+The counter is (index, row, stream) under Philox (Salmon et al., 2011), keyed by a 64-bit seed: what is drawn depends on
+nothing but these, and not on how rows are spread over programs. Import this only where Triton is: it is no dependency.
+
+``FAST`` takes the hardware's approximate logarithm, sine and cosine, whose errors of about 1e-6 no test of a law can
+see; Triton's interpreter knows no inline assembly and needs it off.
+"""
+
+# mypy: ignore-errors
+# (what ``triton.jit`` compiles is no Python that a type checker understands)
+
+import triton
+import triton.language as tl
+
+#: Which numbers of a row a counter belongs to; the streams above are the rounds of a rejection.
+NORMALS = tl.constexpr(0)
+GAMMA = tl.constexpr(1)
+PROPOSALS = tl.constexpr(2)
+
+
+@triton.jit
+def _log2(x, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return tl.log2(x)
+
+
+@triton.jit
+def _cosine(x, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "cos.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return tl.cos(x)
+
+
+@triton.jit
+def _sine(x, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "sin.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return tl.sin(x)
+
+
+@triton.jit
+def bits(seed, index, row, stream):
+    """Four times 32 random bits for each index (32 bits) and row (64 bits), which broadcast against each other."""
+    low, high = (row & 0xFFFFFFFF).to(tl.uint32), (row >> 32).to(tl.uint32)
+    index, low = tl.broadcast(index.to(tl.uint32), low)
+    high, _ = tl.broadcast(high, index)
+    return tl.philox(seed, index, low, high, low * 0 + stream)
+
+
+@triton.jit
+def uniform(random_bits):
+    """In (0, 1], the middle of one of 2^32 equal parts, rounded."""
+    return (random_bits.to(tl.float32) + 0.5) * 2.3283064365386963e-10
+
+
+@triton.jit
+def normal_pair(radius_bits, angle_bits, FAST: tl.constexpr):
+    """Two independent normals (Box & Muller, 1958); the radius reaches 6.8."""
+    radius = tl.sqrt(tl.maximum(-1.3862943611198906 * _log2(uniform(radius_bits), FAST), 0.0))
+    angle = angle_bits.to(tl.int32, bitcast=True).to(tl.float32) * 1.4629180792671596e-09  # π/2^31
+    return radius * _cosine(angle, FAST), radius * _sine(angle, FAST)
+
+
+@triton.jit
+def _log_acceptance(w):
+    """log(1+w) - w + w²/2 - w³/3, by its series where the terms would cancel."""
+    near = tl.abs(w) < 0.25
+    s = tl.where(near, w, 0.0)
+    series = 0.25 + s * (-0.2 + s * (1 / 6 + s * (-1 / 7 + s * (0.125 + s * (-1 / 9 + s * 0.1)))))
+    far = tl.where(near, 1.0, w)
+    return tl.where(near, -s * s * s * s * series, tl.log(1.0 + far) - far + far * far * (0.5 - far / 3))
+
+
+@triton.jit
+def gamma(shape, seed, row, stream, FAST: tl.constexpr):
+    """A Gamma variable for each row (Marsaglia & Tsang, 2000), of a shape > 0; where that is NaN or infinite, itself.
+
+    A candidate d(1+w)³ with w = z/√(9d), z normal, is accepted with probability exp(z²/2 + d(1 - v + log v)),
+    v = (1+w)³. On paper the large terms cancel: what is left is 3d(log(1+w) - w + w²/2 - w³/3), right for any shape.
+    """
+    boosted = shape < 1.0  # a draw of shape + 1 times a power of a uniform has the smaller shape
+    d = tl.where(boosted, shape + 1.0, shape) - 0.3333333333333333
+    c = 1.0 / tl.sqrt(9.0 * d)
+    value = shape
+    pending = (shape < float("inf")).to(tl.int32)
+    attempt = 0
+    while tl.max(pending, 0) > 0:
+        a, b, e, f = bits(seed, (row * 0 + attempt).to(tl.int32), row, stream)
+        z, _ = normal_pair(a, b, FAST)
+        w = c * z
+        inside = w > -1.0
+        w = tl.where(inside, w, 0.0)
+        accepted = inside & (tl.log(uniform(e)) < 3.0 * d * _log_acceptance(w))
+        candidate = d * (1.0 + w) * (1.0 + w) * (1.0 + w)
+        candidate = tl.where(boosted, candidate * tl.exp(tl.log(uniform(f)) / shape), candidate)
+        value = tl.where((pending > 0) & accepted, candidate, value)
+        pending = tl.where(accepted, 0, pending)
+        attempt += 1
+    return value

@@ -31,12 +31,31 @@ _REVERSE = (
 )
 
 
+def is_plain(*inputs: Any) -> bool:
+    """Whether nothing but autograd may want to know of what is done with the inputs: no transform, mode or tracer.
+
+    Then the dispatcher has nothing to decide, and a small draw takes less time than it does.
+    """
+    return (
+        all(type(x) in (Tensor, torch.nn.Parameter) for x in inputs if isinstance(x, Tensor))
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
+        and forward_ad._current_level < 0
+    )
+
+
 def register_derivative(
-    library: torch.library.Library, forward: torch._ops.OpOverload, backward: torch._ops.OpOverload
-) -> None:
+    library: torch.library.Library,
+    forward: torch._ops.OpOverload,
+    backward: torch._ops.OpOverload,
+    run: Callable[..., Any],
+    run_backward: Callable[..., Any],
+) -> Any:
     """Give the operator ``forward`` the derivative ``backward``, and errors for all further ones.
 
-    ``forward(loc, concentration, shape, seed, dim)`` gives x and what ``backward`` takes with it, see ``_operator``.
+    ``forward(loc, concentration, shape, seed, dim)`` gives x and what ``backward`` takes with it, see ``_operator``;
+    ``run`` and ``run_backward`` are what they do. Returns the autograd function, for where the inputs are plain.
     """
 
     class Draw(_SingleLevelFunction):
@@ -44,7 +63,8 @@ def register_derivative(
         def forward(
             ctx: Any, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor, dim: int
         ) -> Draws:
-            x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim)
+            inputs = loc, concentration, shape, seed, dim
+            x, *rows = run(*inputs) if is_plain(*inputs) else _run_below_autograd(forward, *inputs)
             ctx.dim = dim
             ctx.mark_non_differentiable(*rows)
             ctx.set_materialize_grads(False)  # spares zero gradients for the rows
@@ -54,7 +74,11 @@ def register_derivative(
         @staticmethod
         def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
             needs = ctx.needs_input_grad[:2]
-            grads = backward(grad, *ctx.saved_tensors, ctx.dim, *needs)
+            inputs = grad, *ctx.saved_tensors, ctx.dim, *needs
+            # ``is_grads_batched`` has a vmap of its own, which hides in the gradient.
+            batched = torch._C._functorch.is_legacy_batchedtensor(grad)
+            direct = not batched and not torch.is_grad_enabled() and is_plain(*inputs)
+            grads = run_backward(*inputs) if direct else backward(*inputs)
             return *(x if needed else None for x, needed in zip(grads, needs, strict=True)), None, None, None
 
         @staticmethod
@@ -74,6 +98,7 @@ def register_derivative(
 
     library.impl(forward.name(), _autograd_kernel(forward, Draw), "Autograd")
     library.impl(backward.name(), _autograd_kernel(backward, DrawBackward), "Autograd")
+    return Draw
 
 
 def _autograd_kernel(operator: torch._ops.OpOverload, function: Any) -> Callable[..., Any]:

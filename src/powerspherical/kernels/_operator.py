@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.kernels import _geometry
-from powerspherical.kernels._autograd import Draws, register_derivative
+from powerspherical.kernels._autograd import Draws, is_plain, register_derivative
 
 _LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
 
@@ -127,7 +127,7 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
     _LIBRARY.impl(f"{name}_backward", run_backward, "CompositeExplicitAutograd")
     _register_transforms(forward, _fake_forward, _batch_forward)
     _register_transforms(backward, _fake_backward, _batch_backward)
-    register_derivative(_LIBRARY, forward, backward)
+    differentiable = register_derivative(_LIBRARY, forward, backward, run, run_backward)
 
     def sample(
         loc: Tensor, concentration: Tensor, shape: Sequence[int] | None = None, dim: int | None = None
@@ -135,7 +135,12 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
         if shape is None:
             shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
         seed = torch.randint(2**63 - 1, (), device=loc.device)
-        return forward(loc, concentration, shape, seed, loc.shape[-1] if dim is None else dim)[0]
+        arguments = loc, concentration, shape, seed, loc.shape[-1] if dim is None else dim
+        if not is_plain(loc, concentration):
+            return forward(*arguments)[0]
+        if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
+            return differentiable.apply(*arguments)[0]
+        return run(*arguments)[0]
 
     return sample
 

@@ -1,28 +1,33 @@
-# `make test` and `make reproduce` need Python 3.11 or newer and make; they do the rest themselves.
+# `make test`, `make reproduce` and `make bench` need Python 3.11 or newer and make; they do the rest themselves.
 #
 #   PYTHON=python3.12     the interpreter that makes the environment
 #   PIP_ARGS="..."        more arguments for pip, for instance an index that holds a CPU-only torch
 #   OUT=reproduction      where `make reproduce` writes
 #   WORKERS=2             processes that run the tests
+#   BENCH=bench           where `make bench` writes
+#   TFP=path/to/python    an interpreter with TensorFlow Probability, for `make bench` (benchmarks/README.md)
 
 PYTHON ?= python3
 PIP_ARGS ?=
 VENV ?= .venv
 OUT ?= reproduction
 WORKERS ?= 2
+BENCH ?= bench
+TFP ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test reproduce clean
+.PHONY: help setup lint test reproduce bench clean
 
 help:
 	@echo "make test       set up, lint and run the tests"
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
+	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
 	@echo "make setup      make $(VENV) and install the package with all that its tests need"
 	@echo "make lint       ruff and mypy"
-	@echo "make clean      remove caches and builds ($(VENV) and $(OUT) stay)"
+	@echo "make clean      remove caches and builds ($(VENV), $(OUT) and $(BENCH) stay)"
 
 setup: $(STAMP)
 
@@ -49,6 +54,13 @@ test: lint
 
 reproduce: $(STAMP)
 	@$(BIN)/powerspherical reproduce all --quick --out $(OUT)
+
+# The peers stay out of the environment: tests and experiments look whether the authors' package is installed.
+bench: $(STAMP)
+	@test -d $(BENCH)/peers || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  $(PIP_ARGS) --target $(BENCH)/peers power-spherical==0.8.1 || echo "the authors' package could not be had"
+	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/sampling.py --out $(BENCH) $(if $(TFP),--tfp $(TFP))
+	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/training_step.py --out $(BENCH)
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,157 @@
+"""The tables and the figure that are made from the results of `sampling.py`."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from _methods import BACKWARD, FLOOR, FORWARD
+from _targets import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+# Okabe and Ito's palette, a marker for each implementation: vMF dashed, Power Spherical solid, floors dotted.
+LOOKS = {
+    "randn": ("randn", "#666666", ":", ""),
+    "fill": ("fill", "#BBBBBB", ":", ""),
+    "our_ps": ("PS, ours", "#009E73", "-", "o"),
+    "our_vmf": ("vMF, ours", "#E69F00", "--", "o"),
+    "reference_ps": ("PS, authors'", "#000000", "-", "^"),
+    "scipy_vmf": ("vMF, SciPy", "#CC79A7", "--", "D"),
+    "jax_normal": ("jax normal", "#56B4E9", ":", ""),
+    "tfp_ps": ("PS, TFP", "#0072B2", "-", "s"),
+    "tfp_vmf": ("vMF, TFP", "#D55E00", "--", "s"),
+}
+FLOORS = {"randn": "torch.randn", "jax_normal": "jax.random.normal"}
+SECTIONS = {
+    "sizes": "by size",
+    "concentrations": "by concentration",
+    "dimensions": "by dimension",
+    "graph": "in a CUDA graph",
+}
+
+
+def tables(content: dict[str, Any]) -> Iterator["Table"]:
+    """All that a run found: the times, apart where a title must say so; the memory; the targets."""
+    parts: dict[str, list[Row]] = {}
+    for row in content["results"]:
+        title = (
+            f"Time over {FLOORS[row['floor']]}, {SECTIONS[row['section']]}, μ {row['loc']}, "
+            f"{counted(row['threads'])}"
+        )
+        parts.setdefault(title, []).append(row)
+    for title, rows in parts.items():
+        yield by_method(rows, title, time_cell)
+    memory_title = "Peak memory beyond the inputs, in outputs, μ {}"
+    for loc in ("per row", "shared"):
+        rows = [row for row in content["memory"] if row["loc"] == loc]
+        yield by_method(rows, memory_title.format(loc), lambda row: f"{row['outputs']:.2f}")
+    yield targets_table(content["targets"])
+
+
+def size(row: Row) -> str:
+    return f"{row['rows']} × {row['dim']}"
+
+
+def counted(threads: int) -> str:
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def time_cell(row: Row) -> str:
+    """The ratio to the floor; of the floor itself, and of what has a floor of its own, the time."""
+    time = f"{row['milliseconds']:.3g} ms"
+    if row["method"] == row["floor"]:
+        return time
+    return f"{row['ratio']:.2f}" if row["floor"] == FLOOR else f"{row['ratio']:.2f} ({time})"
+
+
+def by_method(rows: list[Row], title: str, cell: Callable[[Row], str]) -> "Table":
+    """A line for each setting and quantity, a column for each method."""
+    from rich.table import Table
+
+    names = [name for name in LOOKS if any(row["method"] == name for row in rows)]
+    several = len({row["kappa"] for row in rows}) > 1
+    shown = Table(title=title, title_justify="left")
+    for heading in ("κ" if several else "n × d", ""):
+        shown.add_column(heading)
+    for name in names:
+        shown.add_column(LOOKS[name][0].replace(", ", "\n"), justify="right")
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        line = f"{row['kappa']:g}" if several else size(row), row["quantity"].replace(f"{FORWARD} and ", "+ ")
+        lines.setdefault(line, {})[row["method"]] = cell(row)
+    for heads, cells in lines.items():
+        shown.add_row(*heads, *(cells.get(name, "–") for name in names))
+    return shown
+
+
+def targets_table(rows: list[Row]) -> "Table":
+    """A line for each target, a column for each number of threads."""
+    from rich.table import Table
+
+    counts = sorted({row["threads"] for row in rows})
+    shown = Table(title="Targets (a missed one is marked)", title_justify="left")
+    for heading in ("", "wanted", *map(counted, counts)):
+        shown.add_column(heading, justify="right" if heading else "left")
+    lines: dict[tuple[str, str], dict[int, str]] = {}
+    for row in rows:
+        mark = "" if row["met"] else " ✗"
+        lines.setdefault((row["what"], row["wanted"]), {})[row["threads"]] = f"{row['measured']:.2f}{mark}"
+    for heads, cells in lines.items():
+        shown.add_row(*heads, *(cells.get(threads, "–") for threads in counts))
+    return shown
+
+
+def figure(rows: list[Row], machine: str) -> "Figure":
+    """Time against the numbers drawn, against κ and against d; with the fewest threads, a μ for each row."""
+    from matplotlib.figure import Figure
+
+    threads = min(row["threads"] for row in rows)
+    rows = [
+        row
+        for row in rows
+        if row["threads"] == threads and (row["loc"] == "per row" or row["method"] == "scipy_vmf")
+    ]
+    result = Figure(figsize=(11, 6.4), facecolor="white", layout="constrained")
+    grid = result.subplots(2, 3, sharey="row")
+    panels = {
+        "sizes": ("numbers drawn, $n\\cdot d$", lambda row: row["rows"] * row["dim"]),
+        "concentrations": ("concentration $\\kappa$", lambda row: row["kappa"]),
+        "dimensions": ("dimension $d$", lambda row: row["dim"]),
+    }
+    for line, quantity in zip(grid, (FORWARD, BACKWARD), strict=True):
+        for axes, (section, (label, position)) in zip(line, panels.items(), strict=True):
+            found = [row for row in rows if (row["section"], row["quantity"]) == (section, quantity)]
+            _panel(axes, found, position)
+            axes.set_xlabel(label)
+        line[0].set_ylabel(f"milliseconds, {quantity}")
+    handles = {
+        label: handle
+        for axes in grid.flat
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    result.legend(
+        handles.values(),
+        handles.keys(),
+        frameon=False,
+        ncols=len(handles),
+        loc="outside lower center",
+        fontsize=8.5,
+    )
+    result.suptitle(f"{machine}, {counted(threads)}", fontsize=10, color="#333333")
+    return result
+
+
+def _panel(axes: "Axes", rows: list[Row], position: Callable[[Row], float]) -> None:
+    """The median times of every method; a floor that was measured once is a line across."""
+    for name, (label, colour, line, marker) in LOOKS.items():
+        points = sorted((position(row), row["milliseconds"]) for row in rows if row["method"] == name)
+        style: dict[str, Any] = {"color": colour, "linestyle": line, "label": label}
+        if len(points) == 1 and not marker:
+            axes.axhline(points[0][1], **style)
+        elif points:
+            axes.plot(*zip(*points, strict=True), marker=marker, markersize=4, **style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)

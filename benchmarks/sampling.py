@@ -1,0 +1,262 @@
+"""How long a draw takes, beside the peers and as a multiple of the normals it is made from.
+
+All methods run in one process and take turns. What is reported is the median over rounds of the ratio to
+`torch.randn(rows, dim)` in the same round, and the median time. TensorFlow Probability needs an environment of its own
+and is set against a floor of its own; see README.md beside this file.
+
+    python benchmarks/sampling.py [--device cpu|cuda] [--threads N] [--tfp PYTHON] [--quick] [--out DIR]
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from _command import NO_REFERENCE, clock_on, parsed, parser, show, thread_counts, write
+from _memory import peak
+from _methods import BACKWARD, FLOOR, FORWARD, Case, floors, methods
+from _shown import counted, figure, size, tables
+from _targets import Row, compared
+from _timing import Clock, Effort, captured, measure
+
+from powerspherical.experiments._results import hardware, write_figure
+from powerspherical.experiments.efficiency import name_on, ratio
+from powerspherical.experiments.published import has_reference
+from powerspherical.experiments.training_time import summarised
+
+Value = TypeVar("Value")
+Times = dict[tuple[Case, str], list[float]]  # by case and method: the rounds, in seconds
+
+QUANTITIES = (FORWARD, BACKWARD)
+GRAPH_CASE, GRAPH_DRAWS = Case(100, 64), 20
+TFP_FLOOR = "jax_normal"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure: sizes, then κ and d one at a time, where `sweep` numbers are drawn; and how long."""
+
+    sizes: Sequence[tuple[int, int]]
+    concentrations: Sequence[float]
+    dims: Sequence[int]
+    sweep: int
+    memory: Sequence[tuple[int, int]]
+    effort: Effort
+
+    def groups(self, *, sweeps: bool) -> Iterator[tuple[str, list[Case]]]:
+        """The cases that are measured together, by the section of the results they belong to."""
+        for shared in (False, True):
+            for rows, dim in self.sizes:
+                yield "sizes", [Case(rows, dim, shared=shared)]
+        if sweeps:
+            yield "concentrations", [Case(self.sweep // 64, 64, kappa) for kappa in self.concentrations]
+            yield "dimensions", [Case(self.sweep // dim, dim) for dim in self.dims]
+
+
+PLANS = {
+    "cpu": Plan(
+        sizes=((100, 64), (1000, 3), (100_000, 64), (10_000, 768), (1000, 10_000)),
+        concentrations=(1.0, 1e1, 1e2, 1e3, 1e4, 1e5),
+        dims=(8, 64, 512, 4096, 32_768),
+        sweep=6_400_000,
+        memory=((100_000, 64), (10_000, 768)),
+        effort=Effort(seconds=2.0, least=7, most=301),
+    ),
+    "cuda": Plan(
+        sizes=((100, 64), (65_536, 16), (65_536, 64), (1_000_000, 64), (100_000, 768), (10_000, 10_000)),
+        concentrations=(1.0, 1e1, 1e2, 1e3, 1e4, 1e5),
+        dims=(8, 64, 512, 4096, 32_768),
+        sweep=64_000_000,
+        memory=((1_000_000, 64), (100_000, 768)),
+        effort=Effort(seconds=1.0, least=9, most=101),
+    ),
+}
+QUICK = Plan(
+    sizes=((100, 64), (1000, 3), (10_000, 64)),
+    concentrations=(1.0, 1e2, 1e5),
+    dims=(8, 64, 512),
+    sweep=640_000,
+    memory=((10_000, 64),),
+    effort=Effort(seconds=0.2, least=3, most=51),
+)
+
+
+def timed(
+    plan: Plan, device: torch.device, clock: Clock, threads: int, *, sweeps: bool
+) -> Iterator[list[Row]]:
+    """The rows of every group, as they are measured."""
+    for section, cases in plan.groups(sweeps=sweeps):
+        for quantity in QUANTITIES:
+            # The floor depends on how many numbers are drawn, which the cases of a group have in common.
+            calls = keyed(cases[0], floors(cases[0], device))
+            for case in cases:
+                calls |= keyed(case, methods(case, quantity, device))
+            times = measure(calls, plan.effort, clock, cases[0].calls(device))
+            yield summary(section, quantity, threads, times, FLOOR)
+
+
+def keyed(case: Case, by_name: Mapping[str, Value]) -> dict[tuple[Case, str], Value]:
+    """What belongs to the methods of a case, by case and method."""
+    return {(case, name): value for name, value in by_name.items()}
+
+
+def summary(section: str, quantity: str, threads: int, times: Times, floor: str) -> list[Row]:
+    """Rounds, in seconds by case and method, as lines of the results; one of the methods is the floor."""
+    beneath = next(seconds for (_, method), seconds in times.items() if method == floor)
+    rows = []
+    for (case, method), seconds in times.items():
+        milliseconds = summarised([1e3 * one for one in seconds])
+        rows.append(
+            {
+                "section": section,
+                "rows": case.rows,
+                "dim": case.dim,
+                "kappa": case.kappa,
+                "loc": case.loc,
+                "quantity": quantity,
+                "threads": threads,
+                "method": method,
+                "milliseconds": milliseconds["median"],
+                "quartiles": milliseconds["quartiles"],
+                "floor": floor,
+                "ratio": ratio(seconds, beneath),
+                "rounds": len(seconds),
+            }
+        )
+    return rows
+
+
+def graphs(plan: Plan, clock: Clock, threads: int) -> list[Row]:
+    """A draw among many in one CUDA graph, where no time goes into launching kernels.
+
+    The authors' package cannot be captured: it copies the dimension to the device and reads it there.
+    """
+    device, case = torch.device("cuda"), GRAPH_CASE
+    calls = floors(case, device) | methods(case, FORWARD, device)
+    calls.pop("reference_ps", None)
+    replays = {name: captured(call, GRAPH_DRAWS, torch.cuda) for name, call in calls.items()}
+    replayed = measure(keyed(case, replays), plan.effort, clock, case.calls(device))
+    times = {key: [one / GRAPH_DRAWS for one in seconds] for key, seconds in replayed.items()}
+    return summary("graph", FORWARD, threads, times, FLOOR)
+
+
+def tfp(python: str, plan: Plan, threads: int) -> tuple[list[Row], dict[str, str]]:
+    """TensorFlow Probability's rows at the sizes of the plan, and its versions."""
+    cases, cpu = [Case(rows, dim) for rows, dim in plan.sizes], torch.device("cpu")
+    request = {
+        "sizes": [(case.rows, case.dim, case.calls(cpu)) for case in cases],
+        "kappa": cases[0].kappa,
+        "quantities": QUANTITIES,
+        "threads": threads,
+        "effort": asdict(plan.effort),
+    }
+    script = Path(__file__).with_name("tfp.py")
+    done = subprocess.run(
+        [python, script, json.dumps(request)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    answer = json.loads(done.stdout)
+    rows = []
+    for group in answer["groups"]:
+        times = keyed(Case(group["rows"], group["dim"]), group["seconds"])
+        rows += summary("sizes", group["quantity"], threads, times, TFP_FLOOR)
+    return rows, answer["versions"]
+
+
+def memory(plan: Plan, device: torch.device) -> Iterator[Row]:
+    """The peak memory of every method beyond its inputs, as a multiple of its output."""
+    for rows, dim in plan.memory:
+        for shared in (False, True):
+            for quantity in QUANTITIES:
+                case = Case(rows, dim, shared=shared)
+                for name, call in methods(case, quantity, device).items():
+                    if name != "scipy_vmf":  # NumPy's memory is not torch's to count
+                        yield {
+                            "rows": rows,
+                            "dim": dim,
+                            "kappa": case.kappa,
+                            "loc": case.loc,
+                            "quantity": quantity,
+                            "method": name,
+                            "outputs": peak(call, device) / (4 * rows * dim),
+                        }
+
+
+def run(
+    plan: Plan, device: torch.device, counts: Sequence[int], python: str | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """All that is written, and the versions of what ran elsewhere; with `counts` threads, one after the other."""
+    clock = clock_on(device)
+    rows: list[Row] = []
+    elsewhere: dict[str, str] = {}
+    for threads in counts:
+        torch.set_num_threads(threads)
+        # κ and d are about the shape of the curves: with the first number of threads.
+        for group in timed(plan, device, clock, threads, sweeps=threads == counts[0]):
+            rows += group
+            print(said(group), flush=True)
+        if device.type == "cuda":
+            rows += graphs(plan, clock, threads)
+        if python:
+            print("TensorFlow Probability, in its own environment", flush=True)
+            others, elsewhere = tfp(python, plan, threads)
+            rows += others
+    notes = [] if has_reference() else [NO_REFERENCE]
+    notes += [] if python else ["TensorFlow Probability is left out: --tfp names its interpreter"]
+    content = {
+        "configuration": asdict(plan) | {"threads": list(counts), "dtype": "float32"},
+        "targets": compared(rows),
+        "results": rows,
+        "memory": list(memory(plan, device)),
+        "notes": notes,
+    }
+    return content, elsewhere
+
+
+def said(group: list[Row]) -> str:
+    """One line on a group that was measured."""
+    first, ours = group[0], [row["ratio"] for row in group if row["method"] == "our_ps"]
+    return (
+        f"{counted(first['threads'])}, {first['section']}, {size(first)}, μ {first['loc']}, "
+        f"{first['quantity']}: PS {', '.join(f'{one:.2f}' for one in ours)} × randn"
+    )
+
+
+def require_tfp(options: argparse.ArgumentParser, python: str, device: torch.device) -> None:
+    """Stop with one line if what `--tfp` names cannot be used."""
+    if device.type != "cpu" or not hasattr(os, "sched_setaffinity"):
+        options.error("TensorFlow Probability is measured on the CPU, under Linux: leave --tfp out")
+    try:
+        importing = [python, "-c", "import tensorflow_probability.substrates.jax"]
+        subprocess.run(importing, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        options.error(
+            f"{python} has no TensorFlow Probability on JAX: benchmarks/README.md says what to install"
+        )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the tables, and write `sampling.json` and `sampling.png`."""
+    started = time.perf_counter()
+    options = parser(str(__doc__).partition("\n")[0])
+    options.add_argument("--tfp", metavar="PYTHON", help="an interpreter that has TensorFlow Probability")
+    arguments, device = parsed(options, argv)
+    if arguments.tfp:
+        require_tfp(options, arguments.tfp, device)
+    plan = QUICK if arguments.quick else PLANS[device.type]
+    torch.manual_seed(0)
+    content, elsewhere = run(plan, device, thread_counts(arguments.threads, device), arguments.tfp)
+
+    files = [write(arguments.out, "sampling", device, argv, started, content, elsewhere)]
+    machine = hardware(device)["cpu" if device.type == "cpu" else "device"]
+    files += write_figure(arguments.out, name_on(device, "sampling"), figure(content["results"], machine))
+    show(tables(content), content["notes"], files)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""TensorFlow Probability's samplers on JAX, timed in an environment of their own.
+
+`sampling.py` runs this file with the interpreter that its option `--tfp` names, beside a floor of its own (compiled
+`jax.random.normal`), and reads the rounds from standard output. The samplers are compiled, and every call waits for its
+result; the keys of the random numbers are made beforehand.
+
+    python benchmarks/tfp.py REQUEST   (as JSON)
+"""
+
+import json
+import os
+import sys
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+from _timing import Call, Effort, measure, wall_clock
+
+KEYS = 64
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """The rounds of every size and quantity that is asked for, in seconds, and the versions."""
+    # JAX has no setting for its threads: it takes as many as the process may use processors.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request["threads"]])
+    import jax
+    import tensorflow_probability.substrates.jax as tfp
+
+    groups = []
+    for rows, dim, turn in request["sizes"]:
+        for quantity in request["quantities"]:
+            found = methods(rows, dim, request["kappa"], differentiated=quantity != "forward")
+            times = measure(found, Effort(**request["effort"]), wall_clock, turn)
+            groups.append({"rows": rows, "dim": dim, "quantity": quantity, "seconds": times})
+    return {"groups": groups, "versions": {"jax": jax.__version__, "tensorflow-probability": tfp.__version__}}
+
+
+def methods(rows: int, dim: int, kappa: float, *, differentiated: bool) -> dict[str, Call]:
+    """The floor and the samplers, compiled, each ready to be called."""
+    import jax
+    import jax.numpy as jnp
+    from tensorflow_probability.substrates.jax.distributions import PowerSpherical, VonMisesFisher
+
+    first, second, *keys = jax.random.split(jax.random.PRNGKey(0), KEYS + 2)
+    loc = jax.random.normal(first, (rows, dim))
+    loc = loc / jnp.linalg.norm(loc, axis=-1, keepdims=True)
+    parameters = loc, jnp.full((rows,), kappa)
+    weights = jax.random.normal(second, (rows, dim))
+
+    def ready(function: Any, *arguments: Any) -> Call:
+        compiled, remaining = jax.jit(function), cycle(keys)
+        return lambda: jax.block_until_ready(compiled(*arguments, next(remaining)))
+
+    def drawn(family: Any, loc: Any, kappa: Any, key: Any) -> Any:
+        return family(loc, kappa).sample(seed=key)
+
+    def loss(family: Any, loc: Any, kappa: Any, key: Any) -> Any:
+        return (drawn(family, loc, kappa, key) * weights).sum()
+
+    found = {"jax_normal": ready(partial(jax.random.normal, shape=(rows, dim)))}
+    for name, family in (("tfp_ps", PowerSpherical), ("tfp_vmf", VonMisesFisher)):
+        if not differentiated:
+            found[name] = ready(partial(drawn, family), *parameters)
+        # Its vMF rejects in a loop that JAX does not differentiate in reverse mode, but inverts the law at d = 3.
+        elif name == "tfp_ps" or dim == 3:
+            found[name] = ready(jax.grad(partial(loss, family), argnums=(0, 1)), *parameters)
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

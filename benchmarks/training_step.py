@@ -1,0 +1,149 @@
+"""What a Power Spherical layer costs in training: a step of a small auto-encoder, and the distribution's share of it.
+
+Encoder, Power Spherical latent, decoder; the squared error plus the KL from the uniform; Adam. The step is timed with
+our distribution, with that of the paper's authors where it is installed, and with none: the latent is then the
+normalised features, and there is no KL. The share is what a step takes beyond the last. All take turns.
+
+    python benchmarks/training_step.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
+"""
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from _command import NO_REFERENCE, clock_on, parsed, parser, show, thread_counts, write
+from _timing import Call, Effort, measure
+from torch import Tensor, nn
+from torch.distributions import kl_divergence
+
+from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical.experiments.efficiency import ratio
+from powerspherical.experiments.published import REFERENCE, has_reference
+from powerspherical.experiments.training_time import summarised
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDTH, HIDDEN = 256, 512
+DIMS = (16, 64)
+BATCHES = {"cpu": (1024, 8192), "cuda": (1024, 65_536)}
+QUICK_BATCHES = (256,)
+EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=7, most=201), Effort(seconds=0.3, least=3, most=21)
+NONE = "none"
+
+Row = dict[str, Any]
+Latent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | float]]
+"""From unit vectors and concentrations to the latent and its divergence from the uniform."""
+
+
+def latents(dim: int, device: torch.device) -> Iterator[tuple[str, Latent]]:
+    """The latent layers by name."""
+    yield NONE, lambda loc, kappa: (loc, 0.0)
+    yield "our_ps", stochastic(PowerSpherical, HypersphericalUniform(dim))
+    if has_reference():
+        theirs = importlib.import_module(REFERENCE)
+        yield (
+            "reference_ps",
+            stochastic(theirs.PowerSpherical, theirs.HypersphericalUniform(dim, device=device)),
+        )
+
+
+def stochastic(family: Any, prior: Any) -> Latent:
+    """A draw of the family, and its divergence from the prior."""
+
+    def latent(loc: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+        posterior = family(loc, kappa, validate_args=False)
+        return posterior.rsample(), kl_divergence(posterior, prior).mean()
+
+    return latent
+
+
+def training(latent: Latent, dim: int, data: Tensor) -> Call:
+    """A fresh auto-encoder, as a function that trains it for one step."""
+    encoder = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, dim + 1)).to(data.device)
+    decoder = nn.Sequential(nn.Linear(dim, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH)).to(data.device)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        features = encoder(data)
+        kappa = nn.functional.softplus(features[..., -1]) + 1
+        point, divergence = latent(nn.functional.normalize(features[..., :-1], dim=-1), kappa)
+        (nn.functional.mse_loss(decoder(point), data) + divergence / WIDTH).backward()
+        optimizer.step()
+
+    return step
+
+
+def timed(batch: int, dim: int, device: torch.device, effort: Effort) -> dict[str, list[float]]:
+    """The rounds of every latent layer, in seconds a step."""
+    data = torch.randn(batch, WIDTH).to(device)
+    steps = {name: training(latent, dim, data) for name, latent in latents(dim, device)}
+    return measure(steps, effort, clock_on(device))
+
+
+def summary(times: dict[str, list[float]]) -> Iterator[Row]:
+    """A line for each latent layer: its time, and its share of the step."""
+    for name, seconds in times.items():
+        milliseconds = summarised([1e3 * one for one in seconds])
+        yield {
+            "latent": name,
+            "milliseconds": milliseconds["median"],
+            "quartiles": milliseconds["quartiles"],
+            "share": 1 - ratio(times[NONE], seconds),
+            "rounds": len(seconds),
+        }
+
+
+def table(rows: list[Row]) -> "Table":
+    """A line for each setting, a column for each latent layer."""
+    from rich.table import Table
+
+    names = list(dict.fromkeys(row["latent"] for row in rows))
+    shown = Table(title="Milliseconds a step (the distribution's share)", title_justify="left")
+    for heading in ("threads", "batch", "d", *names):
+        shown.add_column(heading.replace("_", " "), justify="right")
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        cell = f"{row['milliseconds']:.2f} ({row['share']:.0%})"
+        lines.setdefault(tuple(str(row[key]) for key in ("threads", "batch", "dim")), []).append(cell)
+    for setting, cells in lines.items():
+        shown.add_row(*setting, *cells)
+    return shown
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, and write `training_step.json`."""
+    started = time.perf_counter()
+    arguments, device = parsed(parser(str(__doc__).partition("\n")[0]), argv)
+    batches = QUICK_BATCHES if arguments.quick else BATCHES[device.type]
+    effort = QUICK_EFFORT if arguments.quick else EFFORT
+    torch.manual_seed(0)
+    rows: list[Row] = []
+    counts = thread_counts(arguments.threads, device)
+    for threads in counts:
+        torch.set_num_threads(threads)
+        for batch in batches:
+            for dim in DIMS:
+                setting = {"threads": threads, "batch": batch, "dim": dim}
+                times = timed(batch, dim, device, effort)
+                rows += [setting | row for row in summary(times)]
+    configuration = {
+        "width": WIDTH,
+        "hidden": HIDDEN,
+        "dims": DIMS,
+        "batches": batches,
+        "threads": counts,
+        "effort": asdict(effort),
+    }
+    notes = [] if has_reference() else [NO_REFERENCE]
+    content = {"configuration": configuration, "results": rows, "notes": notes}
+    path = write(arguments.out, "training_step", device, argv, started, content)
+    show([table(rows)], notes, [path])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""The benchmarks' arithmetic, and that they run; never how long anything takes."""
+
+import importlib
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical.experiments.published import REFERENCE
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
+names = ("_memory", "_methods", "_targets", "_timing", "sampling", "training_step")
+memory, methods, targets, timing, sampling, training_step = map(importlib.import_module, names)
+
+CPU = torch.device("cpu")
+EFFORT = timing.Effort(seconds=0, least=2, most=2)
+PLAN = sampling.Plan(
+    sizes=((4, 3),), concentrations=(1.0, 100.0), dims=(8, 16), sweep=128, memory=((4, 8),), effort=EFFORT
+)
+
+
+@pytest.fixture(autouse=True)
+def _keep_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def no_reference(monkeypatch):
+    monkeypatch.setitem(sys.modules, REFERENCE, None)
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    """A stand-in for the authors' package."""
+    module = ModuleType(REFERENCE)
+    module.__spec__ = ModuleSpec(REFERENCE, None)
+    module.PowerSpherical = PowerSpherical
+    module.HypersphericalUniform = lambda dim, device: HypersphericalUniform(dim)
+    monkeypatch.setitem(sys.modules, REFERENCE, module)
+
+
+class FakeCuda:
+    """Stands in for torch.cuda and keeps a log; its events are always 6 ms apart."""
+
+    def __init__(self):
+        self.log = []
+
+    def synchronize(self):
+        self.log.append("synchronize")
+
+    def Event(self, enable_timing):
+        assert enable_timing
+        return SimpleNamespace(
+            record=lambda: self.log.append("record"),
+            synchronize=lambda: self.log.append("wait"),
+            elapsed_time=lambda end: 6.0,
+        )
+
+    def Stream(self):
+        return SimpleNamespace(wait_stream=lambda other: self.log.append("wait"))
+
+    current_stream = Stream
+
+    @contextmanager
+    def stream(self, stream):
+        self.log.append("on a stream")
+        yield
+
+    def CUDAGraph(self):
+        return SimpleNamespace(replay=lambda: self.log.append("replay"))
+
+    @contextmanager
+    def graph(self, graph):
+        self.log.append("begin")
+        yield
+        self.log.append("end")
+
+
+def test_rounds():
+    effort = timing.Effort(seconds=2.0, least=5, most=100)
+    assert [effort.rounds(one) for one in (10.0, 0.3, 1e-6)] == [5, 7, 100]
+
+
+def test_methods_take_turns():
+    order = []
+    calls = {name: lambda name=name: order.append(name) for name in "abc"}
+
+    def clock(call, count):
+        for _ in range(count):
+            call()
+        return float(len(order))
+
+    effort = timing.Effort(seconds=0, least=3, most=9)
+    times = timing.measure(calls, effort, clock, calls=2)
+    assert "".join(order) == "aabbcc" + "bbccaa" + "aabbcc" + "bbccaa" + "ccaabb"
+    # What the clock said, round by round; the first two rounds are left out.
+    assert times == {"a": [14.0, 24.0, 28.0], "b": [16.0, 20.0, 30.0], "c": [18.0, 22.0, 26.0]}
+
+
+def test_the_event_clock():
+    cuda = FakeCuda()
+    seconds = timing.event_clock(cuda)(lambda: cuda.log.append("call"), 3)
+    assert seconds == pytest.approx(0.002)
+    assert cuda.log == ["synchronize", "record", "call", "call", "call", "record", "wait"]
+
+
+def test_a_captured_call():
+    cuda = FakeCuda()
+    replay = timing.captured(lambda: cuda.log.append("call"), 4, cuda)
+    replay()
+    warm_up = ["wait", "on a stream", "call", "call", "call", "wait"]
+    assert cuda.log == [*warm_up, "begin", "call", "call", "call", "call", "end", "replay"]
+
+
+def test_ratios_are_taken_inside_a_round():
+    case = methods.Case(4, 3)
+    times = {(case, "randn"): [1.0, 2.0, 10.0], (case, "our_ps"): [3.0, 4.0, 30.0]}
+    floor, ours = sampling.summary("sizes", methods.FORWARD, 1, times, "randn")
+    assert (floor["ratio"], floor["milliseconds"], floor["rounds"]) == (1.0, 2000.0, 3)
+    assert (ours["ratio"], ours["milliseconds"]) == (3.0, 4000.0)  # of the medians it would be 2
+    assert (ours["rows"], ours["dim"], ours["kappa"], ours["loc"]) == (4, 3, 100.0, "per row")
+
+
+def rows_of(ratios, section="sizes", quantity=methods.FORWARD, size=(100_000, 64), kappa=100.0, threads=1):
+    return [
+        {
+            "section": section,
+            "rows": size[0],
+            "dim": size[1],
+            "kappa": kappa,
+            "loc": "per row",
+            "quantity": quantity,
+            "threads": threads,
+            "method": method,
+            "ratio": ratio,
+            "milliseconds": 10 * ratio,
+        }
+        for method, ratio in ratios.items()
+    ]
+
+
+def test_targets():
+    rows = [
+        *rows_of({"our_ps": 1.6, "our_vmf": 4.0}),
+        *rows_of({"our_ps": 2.7}, quantity=methods.BACKWARD),
+        *rows_of({"our_ps": 4.0, "reference_ps": 20.0}, size=(100, 64)),
+        *rows_of({"our_ps": 1.5}, section="concentrations", kappa=1.0),
+        *rows_of({"our_ps": 1.8}, section="concentrations", kappa=1e5),
+        *rows_of({"our_ps": 1.8}, threads=2),
+    ]
+    found = {(row["what"], row["threads"]): row for row in targets.compared(rows)}
+    answers = {key: (row["wanted"], round(row["measured"], 9), row["met"]) for key, row in found.items()}
+    assert answers == {
+        ("PS over randn, 100000 × 64, forward", 1): ("≤ 1.7", 1.6, True),
+        ("PS over randn, 100000 × 64, forward and backward", 1): ("≤ 2.7", 2.7, True),
+        ("the authors' PS over ours, 100 × 64, forward", 1): ("≥ 4", 5.0, True),
+        ("vMF over PS, 100000 × 64, forward", 1): ("≤ 2", 2.5, False),
+        ("PS, slowest over fastest κ, forward", 1): ("≤ 1.1", 1.2, False),
+        ("PS over randn, 100000 × 64, forward", 2): ("≤ 1.7", 1.8, False),
+    }
+
+
+def test_the_peak_of_memory():
+    assert memory.highest([3, 4, -4, 2, -5]) == 7
+    one = 4000
+    assert memory.peak(lambda: torch.ones(1000), CPU) == one
+    assert memory.peak(lambda: torch.ones(1000) + torch.ones(1000), CPU) == 3 * one
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_every_method_draws_and_differentiates(reference, shared):
+    case = methods.Case(6, 5, shared=shared)
+    draws = methods.methods(case, methods.FORWARD, CPU)
+    assert list(draws) == ["our_ps", "our_vmf", "reference_ps"] + ["scipy_vmf"] * shared
+    for call in draws.values():
+        x = torch.as_tensor(call())
+        assert x.shape == (6, 5)
+        assert torch.allclose(x.norm(dim=-1), torch.ones((), dtype=x.dtype), atol=1e-5)
+    for call in methods.floors(case, CPU).values():
+        assert call().shape == (6, 5)
+    gradients = methods.methods(case, methods.BACKWARD, CPU)
+    assert list(gradients) == ["our_ps", "our_vmf", "reference_ps"]
+    for call in gradients.values():
+        loc, kappa = call()
+        assert loc.shape == ((5,) if shared else (6, 5))
+        assert kappa.shape == (() if shared else (6,))
+        assert loc.abs().sum() > 0
+        assert kappa.abs().sum() > 0
+
+
+def test_sampling(no_reference, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sampling, "QUICK", PLAN)
+    argv = ["--quick", "--threads", "1", "--out", str(tmp_path)]
+    sampling.main(argv)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "sampling.json",
+        "sampling.png",
+        "sampling.svg",
+    ]
+    document = json.loads((tmp_path / "sampling.json").read_text(encoding="utf-8"))
+    assert document["command"] == f"python benchmarks/sampling.py {' '.join(argv)}"
+    rows = document["results"]
+    assert {(row["section"], row["rows"], row["dim"], row["kappa"]) for row in rows} == {
+        ("sizes", 4, 3, 100.0),
+        ("concentrations", 2, 64, 1.0),
+        ("concentrations", 2, 64, 100.0),
+        ("dimensions", 16, 8, 100.0),
+        ("dimensions", 8, 16, 100.0),
+    }
+    assert all(row["ratio"] > 0 and row["milliseconds"] > 0 and row["rounds"] == 2 for row in rows)
+    scipy = [(row["loc"], row["quantity"]) for row in rows if row["method"] == "scipy_vmf"]
+    assert scipy == [("shared", methods.FORWARD)]
+    assert {row["loc"] for row in document["memory"]} == {"per row", "shared"}
+    assert all(row["outputs"] >= 1 for row in document["memory"])
+    assert [note.split(" is ")[0] for note in document["notes"]] == [
+        "the authors' package",
+        "TensorFlow Probability",
+    ]
+    assert document["versions"]["torch"] == torch.__version__
+    assert "κ" in capsys.readouterr().out
+
+
+def test_sweeps_run_once(no_reference, capsys):
+    content, _ = sampling.run(PLAN, CPU, [1, 2])
+    found = {
+        threads: {row["section"] for row in content["results"] if row["threads"] == threads}
+        for threads in (1, 2)
+    }
+    assert found == {1: {"sizes", "concentrations", "dimensions"}, 2: {"sizes"}}
+
+
+def test_tensorflow_probability_has_a_floor_of_its_own(monkeypatch):
+    asked = []
+
+    def answer(command, **options):
+        asked.append(json.loads(command[2]))
+        seconds = {"jax_normal": [1.0, 1.0], "tfp_ps": [3.0, 5.0]}
+        group = {"rows": 4, "dim": 3, "quantity": methods.FORWARD, "seconds": seconds}
+        return SimpleNamespace(stdout=json.dumps({"groups": [group], "versions": {"jax": "1"}}))
+
+    monkeypatch.setattr(subprocess, "run", answer)
+    rows, versions = sampling.tfp("python", PLAN, 2)
+    assert asked[0]["sizes"] == [[4, 3, 5]]
+    assert (asked[0]["threads"], asked[0]["quantities"]) == (2, list(sampling.QUANTITIES))
+    assert timing.Effort(**asked[0]["effort"]) == EFFORT
+    assert [(row["method"], row["floor"], row["ratio"]) for row in rows] == [
+        ("jax_normal", "jax_normal", 1.0),
+        ("tfp_ps", "jax_normal", 4.0),
+    ]
+    assert versions == {"jax": "1"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--device", "cuda"], "torch sees no CUDA device here: use --device cpu"),
+        (["--threads", "0"], "--threads must be 1 or more, not 0"),
+        (["--out", __file__], f"cannot write to --out {__file__}: File exists"),
+        (["--tfp", "/no/such/python"], "/no/such/python has no TensorFlow Probability on JAX: "),
+        (["--tfp", sys.executable], f"{sys.executable} has no TensorFlow Probability on JAX: "),
+    ],
+)
+def test_bad_options_end_in_one_line(monkeypatch, tmp_path, capsys, argv, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sampling, "run", None)  # nothing may be measured
+    with pytest.raises(SystemExit, match="2"):
+        sampling.main(["--out", str(tmp_path), *argv])
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.partition("error: ")[2].startswith(message)
+
+
+def test_the_share_of_the_distribution():
+    times = {"none": [1.0, 1.0, 3.0], "our_ps": [2.0, 4.0, 4.0]}
+    shares = {row["latent"]: row["share"] for row in training_step.summary(times)}
+    assert shares == {"none": 0.0, "our_ps": 0.5}
+
+
+def test_training_step(reference, monkeypatch, tmp_path):
+    monkeypatch.setattr(training_step, "QUICK_BATCHES", (4,))
+    monkeypatch.setattr(training_step, "QUICK_EFFORT", EFFORT)
+    training_step.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
+    document = json.loads((tmp_path / "training_step.json").read_text(encoding="utf-8"))
+    assert [(row["dim"], row["latent"]) for row in document["results"]] == [
+        (dim, latent) for dim in training_step.DIMS for latent in ("none", "our_ps", "reference_ps")
+    ]
+    assert all(row["milliseconds"] > 0 for row in document["results"])
+
+
+def test_a_step_trains(no_reference):
+    """The loss of the auto-encoder falls: what is timed is training."""
+    data = torch.randn(32, training_step.WIDTH)
+    losses = []
+    plain = training_step.nn.functional.mse_loss
+
+    def watched(*arguments):
+        losses.append(plain(*arguments))
+        return losses[-1]
+
+    _, (_, ours) = training_step.latents(16, CPU)
+    step = training_step.training(ours, 16, data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_step.nn.functional, "mse_loss", watched)
+        for _ in range(40):
+            step()
+    assert losses[-1] < losses[0]

@@ -21,9 +21,8 @@ def peak(call: Call, device: torch.device) -> int:
         before = torch.cuda.memory_allocated(device)
         call()
         return torch.cuda.max_memory_allocated(device) - before
-    os.environ.setdefault(
-        "KINETO_LOG_LEVEL", "99"
-    )  # or the profiler writes to stderr when it starts and stops
+    # Else the profiler writes to stderr whenever it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with torch.autograd.profiler.profile(profile_memory=True) as profiled:
         call()
     results = profiled.kineto_results

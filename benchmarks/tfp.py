@@ -45,7 +45,7 @@ def methods(rows: int, dim: int, kappa: float, *, differentiated: bool) -> dict[
     loc = jax.random.normal(first, (rows, dim))
     loc = loc / jnp.linalg.norm(loc, axis=-1, keepdims=True)
     parameters = loc, jnp.full((rows,), kappa)
-    weights = jax.random.normal(second, (rows, dim))
+    gradient = jax.random.normal(second, (rows, dim))
 
     def ready(function: Any, *arguments: Any) -> Call:
         compiled, remaining = jax.jit(function), cycle(keys)
@@ -54,8 +54,8 @@ def methods(rows: int, dim: int, kappa: float, *, differentiated: bool) -> dict[
     def drawn(family: Any, loc: Any, kappa: Any, key: Any) -> Any:
         return family(loc, kappa).sample(seed=key)
 
-    def loss(family: Any, loc: Any, kappa: Any, key: Any) -> Any:
-        return (drawn(family, loc, kappa, key) * weights).sum()
+    def pulled_back(family: Any, loc: Any, kappa: Any, key: Any) -> Any:
+        return jax.vjp(lambda *both: drawn(family, *both, key), loc, kappa)[1](gradient)
 
     found = {"jax_normal": ready(partial(jax.random.normal, shape=(rows, dim)))}
     for name, family in (("tfp_ps", PowerSpherical), ("tfp_vmf", VonMisesFisher)):
@@ -63,7 +63,7 @@ def methods(rows: int, dim: int, kappa: float, *, differentiated: bool) -> dict[
             found[name] = ready(partial(drawn, family), *parameters)
         # Its vMF rejects in a loop that JAX does not differentiate in reverse mode, but inverts the law at d = 3.
         elif name == "tfp_ps" or dim == 3:
-            found[name] = ready(jax.grad(partial(loss, family), argnums=(0, 1)), *parameters)
+            found[name] = ready(partial(pulled_back, family), *parameters)
     return found
 
 

@@ -117,6 +117,9 @@ class RotationallySymmetric(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(RotationallySymmetric, _instance)
         batch_shape = torch.Size(batch_shape)
+        self.concentration.expand(
+            batch_shape
+        )  # raises if this batch shape, not only the parameters', cannot expand
         new._parameters = self._parameters
         new._broadcast(batch_shape)
         super(RotationallySymmetric, new).__init__(batch_shape, self.event_shape, validate_args=False)

@@ -20,30 +20,24 @@ PROPOSALS = tl.constexpr(2)
 
 
 @triton.jit
+def _hardware(x, INSTRUCTION: tl.constexpr):
+    """One of the hardware's approximate functions of one number."""
+    return tl.inline_asm_elementwise(INSTRUCTION, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit
 def _log2(x, FAST: tl.constexpr):
-    if FAST:
-        return tl.inline_asm_elementwise(
-            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return tl.log2(x)
+    return _hardware(x, "lg2.approx.ftz.f32 $0, $1;") if FAST else tl.log2(x)
 
 
 @triton.jit
 def _cosine(x, FAST: tl.constexpr):
-    if FAST:
-        return tl.inline_asm_elementwise(
-            "cos.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return tl.cos(x)
+    return _hardware(x, "cos.approx.ftz.f32 $0, $1;") if FAST else tl.cos(x)
 
 
 @triton.jit
 def _sine(x, FAST: tl.constexpr):
-    if FAST:
-        return tl.inline_asm_elementwise(
-            "sin.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    return tl.sin(x)
+    return _hardware(x, "sin.approx.ftz.f32 $0, $1;") if FAST else tl.sin(x)
 
 
 @triton.jit

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from powerspherical.kernels import power_spherical, von_mises_fisher
 
+pytestmark = pytest.mark.usefixtures("_devices")
+
 COUNT = 20_000
 
 
@@ -48,9 +50,9 @@ def test_power_spherical_implicit_derivative(dim: int, kappa: float) -> None:
     """At a fixed probability, against differences of SciPy's quantile function."""
     t, slope = cosine_derivative(power_spherical, dim, kappa, torch.float64, 200)
     beta, step = (dim - 1) / 2, 1e-4 * (1 + kappa)
-    probability = scipy.stats.beta(beta + kappa, beta).cdf((1 + t.numpy()) / 2)
+    probability = scipy.stats.beta(beta + kappa, beta).cdf((1 + t.cpu().numpy()) / 2)
     ends = [2 * scipy.stats.beta(beta + kappa + h, beta).ppf(probability) - 1 for h in (-step, step)]
-    torch.testing.assert_close(slope, torch.from_numpy(ends[1] - ends[0]) / (2 * step), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(slope, torch.as_tensor((ends[1] - ends[0]) / (2 * step)), rtol=1e-4, atol=1e-7)
 
 
 def test_power_spherical_single_precision_derivative() -> None:
@@ -58,11 +60,11 @@ def test_power_spherical_single_precision_derivative() -> None:
     dim, loc = 6, directions(6, dtype=torch.float32)
     kappa = torch.full((200,), 3.0, requires_grad=True)
     operator = torch.ops.powerspherical.power_spherical
-    x, one_minus_t, one_plus_t, squared_length = operator(loc, kappa, (200,), torch.tensor(0), dim)
+    x, one_minus_t, one_plus_t, gamma = operator(loc, kappa, (200,), torch.tensor(0), dim)
     (slope,) = torch.autograd.grad((x @ loc).sum(), kappa)
     shape = kappa.detach() + (dim - 1) / 2
-    gamma = squared_length / 2 * one_plus_t / one_minus_t
-    expected = squared_length * torch._standard_gamma_grad(shape, gamma) / (gamma + squared_length / 2) ** 2
+    other = gamma * one_minus_t / one_plus_t  # t = (G-H)/(G+H), solved for H
+    expected = 2 * other * torch._standard_gamma_grad(shape, gamma) / (gamma + other) ** 2
     torch.testing.assert_close(slope, expected, rtol=1e-4, atol=1e-6)
 
 

@@ -14,6 +14,8 @@ from torch import Tensor
 from powerspherical.kernels import power_spherical, uniform, von_mises_fisher
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, log_tails
 
+pytestmark = pytest.mark.usefixtures("_devices")
+
 LEVEL = 1e-6
 COUNT = 20_000
 
@@ -52,7 +54,9 @@ def test_power_spherical_cosine(dtype: torch.dtype, dim: int, kappa: float) -> N
         "power_spherical", directions(dim, dtype=dtype), kappa, 2**22 // (dim + 200)
     )
     beta = (dim - 1) / 2
-    test = scipy.stats.kstest(one_minus_t.double().numpy() / 2, scipy.stats.beta(beta, beta + kappa).cdf)
+    test = scipy.stats.kstest(
+        one_minus_t.double().cpu().numpy() / 2, scipy.stats.beta(beta, beta + kappa).cdf
+    )
     assert test.pvalue > LEVEL
     assert torch.allclose(one_minus_t + one_plus_t, torch.tensor(2.0, dtype=dtype))
 
@@ -65,7 +69,7 @@ def test_von_mises_fisher_cosine(dtype: torch.dtype, dim: int, kappa: float) -> 
         "von_mises_fisher", directions(dim, dtype=dtype), kappa, 2**22 // (dim + 200)
     )
     cdf = functools.partial(von_mises_fisher_cdf, kappa=kappa, dim=dim)
-    test = scipy.stats.kstest(one_minus_t.double().numpy() / 2, cdf)
+    test = scipy.stats.kstest(one_minus_t.double().cpu().numpy() / 2, cdf)
     assert test.pvalue > LEVEL
     assert torch.allclose(one_minus_t + one_plus_t, torch.tensor(2.0, dtype=dtype))
 
@@ -85,7 +89,7 @@ def test_rejection_without_looking(monkeypatch) -> None:
     monkeypatch.setattr(module, "_redraw", module._redraw_blindly)
     _, one_minus_t, _ = draw_rows("von_mises_fisher", directions(4), 2.5)
     cdf = functools.partial(von_mises_fisher_cdf, kappa=2.5, dim=4)
-    assert scipy.stats.kstest(one_minus_t.numpy() / 2, cdf).pvalue > LEVEL
+    assert scipy.stats.kstest(one_minus_t.cpu().numpy() / 2, cdf).pvalue > LEVEL
 
 
 @pytest.mark.parametrize("name", ["power_spherical", "von_mises_fisher"])
@@ -110,8 +114,8 @@ def test_direction_is_uniform_and_independent_of_the_cosine(name: str, dim: int)
         spread = coordinate.abs()
         # A coordinate c of a uniform point on the tangent sphere: (1+c)/2 ~ Beta((d-2)/2, (d-2)/2).
         law = scipy.stats.beta((dim - 2) / 2, (dim - 2) / 2)
-        assert scipy.stats.kstest((1 + coordinate.numpy()) / 2, law.cdf).pvalue > LEVEL
-    assert scipy.stats.spearmanr(spread.numpy(), one_minus_t.numpy()).pvalue > LEVEL
+        assert scipy.stats.kstest((1 + coordinate.cpu().numpy()) / 2, law.cdf).pvalue > LEVEL
+    assert scipy.stats.spearmanr(spread.cpu().numpy(), one_minus_t.cpu().numpy()).pvalue > LEVEL
 
 
 @pytest.mark.parametrize("dim", [2, 3, 5, 9, 64])
@@ -148,7 +152,9 @@ def test_no_noise_on_the_circle(family, dtype: torch.dtype, monkeypatch) -> None
 def test_zero_concentration_is_uniform(family) -> None:
     x = family(directions(5).expand(COUNT, 5), torch.zeros(COUNT, dtype=torch.float64))
     for coordinate in x.unbind(-1):
-        assert scipy.stats.kstest((1 + coordinate.numpy()) / 2, scipy.stats.beta(2, 2).cdf).pvalue > LEVEL
+        assert (
+            scipy.stats.kstest((1 + coordinate.cpu().numpy()) / 2, scipy.stats.beta(2, 2).cdf).pvalue > LEVEL
+        )
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -180,7 +186,10 @@ def test_uniform(dtype: torch.dtype, monkeypatch) -> None:
     assert x.dtype == dtype
     assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * torch.finfo(dtype).eps
     for coordinate in x.double().unbind(-1):
-        assert scipy.stats.kstest((1 + coordinate.numpy()) / 2, scipy.stats.beta(1.5, 1.5).cdf).pvalue > LEVEL
+        assert (
+            scipy.stats.kstest((1 + coordinate.cpu().numpy()) / 2, scipy.stats.beta(1.5, 1.5).cdf).pvalue
+            > LEVEL
+        )
     assert uniform((0, 3)).shape == (0, 3)
     monkeypatch.setattr(torch, "randn", torch.zeros)
     assert uniform((2, 3)).norm(dim=-1).tolist() == [1.0, 1.0]
@@ -193,4 +202,4 @@ def test_cosine_of_another_dimension(family, dtype: torch.dtype, dim: int, kappa
     loc = torch.tensor([1.0, 0.0], dtype=dtype).expand(COUNT, 2)
     t = family(loc, torch.full((COUNT,), kappa, dtype=dtype), dim=dim)[:, 0].double()
     probability = log_tails(tilt, 1 - t, 1 + t, torch.full_like(t, kappa), dim)[0].exp()
-    assert scipy.stats.kstest(probability.numpy(), "uniform").pvalue > LEVEL
+    assert scipy.stats.kstest(probability.cpu().numpy(), "uniform").pvalue > LEVEL

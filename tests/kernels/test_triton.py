@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, log_tails
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
-from powerspherical.kernels import _triton_draw, _triton_pull_back  # noqa: E402
+from powerspherical.kernels import _triton_draw, _triton_pull_back, _triton_slope  # noqa: E402
 
 LEVEL = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -31,15 +33,16 @@ def directions(*shape: int) -> Tensor:
     return torch.nn.functional.normalize(torch.randn(shape, device=DEVICE), dim=-1)
 
 
-def draw(
-    name: str, loc: Tensor, kappa: Tensor, seed: int = 1, dtype: torch.dtype = torch.float32
-) -> tuple[Tensor, ...]:
-    key = torch.tensor(seed, device=DEVICE)
-    return _triton_draw.draw(loc, kappa, key, FAMILIES[name][0], dtype, fast=COMPILED)
+def draw(name: str, loc: Tensor, kappa: Tensor, seed: int = 1, dim: int | None = None) -> tuple[Tensor, ...]:
+    x = torch.empty(len(kappa), loc.shape[-1], dtype=loc.dtype, device=DEVICE)
+    scalars = tuple(torch.zeros(3, len(kappa), device=DEVICE))
+    number = FAMILIES[name][0]
+    _triton_draw.draw(x, scalars, loc, kappa, seed, number, dim or loc.shape[-1], fast=COMPILED)
+    return x, *scalars
 
 
 def constant(value: float, count: int = COUNT) -> Tensor:
-    return torch.full((), value, device=DEVICE).expand(count)
+    return torch.full((count,), value, device=DEVICE)
 
 
 @families
@@ -48,13 +51,13 @@ def constant(value: float, count: int = COUNT) -> Tensor:
 )
 def test_law(name: str, dim: int, kappa: float) -> None:
     loc = directions(1, dim)
-    x, one_minus_t, one_plus_t, squared_length = draw(name, loc, constant(kappa), seed=dim)
-    ends = (end.double().cpu() for end in (one_minus_t, one_plus_t))
-    log_cdf, _ = log_tails(FAMILIES[name][1], *ends, torch.full((COUNT,), kappa).double(), dim)
-    assert scipy.stats.kstest(log_cdf.exp().numpy(), "uniform").pvalue > LEVEL
-    if name == "power_spherical" or dim > 2:
-        law = scipy.stats.chi2(dim - 1).cdf
-        assert scipy.stats.kstest(squared_length.cpu().numpy(), law).pvalue > LEVEL
+    x, one_minus_t, one_plus_t, noise = draw(name, loc, constant(kappa), seed=dim)
+    ends = (end.double() for end in (one_minus_t, one_plus_t))
+    log_cdf, _ = log_tails(FAMILIES[name][1], *ends, constant(kappa).double(), dim)
+    assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL
+    if name == "power_spherical":
+        law = scipy.stats.gamma((dim - 1) / 2 + kappa).cdf
+        assert scipy.stats.kstest(noise.cpu().numpy(), law).pvalue > LEVEL
     torch.testing.assert_close(x.norm(dim=-1), torch.ones_like(one_minus_t), rtol=0, atol=1e-6)
     if kappa < 1e3:  # beyond, the dot product has not the digits
         torch.testing.assert_close((x * loc).sum(-1), 1 - one_minus_t, rtol=0, atol=1e-6)
@@ -103,10 +106,20 @@ def test_rows_share_directions(name: str, count: int) -> None:
 @families
 def test_half_precision(name: str) -> None:
     loc, kappa = directions(9, 16).bfloat16(), constant(20.0, 9)
-    x, *_ = draw(name, loc, kappa, dtype=torch.bfloat16)
-    exact, *_ = draw(name, loc.float(), kappa)
+    x, *_ = draw(name, loc, kappa)
+    exact, *_ = draw(name, torch.nn.functional.normalize(loc.float(), dim=-1), kappa)
     assert x.dtype == torch.bfloat16
     torch.testing.assert_close(x, exact.bfloat16())
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 40])
+def test_cosine_of_another_dimension(name: str, dim: int) -> None:
+    kappa = 5.0
+    _, one_minus_t, one_plus_t, _ = draw(name, directions(1, 3), constant(kappa), dim=dim)
+    ends = (end.double() for end in (one_minus_t, one_plus_t))
+    log_cdf, _ = log_tails(FAMILIES[name][1], *ends, constant(kappa).double(), dim)
+    assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL
 
 
 @families
@@ -117,41 +130,74 @@ def test_what_is_not_a_number_stays_in_its_row(name: str) -> None:
 
 
 @families
-def test_no_rows(name: str) -> None:
-    x, one_minus_t, *_ = draw(name, directions(1, 3), constant(1.0, 0))
-    assert (x.shape, one_minus_t.shape) == ((0, 3), (0,))
+def test_one_concentration_for_all_and_a_seed_in_memory(name: str) -> None:
+    loc, each = directions(40, 5), constant(3.0, 40)
+    x = torch.empty_like(loc)
+    seed = torch.tensor(1, device=DEVICE)
+    _triton_draw.draw(
+        x, tuple(torch.empty(3, 40, device=DEVICE)), loc, each[:1], seed, FAMILIES[name][0], 5, fast=COMPILED
+    )
+    assert torch.equal(x, draw(name, loc, each)[0])
 
 
 @pytest.mark.parametrize(
     ("rows", "count", "dim"),
-    [(37, 37, 5), (40, 1, 7), (36, 6, 3), (1500, 1, 4), (10, 5, 200), (3, 3, 2)],
+    [(37, 37, 5), (40, 1, 7), (36, 6, 3), (1500, 1, 4), (10, 5, 200), (3, 3, 2), (4, 4, 5000), (3, 1, 5000)],
 )
 def test_pull_back(rows: int, count: int, dim: int) -> None:
     loc = directions(count, dim)
-    x, one_minus_t, one_plus_t, _ = draw("power_spherical", loc, constant(4.0, rows))
+    x, one_minus_t, one_plus_t, _ = draw("power_spherical", loc, constant(max(4.0, dim / 4), rows))
     grad, slope = torch.randn_like(x), torch.rand(rows, device=DEVICE)
     ends = one_minus_t, one_plus_t
     grad_loc, grad_kappa = _triton_pull_back.pull_back(grad, x, loc, *ends, slope)
-    each = loc.repeat(rows // count, 1)
-    along = _geometry.row_dot(grad, each)
-    full = _geometry.pull_back_loc(grad, along, x, _geometry.cosine(*ends))
-    expected = full.view(rows // count, count, dim).sum(0)
-    torch.testing.assert_close(grad_loc, expected, rtol=1e-5, atol=1e-6 * rows)
-    grad_t = _geometry.pull_back_cosine(grad, along, x, each, *ends)
-    torch.testing.assert_close(grad_kappa, grad_t * slope, rtol=1e-4, atol=1e-5)
+    grouped = (rows // count, count)
+    ungrouped = (tensor.view(*grouped, *tensor.shape[1:]) for tensor in (grad, x))
+    expected = _geometry.pull_back(
+        *ungrouped, loc, *(end.view(grouped) for end in ends), slope.view(grouped), needs_loc=True
+    )
+    torch.testing.assert_close(grad_loc, expected[0], rtol=1e-5, atol=1e-6 * rows)
+    torch.testing.assert_close(grad_kappa.view(grouped), expected[1], rtol=1e-4, atol=1e-5)
 
     only_loc, nothing = _triton_pull_back.pull_back(grad, x, loc, *ends, None)
     assert nothing is None
-    assert torch.equal(only_loc, grad_loc)
+    torch.testing.assert_close(only_loc, grad_loc)
     nothing, only_kappa = _triton_pull_back.pull_back(grad, x, loc, *ends, slope, needs_loc=False)
     assert nothing is None
-    assert torch.equal(only_kappa, grad_kappa)
+    torch.testing.assert_close(only_kappa, grad_kappa)
 
 
-def test_pull_back_of_no_rows() -> None:
-    empty = torch.empty(0, device=DEVICE)
-    grad_loc, grad_kappa = _triton_pull_back.pull_back(
-        empty.view(0, 3), empty.view(0, 3), directions(1, 3), empty, empty, empty
-    )
-    assert torch.equal(grad_loc, torch.zeros(1, 3, device=DEVICE))
-    assert grad_kappa.shape == (0,)
+@pytest.mark.parametrize("dim", [2, 5, 13, 40, 5000])
+def test_cosine_slope(dim: int) -> None:
+    """From the derivative of a quantile of G, by differences in float64."""
+    kappa = torch.logspace(-1, 5, 50, device=DEVICE)
+    _, one_minus_t, one_plus_t, gamma = draw("power_spherical", directions(1, dim), kappa)
+    alpha = kappa.double().cpu().numpy() + (dim - 1) / 2
+    value, step = gamma.double().cpu().numpy(), 1e-4 * alpha
+    below, above = scipy.special.gammainc(alpha, value), scipy.special.gammaincc(alpha, value)
+    ends = [
+        np.where(
+            below < 0.5,
+            scipy.special.gammaincinv(alpha + h, below),
+            scipy.special.gammainccinv(alpha + h, above),
+        )
+        for h in (-step, step)
+    ]
+    exact = torch.as_tensor((ends[1] - ends[0]) / (2 * step))
+    expected = 0.5 * (one_minus_t * one_plus_t / gamma).cpu().double() * exact
+    slope = _triton_slope.cosine_slope(one_minus_t, one_plus_t, gamma, kappa, dim)
+    torch.testing.assert_close(slope.cpu().double(), expected, rtol=1e-3, atol=1e-12)
+    one = _triton_slope.cosine_slope(one_minus_t, one_plus_t, gamma, kappa[7], dim)
+    torch.testing.assert_close(one[7], slope[7])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@families
+def test_the_largest_and_the_wrong_concentrations(name: str) -> None:
+    """No rejection goes on for ever, whatever the parameters are."""
+    largest = torch.finfo(torch.float32).max
+    kappa = torch.tensor([largest, math.inf, -1e3, -0.5, math.nan], device=DEVICE)
+    for dim in (2, 5):
+        loc = directions(len(kappa), dim)
+        x, *_ = draw(name, loc, kappa)
+        torch.testing.assert_close(x[0], loc[0])
+        assert x[-1].isnan().all()

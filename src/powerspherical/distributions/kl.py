@@ -21,10 +21,10 @@ from torch.distributions import register_kl
 from powerspherical.distributions import validation
 from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.distributions.power_spherical import PowerSpherical
-from powerspherical.distributions.precision import computing, unit_vectors_as
 from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
+from powerspherical.kernels.precision import computing, unit_vectors_as
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
 from powerspherical.special._chunks import in_chunks
 from powerspherical.special._constants import gauss_legendre

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from powerspherical.distributions import validation
-from powerspherical.distributions.precision import computing
 from powerspherical.kernels import power_spherical, von_mises_fisher
+from powerspherical.kernels.precision import computing
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
 from powerspherical.special.overlap import mean_log1m_cosine, mean_log1p_cosine
 from powerspherical.special.sphere import log_cosine_normalizer

@@ -18,7 +18,7 @@ from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.distributions.marginal import Marginal
-from powerspherical.distributions.precision import computing, unit_vectors_as
+from powerspherical.kernels.precision import computing, unit_vectors_as
 from powerspherical.special.inverse import concentration_from_relative_entropy
 from powerspherical.special.sphere import log_sphere_area
 from powerspherical.special.tilt import Tilt
@@ -168,9 +168,7 @@ class RotationallySymmetric(Distribution):
         """Draws of shape ``sample_shape + batch_shape + (d,)``, differentiable once in both parameters."""
         shape = torch.Size(sample_shape) + self.batch_shape
         loc, concentration = self._parameters
-        exact = computing(loc.dtype)
-        draws = self._draw(unit_vectors_as(loc, exact), concentration.to(exact), shape)
-        return draws.to(loc.dtype)
+        return self._draw(loc, concentration.to(computing(loc.dtype)), shape)
 
     def entropy(self) -> Tensor:
         """Differential entropy with respect to the area of the sphere; differentiable twice."""

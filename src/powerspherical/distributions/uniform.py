@@ -10,8 +10,8 @@ from torch.distributions import Distribution, constraints
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
-from powerspherical.distributions.precision import computing
 from powerspherical.kernels import uniform
+from powerspherical.kernels.precision import computing
 from powerspherical.special.sphere import log_sphere_area
 
 

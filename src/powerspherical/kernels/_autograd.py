@@ -18,6 +18,8 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
+from powerspherical.special._fusing import is_plain
+
 Draws = tuple[Tensor, Tensor, Tensor, Tensor]
 
 _ONCE = (
@@ -29,20 +31,6 @@ _REVERSE = (
     "forward-mode derivatives of a draw from {} are not implemented. Use reverse mode: backward(), "
     "torch.func.grad, torch.func.vjp or torch.func.jacrev."
 )
-
-
-def is_plain(*inputs: Any) -> bool:
-    """Whether nothing but autograd may want to know of what is done with the inputs: no transform, mode or tracer.
-
-    Then the dispatcher has nothing to decide, and a small draw takes less time than it does.
-    """
-    return (
-        all(type(x) in (Tensor, torch.nn.Parameter) for x in inputs if isinstance(x, Tensor))
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch._C._len_torch_dispatch_stack()
-        and forward_ad._current_level < 0
-    )
 
 
 def register_derivative(

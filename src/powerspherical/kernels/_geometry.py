@@ -12,6 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from powerspherical.kernels.precision import unit_vectors_as
+
 #: Elements of a CPU tensor that ``_by_rows`` treats at a time: what is computed from them stays in the cache.
 _BLOCK = 1 << 17
 
@@ -79,6 +81,38 @@ def place_(v: Tensor, squared_length: Tensor, loc: Tensor, one_minus_t: Tensor, 
     return v.mul_(stretch.unsqueeze(-1)).addcmul_(t.unsqueeze(-1), loc)
 
 
+def pull_back(
+    grad: Tensor,
+    x: Tensor,
+    loc: Tensor,
+    one_minus_t: Tensor,
+    one_plus_t: Tensor,
+    slope: Tensor | None,
+    *,
+    needs_loc: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """From the gradient in x to that in ``loc``, in its shape, and that in κ, of each row; ``slope`` is dt/dκ.
+
+    Each is there where it is needed, the second where there is a slope. A loc of half precision is normalised to the
+    digits of the rows first, as in the draw.
+    """
+    dtype = one_minus_t.dtype
+    unit = unit_vectors_as(loc, dtype).expand(x.shape)
+    grad, x = grad.to(dtype), x.to(dtype)
+    along = row_dot(grad, unit)
+    t = cosine(one_minus_t, one_plus_t)
+    grad_loc = grad_concentration = None
+    if slope is not None:
+        across = _by_rows(_tangential_product, grad, x, unit, along, t)
+        grad_concentration = pull_back_cosine(along, across, t, one_minus_t * one_plus_t).mul_(slope)
+    if needs_loc:
+        grad_loc = pull_back_loc(grad, along, x, t).sum_to_size(loc.shape)
+        if loc.dtype != dtype:  # the gradient is tangential: normalising only scales it
+            grad_loc = grad_loc.div_(torch.linalg.vector_norm(loc.to(dtype), dim=-1, keepdim=True))
+        grad_loc = grad_loc.to(loc.dtype)
+    return grad_loc, grad_concentration
+
+
 def pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, t: Tensor) -> Tensor:
     """The gradient in μ by rotation coupling: t g - (g·μ)x, with g the gradient in x and ``along`` = g·μ.
 
@@ -89,21 +123,17 @@ def pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, t: Tensor) -> Tensor:
     return torch.mul(grad, t.unsqueeze(-1), out=out).addcmul_(along.unsqueeze(-1), x, value=-1)
 
 
-def pull_back_cosine(
-    grad: Tensor, along: Tensor, x: Tensor, loc: Tensor, one_minus_t: Tensor, one_plus_t: Tensor
-) -> Tensor:
-    """The gradient in t with μ and v/‖v‖ held: g·μ - t (g·x - t g·μ)/(1-t²).
+def _tangential_product(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, t: Tensor) -> Tensor:
+    """The product of the tangential parts of g and x, which is g·x - t g·μ.
 
-    The bracket is the product of the tangential parts of g and x. Taken so, its rounding error is of second
-    order; taken as it stands, of first, which the division by 1-t² ~ 1/κ would turn into a bias at large κ.
+    Taken so, its rounding error is of second order; taken as it stands, of first, which the division by 1-t² ~ 1/κ
+    would turn into a bias at large κ.
     """
+    slope = torch.addcmul(grad, along.unsqueeze(-1), loc, value=-1)
+    offset = torch.addcmul(x, t.unsqueeze(-1), loc, value=-1)
+    return slope.mul_(offset).sum(-1)
 
-    def tangential(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, t: Tensor) -> Tensor:
-        slope = torch.addcmul(grad, along.unsqueeze(-1), loc, value=-1)
-        offset = torch.addcmul(x, t.unsqueeze(-1), loc, value=-1)
-        return slope.mul_(offset).sum(-1)
 
-    t = cosine(one_minus_t, one_plus_t)
-    across = _by_rows(tangential, grad, x, loc, along, t)
-    squared_sine = (one_minus_t * one_plus_t).clamp_(min=torch.finfo(t.dtype).tiny)
-    return along - across.mul_(t).div_(squared_sine)
+def pull_back_cosine(along: Tensor, across: Tensor, t: Tensor, squared_sine: Tensor) -> Tensor:
+    """The gradient in t with μ and v/‖v‖ held: g·μ - t (g·x - t g·μ)/(1-t²), the bracket being ``across``."""
+    return along - across * t / squared_sine.clamp(min=torch.finfo(t.dtype).tiny)

@@ -7,15 +7,15 @@
         -> (gradient in loc, gradient in concentration)
 
 ``loc`` (…, d) and ``concentration`` (…) come as they are and broadcast to ``shape``, that of the rows: a kernel can
-then read a direction once that many rows share, and hand back their gradients summed.
+then read a direction once that many rows share, and hand back their gradients summed. Half precision is that of ``loc``
+and x alone, everything between them is float32.
 
 The three scalars a row beside x are what the backward pass needs beside it; dt/dκ is computed there, and only
-if it is asked for. The noise is what t was drawn with: ‖v‖² of the tangent Gaussian v, unless ``dim`` asks for
-the law of t in another dimension than that of ``loc``.
+if it is asked for. The noise is the family's own, for its dt/dκ.
 
 ``seed`` is one random integer, drawn by torch itself. It tells ``vmap`` of the randomness inside, which it
-would otherwise miss when neither parameter is batched, and keeps equal calls in a compiled graph apart. A
-fused kernel can take its random numbers from it; the composition below draws from torch's generator.
+would otherwise miss when neither parameter is batched, and keeps equal calls in a compiled graph apart. The
+fused kernels for CUDA take their random numbers from it; the composition below draws from torch's generator.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from powerspherical.kernels import _geometry
-from powerspherical.kernels._autograd import Draws, is_plain, register_derivative
+from powerspherical.kernels import _fused, _geometry
+from powerspherical.kernels._autograd import Draws, register_derivative
+from powerspherical.kernels.precision import unit_vectors_as
+from powerspherical.special._fusing import is_plain
 
 _LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
 
@@ -36,10 +38,13 @@ _LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
 class DrawCosine(Protocol):
     """How a family draws t = μᵀx."""
 
-    def __call__(self, squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """1-t and 1+t, each to its own relative accuracy, as new tensors of the shape of ``concentration``.
+    def __call__(
+        self, squared_length: Tensor, concentration: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """1-t and 1+t, each to its own relative accuracy, and what dt/dκ needs of the noise behind them.
 
-        ``squared_length`` ~ χ²_{d-1} is free to be used as noise, once: it is independent of the direction.
+        All are of the shape of ``concentration``. ``squared_length`` ~ χ²_{d-1} is free to be used as noise, once: it
+        is independent of the direction.
         """
 
 
@@ -47,9 +52,9 @@ class CosineDerivative(Protocol):
     """How a family's t moves with the concentration."""
 
     def __call__(
-        self, one_minus_t: Tensor, one_plus_t: Tensor, squared_length: Tensor, concentration: Tensor, dim: int
+        self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, concentration: Tensor, dim: int
     ) -> Tensor:
-        """dt/dκ, given what ``DrawCosine`` was given and gave."""
+        """dt/dκ, as a new tensor, given what ``DrawCosine`` gave."""
 
 
 class Sample(Protocol):
@@ -68,8 +73,9 @@ class Sample(Protocol):
 def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sample:
     """Define the operators of a family and return the function that draws from it.
 
-    That function takes ``loc`` (…, d), unit vectors, and ``concentration`` (…), both float32 or both float64, which
-    broadcast to ``shape``, by default to each other, and returns x, of that shape and d, differentiable in both.
+    That function takes ``loc`` (…, d), unit vectors, and ``concentration`` (…), float64 where ``loc`` is and float32
+    otherwise, which broadcast to ``shape``, by default to each other, and returns x, of that shape and d and in the
+    dtype of ``loc``, differentiable in both. In half precision ``loc`` is normalised to float32's digits.
     ``dim`` is the dimension whose law t has, if that is not d: to see t alone, the circle is enough.
 
     Under ``torch.func.vmap`` it follows torch's own random functions: randomness="different" draws anew for
@@ -82,20 +88,23 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
     )
     backward = _define(
         f"{name}_backward(Tensor grad, Tensor x, Tensor loc, Tensor one_minus_t, Tensor one_plus_t, "
-        "Tensor squared_length, Tensor concentration, int dim, bool needs_loc, bool needs_concentration) "
+        "Tensor noise, Tensor concentration, int dim, bool needs_loc, bool needs_concentration) "
         "-> (Tensor, Tensor)",
         tags=(torch.Tag.pt2_compliant_tag,),
     )
 
-    def run(loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor, dim: int) -> Draws:
-        loc, concentration = loc.expand(*shape, -1), concentration.expand(shape)
-        x, squared_length = _geometry.tangent_gaussian(loc)
-        noise = squared_length
+    def run(loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor | None, dim: int) -> Draws:
+        if _fused.covers(name, loc, concentration, shape):
+            return _fused.draw(name, loc, concentration, shape, seed, dim)
+        unit = unit_vectors_as(loc, concentration.dtype).expand(*shape, -1)
+        concentration = concentration.expand(shape)
+        x, squared_length = _geometry.tangent_gaussian(unit)
+        free = squared_length
         if dim != loc.shape[-1]:
-            noise = torch._standard_gamma(torch.full_like(squared_length, (dim - 1) / 2)).mul_(2)
-        one_minus_t, one_plus_t = draw(noise, concentration, dim)
-        _geometry.place_(x, squared_length, loc, one_minus_t, one_plus_t)
-        return x, one_minus_t.contiguous(), one_plus_t.contiguous(), noise
+            free = torch._standard_gamma(torch.full_like(squared_length, (dim - 1) / 2)).mul_(2)
+        one_minus_t, one_plus_t, noise = draw(free, concentration, dim)
+        _geometry.place_(x, squared_length, unit, one_minus_t, one_plus_t)
+        return x.to(loc.dtype), one_minus_t.contiguous(), one_plus_t.contiguous(), noise.contiguous()
 
     def run_backward(
         grad: Tensor,
@@ -103,25 +112,30 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
         loc: Tensor,
         one_minus_t: Tensor,
         one_plus_t: Tensor,
-        squared_length: Tensor,
+        noise: Tensor,
         concentration: Tensor,
         dim: int,
         needs_loc: bool,
         needs_concentration: bool,
     ) -> tuple[Tensor, Tensor]:
+        rows = one_minus_t, one_plus_t, noise
+        if _fused.covers(name, loc, concentration, one_minus_t.shape):
+            grad_loc, grad_concentration = _fused.pull_back(
+                name, derivative, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
+            )
+        else:
+            kappa = concentration.expand(noise.shape)
+            slope = derivative(*rows, kappa, dim) if needs_concentration else None
+            grad_loc, grad_concentration = _geometry.pull_back(
+                grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc
+            )
         # An operator cannot return None: a gradient nobody needs is an empty tensor.
-        grad_loc, grad_concentration = x.new_empty(0), x.new_empty(0)
-        sizes = loc.shape, concentration.shape
-        loc, concentration = loc.expand(x.shape), concentration.expand(x.shape[:-1])
-        along = _geometry.row_dot(grad, loc)
-        if needs_loc:
-            grad_loc = _geometry.pull_back_loc(grad, along, x, _geometry.cosine(one_minus_t, one_plus_t))
-            grad_loc = grad_loc.sum_to_size(sizes[0])
-        if needs_concentration:
-            grad_t = _geometry.pull_back_cosine(grad, along, x, loc, one_minus_t, one_plus_t)
-            slope = derivative(one_minus_t, one_plus_t, squared_length, concentration, dim)
-            grad_concentration = grad_t.mul_(slope).contiguous().sum_to_size(sizes[1])
-        return grad_loc, grad_concentration
+        return (
+            x.new_empty(0) if grad_loc is None else grad_loc,
+            concentration.new_empty(0)
+            if grad_concentration is None
+            else grad_concentration.sum_to_size(concentration.shape),
+        )
 
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
     _LIBRARY.impl(f"{name}_backward", run_backward, "CompositeExplicitAutograd")
@@ -134,9 +148,14 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
     ) -> Tensor:
         if shape is None:
             shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
-        seed = torch.randint(2**63 - 1, (), device=loc.device)
-        arguments = loc, concentration, shape, seed, loc.shape[-1] if dim is None else dim
-        if not is_plain(loc, concentration):
+        if dim is None:
+            dim = loc.shape[-1]
+        plain = is_plain(loc, concentration)
+        # A plain draw on CUDA needs no seed in memory. On the CPU it is always drawn, so that the numbers after it are
+        # the same under a transform.
+        seed = None if plain and loc.is_cuda else torch.randint(2**63 - 1, (), device=loc.device)
+        arguments = loc, concentration, shape, seed, dim
+        if not plain:
             return forward(*arguments)[0]
         if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
             return differentiable.apply(*arguments)[0]
@@ -159,15 +178,15 @@ def _register_transforms(
 
 
 def _fake_forward(loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor, dim: int) -> Draws:
-    rows = (loc.new_empty(shape) for _ in range(3))
+    rows = (concentration.new_empty(shape) for _ in range(3))
     return loc.new_empty((*shape, loc.shape[-1])), *rows  # type: ignore[return-value]
 
 
 def _fake_backward(grad: Tensor, x: Tensor, loc: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     *_, concentration, _, needs_loc, needs_concentration = rest
     return (
-        x.new_empty(loc.shape if needs_loc else 0),
-        x.new_empty(concentration.shape if needs_concentration else 0),
+        loc.new_empty(loc.shape if needs_loc else 0),
+        concentration.new_empty(concentration.shape if needs_concentration else 0),
     )
 
 

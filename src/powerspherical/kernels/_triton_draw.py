@@ -1,54 +1,89 @@
-"""One fused Triton kernel that draws on the sphere: noise, cosine and point without a round trip to memory.
+"""Drawing on the sphere with Triton: noise, cosine and point in one kernel, without a round trip to memory.
 
 A program has a few rows and all their coordinates in registers; x is written once, and beside it the three scalars a
 row that the backward pass needs, see ``_operator``. The steps are those of ``_geometry``, ``power_spherical`` and
 ``von_mises_fisher``, in float32. Row r has the direction number r modulo the number of directions: one for each row,
 one for all, or a batch of them under a sample shape.
+
+A call of Philox gives four numbers. They go to the four quarters of a row, so that the quarters need not be put
+together: each is a tensor (rows, quarter) of its own, named 0 to 3.
 """
 
 # mypy: ignore-errors
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels._triton_random import (
     GAMMA,
+    LENGTH,
     NORMALS,
-    PROPOSALS,
+    PROPOSAL,
     bits,
     gamma,
+    gamma_candidate,
     normal_pair,
+    normals,
     uniform,
 )
+from powerspherical.special._launch import blocks, launch, next_power_of_two
+from powerspherical.special._triton_gamma import log1p
 
-POWER_SPHERICAL = tl.constexpr(0)
-VON_MISES_FISHER = tl.constexpr(1)
+POWER_SPHERICAL = 0
+VON_MISES_FISHER = 1
+
+#: How many directions there are: one, one for each row, or some that repeat.
+ONE = tl.constexpr(1)
+ONE_EACH = tl.constexpr(2)
+SOME = tl.constexpr(3)
 
 #: Up to this dimension the projection is repeated, see ``_geometry.tangent_gaussian``.
 _PROJECT_TWICE = 8
-_ELEMENTS = 1024  # coordinates that a program has, if a single row has no more
+_QUADS = 256  # groups of four coordinates that a program has, if a single row has no more
+_QUADS_A_THREAD, _MOST_QUADS_A_THREAD = 8, 32  # the second in programs of four warps or more
+_COSINES = 32  # rows of a program that draws cosines alone: it takes as long as its unluckiest row
+
+_NUMBERS = ["seed", "rows", "directions", "kappa_stride"]
 
 
-@triton.jit
-def _von_mises_fisher_cosine(squared_length, kappa, degrees, seed, row, FAST: tl.constexpr):
-    """1-t and 1+t by Wood's rejection as in ``von_mises_fisher._draw``; the loop stays on the device."""
-    longer, shorter = tl.maximum(2.0 * kappa, degrees), tl.minimum(2.0 * kappa, degrees)
-    root = longer * tl.sqrt(
-        1.0 + (shorter / longer) * (shorter / longer)
-    )  # the hypotenuse; a square could overflow
-    b = degrees / (2.0 * kappa + root)
-    x0 = 2.0 * kappa / (root + degrees)
+@triton.jit(do_not_specialize=_NUMBERS)
+def _von_mises_fisher_cosines(
+    minus_ptr,
+    plus_ptr,
+    kappa_ptr,
+    seed_ptr,
+    seed: tl.int64,
+    rows: tl.int64,
+    kappa_stride: tl.int64,
+    degrees: tl.float32,
+    SEED_IN_MEMORY: tl.constexpr,
+    FAST: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """1-t and 1+t by Wood's rejection, as in ``von_mises_fisher._draw``, for ROWS rows a program.
+
+    The candidate's length ‖v‖² has a rejection of its own. They are one: a round is accepted if both accept.
+    """
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    there = row < rows
+    if SEED_IN_MEMORY:
+        seed = tl.load(seed_ptr)
+    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=0.0)
+    beta = 0.5 * degrees
+    longer, shorter = tl.maximum(kappa, beta), tl.minimum(kappa, beta)
+    # The hypotenuse; a square could overflow.
+    root = longer * tl.sqrt(1.0 + (shorter / longer) * (shorter / longer))
+    b = beta / (kappa + root)
+    x0 = kappa / (root + beta)
     one_minus_t = kappa  # where κ is NaN, so is what is drawn
     one_plus_t = kappa
     pending = (kappa == kappa).to(tl.int32)
-    length = squared_length
     attempt = 0
     while tl.max(pending, 0) > 0:
-        if attempt > 0:  # the first candidate takes the length at hand, later ones need their own
-            length = 2.0 * gamma(kappa * 0.0 + 0.5 * degrees, seed, row, PROPOSALS + 2 * attempt + 1, FAST)
-        i, j, k, _ = bits(seed, (row * 0).to(tl.int32), row, PROPOSALS + 2 * attempt)
+        half, exists = gamma_candidate(row * 0.0 + beta, seed, attempt, row, LENGTH, FAST)
+        length = 2.0 * half
+        i, j, k, _ = bits(seed, (row * 0 + attempt).to(tl.int32), row, PROPOSAL)
         normal, _ = normal_pair(i, j, FAST)
         far = tl.sqrt(normal * normal + length) + tl.abs(normal)
         far = far * far
@@ -57,129 +92,184 @@ def _von_mises_fisher_cosine(squared_length, kappa, degrees, seed, row, FAST: tl
         scaled = b * z
         denominator = rest + scaled
         ratio = 0.5 * (rest - z) * x0 * (1.0 + b) / denominator
-        log_acceptance = degrees * (_log1p(-ratio) + ratio)
-        accepted = (log_acceptance >= tl.log(uniform(k))) & (pending > 0)
+        log_acceptance = degrees * (log1p(-ratio) + ratio)
+        # Written so that a NaN is accepted: it would be drawn again for ever.
+        rejected = log_acceptance < tl.log(uniform(k))
+        accepted = exists & (rejected == 0) & (pending > 0)
         one_minus_t = tl.where(accepted, 2.0 * scaled / denominator, one_minus_t)
         one_plus_t = tl.where(accepted, 2.0 * rest / denominator, one_plus_t)
         pending = tl.where(accepted, 0, pending)
         attempt += 1
-    return one_minus_t, one_plus_t
+    tl.store(minus_ptr + row, one_minus_t, mask=there)
+    tl.store(plus_ptr + row, one_plus_t, mask=there)
 
 
 @triton.jit
-def _log1p(x):
-    """log(1+x), to rounding also where x is small (Kahan)."""
-    y = 1.0 + x
-    safe = tl.where(y == 1.0, 2.0, y)
-    return tl.where(y == 1.0, x, tl.log(safe) * (x / (safe - 1.0)))
+def _dot(a0, a1, a2, a3, b0, b1, b2, b3):
+    """The inner products of rows in quarters."""
+    return tl.sum(a0 * b0 + a1 * b1 + a2 * b2 + a3 * b3, 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def _draw(
     x_ptr,
-    rows_ptr,
+    minus_ptr,
+    plus_ptr,
+    noise_ptr,
     loc_ptr,
     kappa_ptr,
     seed_ptr,
-    rows,
-    directions,
-    kappa_stride,
-    dim,
-    degrees,
-    FAMILY: tl.constexpr,
+    seed: tl.int64,
+    rows: tl.int64,
+    directions: tl.int64,
+    kappa_stride: tl.int64,
+    degrees: tl.float32,
+    SEED_IN_MEMORY: tl.constexpr,
+    HAS_COSINES: tl.constexpr,
+    OTHER_DIM: tl.constexpr,
+    FAST: tl.constexpr,
+    DIRECTIONS: tl.constexpr,
+    DIM: tl.constexpr,
+    QUARTER: tl.constexpr,
     ROWS: tl.constexpr,
     QUADS: tl.constexpr,
     PROJECTIONS: tl.constexpr,
-    CIRCLE: tl.constexpr,
-    FAST: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < rows
-    seed = tl.load(seed_ptr)
-    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0)
-    column = tl.arange(0, 4 * QUADS)[None, :]
-    inside = column < dim
-    loc = tl.load(
-        loc_ptr + (row % directions)[:, None] * dim + column, mask=inside & there[:, None], other=0.0
-    ).to(tl.float32)
+    if SEED_IN_MEMORY:
+        seed = tl.load(seed_ptr)
 
-    quad = tl.arange(0, QUADS)[None, :]
-    a, b, c, d = bits(seed, quad, row[:, None], NORMALS)
-    first, second = normal_pair(a, b, FAST)
-    third, fourth = normal_pair(c, d, FAST)
-    noise = tl.reshape(tl.join(tl.join(first, third), tl.join(second, fourth)), (ROWS, 4 * QUADS))
-    noise = tl.where(inside, noise, 0.0)
-    if CIRCLE:
+    column = tl.arange(0, QUADS)[None, :]
+    inside = column < QUARTER
+    inside1, inside2 = inside & (column + QUARTER < DIM), inside & (column + 2 * QUARTER < DIM)
+    inside3 = inside & (column + 3 * QUARTER < DIM)
+    if DIRECTIONS == ONE:
+        source = loc_ptr + column
+        loc0 = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+        loc1 = tl.load(source + QUARTER, mask=inside1, other=0.0).to(tl.float32)
+        loc2 = tl.load(source + 2 * QUARTER, mask=inside2, other=0.0).to(tl.float32)
+        loc3 = tl.load(source + 3 * QUARTER, mask=inside3, other=0.0).to(tl.float32)
+    else:
+        direction = row if DIRECTIONS == ONE_EACH else row % directions
+        source = loc_ptr + direction[:, None] * DIM + column
+        valid = there[:, None]
+        loc0 = tl.load(source, mask=inside & valid, other=0.0).to(tl.float32)
+        loc1 = tl.load(source + QUARTER, mask=inside1 & valid, other=0.0).to(tl.float32)
+        loc2 = tl.load(source + 2 * QUARTER, mask=inside2 & valid, other=0.0).to(tl.float32)
+        loc3 = tl.load(source + 3 * QUARTER, mask=inside3 & valid, other=0.0).to(tl.float32)
+    if loc_ptr.dtype.element_ty != tl.float32:
+        # Half precision: unit length to the digits of float32.
+        length = tl.sqrt(_dot(loc0, loc1, loc2, loc3, loc0, loc1, loc2, loc3))
+        scale = 1.0 / tl.maximum(length, 1e-12)[:, None]
+        loc0, loc1, loc2, loc3 = loc0 * scale, loc1 * scale, loc2 * scale, loc3 * scale
+
+    v0, v1, v2, v3 = normals(seed, column, row[:, None], NORMALS, FAST)
+    if DIM == 2:
         # The tangent is the line of (-μ₂, μ₁): no projection, and no length of exactly zero.
-        length = tl.sum(tl.where(column == 0, noise, 0.0), 1)
-        length = tl.where(length == 0.0, 1e-9, length)
-        other = tl.sum(tl.where(column == 1, loc, 0.0), 1)
-        one = tl.sum(tl.where(column == 0, loc, 0.0), 1)
-        across = tl.where(column == 0, -other[:, None], tl.where(column == 1, one[:, None], 0.0))
-        noise = across * length[:, None]
-        squared_length = length * length
+        v0 = tl.where(v0 == 0.0, 1e-9, v0)
+        squared_length = tl.sum(tl.where(inside, v0 * v0, 0.0), 1)
+        v0, v1, v2, v3 = -loc1 * v0, loc0 * v0, 0.0 * v2, 0.0 * v3
     else:
+        v0, v1 = tl.where(inside, v0, 0.0), tl.where(inside1, v1, 0.0)
+        v2, v3 = tl.where(inside2, v2, 0.0), tl.where(inside3, v3, 0.0)
         for _ in tl.static_range(PROJECTIONS):
-            noise = noise - tl.sum(noise * loc, 1)[:, None] * loc
-        squared_length = tl.sum(noise * noise, 1)
+            along = _dot(v0, v1, v2, v3, loc0, loc1, loc2, loc3)[:, None]
+            v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
+        squared_length = _dot(v0, v1, v2, v3, v0, v1, v2, v3)
 
-    if FAMILY == POWER_SPHERICAL:
-        larger = gamma(kappa + 0.5 * degrees, seed, row, GAMMA, FAST)
-        total = larger + 0.5 * squared_length
-        one_minus_t = squared_length / total
-        one_plus_t = 2.0 * (larger / total)
+    if HAS_COSINES:
+        one_minus_t = tl.load(minus_ptr + row, mask=there, other=1.0)
+        one_plus_t = tl.load(plus_ptr + row, mask=there, other=1.0)
     else:
-        one_minus_t, one_plus_t = _von_mises_fisher_cosine(squared_length, kappa, degrees, seed, row, FAST)
+        kappa = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0)
+        free = squared_length
+        if OTHER_DIM:
+            free = 2.0 * gamma(row * 0.0 + 0.5 * degrees, seed, row, LENGTH, FAST)
+        larger = gamma(kappa + 0.5 * degrees, seed, row, GAMMA, FAST)
+        total = larger + 0.5 * free
+        one_minus_t = free / total
+        one_plus_t = 2.0 * (larger / total)
+        tl.store(minus_ptr + row, one_minus_t, mask=there)
+        tl.store(plus_ptr + row, one_plus_t, mask=there)
+        tl.store(noise_ptr + row, larger, mask=there)
 
-    t = 0.5 * (one_plus_t - one_minus_t)
-    stretch = tl.sqrt(one_minus_t * one_plus_t / squared_length)
-    x = t[:, None] * loc + stretch[:, None] * noise
-    tl.store(x_ptr + row[:, None] * dim + column, x.to(x_ptr.dtype.element_ty), mask=inside & there[:, None])
-    tl.store(rows_ptr + row, one_minus_t, mask=there)
-    tl.store(rows_ptr + rows + row, one_plus_t, mask=there)
-    tl.store(rows_ptr + 2 * rows + row, squared_length, mask=there)
+    t = 0.5 * (one_plus_t - one_minus_t)[:, None]
+    stretch = tl.sqrt(one_minus_t * one_plus_t / squared_length)[:, None]
+    target = x_ptr + row[:, None] * DIM + column
+    kind = x_ptr.dtype.element_ty
+    valid = there[:, None]
+    tl.store(target, (t * loc0 + stretch * v0).to(kind), mask=inside & valid)
+    tl.store(target + QUARTER, (t * loc1 + stretch * v1).to(kind), mask=inside1 & valid)
+    tl.store(target + 2 * QUARTER, (t * loc2 + stretch * v2).to(kind), mask=inside2 & valid)
+    tl.store(target + 3 * QUARTER, (t * loc3 + stretch * v3).to(kind), mask=inside3 & valid)
 
 
 def draw(
-    loc: Tensor, concentration: Tensor, seed: Tensor, family: int, dtype: torch.dtype, *, fast: bool = True
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x (n, d) in ``dtype``, and 1-t, 1+t and ‖v‖², each (n,).
+    x: Tensor,
+    scalars: tuple[Tensor, Tensor, Tensor],
+    loc: Tensor,
+    concentration: Tensor,
+    seed: Tensor | int,
+    family: int,
+    dim: int,
+    *,
+    fast: bool = True,
+) -> None:
+    """Write n > 0 draws to ``x`` (…, d), and 1-t, 1+t and the noise that dt/dκ needs to ``scalars``.
+
+    That noise is the Gamma variable of a Power Spherical draw; von Mises–Fisher needs none and leaves it as it is.
 
     Args:
-        loc: directions (m, d), contiguous, of any floating dtype; m divides n, and row r has direction r mod m.
-        concentration: κ (n,), float32; may be an expanded view.
-        seed: one random int64, on the device: a replayed CUDA graph reads it anew.
+        x: in the dtype of ``loc``; contiguous, as all tensors here.
+        scalars: n numbers each, float32.
+        loc: m directions (…, d) of any floating dtype; m divides n, and row r has direction r mod m.
+        concentration: κ for each row or one for all, float32.
+        seed: a random int64; a tensor on the device is read by the kernel, anew in each replay of a CUDA graph.
         family: ``POWER_SPHERICAL`` or ``VON_MISES_FISHER``.
-        dtype: of x.
+        dim: the dimension whose law t has.
         fast: whether to take the hardware's approximate functions.
     """
-    (directions, dim), rows = loc.shape, len(concentration)
-    quads = triton.next_power_of_2(triton.cdiv(dim, 4))
-    x = torch.empty(rows, dim, dtype=dtype, device=loc.device)
-    scalars = torch.empty(3, rows, dtype=torch.float32, device=loc.device)
-    if rows:
-        rows_a_program = max(1, _ELEMENTS // (4 * quads))
-        _draw[(triton.cdiv(rows, rows_a_program),)](
-            x,
-            scalars,
-            loc,
-            concentration,
-            seed,
-            rows,
-            directions,
-            concentration.stride(0),
-            dim,
-            float(dim - 1),
-            FAMILY=family,
-            ROWS=rows_a_program,
-            QUADS=quads,
-            PROJECTIONS=2 if dim <= _PROJECT_TWICE else 1,
-            CIRCLE=dim == 2,
-            FAST=fast,
-            num_warps=_warps(rows_a_program * 4 * quads),
+    width = loc.shape[-1]
+    rows, directions = x.numel() // width, loc.numel() // width
+    kappa_stride = 0 if concentration.numel() == 1 else 1
+    in_memory = isinstance(seed, Tensor)
+    seed_tensor, seed_number = (seed, 0) if in_memory else (x, seed)
+    if family == VON_MISES_FISHER:
+        launch(
+            _von_mises_fisher_cosines,
+            (blocks(rows, _COSINES), 1),
+            (*scalars[:2], concentration, seed_tensor),
+            (seed_number, rows, kappa_stride, float(dim - 1)),
+            (in_memory, fast, _COSINES),
+            num_warps=1,
         )
-    return x, *scalars.unbind()
+    quarter = blocks(width, 4)
+    quads = next_power_of_two(quarter)
+    rows_a_program = max(1, _QUADS // quads)
+    has_cosines, other_dim = family != POWER_SPHERICAL, dim != width
+    projections = 2 if width <= _PROJECT_TWICE else 1
+    launch(
+        _draw,
+        (blocks(rows, rows_a_program), 1),
+        (x, *scalars, loc, concentration, seed_tensor),
+        (seed_number, rows, directions, kappa_stride, float(dim - 1)),
+        (
+            in_memory,
+            has_cosines,
+            other_dim,
+            fast,
+            (ONE if directions == 1 else ONE_EACH if directions == rows else SOME).value,
+            width,
+            quarter,
+            rows_a_program,
+            quads,
+            projections,
+        ),
+        num_warps=_warps(rows_a_program * quads),
+    )
 
 
-def _warps(elements: int) -> int:
-    return 4 if elements <= 4096 else 8 if elements <= 8192 else 16 if elements <= 16384 else 32
+def _warps(quads: int) -> int:
+    few, many = quads // (32 * _QUADS_A_THREAD), quads // (32 * _MOST_QUADS_A_THREAD)
+    return max(1, min(few, 4), min(many, 16))

@@ -1,7 +1,8 @@
-"""The backward pass of a draw as one Triton kernel: each of g, x and μ is read once.
+"""The backward pass of a draw with Triton: each of g, x and μ is read from memory once.
 
 With the upstream gradient g, the gradient in μ is t g - (g·μ)x, summed over the rows that share a direction, and that
-in κ is dt/dκ times g·μ - t (g - (g·μ)μ)·(x - tμ)/(1-t²); see ``_geometry`` for both. dt/dκ comes from the caller.
+in κ is dt/dκ times g·μ - t (g - (g·μ)μ)·(x - tμ)/(1-t²); see ``_geometry`` for both. A μ of half precision is
+normalised first, as in the draw; the gradient in μ, which is tangential, is divided by its length.
 """
 
 # mypy: ignore-errors
@@ -11,11 +12,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from powerspherical.special._launch import blocks, launch, next_power_of_two
+
 _ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
 _PROGRAMS = 1056  # where many rows share few directions: eight for each multiprocessor of an H100
+_LONG = 4096  # from there on a row of its own is read in parts, a second time from the cache
+_PART, _PART_WARPS = 4096, 16
+
+_NUMBERS = ["rows", "directions"]
 
 
 @triton.jit
+def _grad_kappa(along, across, minus, plus, slope):
+    """The gradient in κ of each row, from dt/dκ."""
+    t = 0.5 * (plus - minus)
+    return slope * (along - across * t / tl.maximum(minus * plus, 1.1754943508222875e-38))
+
+
+@triton.jit(do_not_specialize=_NUMBERS)
 def _pull_back(
     grad_loc_ptr,
     grad_kappa_ptr,
@@ -25,18 +39,18 @@ def _pull_back(
     minus_ptr,
     plus_ptr,
     slope_ptr,
-    rows,
-    directions,
-    dim,
+    rows: tl.int64,
+    directions: tl.int64,
     SHARED: tl.constexpr,
     NEEDS_LOC: tl.constexpr,
     NEEDS_KAPPA: tl.constexpr,
+    DIM: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """A block of ROWS directions and a part of the rows that have them; SHARED: ROWS rows of the one direction."""
     column = tl.arange(0, COLUMNS)[None, :]
-    inside = column < dim
+    inside = column < DIM
     block = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     if SHARED:
         valid = block >= 0
@@ -44,16 +58,19 @@ def _pull_back(
         step = ROWS
     else:
         valid = block < directions
-        loc = tl.load(loc_ptr + block[:, None] * dim + column, mask=inside & valid[:, None], other=0.0)
+        loc = tl.load(loc_ptr + block[:, None] * DIM + column, mask=inside & valid[:, None], other=0.0)
         loc = loc.to(tl.float32)
         step = directions
+    if loc_ptr.dtype.element_ty != tl.float32:
+        scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(loc * loc, 1)), 1e-12)[:, None]
+        loc = loc * scale
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     turn = tl.program_id(1).to(tl.int64)
     while turn * step < rows:
         row = turn * step + block  # with SHARED there is one block, of rows
         there = valid & (row < rows)
         mask = inside & there[:, None]
-        place = row[:, None] * dim + column
+        place = row[:, None] * DIM + column
         grad = tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
         x = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32)
         minus = tl.load(minus_ptr + row, mask=there, other=1.0)
@@ -64,16 +81,73 @@ def _pull_back(
             total += t[:, None] * grad - along[:, None] * x
         if NEEDS_KAPPA:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
-            grad_t = along - across * t / tl.maximum(minus * plus, 1.1754943508222875e-38)
             slope = tl.load(slope_ptr + row, mask=there, other=0.0)
-            tl.store(grad_kappa_ptr + row, grad_t * slope, mask=there)
+            result = _grad_kappa(along, across, minus, plus, slope)
+            tl.store(grad_kappa_ptr + row, result, mask=there)
         turn += tl.num_programs(1)
     if NEEDS_LOC:
-        part = grad_loc_ptr + tl.program_id(1).to(tl.int64) * directions * dim
+        if loc_ptr.dtype.element_ty != tl.float32:
+            total = total * scale
+        part = grad_loc_ptr + tl.program_id(1).to(tl.int64) * directions * DIM
         if SHARED:
-            tl.store(part + column, tl.sum(total, 0)[None, :], mask=inside)
+            summed = tl.sum(total, 0)[None, :]
+            tl.store(part + column, summed.to(part.dtype.element_ty), mask=inside)
         else:
-            tl.store(part + block[:, None] * dim + column, total, mask=inside & valid[:, None])
+            place = block[:, None] * DIM + column
+            tl.store(part + place, total.to(part.dtype.element_ty), mask=inside & valid[:, None])
+
+
+@triton.jit(do_not_specialize=_NUMBERS)
+def _pull_back_long(
+    grad_loc_ptr,
+    grad_kappa_ptr,
+    grad_ptr,
+    x_ptr,
+    loc_ptr,
+    minus_ptr,
+    plus_ptr,
+    slope_ptr,
+    rows: tl.int64,
+    directions: tl.int64,
+    NEEDS_LOC: tl.constexpr,
+    NEEDS_KAPPA: tl.constexpr,
+    DIM: tl.constexpr,
+    PART: tl.constexpr,
+):
+    """A long row with a direction of its own, in parts: registers would not hold it."""
+    row = tl.program_id(0).to(tl.int64)
+    start = row * DIM
+    along_part = tl.zeros((PART,), tl.float32)
+    square_part = tl.zeros((PART,), tl.float32)
+    for first in range(0, DIM, PART):
+        column = first + tl.arange(0, PART)
+        mask = column < DIM
+        grad = tl.load(grad_ptr + start + column, mask=mask, other=0.0).to(tl.float32)
+        loc = tl.load(loc_ptr + start + column, mask=mask, other=0.0).to(tl.float32)
+        along_part += grad * loc
+        if loc_ptr.dtype.element_ty != tl.float32:
+            square_part += loc * loc
+    scale = 1.0
+    if loc_ptr.dtype.element_ty != tl.float32:
+        scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(square_part, 0)), 1e-12)
+    along = tl.sum(along_part, 0) * scale
+    minus, plus = tl.load(minus_ptr + row), tl.load(plus_ptr + row)
+    t = 0.5 * (plus - minus)
+    across_part = tl.zeros((PART,), tl.float32)
+    for first in range(0, DIM, PART):
+        column = first + tl.arange(0, PART)
+        mask = column < DIM
+        grad = tl.load(grad_ptr + start + column, mask=mask, other=0.0).to(tl.float32)
+        loc = tl.load(loc_ptr + start + column, mask=mask, other=0.0).to(tl.float32) * scale
+        x = tl.load(x_ptr + start + column, mask=mask, other=0.0).to(tl.float32)
+        across_part += (grad - along * loc) * (x - t * loc)
+        if NEEDS_LOC:
+            result = ((t * grad - along * x) * scale).to(grad_loc_ptr.dtype.element_ty)
+            tl.store(grad_loc_ptr + start + column, result, mask=mask)
+    if NEEDS_KAPPA:
+        across = tl.sum(across_part, 0)
+        slope = tl.load(slope_ptr + row)
+        tl.store(grad_kappa_ptr + row, _grad_kappa(along, across, minus, plus, slope))
 
 
 def pull_back(
@@ -86,43 +160,36 @@ def pull_back(
     *,
     needs_loc: bool = True,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients in the directions (m, d) and in the concentrations (n,), float32; each where it is wanted.
+    """The gradients in the directions, in their shape and dtype, and in κ, of each row; each where it is wanted.
 
-    ``grad`` and ``x`` are (n, d) and contiguous, ``loc`` (m, d) as in ``draw``; ``slope`` is dt/dκ (n,), or None where
-    nobody needs the gradient in κ.
+    All tensors are contiguous. ``grad`` and ``x`` have n > 0 rows of d, ``loc`` m of them, as in ``draw``. ``slope`` is
+    dt/dκ of each row, or None where nobody needs the gradient in κ.
     """
-    (rows, dim), directions = x.shape, len(loc)
-    shared = directions == 1
-    columns = triton.next_power_of_2(dim)
+    width = x.shape[-1]
+    rows, directions = x.numel() // width, loc.numel() // width
+    shared, own = directions == 1, directions == rows
+    columns = next_power_of_two(width)
     block = max(1, _ELEMENTS // columns)
-    blocks = 1 if shared else triton.cdiv(directions, block)
-    turns = triton.cdiv(rows, block) if shared else rows // directions
-    parts = max(1, min(turns, _PROGRAMS // blocks))
-    grad_loc = torch.empty(parts if needs_loc else 0, directions, dim, dtype=torch.float32, device=x.device)
-    grad_kappa = torch.empty(rows if slope is not None else 0, dtype=torch.float32, device=x.device)
-    if rows:
-        _pull_back[(blocks, parts)](
-            grad_loc,
-            grad_kappa,
-            grad,
-            x,
-            loc,
-            one_minus_t,
-            one_plus_t,
-            grad_kappa if slope is None else slope,
-            rows,
-            directions,
-            dim,
-            SHARED=shared,
-            NEEDS_LOC=needs_loc,
-            NEEDS_KAPPA=slope is not None,
-            ROWS=block,
-            COLUMNS=columns,
-            num_warps=4 if block * columns <= 4096 else 8 if block * columns <= 8192 else 16,
-        )
+    grid = 1 if shared else blocks(directions, block)
+    turns = blocks(rows, block) if shared else rows // directions
+    parts = max(1, min(turns, _PROGRAMS // grid))
+    grad_loc = torch.empty(
+        (parts if needs_loc else 0, *loc.shape),
+        dtype=loc.dtype if parts == 1 else torch.float32,
+        device=x.device,
+    )
+    needs_kappa = slope is not None
+    grad_kappa = torch.empty_like(one_minus_t) if needs_kappa else one_minus_t
+    rates = slope if needs_kappa else one_minus_t  # something has to stand there
+    tensors = grad_loc, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, rates
+    if own and width > _LONG:
+        constants = needs_loc, needs_kappa, width, _PART
+        launch(_pull_back_long, (rows, 1), tensors, (rows, directions), constants, num_warps=_PART_WARPS)
     else:
-        grad_loc.zero_()
+        warps = 4 if block * columns <= 4096 else 8 if block * columns <= 8192 else 16
+        constants = shared, needs_loc, needs_kappa, width, block, columns
+        launch(_pull_back, (grid, parts), tensors, (rows, directions), constants, num_warps=warps)
     summed = None
     if needs_loc:
-        summed = grad_loc[0] if parts == 1 else grad_loc.sum(0)
-    return summed, None if slope is None else grad_kappa
+        summed = grad_loc[0] if parts == 1 else grad_loc.sum(0).to(loc.dtype)
+    return summed, grad_kappa if needs_kappa else None

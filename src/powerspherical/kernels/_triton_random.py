@@ -13,10 +13,11 @@ see; Triton's interpreter knows no inline assembly and needs it off.
 import triton
 import triton.language as tl
 
-#: Which numbers of a row a counter belongs to; the streams above are the rounds of a rejection.
+#: Which numbers of a row a counter belongs to; its index is the place in the row, or the round of a rejection.
 NORMALS = tl.constexpr(0)
 GAMMA = tl.constexpr(1)
-PROPOSALS = tl.constexpr(2)
+LENGTH = tl.constexpr(2)
+PROPOSAL = tl.constexpr(3)
 
 
 @triton.jit
@@ -64,6 +65,15 @@ def normal_pair(radius_bits, angle_bits, FAST: tl.constexpr):
 
 
 @triton.jit
+def normals(seed, index, row, stream, FAST: tl.constexpr):
+    """Four independent normals for each index and row."""
+    a, b, c, d = bits(seed, index, row, stream)
+    first, second = normal_pair(a, b, FAST)
+    third, fourth = normal_pair(c, d, FAST)
+    return first, second, third, fourth
+
+
+@triton.jit
 def _log_acceptance(w):
     """log(1+w) - w + w²/2 - w³/3, by its series where the terms would cancel."""
     near = tl.abs(w) < 0.25
@@ -74,27 +84,33 @@ def _log_acceptance(w):
 
 
 @triton.jit
-def gamma(shape, seed, row, stream, FAST: tl.constexpr):
-    """A Gamma variable for each row (Marsaglia & Tsang, 2000), of a shape > 0; where that is NaN or infinite, itself.
+def gamma_candidate(shape, seed, attempt, row, stream, FAST: tl.constexpr):
+    """A candidate for a Gamma variable of a shape > 0 (Marsaglia & Tsang, 2000), and whether it is accepted.
 
-    A candidate d(1+w)³ with w = z/√(9d), z normal, is accepted with probability exp(z²/2 + d(1 - v + log v)),
+    The candidate d(1+w)³ with w = z/√(9d), z normal, is accepted with probability exp(z²/2 + d(1 - v + log v)),
     v = (1+w)³. On paper the large terms cancel: what is left is 3d(log(1+w) - w + w²/2 - w³/3), right for any shape.
     """
     boosted = shape < 1.0  # a draw of shape + 1 times a power of a uniform has the smaller shape
     d = tl.where(boosted, shape + 1.0, shape) - 0.3333333333333333
-    c = 1.0 / tl.sqrt(9.0 * d)
-    value = shape
-    pending = (shape < float("inf")).to(tl.int32)
+    a, b, e, f = bits(seed, (row * 0 + attempt).to(tl.int32), row, stream)
+    z, _ = normal_pair(a, b, FAST)
+    w = z / tl.sqrt(9.0 * d)
+    inside = w > -1.0
+    w = tl.where(inside, w, 0.0)
+    accepted = inside & (tl.log(uniform(e)) < d * (3.0 * _log_acceptance(w)))  # 3d may overflow
+    candidate = d * (1.0 + w) * (1.0 + w) * (1.0 + w)
+    power = tl.exp(tl.log(uniform(f)) / shape)
+    return tl.where(boosted, candidate * power, candidate), accepted
+
+
+@triton.jit
+def gamma(shape, seed, row, stream, FAST: tl.constexpr):
+    """A Gamma variable for each row. Infinite where the shape is, NaN where that is NaN or not positive."""
+    value = tl.where(shape > 0, shape, float("nan"))
+    pending = ((shape > 0) & (shape < float("inf"))).to(tl.int32)
     attempt = 0
     while tl.max(pending, 0) > 0:
-        a, b, e, f = bits(seed, (row * 0 + attempt).to(tl.int32), row, stream)
-        z, _ = normal_pair(a, b, FAST)
-        w = c * z
-        inside = w > -1.0
-        w = tl.where(inside, w, 0.0)
-        accepted = inside & (tl.log(uniform(e)) < 3.0 * d * _log_acceptance(w))
-        candidate = d * (1.0 + w) * (1.0 + w) * (1.0 + w)
-        candidate = tl.where(boosted, candidate * tl.exp(tl.log(uniform(f)) / shape), candidate)
+        candidate, accepted = gamma_candidate(shape, seed, attempt, row, stream, FAST)
         value = tl.where((pending > 0) & accepted, candidate, value)
         pending = tl.where(accepted, 0, pending)
         attempt += 1

@@ -12,8 +12,8 @@ from powerspherical.special import POWER_TILT
 from powerspherical.special.tail import implicit_gradient
 
 
-def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t, where (1+t)/2 = G/(G + H) ~ Beta(β+κ, β) with G ~ Gamma(β+κ), H ~ Gamma(β), β = (d-1)/2.
+def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """1-t, 1+t and G, where (1+t)/2 = G/(G + H) ~ Beta(β+κ, β) with G ~ Gamma(β+κ), H ~ Gamma(β), β = (d-1)/2.
 
     Half the squared length of the tangent Gaussian is that H: ‖v‖² ~ χ²_{d-1}, independent of v/‖v‖.
     """
@@ -21,11 +21,11 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
     # torch draws a number even where the shape is NaN: 0·shape hands the NaN on.
     gamma = torch._standard_gamma(shape).add_(shape, alpha=0)
     total = gamma.add(squared_length, alpha=0.5)
-    return squared_length / total, gamma.div_(total).mul_(2)  # in this order: 2G may overflow
+    return squared_length / total, (gamma / total).mul_(2), gamma  # in this order: 2G may overflow
 
 
 def _derivative(
-    one_minus_t: Tensor, one_plus_t: Tensor, squared_length: Tensor, concentration: Tensor, dim: int
+    one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, concentration: Tensor, dim: int
 ) -> Tensor:
     """dt/dκ. In float64 at a fixed probability, exactly; in float32 at a fixed H, dt/dκ = ½(1-t²) dlog G/dα.
 
@@ -34,9 +34,8 @@ def _derivative(
     """
     if one_minus_t.dtype == torch.float64:
         return implicit_gradient(POWER_TILT, one_minus_t, one_plus_t, concentration, dim)
-    gamma = squared_length * one_plus_t / (2 * one_minus_t)  # t = (G-H)/(G+H), H = ‖v‖²/2, solved for G
     shape = concentration + (dim - 1) / 2
-    slope = torch._standard_gamma_grad(shape, gamma).div_(gamma)
+    slope = torch._standard_gamma_grad(shape, noise).div_(noise)  # the noise is G
     return slope.mul_(one_minus_t).mul_(one_plus_t).mul_(0.5)
 
 
@@ -49,8 +48,9 @@ def power_spherical(
     """Points x of the unit sphere with density ∝ (1 + μᵀx)^κ, differentiable once in both arguments.
 
     Args:
-        loc: the mean directions μ, unit vectors, of shape (…, d); float32 or float64.
-        concentration: κ ≥ 0, of shape (…) and the same dtype; right up to 1e9 and beyond. NaN gives NaN.
+        loc: the mean directions μ, unit vectors, of shape (…, d), of any floating dtype.
+        concentration: κ ≥ 0, of shape (…), float64 where ``loc`` is, else float32; right up to 1e9 and
+            beyond. NaN gives NaN.
         shape: what both broadcast to, without d; by default each other; x has d more.
         dim: the dimension whose law t = μᵀx has, if it is not d.
     """

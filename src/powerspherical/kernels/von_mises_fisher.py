@@ -43,8 +43,11 @@ def _propose(squared_length: Tensor, b: Tensor, x0: Tensor, dim: int) -> tuple[T
     return scaled.div_(denominator).mul_(2), rest.div_(denominator).mul_(2), rejected
 
 
-def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t by Wood's rejection, which accepts at least 65% of its candidates at any κ and d."""
+def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """1-t and 1+t by Wood's rejection, which accepts at least 65% of its candidates at any κ and d.
+
+    dt/dκ needs no noise beside them; what is handed on in its place is of no consequence.
+    """
     kappa = concentration.reshape(-1)
     degrees = dim - 1
     root = torch.hypot(2 * kappa, kappa.new_full((), degrees))  # a square of κ could overflow
@@ -53,7 +56,7 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
     one_minus_t, one_plus_t, rejected = _propose(squared_length.reshape(-1), b, x0, dim)
     blind = kappa.is_cuda and torch.cuda.is_current_stream_capturing()
     (_redraw_blindly if blind else _redraw)(one_minus_t, one_plus_t, rejected, b, x0, dim)
-    return one_minus_t.view(concentration.shape), one_plus_t.view(concentration.shape)
+    return one_minus_t.view(concentration.shape), one_plus_t.view(concentration.shape), squared_length
 
 
 def _candidates(b: Tensor, x0: Tensor, width: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -88,7 +91,7 @@ def _redraw_blindly(
 
 
 def _derivative(
-    one_minus_t: Tensor, one_plus_t: Tensor, squared_length: Tensor, concentration: Tensor, dim: int
+    one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, concentration: Tensor, dim: int
 ) -> Tensor:
     """dt/dκ at a fixed probability. Differentiating through the rejection would be biased."""
     return implicit_gradient(EXPONENTIAL_TILT, one_minus_t, one_plus_t, concentration, dim)
@@ -103,8 +106,9 @@ def von_mises_fisher(
     """Points x of the unit sphere with density ∝ exp(κ μᵀx), differentiable once in both arguments.
 
     Args:
-        loc: the mean directions μ, unit vectors, of shape (…, d); float32 or float64.
-        concentration: κ ≥ 0, of shape (…) and the same dtype; right up to 1e9 and beyond. NaN gives NaN.
+        loc: the mean directions μ, unit vectors, of shape (…, d), of any floating dtype.
+        concentration: κ ≥ 0, of shape (…), float64 where ``loc`` is, else float32; right up to 1e9 and
+            beyond. NaN gives NaN.
         shape: what both broadcast to, without d; by default each other; x has d more.
         dim: the dimension whose law t = μᵀx has, if it is not d.
     """

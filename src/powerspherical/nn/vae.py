@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, kl_divergence
 
 from powerspherical.distributions import HypersphericalUniform
-from powerspherical.distributions.precision import computing
 from powerspherical.distributions.validation import can_look
+from powerspherical.kernels.precision import computing
 from powerspherical.nn._prior import Prior
 from powerspherical.nn.heads import SphericalHead
 

@@ -1,0 +1,124 @@
+"""Which draws the fused Triton kernels take, and how these are laid out for them.
+
+They take CUDA tensors in float32 and half precision. All else, float64 above all, takes the composition that
+``_operator`` has: other random numbers, the same law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from powerspherical.special._fusing import triton_takes
+
+if TYPE_CHECKING:
+    from powerspherical.kernels._autograd import Draws
+
+POWER_SPHERICAL = "power_spherical"
+FAMILIES = {POWER_SPHERICAL: 0, "von_mises_fisher": 1}  # as ``_triton_draw`` numbers them
+
+#: A program holds whole rows in its registers; longer ones would spill most of themselves.
+MOST_DIM = 1 << 17
+
+
+def covers(name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> bool:
+    """Whether the fused kernels draw from the family of this name with these parameters."""
+    return (
+        triton_takes(concentration)
+        and name in FAMILIES
+        and loc.shape[-1] <= MOST_DIM
+        and 0 not in shape  # nothing to launch for
+    )
+
+
+def draw(
+    name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor | None, dim: int
+) -> Draws:
+    """What the operator of the family returns."""
+    from powerspherical.kernels import _triton_draw
+
+    x = torch.empty((*shape, loc.shape[-1]), dtype=loc.dtype, device=loc.device)
+    one_minus_t, one_plus_t, noise = (
+        torch.empty(shape, dtype=torch.float32, device=loc.device) for _ in range(3)
+    )
+    key = _seed(loc.device) if seed is None else seed
+    kappa = _concentrations(concentration, shape)
+    scalars = one_minus_t, one_plus_t, noise
+    _triton_draw.draw(x, scalars, _directions(loc, shape), kappa, key, FAMILIES[name], dim)
+    return x, one_minus_t, one_plus_t, noise
+
+
+def _seed(device: torch.device) -> Tensor | int:
+    """A random 64-bit integer from torch's generator for the device, whose numbers it uses up as a kernel would."""
+    if torch.cuda.is_current_stream_capturing():
+        return torch.randint(2**63 - 1, (), device=device)  # to be drawn anew in each replay
+    generator = torch.cuda.default_generators[device.index]
+    offset = generator.get_offset()
+    generator.set_offset(offset + 4)  # it counts in fours
+    # Torch's kernels have the generator's seed itself as their key: ours is another, by a step of SplitMix64.
+    mixed = (generator.initial_seed() + (offset + 1) * 0x9E3779B97F4A7C15) & _WORD
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _WORD
+    return (mixed ^ (mixed >> 31)) >> 1
+
+
+_WORD = 2**64 - 1
+
+
+def pull_back(
+    name: str,
+    derivative: Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor],
+    grad: Tensor,
+    x: Tensor,
+    loc: Tensor,
+    one_minus_t: Tensor,
+    one_plus_t: Tensor,
+    noise: Tensor,
+    concentration: Tensor,
+    dim: int,
+    needs_loc: bool,
+    needs_concentration: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients in ``loc``, in its shape, and in κ, of each row, where they are needed.
+
+    One kernel, another one that sums where many rows share few directions, and before them those of dt/dκ.
+    """
+    from powerspherical.kernels import _triton_pull_back, _triton_slope
+
+    rows = one_minus_t.contiguous(), one_plus_t.contiguous()
+    slope = None
+    if needs_concentration and name == POWER_SPHERICAL:
+        kappa = _concentrations(concentration, noise.shape)
+        slope = _triton_slope.cosine_slope(*rows, noise.contiguous(), kappa, dim)
+    elif needs_concentration:
+        slope = derivative(*rows, noise, concentration.expand_as(noise), dim).contiguous()
+    grad_loc, grad_concentration = _triton_pull_back.pull_back(
+        grad.contiguous(),
+        x.contiguous(),
+        _directions(loc, noise.shape),
+        *rows,
+        slope,
+        needs_loc=needs_loc,
+    )
+    return None if grad_loc is None else grad_loc.sum_to_size(loc.shape), grad_concentration
+
+
+def _directions(loc: Tensor, shape: Sequence[int]) -> Tensor:
+    """The directions, contiguous, such that row r has number r mod m: as they are, where they repeat as a whole."""
+    batch = loc.shape[:-1]
+    if batch != shape:
+        while batch and batch[0] == 1:
+            batch = batch[1:]
+        if tuple(batch) != tuple(shape)[len(shape) - len(batch) :]:
+            loc = loc.expand(*shape, -1)
+    return loc.contiguous()
+
+
+def _concentrations(concentration: Tensor, shape: Sequence[int]) -> Tensor:
+    """The concentration of each row, or the one that all have; contiguous."""
+    if concentration.numel() > 1 and concentration.shape != shape:
+        concentration = concentration.expand(shape)
+    return concentration.contiguous()

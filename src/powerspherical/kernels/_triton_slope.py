@@ -1,0 +1,90 @@
+"""dt/dκ of Power Spherical draws with Triton: ½(1-t²) dlog G/dα at a fixed second Gamma variable.
+
+G is the draw's Gamma variable of shape α = κ + (d-1)/2; see ``power_spherical``. torch's own derivative of a Gamma draw
+is right to 1e-3, but in float32 on CUDA it is NaN at large α.
+"""
+
+# mypy: ignore-errors
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from powerspherical.special._launch import blocks, launch
+
+#: From this shape on the saddle point gives dlog G/dα to 5e-4, better than torch's derivative does; at 20 to 4e-5.
+_SADDLE_FROM = tl.constexpr(6.0)
+_BLOCK = 256
+
+
+@triton.jit
+def _log_gamma_slope(alpha, gamma):
+    """dlog G/dα of a Gamma variable at a fixed probability, by the saddle point approximation of the latter.
+
+    P(G ≤ α(1+h)) ≈ Φ(√α s + m/√α), where s² = 2(h - log(1+h)) and m = log(h/s)/s (Barndorff-Nielsen, 1986): what is
+    inside the bracket is held. The relative error falls with α².
+    """
+    h = (gamma - alpha) / alpha
+    near = tl.abs(h) < 0.1
+    c = tl.where(near, h, 0.0)
+    series = 0.5 + c * (-1 / 3 + c * (0.25 + c * (-0.2 + c * (1 / 6 + c * (-1 / 7 + c * 0.125)))))
+    half = tl.where(near, c * c * series, h - tl.log(1.0 + h))
+    s = tl.where(h < 0, -1.0, 1.0) * tl.sqrt(2.0 * half)
+    # At h = 0 all is finite but the terms: there m and s are their series.
+    tiny = tl.abs(h) < 0.01
+    safe_h, safe_s = tl.where(tiny, 1.0, h), tl.where(tiny, 1.0, s)
+    log_ratio = tl.log(safe_h / safe_s)
+    slope_s = tl.where(tiny, 1.0 - h * (2 / 3 - h * (7 / 12)), safe_h / ((1.0 + safe_h) * safe_s))
+    m = tl.where(tiny, 1 / 3 - h / 36, log_ratio / safe_s)
+    slope_m = (1.0 / safe_h - (1.0 + log_ratio) * slope_s / safe_s) / safe_s
+    slope_m = tl.where(tiny, -1 / 36, slope_m)
+    return (1.0 - 0.5 * (s - m / alpha) / ((1.0 + h) * (slope_s + slope_m / alpha))) / alpha
+
+
+@triton.jit(do_not_specialize=["rows", "kappa_stride"])
+def _cosine_slope(
+    slope_ptr,
+    minus_ptr,
+    plus_ptr,
+    gamma_ptr,
+    kappa_ptr,
+    given_ptr,
+    rows: tl.int64,
+    kappa_stride: tl.int64,
+    beta: tl.float32,
+    GIVEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = row < rows
+    gamma = tl.load(gamma_ptr + row, mask=there, other=1.0)
+    alpha = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0) + beta
+    slope = _log_gamma_slope(alpha, gamma)
+    if GIVEN:
+        given = tl.load(given_ptr + row, mask=there, other=0.0) / gamma
+        slope = tl.where(alpha < _SADDLE_FROM, given, slope)
+    minus = tl.load(minus_ptr + row, mask=there, other=1.0)
+    plus = tl.load(plus_ptr + row, mask=there, other=1.0)
+    tl.store(slope_ptr + row, 0.5 * minus * plus * slope, mask=there)
+
+
+def cosine_slope(
+    one_minus_t: Tensor, one_plus_t: Tensor, gamma: Tensor, concentration: Tensor, dim: int
+) -> Tensor:
+    """dt/dκ of each row. All are contiguous, ``concentration`` may be one for all rows."""
+    beta, stride = (dim - 1) / 2, 0 if concentration.numel() == 1 else 1
+    slope, given = torch.empty_like(gamma), gamma
+    needs_given = beta < _SADDLE_FROM.value
+    if needs_given:
+        given = torch._standard_gamma_grad((concentration + beta).expand_as(gamma), gamma)
+    rows = gamma.numel()
+    launch(
+        _cosine_slope,
+        (blocks(rows, _BLOCK), 1),
+        (slope, one_minus_t, one_plus_t, gamma, concentration, given),
+        (rows, stride, beta),
+        (needs_given, _BLOCK),
+        num_warps=4,
+    )
+    return slope

@@ -1,0 +1,120 @@
+"""KL(PS‖uniform) and its derivative as one Triton kernel, in float32: for the formulas see ``gamma``."""
+
+# mypy: ignore-errors
+# (what ``triton.jit`` compiles is no Python that a type checker understands)
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from powerspherical.special._launch import blocks, launch
+
+_BLOCK = 256
+
+
+@triton.jit
+def log1p(x):
+    """log(1+x), to rounding also where x is small (Kahan)."""
+    y = 1.0 + x
+    safe = tl.where(y == 1.0, 2.0, y)
+    return tl.where(y == 1.0, x, tl.log(safe) * (x / (safe - 1.0)))
+
+
+@triton.jit
+def _log1pmx(x):
+    """log1p(x) - x for -0.4 ≤ x < 1, by the series of 2 atanh(r), r = x/(2+x)."""
+    r = x / (2.0 + x)
+    s = r * r
+    series = 2 / 11 + s * (2 / 13 + s * (2 / 15 + s * (2 / 17)))
+    series = 2 / 3 + s * (2 / 5 + s * (2 / 7 + s * (2 / 9 + s * series)))
+    return r * (s * series - x)
+
+
+@triton.jit
+def _stirling_excess(x, inverse, TERMS: tl.constexpr):
+    """Q_b(x), see ``gamma._stirling_excess``; ``inverse`` is 1/b."""
+    s = inverse * inverse
+    polynomial = 1.0 + x * (2.0 + 3.0 * x)
+    total = 1 / 12 - s * polynomial * (1 / 360)
+    power = x * x * x
+    if TERMS > 2:
+        polynomial += power * (4.0 + 5.0 * x)
+        total += s * s * polynomial * (1 / 1260)
+    if TERMS > 3:
+        polynomial += power * x * x * (6.0 + 7.0 * x)
+        total -= s * s * s * polynomial * (1 / 1680)
+    return total * inverse
+
+
+@triton.jit
+def _trigamma_tail(x, TERMS: tl.constexpr):
+    """½x² + Σ B_2k x^{2k+1}, Stirling's series of ψ₁(1/x) without its first term."""
+    s = x * x
+    series = -1 / 30 + x * 0.0
+    if TERMS > 2:
+        series += s * (1 / 42)
+    if TERMS > 3:
+        series -= s * s * (1 / 30)
+    return s * (0.5 + x * (1 / 6 + s * series))
+
+
+@triton.jit(do_not_specialize=["count"])
+def _relative_entropy(
+    value_ptr,
+    slope_ptr,
+    kappa_ptr,
+    count: tl.int64,
+    beta: tl.float32,
+    b: tl.float32,
+    STEPS: tl.constexpr,
+    TERMS: tl.constexpr,
+    NEEDS_SLOPE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = index < count
+    kappa = tl.load(kappa_ptr + index, mask=there, other=1.0)
+    z, y = kappa + b, kappa + 2.0 * b
+    v, w = kappa / z, kappa / y
+    leading = log1p(kappa * (v / (4.0 * b)))
+    value = beta * leading + 0.5 * _log1pmx(w) + w * w / (1.0 + w)
+    value += v * v * _stirling_excess(b / z, 1.0 / b, TERMS)
+    value -= w * w * _stirling_excess(2.0 * b / y, 0.5 / b, TERMS)
+    for step in tl.static_range(STEPS):
+        a = beta + step
+        first, second = 1.0 / (kappa + 2.0 * a), 1.0 / (kappa + (2.0 * a + 1.0))
+        excess = (kappa * first) * ((1.0 - kappa) * second)
+        close = leading + _log1pmx(tl.maximum(excess, -0.4))
+        scale = (2.0 * a + 1.0) / (2.0 * b)
+        product = (y * first) * ((kappa + a) * second) * ((y / z) * scale)
+        square = (kappa * first) * (kappa * second) * ((a + 1.0) / (kappa + a))
+        value += tl.where(excess > -0.4, close, tl.log(product) - excess) + square
+    tl.store(value_ptr + index, value, mask=there)
+    if NEEDS_SLOPE:
+        x, y = 1.0 / (kappa + b), 1.0 / (kappa + (b + beta))
+        total = x * y
+        for step in tl.static_range(STEPS):
+            p, q = 1.0 / (kappa + (beta + step)), 1.0 / (kappa + (2.0 * beta + step))
+            total += (p + q) * (p * q)
+        slope = beta * total + (_trigamma_tail(x, TERMS) - _trigamma_tail(y, TERMS))
+        tl.store(slope_ptr + index, kappa * slope, mask=there)
+
+
+def relative_entropy(
+    kappa: Tensor, beta: float, steps: int, b: float, terms: int, *, needs_slope: bool
+) -> tuple[Tensor, Tensor]:
+    """KL and its derivative, which is empty if nobody needs it; the numbers are those of ``gamma._shift``."""
+    kappa = kappa.contiguous()
+    value = torch.empty_like(kappa)
+    slope = torch.empty_like(kappa) if needs_slope else value.new_empty(0)
+    if count := kappa.numel():
+        launch(
+            _relative_entropy,
+            (blocks(count, _BLOCK), 1),
+            (value, slope, kappa),
+            (count, beta, b),
+            (steps, terms, needs_slope, _BLOCK),
+            num_warps=4,
+        )
+    return value, slope

@@ -1,0 +1,141 @@
+"""How draws are laid out for the fused kernels: any broadcasting and precision; in the interpreter without a GPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from powerspherical.kernels import _fused, _geometry
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from powerspherical.kernels import _triton_draw
+from powerspherical.special import _fusing, _triton_probe
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def _fuse_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not CUDA:
+        monkeypatch.setattr(_fused, "triton_takes", lambda tensor: tensor.dtype == torch.float32)
+        monkeypatch.setattr(_fused, "_seed", lambda device: torch.randint(2**63 - 1, ()).item())
+        monkeypatch.setattr(_triton_draw, "draw", functools.partial(_triton_draw.draw, fast=False))
+
+
+def parameters(
+    loc_shape: tuple[int, ...], kappa_shape: tuple[int, ...], dtype: torch.dtype = torch.float32, dim: int = 5
+) -> tuple[Tensor, Tensor]:
+    loc = torch.nn.functional.normalize(torch.randn(*loc_shape, dim, device=DEVICE), dim=-1).to(dtype)
+    return loc.requires_grad_(), (1 + torch.rand(kappa_shape, device=DEVICE)).requires_grad_()
+
+
+def operator(family: Callable[..., Tensor]) -> Any:
+    return getattr(torch.ops.powerspherical, family.__name__)
+
+
+SHAPES = [
+    ((), (), ()),
+    ((), (3,), (3,)),
+    ((3,), (), (3,)),
+    ((3,), (2, 3), (4, 2, 3)),
+    ((1, 3), (2, 1), (2, 3)),
+    ((2, 1), (2, 3), (2, 3)),
+    ((2, 1, 3), (4, 1), (2, 4, 3)),
+    ((3,), (3,), (0, 3)),
+    ((0,), (0,), (0,)),
+]
+
+
+@pytest.mark.parametrize(("loc_shape", "kappa_shape", "shape"), SHAPES)
+def test_broadcasting(family, loc_shape, kappa_shape, shape) -> None:
+    """Each row has its own direction, concentration and noise, and gives its part of the gradients."""
+    loc, kappa = parameters(loc_shape, kappa_shape)
+    x = family(loc, 1e8 * kappa, shape)
+    assert x.shape == (*shape, 5)
+    torch.testing.assert_close(
+        x, loc.expand_as(x), rtol=0, atol=2e-3
+    )  # so concentrated, a draw shows its loc
+    x, one_minus_t, one_plus_t, _ = operator(family)(loc, kappa, shape, torch.tensor(3, device=DEVICE), 5)
+    rows = x.detach().reshape(-1, 5)
+    assert len(rows.unique(dim=0)) == len(rows)
+    grad = torch.randn_like(x)
+    actual = torch.autograd.grad(x, (loc, kappa), grad)
+    assert [g.shape for g in actual] == [loc.shape, kappa.shape]
+    saved = (tensor.detach().double() for tensor in (grad, x, loc, one_minus_t, one_plus_t))
+    expected, _ = _geometry.pull_back(*saved, None, needs_loc=True)
+    torch.testing.assert_close(actual[0].double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shared", [False, True], ids=["each", "shared"])
+def test_half_precision(family, dtype: torch.dtype, shared: bool) -> None:
+    loc, kappa = parameters(() if shared else (40,), (40,), dtype)
+    seed = torch.tensor(3, device=DEVICE)
+    results = []
+    for directions in (loc, torch.nn.functional.normalize(loc.float(), dim=-1)):
+        x = operator(family)(directions, kappa, (40,), seed, 5)[0]
+        grad = torch.linspace(-1, 1, x.numel(), device=DEVICE).view(x.shape)
+        results.append((x, *torch.autograd.grad(x, (loc, kappa), grad.to(x.dtype))))
+    half, exact = results
+    assert [tensor.dtype for tensor in half] == [dtype, dtype, torch.float32]
+    for one, other in zip(half, exact, strict=True):
+        torch.testing.assert_close(one.float(), other.float(), rtol=0.05, atol=0.05)
+
+
+def test_other_layouts(family) -> None:
+    loc, kappa = parameters((4, 6), (4, 6))
+    torch.manual_seed(7)
+    plain = family(loc, kappa)
+    strided = loc.detach().permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    torch.manual_seed(7)
+    assert torch.equal(family(strided, kappa.detach().T.contiguous().T), plain)
+    grad = torch.ones(1, device=DEVICE).expand_as(plain)
+    (one,) = torch.autograd.grad(plain, loc, grad, retain_graph=True)
+    (other,) = torch.autograd.grad(plain, loc, grad.contiguous())
+    assert torch.equal(one, other)
+
+
+def test_double_precision_is_left_to_the_composition(family, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("drawn by the fused kernel")
+
+    monkeypatch.setattr(_fused, "draw", refuse)
+    loc, kappa = parameters((4,), (4,), torch.float64)
+    assert family(loc, kappa.double()).dtype == torch.float64
+    with pytest.raises(AssertionError, match="fused"):
+        family(loc.float(), kappa)
+
+
+@pytest.mark.skipif(not CUDA, reason="needs CUDA")
+def test_without_a_compiler(family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draw is there all the same, and a warning says why it takes longer."""
+
+    def fail(out: Tensor) -> None:
+        raise RuntimeError("Failed to find C compiler")
+
+    _fusing._compiles.cache_clear()
+    monkeypatch.setattr(_triton_probe, "write_one", fail)
+    loc, kappa = parameters((4,), (4,))
+    try:
+        with pytest.warns(UserWarning, match=r"install a C compiler.*Failed to find"):
+            assert family(loc, kappa).shape == (4, 5)
+        assert family(loc, kappa).shape == (4, 5)  # once
+    finally:
+        _fusing._compiles.cache_clear()
+
+
+def test_every_family_is_known() -> None:
+    """By the number that the kernel gives it."""
+    numbers = {
+        "power_spherical": _triton_draw.POWER_SPHERICAL,
+        "von_mises_fisher": _triton_draw.VON_MISES_FISHER,
+    }
+    assert numbers == _fused.FAMILIES
+    assert all(hasattr(torch.ops.powerspherical, name) for name in _fused.FAMILIES)

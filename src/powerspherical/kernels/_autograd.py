@@ -43,7 +43,8 @@ def register_derivative(
     """Give the operator ``forward`` the derivative ``backward``, and errors for all further ones.
 
     ``forward(loc, concentration, shape, seed, dim)`` gives x and what ``backward`` takes with it, see ``_operator``;
-    ``run`` and ``run_backward`` are what they do. Returns the autograd function, for where the inputs are plain.
+    ``run`` and ``run_backward`` are what they do. Returns the autograd function for where the inputs are plain, which
+    gives x alone.
     """
 
     class Draw(_SingleLevelFunction):
@@ -51,8 +52,7 @@ def register_derivative(
         def forward(
             ctx: Any, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor, dim: int
         ) -> Draws:
-            inputs = loc, concentration, shape, seed, dim
-            x, *rows = run(*inputs) if is_plain(*inputs) else _run_below_autograd(forward, *inputs)
+            x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim)
             ctx.dim = dim
             ctx.mark_non_differentiable(*rows)
             ctx.set_materialize_grads(False)  # spares zero gradients for the rows
@@ -61,17 +61,29 @@ def register_derivative(
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-            needs = ctx.needs_input_grad[:2]
+            first, second = needs = ctx.needs_input_grad[:2]
             inputs = grad, *ctx.saved_tensors, ctx.dim, *needs
             # ``is_grads_batched`` has a vmap of its own, which hides in the gradient.
             batched = torch._C._functorch.is_legacy_batchedtensor(grad)
             direct = not batched and not torch.is_grad_enabled() and is_plain(*inputs)
-            grads = run_backward(*inputs) if direct else backward(*inputs)
-            return *(x if needed else None for x, needed in zip(grads, needs, strict=True)), None, None, None
+            grad_loc, grad_concentration = run_backward(*inputs) if direct else backward(*inputs)
+            return grad_loc if first else None, grad_concentration if second else None, None, None, None
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Tensor | None) -> None:
             raise NotImplementedError(_REVERSE.format(forward.name()))
+
+    class PlainDraw(Draw):
+        """Fewer results, and fewer looks at them: for a small batch these are what takes time."""
+
+        @staticmethod
+        def forward(  # type: ignore[override]
+            ctx: Any, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor | None, dim: int
+        ) -> Tensor:
+            x, *rows = run(loc, concentration, shape, seed, dim)
+            ctx.dim = dim
+            ctx.save_for_backward(x, loc, *rows, concentration)
+            return x
 
     class DrawBackward(_SingleLevelFunction):
         @staticmethod
@@ -86,7 +98,7 @@ def register_derivative(
 
     library.impl(forward.name(), _autograd_kernel(forward, Draw), "Autograd")
     library.impl(backward.name(), _autograd_kernel(backward, DrawBackward), "Autograd")
-    return Draw
+    return PlainDraw
 
 
 def _autograd_kernel(operator: torch._ops.OpOverload, function: Any) -> Callable[..., Any]:

@@ -103,7 +103,9 @@ def pull_back(
         slope,
         needs_loc=needs_loc,
     )
-    return None if grad_loc is None else grad_loc.sum_to_size(loc.shape), grad_concentration
+    if grad_loc is not None and grad_loc.shape != loc.shape:
+        grad_loc = grad_loc.sum_to_size(loc.shape)
+    return grad_loc, grad_concentration
 
 
 def _directions(loc: Tensor, shape: Sequence[int]) -> Tensor:

@@ -130,12 +130,13 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
                 grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc
             )
         # An operator cannot return None: a gradient nobody needs is an empty tensor.
-        return (
-            x.new_empty(0) if grad_loc is None else grad_loc,
-            concentration.new_empty(0)
-            if grad_concentration is None
-            else grad_concentration.sum_to_size(concentration.shape),
-        )
+        if grad_loc is None:
+            grad_loc = x.new_empty(0)
+        if grad_concentration is None:
+            grad_concentration = concentration.new_empty(0)
+        elif grad_concentration.shape != concentration.shape:
+            grad_concentration = grad_concentration.sum_to_size(concentration.shape)
+        return grad_loc, grad_concentration
 
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
     _LIBRARY.impl(f"{name}_backward", run_backward, "CompositeExplicitAutograd")
@@ -158,7 +159,7 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
         if not plain:
             return forward(*arguments)[0]
         if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-            return differentiable.apply(*arguments)[0]
+            return differentiable.apply(*arguments)
         return run(*arguments)[0]
 
     return sample

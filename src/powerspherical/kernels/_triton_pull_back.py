@@ -173,11 +173,10 @@ def pull_back(
     grid = 1 if shared else blocks(directions, block)
     turns = blocks(rows, block) if shared else rows // directions
     parts = max(1, min(turns, _PROGRAMS // grid))
-    grad_loc = torch.empty(
-        (parts if needs_loc else 0, *loc.shape),
-        dtype=loc.dtype if parts == 1 else torch.float32,
-        device=x.device,
-    )
+    if parts == 1:
+        grad_loc = torch.empty_like(loc) if needs_loc else loc
+    else:
+        grad_loc = loc.new_empty((parts if needs_loc else 0, *loc.shape), dtype=torch.float32)
     needs_kappa = slope is not None
     grad_kappa = torch.empty_like(one_minus_t) if needs_kappa else one_minus_t
     rates = slope if needs_kappa else one_minus_t  # something has to stand there
@@ -189,7 +188,6 @@ def pull_back(
         warps = 4 if block * columns <= 4096 else 8 if block * columns <= 8192 else 16
         constants = shared, needs_loc, needs_kappa, width, block, columns
         launch(_pull_back, (grid, parts), tensors, (rows, directions), constants, num_warps=warps)
-    summed = None
-    if needs_loc:
-        summed = grad_loc[0] if parts == 1 else grad_loc.sum(0).to(loc.dtype)
-    return summed, grad_kappa if needs_kappa else None
+    if parts > 1:
+        grad_loc = grad_loc.sum(0).to(loc.dtype)
+    return grad_loc if needs_loc else None, grad_kappa if needs_kappa else None

@@ -30,19 +30,32 @@ def launch(
         with torch.cuda.device(device):
             return launch(kernel, grid, tensors, numbers, constants, num_warps=num_warps)
     addresses = [tensor.data_ptr() for tensor in tensors]
-    # Triton compiles another variant for pointers that are multiples of 16 bytes.
-    types = tuple(
-        (tensor.dtype, address % 16 == 0) for tensor, address in zip(tensors, addresses, strict=True)
-    )
-    key = kernel, device, types, constants, num_warps
+    # Triton compiles other variants for pointers that are no multiples of 16 bytes: those few it may look at itself.
+    key = None
+    if not any(address % 16 for address in addresses):
+        key = kernel, device, tuple([tensor.dtype for tensor in tensors]), constants, num_warps
     compiled = _compiled.get(key)
     if compiled is None:
-        # In the interpreter there is nothing to keep.
-        _compiled[key] = kernel[grid](*tensors, *numbers, *constants, num_warps=num_warps)
+        compiled = kernel[grid](*tensors, *numbers, *constants, num_warps=num_warps)
+        if key is not None and compiled is not None:  # in the interpreter there is nothing to keep
+            _compiled[key] = compiled
     else:
-        # Given a tensor, Triton would ask the driver whose memory that is.
-        stream = torch.cuda.current_stream(device).cuda_stream
-        compiled[(*grid, 1)](*addresses, *numbers, *constants, stream=stream)
+        # What Triton itself does, once it has looked at everything. Given a tensor in place of an address, it would
+        # ask the driver whose memory that is.
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        compiled.run(
+            *grid,
+            1,
+            stream,
+            compiled.function,
+            compiled.packed_metadata,
+            None,
+            None,
+            None,
+            *addresses,
+            *numbers,
+            *constants,
+        )
     return None
 
 

@@ -168,7 +168,10 @@ class RotationallySymmetric(Distribution):
         """Draws of shape ``sample_shape + batch_shape + (d,)``, differentiable once in both parameters."""
         shape = torch.Size(sample_shape) + self.batch_shape
         loc, concentration = self._parameters
-        return self._draw(loc, concentration.to(computing(loc.dtype)), shape)
+        dtype = computing(loc.dtype)
+        return self._draw(
+            loc, concentration if concentration.dtype == dtype else concentration.to(dtype), shape
+        )
 
     def entropy(self) -> Tensor:
         """Differential entropy with respect to the area of the sphere; differentiable twice."""

@@ -33,6 +33,10 @@ _REVERSE = (
 )
 
 
+#: Whether the ``vmap`` of ``is_grads_batched``, which is one of its own, hides in a tensor.
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
 def register_derivative(
     library: torch.library.Library,
     forward: torch._ops.OpOverload,
@@ -63,10 +67,7 @@ def register_derivative(
         def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
             first, second = needs = ctx.needs_input_grad[:2]
             inputs = grad, *ctx.saved_tensors, ctx.dim, *needs
-            # ``is_grads_batched`` has a vmap of its own, which hides in the gradient.
-            batched = torch._C._functorch.is_legacy_batchedtensor(grad)
-            direct = not batched and not torch.is_grad_enabled() and is_plain(*inputs)
-            grad_loc, grad_concentration = run_backward(*inputs) if direct else backward(*inputs)
+            grad_loc, grad_concentration = backward(*inputs)
             return grad_loc if first else None, grad_concentration if second else None, None, None, None
 
         @staticmethod
@@ -84,6 +85,15 @@ def register_derivative(
             ctx.dim = dim
             ctx.save_for_backward(x, loc, *rows, concentration)
             return x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+            # What was saved is plain, so the gradient alone may not be.
+            if torch.is_grad_enabled() or not is_plain(grad) or _is_batched(grad):
+                return Draw.backward(ctx, grad)
+            first, second = needs = ctx.needs_input_grad[:2]
+            grad_loc, grad_concentration = run_backward(grad, *ctx.saved_tensors, ctx.dim, *needs)
+            return grad_loc if first else None, grad_concentration if second else None, None, None, None
 
     class DrawBackward(_SingleLevelFunction):
         @staticmethod

@@ -84,7 +84,7 @@ def pull_back(
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients in ``loc``, in its shape, and in κ, of each row, where they are needed.
 
-    One kernel, another one that sums where many rows share few directions, and before them those of dt/dκ.
+    One kernel, another one that sums where many rows share few directions, and before them those of (dt/dκ)/(1-t²).
     """
     from powerspherical.kernels import _triton_pull_back, _triton_slope
 
@@ -92,7 +92,7 @@ def pull_back(
     slope = None
     if needs_concentration and name == POWER_SPHERICAL:
         kappa = _concentrations(concentration, noise.shape)
-        slope = _triton_slope.cosine_slope(*rows, noise.contiguous(), kappa, dim)
+        slope = _triton_slope.relative_slope(noise.contiguous(), kappa, dim)
     elif needs_concentration:
         slope = derivative(*rows, noise, concentration.expand_as(noise), dim).contiguous()
     grad_loc, grad_concentration = _triton_pull_back.pull_back(

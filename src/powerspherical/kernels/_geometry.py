@@ -17,8 +17,8 @@ from powerspherical.kernels.precision import unit_vectors_as
 #: Elements of a CPU tensor that ``_by_rows`` treats at a time: what is computed from them stays in the cache.
 _BLOCK = 1 << 17
 
-#: Up to this dimension v may be so short that the rounding of its projection shows, see ``tangent_gaussian``.
-_PROJECT_TWICE = 8
+#: Up to this dimension v may be so short that rounding shows, see ``tangent_gaussian``.
+_SHORT, _SHORTEST = 16, 8
 
 
 def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -41,23 +41,32 @@ def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
 
 def row_dot(a: Tensor, b: Tensor) -> Tensor:
     """The inner products over the last axis of two tensors of the same shape."""
-    return _by_rows(lambda x, y: (x * y).sum(-1), a, b)
+    return _by_rows(_row_dot, a, b)
 
 
-def tangent_gaussian(loc: Tensor) -> tuple[Tensor, Tensor]:
-    """A standard normal vector v of the tangent space at each unit vector ``loc``, and S = ‖v‖² > 0.
+def _row_dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(-1)
 
-    S ~ χ²_{d-1} and v/‖v‖ are independent, so a family may use S up in the draw of t.
+
+def tangent_gaussian(loc: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+    """A standard normal vector v of the tangent space at each unit vector ``loc``: ε, ε·μ and S = ‖v‖² > 0.
+
+    v = ε - (ε·μ)μ is left for ``place_`` to take, which saves a pass over memory; or the first is v itself, and there
+    is no second. S ~ χ²_{d-1} and v/‖v‖ are independent, so a family may use S up in the draw of t.
     """
     dim = loc.shape[-1]
     if dim == 2:
-        return _circle_tangent(loc)
+        v, squared_length = _circle_tangent(loc)
+        return v, None, squared_length
     noise = torch.randn(loc.shape, dtype=loc.dtype, device=loc.device)
-    # v = ε - (ε·μ)μ leaves a rounding error of about eps|ε·μ| along μ, by which ‖x‖ is off by eps/‖v‖: too
-    # much where v is short, as happens in low dimensions. Projecting the result again removes it.
-    for _ in range(2 if dim <= _PROJECT_TWICE else 1):
+    if dim > _SHORT:
+        along = row_dot(noise, loc)
+        return noise, along, row_dot(noise, noise).addcmul_(along, along, value=-1)
+    # In low dimensions v may be short. ‖ε‖² - (ε·μ)² would lose digits then, and ε - (ε·μ)μ leaves a rounding error of
+    # about eps|ε·μ| along μ, by which ‖x‖ is off by eps/‖v‖: in the lowest, projecting the result again removes it.
+    for _ in range(2 if dim <= _SHORTEST else 1):
         noise.addcmul_(row_dot(noise, loc).unsqueeze(-1), loc, value=-1)
-    return noise, torch.linalg.vector_norm(noise, dim=-1).square_()
+    return noise, None, row_dot(noise, noise)
 
 
 def _circle_tangent(loc: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,16 +78,20 @@ def _circle_tangent(loc: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack((second.neg(), first), -1).mul_(length.unsqueeze(-1)), length.square()
 
 
-def cosine(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    """t from its distances to both ends, as a new tensor."""
-    return (one_plus_t - one_minus_t).mul_(0.5)
-
-
-def place_(v: Tensor, squared_length: Tensor, loc: Tensor, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    """x = tμ + √(1-t²) v/‖v‖, written over v, whose squared length is ``squared_length``."""
+def place_(
+    noise: Tensor,
+    along: Tensor | None,
+    squared_length: Tensor,
+    loc: Tensor,
+    one_minus_t: Tensor,
+    one_plus_t: Tensor,
+) -> Tensor:
+    """x = tμ + √(1-t²) v/‖v‖, written over the noise; the first three are what ``tangent_gaussian`` gave."""
     stretch = (one_minus_t * one_plus_t).div_(squared_length).sqrt_()
-    t = cosine(one_minus_t, one_plus_t)
-    return v.mul_(stretch.unsqueeze(-1)).addcmul_(t.unsqueeze(-1), loc)
+    t = one_plus_t - 1
+    if along is not None:
+        t.addcmul_(stretch, along, value=-1)
+    return noise.mul_(stretch.unsqueeze(-1)).addcmul_(t.unsqueeze(-1), loc)
 
 
 def pull_back(
@@ -91,25 +104,31 @@ def pull_back(
     *,
     needs_loc: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """From the gradient in x to that in ``loc``, in its shape, and that in κ, of each row; ``slope`` is dt/dκ.
+    """From the gradient g in x to that in ``loc``, in its shape, and that in κ, of each row.
 
-    Each is there where it is needed, the second where there is a slope. A loc of half precision is normalised to the
-    digits of the rows first, as in the draw.
+    With ``slope`` s = (dt/dκ)/(1-t²) the latter is s((1-t²) g·μ - t(g·x - t g·μ)): as t moves, with μ and v/‖v‖ held, x
+    moves along the meridian. Each is there where it is needed, the second where there is a slope. A loc of half
+    precision is normalised to the digits of the rows first, as in the draw.
     """
     dtype = one_minus_t.dtype
-    unit = unit_vectors_as(loc, dtype).expand(x.shape)
-    grad, x = grad.to(dtype), x.to(dtype)
+    unit = unit_vectors_as(loc, dtype)
+    if unit.shape != x.shape:
+        unit = unit.expand(x.shape)
+    if x.dtype != dtype:
+        grad, x = grad.to(dtype), x.to(dtype)
     along = row_dot(grad, unit)
-    t = cosine(one_minus_t, one_plus_t)
+    t = one_plus_t - 1
     grad_loc = grad_concentration = None
     if slope is not None:
         across = _by_rows(_tangential_product, grad, x, unit, along, t)
-        grad_concentration = pull_back_cosine(along, across, t, one_minus_t * one_plus_t).mul_(slope)
+        grad_concentration = (one_minus_t * one_plus_t).mul_(along).addcmul_(t, across, value=-1).mul_(slope)
     if needs_loc:
-        grad_loc = pull_back_loc(grad, along, x, t).sum_to_size(loc.shape)
+        grad_loc = pull_back_loc(grad, along, x, t)
+        if grad_loc.shape != loc.shape:
+            grad_loc = grad_loc.sum_to_size(loc.shape)
         if loc.dtype != dtype:  # the gradient is tangential: normalising only scales it
             grad_loc = grad_loc.div_(torch.linalg.vector_norm(loc.to(dtype), dim=-1, keepdim=True))
-        grad_loc = grad_loc.to(loc.dtype)
+            grad_loc = grad_loc.to(loc.dtype)
     return grad_loc, grad_concentration
 
 
@@ -119,21 +138,15 @@ def pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, t: Tensor) -> Tensor:
     A change dμ carries x along in the rotation that takes μ to μ + dμ in their plane: dx = t dμ - (x·dμ)μ. It
     has the law of x at the new μ, and less variance than differentiating the projection.
     """
-    out = x.new_empty(x.shape)  # contiguous, however ``grad`` is laid out
-    return torch.mul(grad, t.unsqueeze(-1), out=out).addcmul_(along.unsqueeze(-1), x, value=-1)
+    return (grad * t.unsqueeze(-1)).addcmul_(along.unsqueeze(-1), x, value=-1).contiguous()
 
 
 def _tangential_product(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, t: Tensor) -> Tensor:
     """The product of the tangential parts of g and x, which is g·x - t g·μ.
 
-    Taken so, its rounding error is of second order; taken as it stands, of first, which the division by 1-t² ~ 1/κ
-    would turn into a bias at large κ.
+    Taken so, its rounding error is of second order; taken as it stands, of first, which at large κ, where 1-t² ~ 1/κ,
+    would be a bias.
     """
     slope = torch.addcmul(grad, along.unsqueeze(-1), loc, value=-1)
     offset = torch.addcmul(x, t.unsqueeze(-1), loc, value=-1)
     return slope.mul_(offset).sum(-1)
-
-
-def pull_back_cosine(along: Tensor, across: Tensor, t: Tensor, squared_sine: Tensor) -> Tensor:
-    """The gradient in t with μ and v/‖v‖ held: g·μ - t (g·x - t g·μ)/(1-t²), the bracket being ``across``."""
-    return along - across * t / squared_sine.clamp(min=torch.finfo(t.dtype).tiny)

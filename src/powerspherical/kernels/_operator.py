@@ -10,8 +10,8 @@
 then read a direction once that many rows share, and hand back their gradients summed. Half precision is that of ``loc``
 and x alone, everything between them is float32.
 
-The three scalars a row beside x are what the backward pass needs beside it; dt/dκ is computed there, and only
-if it is asked for. The noise is the family's own, for its dt/dκ.
+The three scalars a row beside x are what the backward pass needs beside it; (dt/dκ)/(1-t²) is computed there, and only
+if it is asked for. The noise is the family's own, for that.
 
 ``seed`` is one random integer, drawn by torch itself. It tells ``vmap`` of the randomness inside, which it
 would otherwise miss when neither parameter is batched, and keeps equal calls in a compiled graph apart. The
@@ -31,6 +31,8 @@ from powerspherical.kernels import _fused, _geometry
 from powerspherical.kernels._autograd import Draws, register_derivative
 from powerspherical.kernels.precision import unit_vectors_as
 from powerspherical.special._fusing import is_plain
+from powerspherical.special.tail import implicit_gradient
+from powerspherical.special.tilt import Tilt
 
 _LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
 
@@ -54,7 +56,7 @@ class CosineDerivative(Protocol):
     def __call__(
         self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, concentration: Tensor, dim: int
     ) -> Tensor:
-        """dt/dκ, as a new tensor, given what ``DrawCosine`` gave."""
+        """(dt/dκ)/(1-t²), which stays of one size as t approaches an end; given what ``DrawCosine`` gave."""
 
 
 class Sample(Protocol):
@@ -96,15 +98,20 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
     def run(loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor | None, dim: int) -> Draws:
         if _fused.covers(name, loc, concentration, shape):
             return _fused.draw(name, loc, concentration, shape, seed, dim)
-        unit = unit_vectors_as(loc, concentration.dtype).expand(*shape, -1)
-        concentration = concentration.expand(shape)
-        x, squared_length = _geometry.tangent_gaussian(unit)
+        unit = unit_vectors_as(loc, concentration.dtype)
+        if unit.shape[:-1] != shape:  # where they agree, as in training, even a view would take its time
+            unit = unit.expand(*shape, -1)
+        if concentration.shape != shape:
+            concentration = concentration.expand(shape)
+        x, along, squared_length = _geometry.tangent_gaussian(unit)
         free = squared_length
         if dim != loc.shape[-1]:
             free = torch._standard_gamma(torch.full_like(squared_length, (dim - 1) / 2)).mul_(2)
         one_minus_t, one_plus_t, noise = draw(free, concentration, dim)
-        _geometry.place_(x, squared_length, unit, one_minus_t, one_plus_t)
-        return x.to(loc.dtype), one_minus_t.contiguous(), one_plus_t.contiguous(), noise.contiguous()
+        _geometry.place_(x, along, squared_length, unit, one_minus_t, one_plus_t)
+        if x.dtype != loc.dtype:
+            x = x.to(loc.dtype)
+        return x, one_minus_t.contiguous(), one_plus_t.contiguous(), noise.contiguous()
 
     def run_backward(
         grad: Tensor,
@@ -124,8 +131,10 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
                 name, derivative, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
             )
         else:
-            kappa = concentration.expand(noise.shape)
-            slope = derivative(*rows, kappa, dim) if needs_concentration else None
+            slope = None
+            if needs_concentration:
+                same = concentration.shape == noise.shape
+                slope = derivative(*rows, concentration if same else concentration.expand(noise.shape), dim)
             grad_loc, grad_concentration = _geometry.pull_back(
                 grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc
             )
@@ -163,6 +172,14 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
         return run(*arguments)[0]
 
     return sample
+
+
+def relative_slope(
+    tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, concentration: Tensor, dim: int
+) -> Tensor:
+    """(dt/dκ)/(1-t²) at a fixed probability: the exact derivative of any family's draw, by a quadrature."""
+    slope = implicit_gradient(tilt, one_minus_t, one_plus_t, concentration, dim)
+    return slope.div_((one_minus_t * one_plus_t).clamp_(min=torch.finfo(slope.dtype).tiny))
 
 
 def _define(schema: str, tags: tuple[torch.Tag, ...]) -> torch._ops.OpOverload:

@@ -1,7 +1,7 @@
 """The backward pass of a draw with Triton: each of g, x and μ is read from memory once.
 
 With the upstream gradient g, the gradient in μ is t g - (g·μ)x, summed over the rows that share a direction, and that
-in κ is dt/dκ times g·μ - t (g - (g·μ)μ)·(x - tμ)/(1-t²); see ``_geometry`` for both. A μ of half precision is
+in κ is (dt/dκ)/(1-t²) times (1-t²) g·μ - t (g - (g·μ)μ)·(x - tμ); see ``_geometry`` for both. A μ of half precision is
 normalised first, as in the draw; the gradient in μ, which is tangential, is divided by its length.
 """
 
@@ -24,9 +24,8 @@ _NUMBERS = ["rows", "directions"]
 
 @triton.jit
 def _grad_kappa(along, across, minus, plus, slope):
-    """The gradient in κ of each row, from dt/dκ."""
-    t = 0.5 * (plus - minus)
-    return slope * (along - across * t / tl.maximum(minus * plus, 1.1754943508222875e-38))
+    """The gradient in κ of each row; ``across`` is the product of the tangential parts of g and x."""
+    return slope * (minus * plus * along - (1.0 - minus) * across)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
@@ -75,7 +74,7 @@ def _pull_back(
         x = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32)
         minus = tl.load(minus_ptr + row, mask=there, other=1.0)
         plus = tl.load(plus_ptr + row, mask=there, other=1.0)
-        t = 0.5 * (plus - minus)
+        t = 1.0 - minus
         along = tl.sum(grad * loc, 1)
         if NEEDS_LOC:
             total += t[:, None] * grad - along[:, None] * x
@@ -132,7 +131,7 @@ def _pull_back_long(
         scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(square_part, 0)), 1e-12)
     along = tl.sum(along_part, 0) * scale
     minus, plus = tl.load(minus_ptr + row), tl.load(plus_ptr + row)
-    t = 0.5 * (plus - minus)
+    t = 1.0 - minus
     across_part = tl.zeros((PART,), tl.float32)
     for first in range(0, DIM, PART):
         column = first + tl.arange(0, PART)
@@ -163,7 +162,7 @@ def pull_back(
     """The gradients in the directions, in their shape and dtype, and in κ, of each row; each where it is wanted.
 
     All tensors are contiguous. ``grad`` and ``x`` have n > 0 rows of d, ``loc`` m of them, as in ``draw``. ``slope`` is
-    dt/dκ of each row, or None where nobody needs the gradient in κ.
+    (dt/dκ)/(1-t²) of each row, or None where nobody needs the gradient in κ.
     """
     width = x.shape[-1]
     rows, directions = x.numel() // width, loc.numel() // width

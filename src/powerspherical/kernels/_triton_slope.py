@@ -1,4 +1,4 @@
-"""dt/dκ of Power Spherical draws with Triton: ½(1-t²) dlog G/dα at a fixed second Gamma variable.
+"""(dt/dκ)/(1-t²) of Power Spherical draws with Triton: ½ dlog G/dα at a fixed second Gamma variable.
 
 G is the draw's Gamma variable of shape α = κ + (d-1)/2; see ``power_spherical``. torch's own derivative of a Gamma draw
 is right to 1e-3, but in float32 on CUDA it is NaN at large α.
@@ -43,10 +43,8 @@ def _log_gamma_slope(alpha, gamma):
 
 
 @triton.jit(do_not_specialize=["rows", "kappa_stride"])
-def _cosine_slope(
+def _relative_slope(
     slope_ptr,
-    minus_ptr,
-    plus_ptr,
     gamma_ptr,
     kappa_ptr,
     given_ptr,
@@ -64,15 +62,11 @@ def _cosine_slope(
     if GIVEN:
         given = tl.load(given_ptr + row, mask=there, other=0.0) / gamma
         slope = tl.where(alpha < _SADDLE_FROM, given, slope)
-    minus = tl.load(minus_ptr + row, mask=there, other=1.0)
-    plus = tl.load(plus_ptr + row, mask=there, other=1.0)
-    tl.store(slope_ptr + row, 0.5 * minus * plus * slope, mask=there)
+    tl.store(slope_ptr + row, 0.5 * slope, mask=there)
 
 
-def cosine_slope(
-    one_minus_t: Tensor, one_plus_t: Tensor, gamma: Tensor, concentration: Tensor, dim: int
-) -> Tensor:
-    """dt/dκ of each row. All are contiguous, ``concentration`` may be one for all rows."""
+def relative_slope(gamma: Tensor, concentration: Tensor, dim: int) -> Tensor:
+    """(dt/dκ)/(1-t²) of each row, from its G. Both are contiguous, ``concentration`` may be one for all rows."""
     beta, stride = (dim - 1) / 2, 0 if concentration.numel() == 1 else 1
     slope, given = torch.empty_like(gamma), gamma
     needs_given = beta < _SADDLE_FROM.value
@@ -80,9 +74,9 @@ def cosine_slope(
         given = torch._standard_gamma_grad((concentration + beta).expand_as(gamma), gamma)
     rows = gamma.numel()
     launch(
-        _cosine_slope,
+        _relative_slope,
         (blocks(rows, _BLOCK), 1),
-        (slope, one_minus_t, one_plus_t, gamma, concentration, given),
+        (slope, gamma, concentration, given),
         (rows, stride, beta),
         (needs_given, _BLOCK),
         num_warps=4,

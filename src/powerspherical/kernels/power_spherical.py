@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from powerspherical.kernels._operator import register
+from powerspherical.kernels._operator import register, relative_slope
 from powerspherical.special import POWER_TILT
-from powerspherical.special.tail import implicit_gradient
 
 
 def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -27,16 +26,15 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
 def _derivative(
     one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, concentration: Tensor, dim: int
 ) -> Tensor:
-    """dt/dκ. In float64 at a fixed probability, exactly; in float32 at a fixed H, dt/dκ = ½(1-t²) dlog G/dα.
+    """(dt/dκ)/(1-t²). In float64 at a fixed probability, exactly; in float32 at a fixed H, ½ dlog G/dα.
 
     Both are derivatives of a draw and have the same mean. The second takes one call of torch's own derivative
     of a Gamma draw, right to 1e-3, where the first takes a quadrature; its variance is up to twice as large.
     """
     if one_minus_t.dtype == torch.float64:
-        return implicit_gradient(POWER_TILT, one_minus_t, one_plus_t, concentration, dim)
+        return relative_slope(POWER_TILT, one_minus_t, one_plus_t, concentration, dim)
     shape = concentration + (dim - 1) / 2
-    slope = torch._standard_gamma_grad(shape, noise).div_(noise)  # the noise is G
-    return slope.mul_(one_minus_t).mul_(one_plus_t).mul_(0.5)
+    return torch._standard_gamma_grad(shape, noise).div_(noise).mul_(0.5)  # the noise is G
 
 
 _sample = register("power_spherical", _draw, _derivative)

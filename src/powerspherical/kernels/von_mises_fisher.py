@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from powerspherical.kernels._operator import register
+from powerspherical.kernels._operator import register, relative_slope
 from powerspherical.special import EXPONENTIAL_TILT
-from powerspherical.special.tail import implicit_gradient
 
 #: Candidates drawn in each further round, at least about: a small batch pays for rounds, not for candidates.
 _CANDIDATES = 256
@@ -93,8 +92,8 @@ def _redraw_blindly(
 def _derivative(
     one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, concentration: Tensor, dim: int
 ) -> Tensor:
-    """dt/dκ at a fixed probability. Differentiating through the rejection would be biased."""
-    return implicit_gradient(EXPONENTIAL_TILT, one_minus_t, one_plus_t, concentration, dim)
+    """(dt/dκ)/(1-t²) at a fixed probability. Differentiating through the rejection would be biased."""
+    return relative_slope(EXPONENTIAL_TILT, one_minus_t, one_plus_t, concentration, dim)
 
 
 _sample = register("von_mises_fisher", _draw, _derivative)

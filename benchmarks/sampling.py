@@ -210,7 +210,7 @@ def run(
     notes += [] if python else ["TensorFlow Probability is left out: --tfp names its interpreter"]
     content = {
         "configuration": asdict(plan) | {"threads": list(counts), "dtype": "float32"},
-        "targets": compared(rows),
+        "targets": compared(rows, device.type),
         "results": rows,
         "memory": list(memory(plan, device)),
         "notes": notes,

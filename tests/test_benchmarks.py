@@ -157,15 +157,15 @@ def test_targets():
         *rows_of({"our_ps": 1.8}, section="concentrations", kappa=1e5),
         *rows_of({"our_ps": 1.8}, threads=2),
     ]
-    found = {(row["what"], row["threads"]): row for row in targets.compared(rows)}
+    found = {(row["what"], row["threads"]): row for row in targets.compared(rows, "cpu")}
     answers = {key: (row["wanted"], round(row["measured"], 9), row["met"]) for key, row in found.items()}
     assert answers == {
-        ("PS over randn, 100000 × 64, forward", 1): ("≤ 1.7", 1.6, True),
-        ("PS over randn, 100000 × 64, forward and backward", 1): ("≤ 2.7", 2.7, True),
+        ("PS over randn, 100000 × 64, μ per row, forward", 1): ("≤ 1.7", 1.6, True),
+        ("PS over randn, 100000 × 64, μ per row, forward and backward", 1): ("≤ 2.7", 2.7, True),
         ("the authors' PS over ours, 100 × 64, forward", 1): ("≥ 4", 5.0, True),
         ("vMF over PS, 100000 × 64, forward", 1): ("≤ 2", 2.5, False),
         ("PS, slowest over fastest κ, forward", 1): ("≤ 1.1", 1.2, False),
-        ("PS over randn, 100000 × 64, forward", 2): ("≤ 1.7", 1.8, False),
+        ("PS over randn, 100000 × 64, μ per row, forward", 2): ("≤ 1.7", 1.8, False),
     }
 
 

@@ -21,7 +21,7 @@ POWER_SPHERICAL = "power_spherical"
 FAMILIES = {POWER_SPHERICAL: 0, "von_mises_fisher": 1}  # as ``_triton_draw`` numbers them
 
 #: A program holds whole rows in its registers; longer ones would spill most of themselves.
-MOST_DIM = 1 << 17
+MOST_DIM = 1 << 16
 
 
 def covers(name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> bool:

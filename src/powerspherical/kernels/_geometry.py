@@ -2,7 +2,8 @@
 
 Written with in-place operations on one (…, d) buffer: for large batches the memory traffic, not the
 arithmetic, is what a draw costs beyond its Gaussian noise. No matrix product is used, because those follow
-settings that must not reach a sampler (autocast, TF32, ``torch.set_float32_matmul_precision``).
+settings that must not reach a sampler (autocast, TF32, ``torch.set_float32_matmul_precision``). For small batches it is
+the number of operations that costs, and those with a Python number, which torch makes a tensor of, cost twice as much.
 """
 
 from __future__ import annotations
@@ -58,15 +59,24 @@ def tangent_gaussian(loc: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
     if dim == 2:
         v, squared_length = _circle_tangent(loc)
         return v, None, squared_length
-    noise = torch.randn(loc.shape, dtype=loc.dtype, device=loc.device)
+    # Contiguous, also where loc is not.
+    contiguous = loc.is_contiguous()
+    noise = (
+        torch.randn_like(loc) if contiguous else torch.randn(loc.shape, dtype=loc.dtype, device=loc.device)
+    )
     if dim > _SHORT:
         along = row_dot(noise, loc)
-        return noise, along, row_dot(noise, noise).addcmul_(along, along, value=-1)
+        return noise, along, _squared_length(noise).addcmul_(along, along, value=-1)
     # In low dimensions v may be short. ‖ε‖² - (ε·μ)² would lose digits then, and ε - (ε·μ)μ leaves a rounding error of
     # about eps|ε·μ| along μ, by which ‖x‖ is off by eps/‖v‖: in the lowest, projecting the result again removes it.
     for _ in range(2 if dim <= _SHORTEST else 1):
         noise.addcmul_(row_dot(noise, loc).unsqueeze(-1), loc, value=-1)
-    return noise, None, row_dot(noise, noise)
+    return noise, None, _squared_length(noise)
+
+
+def _squared_length(v: Tensor) -> Tensor:
+    length = torch.linalg.vector_norm(v, dim=-1)
+    return length.mul_(length)
 
 
 def _circle_tangent(loc: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,10 +98,10 @@ def place_(
 ) -> Tensor:
     """x = tμ + √(1-t²) v/‖v‖, written over the noise; the first three are what ``tangent_gaussian`` gave."""
     stretch = (one_minus_t * one_plus_t).div_(squared_length).sqrt_()
-    t = one_plus_t - 1
+    double_t = one_plus_t - one_minus_t
     if along is not None:
-        t.addcmul_(stretch, along, value=-1)
-    return noise.mul_(stretch.unsqueeze(-1)).addcmul_(t.unsqueeze(-1), loc)
+        double_t.addcmul_(stretch, along, value=-2)
+    return noise.mul_(stretch.unsqueeze(-1)).addcmul_(double_t.unsqueeze(-1), loc, value=0.5)
 
 
 def pull_back(
@@ -117,13 +127,14 @@ def pull_back(
     if x.dtype != dtype:
         grad, x = grad.to(dtype), x.to(dtype)
     along = row_dot(grad, unit)
-    t = one_plus_t - 1
+    double_t = one_plus_t - one_minus_t
     grad_loc = grad_concentration = None
     if slope is not None:
-        across = _by_rows(_tangential_product, grad, x, unit, along, t)
-        grad_concentration = (one_minus_t * one_plus_t).mul_(along).addcmul_(t, across, value=-1).mul_(slope)
+        across = _by_rows(_tangential_product, grad, x, unit, along, double_t)
+        squared_sine = one_minus_t * one_plus_t
+        grad_concentration = squared_sine.mul_(along).addcmul_(double_t, across, value=-0.5).mul_(slope)
     if needs_loc:
-        grad_loc = pull_back_loc(grad, along, x, t)
+        grad_loc = _pull_back_loc(grad, along, x, double_t)
         if grad_loc.shape != loc.shape:
             grad_loc = grad_loc.sum_to_size(loc.shape)
         if loc.dtype != dtype:  # the gradient is tangential: normalising only scales it
@@ -132,21 +143,21 @@ def pull_back(
     return grad_loc, grad_concentration
 
 
-def pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, t: Tensor) -> Tensor:
+def _pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, double_t: Tensor) -> Tensor:
     """The gradient in μ by rotation coupling: t g - (g·μ)x, with g the gradient in x and ``along`` = g·μ.
 
     A change dμ carries x along in the rotation that takes μ to μ + dμ in their plane: dx = t dμ - (x·dμ)μ. It
     has the law of x at the new μ, and less variance than differentiating the projection.
     """
-    return (grad * t.unsqueeze(-1)).addcmul_(along.unsqueeze(-1), x, value=-1).contiguous()
+    return (x * along.neg().unsqueeze(-1)).addcmul_(double_t.unsqueeze(-1), grad, value=0.5)
 
 
-def _tangential_product(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, t: Tensor) -> Tensor:
+def _tangential_product(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, double_t: Tensor) -> Tensor:
     """The product of the tangential parts of g and x, which is g·x - t g·μ.
 
     Taken so, its rounding error is of second order; taken as it stands, of first, which at large κ, where 1-t² ~ 1/κ,
     would be a bias.
     """
     slope = torch.addcmul(grad, along.unsqueeze(-1), loc, value=-1)
-    offset = torch.addcmul(x, t.unsqueeze(-1), loc, value=-1)
+    offset = torch.addcmul(x, double_t.unsqueeze(-1), loc, value=-0.5)
     return slope.mul_(offset).sum(-1)

@@ -20,7 +20,8 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
     # torch draws a number even where the shape is NaN: 0·shape hands the NaN on.
     gamma = torch._standard_gamma(shape).add_(shape, alpha=0)
     total = gamma.add(squared_length, alpha=0.5)
-    return squared_length / total, (gamma / total).mul_(2), gamma  # in this order: 2G may overflow
+    half = gamma / total  # 2G may overflow
+    return squared_length / total, half.add_(half), gamma
 
 
 def _derivative(
@@ -34,7 +35,7 @@ def _derivative(
     if one_minus_t.dtype == torch.float64:
         return relative_slope(POWER_TILT, one_minus_t, one_plus_t, concentration, dim)
     shape = concentration + (dim - 1) / 2
-    return torch._standard_gamma_grad(shape, noise).div_(noise).mul_(0.5)  # the noise is G
+    return torch._standard_gamma_grad(shape, noise).div_(noise + noise)  # the noise is G
 
 
 _sample = register("power_spherical", _draw, _derivative)

@@ -16,7 +16,8 @@ Call = Callable[[], object]
 Clock = Callable[[Call, int], float]
 """From a method and a number of calls to the seconds that one call takes."""
 
-UNSEEN = 2  # rounds that go first and are not looked at
+UNSEEN = 2  # calls of each method that go first; a round more is not looked at either
+TURN = 0.02  # seconds that a turn of several calls may take
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,17 @@ def in_turn(names: Sequence[Name], turn: int) -> list[Name]:
 def measure(
     methods: Mapping[Name, Call], effort: Effort, clock: Clock, calls: int = 1
 ) -> dict[Name, list[float]]:
-    """The seconds a call of each method takes, round by round; a turn is `calls` calls."""
+    """The seconds a call of each method takes, round by round; a turn is `calls` calls, fewer of the slow."""
     names = list(methods)
     times: dict[Name, list[float]] = {name: [] for name in names}
-    for turn in range(UNSEEN):
-        started = time.perf_counter()
-        for name in in_turn(names, turn):
-            clock(methods[name], calls)
+    first = {name: max(clock(methods[name], 1) for _ in range(UNSEEN)) for name in names}
+    turns = {name: min(max(int(TURN / max(first[name], 1e-9)), 1), calls) for name in names}
+    started = time.perf_counter()
+    for name in names:
+        clock(methods[name], turns[name])
     for turn in range(effort.rounds(time.perf_counter() - started)):
         for name in in_turn(names, turn):
-            times[name].append(clock(methods[name], calls))
+            times[name].append(clock(methods[name], turns[name]))
     return times
 
 

@@ -84,22 +84,25 @@ def pull_back(
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients in ``loc``, in its shape, and in κ, of each row, where they are needed.
 
+    x and the three scalars a row are contiguous, as ``draw`` made them.
+
     One kernel, another one that sums where many rows share few directions, and before them those of (dt/dκ)/(1-t²).
     """
     from powerspherical.kernels import _triton_pull_back, _triton_slope
 
-    rows = one_minus_t.contiguous(), one_plus_t.contiguous()
+    shape = noise.shape
     slope = None
     if needs_concentration and name == POWER_SPHERICAL:
-        kappa = _concentrations(concentration, noise.shape)
-        slope = _triton_slope.relative_slope(noise.contiguous(), kappa, dim)
+        slope = _triton_slope.relative_slope(noise, _concentrations(concentration, shape), dim)
     elif needs_concentration:
-        slope = derivative(*rows, noise, concentration.expand_as(noise), dim).contiguous()
+        kappa = concentration.expand(shape)
+        slope = derivative(one_minus_t, one_plus_t, noise, kappa, dim).contiguous()
     grad_loc, grad_concentration = _triton_pull_back.pull_back(
         grad.contiguous(),
-        x.contiguous(),
-        _directions(loc, noise.shape),
-        *rows,
+        x,
+        _directions(loc, shape),
+        one_minus_t,
+        one_plus_t,
         slope,
         needs_loc=needs_loc,
     )

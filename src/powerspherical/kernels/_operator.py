@@ -143,6 +143,8 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
             grad_loc = x.new_empty(0)
         if grad_concentration is None:
             grad_concentration = concentration.new_empty(0)
+        elif not concentration.shape:
+            grad_concentration = grad_concentration.sum()
         elif grad_concentration.shape != concentration.shape:
             grad_concentration = grad_concentration.sum_to_size(concentration.shape)
         return grad_loc, grad_concentration
@@ -251,6 +253,7 @@ def _batch_backward(
     ]
     # Each example has a gradient of its own, also in what they share: each gets its own copy, a view.
     grad, x, loc, *rows, concentration = batched
+    x, *rows = (tensor.contiguous() for tensor in (x, *rows))
     sizes = loc.shape, concentration.shape
     loc, concentration = _aligned(loc, x.dim()), _aligned(concentration, x.dim() - 1)
     grad_loc, grad_concentration = operator(

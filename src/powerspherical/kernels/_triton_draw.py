@@ -11,6 +11,9 @@ together: each is a tensor (rows, quarter) of its own, named 0 to 3.
 
 # mypy: ignore-errors
 
+import functools
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -27,7 +30,7 @@ from powerspherical.kernels._triton_random import (
     normals,
     uniform,
 )
-from powerspherical.special._launch import blocks, launch, next_power_of_two
+from powerspherical.special._launch import Launch, blocks, next_power_of_two
 from powerspherical.special._triton_gamma import log1p
 
 POWER_SPHERICAL = 0
@@ -43,6 +46,8 @@ _PROJECT_TWICE = 8
 _QUADS = 256  # groups of four coordinates that a program has, if a single row has no more
 _QUADS_A_THREAD, _MOST_QUADS_A_THREAD = 8, 32  # the second in programs of four warps or more
 _COSINES = 32  # rows of a program that draws cosines alone: it takes as long as its unluckiest row
+
+_KEPT = 1024  # launches, of the latest sizes
 
 _NUMBERS = ["seed", "rows", "directions", "kappa_stride"]
 
@@ -232,40 +237,61 @@ def draw(
     """
     width = loc.shape[-1]
     rows, directions = x.numel() // width, loc.numel() // width
-    kappa_stride = 0 if concentration.numel() == 1 else 1
     in_memory = isinstance(seed, Tensor)
     seed_tensor, seed_number = (seed, 0) if in_memory else (x, seed)
+    types = x.dtype, x.device, in_memory, fast
+    kappa_stride = 0 if concentration.numel() == 1 else 1
     if family == VON_MISES_FISHER:
-        launch(
-            _von_mises_fisher_cosines,
-            (blocks(rows, _COSINES), 1),
-            (*scalars[:2], concentration, seed_tensor),
-            (seed_number, rows, kappa_stride, float(dim - 1)),
-            (in_memory, fast, _COSINES),
-            num_warps=1,
-        )
+        cosines = _cosines_launch(rows, kappa_stride, dim, *types)
+        cosines((*scalars[:2], concentration, seed_tensor), seed_number)
+    points = _points_launch(rows, directions, kappa_stride, width, dim, family, *types)
+    points((x, *scalars, loc, concentration, seed_tensor), seed_number)
+
+
+@functools.lru_cache(_KEPT)
+def _cosines_launch(
+    rows: int,
+    kappa_stride: int,
+    dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    in_memory: bool,
+    fast: bool,
+) -> Launch:
+    return Launch(
+        _von_mises_fisher_cosines,
+        (blocks(rows, _COSINES), 1),
+        (rows, kappa_stride, float(dim - 1)),
+        (in_memory, fast, _COSINES),
+        num_warps=1,
+    )
+
+
+@functools.lru_cache(_KEPT)
+def _points_launch(
+    rows: int,
+    directions: int,
+    kappa_stride: int,
+    width: int,
+    dim: int,
+    family: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    in_memory: bool,
+    fast: bool,
+) -> Launch:
     quarter = blocks(width, 4)
     quads = next_power_of_two(quarter)
     rows_a_program = max(1, _QUADS // quads)
     has_cosines, other_dim = family != POWER_SPHERICAL, dim != width
+    kind = ONE if directions == 1 else ONE_EACH if directions == rows else SOME
     projections = 2 if width <= _PROJECT_TWICE else 1
-    launch(
+    shape = width, quarter, rows_a_program, quads, projections
+    return Launch(
         _draw,
         (blocks(rows, rows_a_program), 1),
-        (x, *scalars, loc, concentration, seed_tensor),
-        (seed_number, rows, directions, kappa_stride, float(dim - 1)),
-        (
-            in_memory,
-            has_cosines,
-            other_dim,
-            fast,
-            (ONE if directions == 1 else ONE_EACH if directions == rows else SOME).value,
-            width,
-            quarter,
-            rows_a_program,
-            quads,
-            projections,
-        ),
+        (rows, directions, kappa_stride, float(dim - 1)),
+        (in_memory, has_cosines, other_dim, fast, kind.value, *shape),
         num_warps=_warps(rows_a_program * quads),
     )
 

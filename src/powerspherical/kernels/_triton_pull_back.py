@@ -7,12 +7,14 @@ normalised first, as in the draw; the gradient in μ, which is tangential, is di
 
 # mypy: ignore-errors
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.special._launch import blocks, launch, next_power_of_two
+from powerspherical.special._launch import Launch, blocks, next_power_of_two
 
 _ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
 _PROGRAMS = 1056  # where many rows share few directions: eight for each multiprocessor of an H100
@@ -165,28 +167,45 @@ def pull_back(
     (dt/dκ)/(1-t²) of each row, or None where nobody needs the gradient in κ.
     """
     width = x.shape[-1]
-    rows, directions = x.numel() // width, loc.numel() // width
-    shared, own = directions == 1, directions == rows
+    needs_kappa = slope is not None
+    parts, launch = _launch(
+        x.numel() // width, loc.numel() // width, width, needs_loc, needs_kappa, x.dtype, x.device
+    )
+    if not needs_loc:
+        grad_loc = loc  # something has to stand there
+    elif parts == 1:
+        grad_loc = torch.empty_like(loc)
+    else:
+        grad_loc = torch.empty((parts, *loc.shape), dtype=torch.float32, device=loc.device)
+    grad_kappa, rates = (torch.empty_like(one_minus_t), slope) if needs_kappa else (one_minus_t, one_minus_t)
+    launch((grad_loc, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, rates))
+    if needs_loc and parts > 1:
+        grad_loc = grad_loc.sum(0)
+        if loc.dtype != torch.float32:
+            grad_loc = grad_loc.to(loc.dtype)
+    return grad_loc if needs_loc else None, grad_kappa if needs_kappa else None
+
+
+@functools.lru_cache(1024)  # launches, of the latest sizes
+def _launch(
+    rows: int,
+    directions: int,
+    width: int,
+    needs_loc: bool,
+    needs_kappa: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[int, Launch]:
+    """In how many parts the gradient in the directions comes, and what computes it."""
+    numbers, needs = (rows, directions), (needs_loc, needs_kappa)
+    if directions == rows and width > _LONG:
+        return 1, Launch(_pull_back_long, (rows, 1), numbers, (*needs, width, _PART), num_warps=_PART_WARPS)
+    shared = directions == 1
     columns = next_power_of_two(width)
     block = max(1, _ELEMENTS // columns)
     grid = 1 if shared else blocks(directions, block)
     turns = blocks(rows, block) if shared else rows // directions
     parts = max(1, min(turns, _PROGRAMS // grid))
-    if parts == 1:
-        grad_loc = torch.empty_like(loc) if needs_loc else loc
-    else:
-        grad_loc = loc.new_empty((parts if needs_loc else 0, *loc.shape), dtype=torch.float32)
-    needs_kappa = slope is not None
-    grad_kappa = torch.empty_like(one_minus_t) if needs_kappa else one_minus_t
-    rates = slope if needs_kappa else one_minus_t  # something has to stand there
-    tensors = grad_loc, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, rates
-    if own and width > _LONG:
-        constants = needs_loc, needs_kappa, width, _PART
-        launch(_pull_back_long, (rows, 1), tensors, (rows, directions), constants, num_warps=_PART_WARPS)
-    else:
-        warps = 4 if block * columns <= 4096 else 8 if block * columns <= 8192 else 16
-        constants = shared, needs_loc, needs_kappa, width, block, columns
-        launch(_pull_back, (grid, parts), tensors, (rows, directions), constants, num_warps=warps)
-    if parts > 1:
-        grad_loc = grad_loc.sum(0).to(loc.dtype)
-    return grad_loc if needs_loc else None, grad_kappa if needs_kappa else None
+    warps = 4 if block * columns <= 4096 else 8 if block * columns <= 8192 else 16
+    constants = shared, *needs, width, block, columns
+    return parts, Launch(_pull_back, (grid, parts), numbers, constants, num_warps=warps)

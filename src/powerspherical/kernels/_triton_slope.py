@@ -6,12 +6,14 @@ is right to 1e-3, but in float32 on CUDA it is NaN at large α.
 
 # mypy: ignore-errors
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.special._launch import blocks, launch
+from powerspherical.special._launch import Launch, blocks
 
 #: From this shape on the saddle point gives dlog G/dα to 5e-4, better than torch's derivative does; at 20 to 4e-5.
 _SADDLE_FROM = tl.constexpr(6.0)
@@ -67,18 +69,20 @@ def _relative_slope(
 
 def relative_slope(gamma: Tensor, concentration: Tensor, dim: int) -> Tensor:
     """(dt/dκ)/(1-t²) of each row, from its G. Both are contiguous, ``concentration`` may be one for all rows."""
-    beta, stride = (dim - 1) / 2, 0 if concentration.numel() == 1 else 1
-    slope, given = torch.empty_like(gamma), gamma
-    needs_given = beta < _SADDLE_FROM.value
-    if needs_given:
+    slope, given, beta = torch.empty_like(gamma), gamma, (dim - 1) / 2
+    if beta < _SADDLE_FROM.value:
         given = torch._standard_gamma_grad((concentration + beta).expand_as(gamma), gamma)
-    rows = gamma.numel()
-    launch(
+    kappa_stride = 0 if concentration.numel() == 1 else 1
+    _launch(gamma.numel(), kappa_stride, beta, gamma.device)((slope, gamma, concentration, given))
+    return slope
+
+
+@functools.lru_cache(1024)  # launches, of the latest sizes
+def _launch(rows: int, kappa_stride: int, beta: float, device: torch.device) -> Launch:
+    return Launch(
         _relative_slope,
         (blocks(rows, _BLOCK), 1),
-        (slope, gamma, concentration, given),
-        (rows, stride, beta),
-        (needs_given, _BLOCK),
+        (rows, kappa_stride, beta),
+        (beta < _SADDLE_FROM.value, _BLOCK),
         num_warps=4,
     )
-    return slope

@@ -1,4 +1,4 @@
-"""Launching Triton kernels from small batches: what costs there is Triton looking at every argument, each time."""
+"""Launching Triton kernels for small batches: what costs there is Triton looking at every argument, each time."""
 
 from __future__ import annotations
 
@@ -8,59 +8,61 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_compiled: dict[Any, Any] = {}
 
+class Launch:
+    """A kernel with all that does not change from call to call; calling it launches it.
 
-def launch(
-    kernel: Any,
-    grid: tuple[int, int],
-    tensors: Sequence[Tensor],
-    numbers: Sequence[float],
-    constants: tuple[Any, ...],
-    *,
-    num_warps: int,
-) -> None:
-    """``kernel[grid](*tensors, *numbers, *constants)``, whose compiled form is kept for all that share the types.
+    Keep one, in a cache, for each set of types: of the devices and dtypes of the tensors, and of the constants. The
+    kernel takes tensors, numbers and constants, in this order. It must declare the types of its numbers and not
+    specialise on their values.
 
-    The kernel must declare the types of its numbers and not specialise on their values. Runs on the device of the
-    tensors.
+    Args:
+        kernel: what ``triton.jit`` made.
+        grid: how many programs there are, along two axes.
+        numbers: the last of the kernel's numbers.
+        constants: the values of its constexpr parameters.
+        num_warps: of a program.
     """
-    device = tensors[0].get_device()
-    if device >= 0 and device != torch.cuda.current_device():
-        with torch.cuda.device(device):
-            return launch(kernel, grid, tensors, numbers, constants, num_warps=num_warps)
-    addresses = [tensor.data_ptr() for tensor in tensors]
-    # Triton compiles other variants for pointers that are no multiples of 16 bytes: those few it may look at itself.
-    key = None
-    if not any(address % 16 for address in addresses):
-        key = kernel, device, tuple([tensor.dtype for tensor in tensors]), constants, num_warps
-    compiled = _compiled.get(key)
-    if compiled is None:
-        compiled = kernel[grid](*tensors, *numbers, *constants, num_warps=num_warps)
-        if key is not None and compiled is not None:  # in the interpreter there is nothing to keep
-            _compiled[key] = compiled
-    else:
-        # What Triton itself does, once it has looked at everything. Given a tensor in place of an address, it would
-        # ask the driver whose memory that is.
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: tuple[int, int],
+        numbers: Sequence[float],
+        constants: Sequence[Any],
+        *,
+        num_warps: int,
+    ) -> None:
+        self._kernel, self._grid, self._num_warps = kernel, grid, num_warps
+        self._rest = (*numbers, *constants)
+        self._compiled: Any = None
+
+    def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
+        """Launch on the device of the tensors; ``numbers`` are the first of the kernel's."""
+        device = tensors[0].get_device()
+        if device >= 0 and device != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                return self(tensors, *numbers)
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        # Triton compiles other variants for pointers that are no multiples of 16 bytes: those few are left to it.
+        aligned = not any(address & 15 for address in addresses)
+        compiled = self._compiled
+        if compiled is None or not aligned:
+            compiled = self._kernel[self._grid](*tensors, *numbers, *self._rest, num_warps=self._num_warps)
+            if aligned:  # in the interpreter there is nothing to keep
+                self._compiled = compiled
+            return None
+        # What Triton itself does, once it has looked at everything. Given a tensor in place of an address, it would ask
+        # the driver whose memory that is.
         stream = torch._C._cuda_getCurrentRawStream(device)
-        compiled.run(
-            *grid,
-            1,
-            stream,
-            compiled.function,
-            compiled.packed_metadata,
-            None,
-            None,
-            None,
-            *addresses,
-            *numbers,
-            *constants,
-        )
-    return None
+        function, metadata = compiled.function, compiled.packed_metadata
+        hooks = None, None, None
+        compiled.run(*self._grid, 1, stream, function, metadata, *hooks, *addresses, *numbers, *self._rest)
+        return None
 
 
 def blocks(count: int, size: int) -> int:
-    """How many blocks of this size hold so many; Triton's own ``cdiv`` takes longer to be called than to compute."""
+    """How many blocks of this size hold so many."""
     return -(-count // size)
 
 

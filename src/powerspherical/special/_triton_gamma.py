@@ -3,12 +3,14 @@
 # mypy: ignore-errors
 # (what ``triton.jit`` compiles is no Python that a type checker understands)
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.special._launch import blocks, launch
+from powerspherical.special._launch import Launch, blocks
 
 _BLOCK = 256
 
@@ -109,12 +111,18 @@ def relative_entropy(
     value = torch.empty_like(kappa)
     slope = torch.empty_like(kappa) if needs_slope else value.new_empty(0)
     if count := kappa.numel():
-        launch(
-            _relative_entropy,
-            (blocks(count, _BLOCK), 1),
-            (value, slope, kappa),
-            (count, beta, b),
-            (steps, terms, needs_slope, _BLOCK),
-            num_warps=4,
-        )
+        _launch(count, beta, b, steps, terms, needs_slope, kappa.device)((value, slope, kappa))
     return value, slope
+
+
+@functools.lru_cache(1024)  # launches, of the latest sizes
+def _launch(
+    count: int, beta: float, b: float, steps: int, terms: int, needs_slope: bool, device: torch.device
+) -> Launch:
+    return Launch(
+        _relative_entropy,
+        (blocks(count, _BLOCK), 1),
+        (count, beta, b),
+        (steps, terms, needs_slope, _BLOCK),
+        num_warps=4,
+    )

@@ -7,6 +7,9 @@ With β = (d-1)/2 the log-partition relative to the uniform distribution is
 which follows from De Cao & Aziz (2020), theorem "Power Spherical density", by the duplication formula. The
 large terms of lnΓ cancel on paper here, not in floating point. Every function below first moves β up to
 b = β+n with the recurrence Γ(z+1) = zΓ(z) and then uses Stirling's series at b, where it is exact to rounding.
+
+Where the dimension is odd, and low, there is nothing to approximate: β is an integer, and Γ(α+β)/Γ(α), α = β+κ, is the
+product of the factors α, α+1, …, α+β-1.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ _STIRLING = {
 }
 
 
+_NEAR = 0.4  # up to which the two terms of -log(1-v) - v cancel
+
+
 @untraced
 def _shift(beta: float, dtype: torch.dtype) -> tuple[int, float, int]:
     """Steps n, shifted parameter b = β+n, and the number of terms of Stirling's series there."""
@@ -43,6 +49,13 @@ def _shift(beta: float, dtype: torch.dtype) -> tuple[int, float, int]:
 def _ladder(beta: float, steps: int) -> list[float]:
     """β, β+1, …: the arguments that the recurrence passes through."""
     return [beta + i for i in range(steps)]
+
+
+def _factors(kappa: Tensor, beta: float, steps: int) -> Tensor | None:
+    """α, α+1, …, α+β-1 along a new last axis, where these are few and all there is."""
+    if not steps or beta != int(beta):
+        return None
+    return kappa.unsqueeze(-1) + _ladder(kappa, beta, int(beta))
 
 
 @tensor_constant
@@ -60,6 +73,8 @@ def _third_cumulant(kappa: Tensor, dim: float) -> Tensor:
     """D'''(κ) = ψ₂(α) - ψ₂(α+β), with α = β+κ."""
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
+    if (factors := _factors(kappa, beta, steps)) is not None:
+        return -2 * (1 / factors).pow(3).sum(-1)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
     square = ends.square()
     tail = horner([-(2 * k + 3) * c for k, c in enumerate(_BERNOULLI[:terms])], square)
@@ -77,6 +92,8 @@ def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
     """ψ₁(α) - ψ₁(α+β) = D''(κ) = Var log(1+t) under the Power Spherical distribution."""
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
+    if (factors := _factors(kappa, beta, steps)) is not None:
+        return factors.reciprocal().square().sum(-1)
     # ψ₁(z) ~ 1/z + 1/2z² + Σ B_2k/z^{2k+1}: only the first term would cancel, and is subtracted on paper.
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
     square = ends.square()
@@ -112,6 +129,8 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
     """
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
+    if (factors := _factors(kappa, beta, steps)) is not None:
+        return factors.reciprocal().sum(-1)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
     total = torch.log1p(beta * ends[..., 0]) + (0.5 * beta) * ends.prod(-1) + _stirling_slope(ends, terms)
     if steps:
@@ -207,6 +226,8 @@ def _power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     """The same by torch's own operators."""
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
+    if (factors := _factors(kappa, beta, steps)) is not None:
+        return _product_entropy(kappa, factors, beta)
     k, starts = kappa.unsqueeze(-1), _ends(kappa, b, 2 * b)
     sums = k + starts
     parts = k / sums
@@ -230,6 +251,18 @@ def _power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     product = (y.unsqueeze(-1) * first) * (k_plus_a * second) * ((y / z).unsqueeze(-1) * scale)
     square = k_first * k_second * (next_a / k_plus_a)
     return total + (torch.where(near, close, torch.log(product) - excess) + square).sum(-1)
+
+
+def _product_entropy(kappa: Tensor, factors: Tensor, beta: float) -> Tensor:
+    """KL where D = κ log 2 - Σ log(1 + κ/a), a = β, …, 2β-1.
+
+    It is the sum of log(1 + κ/a) - v with v = κ/(a+κ), and that is -log(1-v) - v, of second order.
+    """
+    k = kappa.unsqueeze(-1)
+    v = k / factors
+    near = -log1pmx_near_zero(-v.clamp(max=_NEAR))
+    far = torch.log1p(k / _ladder(kappa, beta, int(beta))) - v
+    return torch.where(v < _NEAR, near, far).sum(-1)
 
 
 @with_derivative(lambda kappa, dim: mean_log1p(kappa, dim))

@@ -45,7 +45,7 @@ def measure(
     """The seconds a call of each method takes, round by round; a turn is `calls` calls, fewer of the slow."""
     names = list(methods)
     times: dict[Name, list[float]] = {name: [] for name in names}
-    first = {name: max(clock(methods[name], 1) for _ in range(UNSEEN)) for name in names}
+    first = {name: min(clock(methods[name], 1) for _ in range(UNSEEN)) for name in names}
     turns = {name: min(max(int(TURN / max(first[name], 1e-9)), 1), calls) for name in names}
     started = time.perf_counter()
     for name in names:

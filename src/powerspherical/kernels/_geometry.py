@@ -15,7 +15,7 @@ from torch import Tensor
 
 from powerspherical.kernels.precision import unit_vectors_as
 
-#: Elements of a CPU tensor that ``_by_rows`` treats at a time: what is computed from them stays in the cache.
+#: Elements of a CPU tensor that ``_by_rows`` treats at a time, a thread: what is computed from them stays in the cache.
 _BLOCK = 1 << 17
 
 #: Up to this dimension v may be so short that rounding shows, see ``tangent_gaussian``.
@@ -27,14 +27,15 @@ def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     first = tensors[0]
     if first.numel() <= _BLOCK or first.dim() == 1 or first.device.type != "cpu":
         return function(*tensors)
+    block = _BLOCK * torch.get_num_threads()
     # Block by block along the first axis. Flattening instead could copy: a tensor may be an expanded view.
     out = first.new_empty(first.shape[:-1])
     inner = first.numel() // first.shape[0]
-    if inner > _BLOCK and first.dim() > 2:
+    if inner > block and first.dim() > 2:
         for index in range(first.shape[0]):
             out[index] = _by_rows(function, *(x[index] for x in tensors))
     else:
-        rows = max(_BLOCK // inner, 1)
+        rows = max(block // inner, 1)
         for result, *blocks in zip(out.split(rows), *(x.split(rows) for x in tensors), strict=True):
             result.copy_(function(*blocks))
     return out
@@ -96,8 +97,8 @@ def place_(
     one_minus_t: Tensor,
     one_plus_t: Tensor,
 ) -> Tensor:
-    """x = tμ + √(1-t²) v/‖v‖, written over the noise; the first three are what ``tangent_gaussian`` gave."""
-    stretch = (one_minus_t * one_plus_t).div_(squared_length).sqrt_()
+    """x = tμ + √(1-t²) v/‖v‖, written over the noise; the first three, used up, are what ``tangent_gaussian`` gave."""
+    stretch = torch.div(one_minus_t, squared_length, out=squared_length).mul_(one_plus_t).sqrt_()
     double_t = one_plus_t - one_minus_t
     if along is not None:
         double_t.addcmul_(stretch, along, value=-2)
@@ -132,7 +133,8 @@ def pull_back(
     if slope is not None:
         across = _by_rows(_tangential_product, grad, x, unit, along, double_t)
         squared_sine = one_minus_t * one_plus_t
-        grad_concentration = squared_sine.mul_(along).addcmul_(double_t, across, value=-0.5).mul_(slope)
+        grad_concentration = slope.mul_(squared_sine.mul_(along).addcmul_(double_t, across, value=-0.5))
+        del across, squared_sine  # in low dimensions a number a row is not nothing
     if needs_loc:
         grad_loc = _pull_back_loc(grad, along, x, double_t)
         if grad_loc.shape != loc.shape:
@@ -144,12 +146,12 @@ def pull_back(
 
 
 def _pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, double_t: Tensor) -> Tensor:
-    """The gradient in μ by rotation coupling: t g - (g·μ)x, with g the gradient in x and ``along`` = g·μ.
+    """The gradient in μ by rotation coupling: t g - (g·μ)x, with g the gradient in x and ``along`` = g·μ, used up.
 
     A change dμ carries x along in the rotation that takes μ to μ + dμ in their plane: dx = t dμ - (x·dμ)μ. It
     has the law of x at the new μ, and less variance than differentiating the projection.
     """
-    return (x * along.neg().unsqueeze(-1)).addcmul_(double_t.unsqueeze(-1), grad, value=0.5)
+    return (x * along.neg_().unsqueeze(-1)).addcmul_(double_t.unsqueeze(-1), grad, value=0.5)
 
 
 def _tangential_product(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, double_t: Tensor) -> Tensor:

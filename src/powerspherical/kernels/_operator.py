@@ -46,7 +46,7 @@ class DrawCosine(Protocol):
         """1-t and 1+t, each to its own relative accuracy, and what dt/dκ needs of the noise behind them.
 
         All are of the shape of ``concentration``. ``squared_length`` ~ χ²_{d-1} is free to be used as noise, once: it
-        is independent of the direction.
+        is independent of the direction. It is written over afterwards: what is returned must not be it.
         """
 
 
@@ -56,7 +56,10 @@ class CosineDerivative(Protocol):
     def __call__(
         self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, concentration: Tensor, dim: int
     ) -> Tensor:
-        """(dt/dκ)/(1-t²), which stays of one size as t approaches an end; given what ``DrawCosine`` gave."""
+        """(dt/dκ)/(1-t²), which stays of one size as t approaches an end; given what ``DrawCosine`` gave.
+
+        A new tensor: it is written over.
+        """
 
 
 class Sample(Protocol):

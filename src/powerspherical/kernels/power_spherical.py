@@ -19,6 +19,7 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
     shape = concentration + (dim - 1) / 2
     # torch draws a number even where the shape is NaN: 0·shape hands the NaN on.
     gamma = torch._standard_gamma(shape).add_(shape, alpha=0)
+    del shape  # in low dimensions a number a row is not nothing
     total = gamma.add(squared_length, alpha=0.5)
     half = gamma / total  # 2G may overflow
     return squared_length / total, half.add_(half), gamma

@@ -55,7 +55,8 @@ def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tens
     one_minus_t, one_plus_t, rejected = _propose(squared_length.reshape(-1), b, x0, dim)
     blind = kappa.is_cuda and torch.cuda.is_current_stream_capturing()
     (_redraw_blindly if blind else _redraw)(one_minus_t, one_plus_t, rejected, b, x0, dim)
-    return one_minus_t.view(concentration.shape), one_plus_t.view(concentration.shape), squared_length
+    one_minus_t, one_plus_t, b = (x.view(concentration.shape) for x in (one_minus_t, one_plus_t, b))
+    return one_minus_t, one_plus_t, b
 
 
 def _candidates(b: Tensor, x0: Tensor, width: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,36 +8,47 @@ the number of operations that costs, and those with a Python number, which torch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from powerspherical.kernels.precision import unit_vectors_as
 
-#: Elements of a CPU tensor that ``_by_rows`` treats at a time, a thread: what is computed from them stays in the cache.
+#: Elements of a CPU tensor that are treated at a time.
 _BLOCK = 1 << 17
 
 #: Up to this dimension v may be so short that rounding shows, see ``tangent_gaussian``.
 _SHORT, _SHORTEST = 16, 8
 
 
-def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """``function`` from tensors (…, d), and rows (…), to rows (…); on the CPU a block of rows at a time."""
-    first = tensors[0]
-    if first.numel() <= _BLOCK or first.dim() == 1 or first.device.type != "cpu":
-        return function(*tensors)
-    block = _BLOCK * torch.get_num_threads()
+def _blocks(first: Tensor, *others: Tensor, most: int = 16) -> Iterator[tuple[Tensor, ...]]:
+    """Tensors (…, d) and rows (…), on the CPU a block of rows at a time: views, the same rows of each.
+
+    What is computed from a block stays in the cache, and takes little memory. With several threads there are about
+    ``most`` blocks at most: at the end of each operation they wait for each other, and for whoever else holds a core.
+    """
+    block = _BLOCK if torch.get_num_threads() == 1 else max(first.numel() // most, _BLOCK)
+    if first.numel() <= block or first.dim() == 1 or first.device.type != "cpu":
+        yield first, *others
+        return
     # Block by block along the first axis. Flattening instead could copy: a tensor may be an expanded view.
-    out = first.new_empty(first.shape[:-1])
     inner = first.numel() // first.shape[0]
     if inner > block and first.dim() > 2:
         for index in range(first.shape[0]):
-            out[index] = _by_rows(function, *(x[index] for x in tensors))
+            yield from _blocks(first[index], *(x[index] for x in others), most=most)
     else:
         rows = max(block // inner, 1)
-        for result, *blocks in zip(out.split(rows), *(x.split(rows) for x in tensors), strict=True):
-            result.copy_(function(*blocks))
+        yield from zip(first.split(rows), *(x.split(rows) for x in others), strict=True)
+
+
+def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """``function`` from tensors (…, d), and rows (…), to rows (…), by ``_blocks``."""
+    if tensors[0].numel() <= _BLOCK:
+        return function(*tensors)
+    out = tensors[0].new_empty(tensors[0].shape[:-1])
+    for *blocks, result in _blocks(*tensors, out):
+        result.copy_(function(*blocks))
     return out
 
 
@@ -102,7 +113,10 @@ def place_(
     double_t = one_plus_t - one_minus_t
     if along is not None:
         double_t.addcmul_(stretch, along, value=-2)
-    return noise.mul_(stretch.unsqueeze(-1)).addcmul_(double_t.unsqueeze(-1), loc, value=0.5)
+    for block, *rows, directions in _blocks(noise, stretch, double_t, loc, most=1):
+        factor, double = (x.unsqueeze(-1) for x in rows)
+        block.mul_(factor).addcmul_(double, directions, value=0.5)
+    return noise
 
 
 def pull_back(
@@ -151,7 +165,11 @@ def _pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, double_t: Tensor) -> 
     A change dμ carries x along in the rotation that takes μ to μ + dμ in their plane: dx = t dμ - (x·dμ)μ. It
     has the law of x at the new μ, and less variance than differentiating the projection.
     """
-    return (x * along.neg_().unsqueeze(-1)).addcmul_(double_t.unsqueeze(-1), grad, value=0.5)
+    out = torch.empty_like(x)
+    for target, point, slope, *rows in _blocks(out, x, grad, along.neg_(), double_t, most=1):
+        factor, double = (x.unsqueeze(-1) for x in rows)
+        torch.mul(point, factor, out=target).addcmul_(double, slope, value=0.5)
+    return out
 
 
 def _tangential_product(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, double_t: Tensor) -> Tensor:

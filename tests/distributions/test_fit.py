@@ -207,8 +207,10 @@ class TestArguments:
             (directions(2, 3), torch.tensor([1.0, math.nan]), r"weights.*finite.*such as nan"),
             (directions(2, 3), torch.zeros(2), r"weights.*positive sum"),
         ],
-        ids=["list", "vector", "no rows", "long", "NaN", "weights' shape", "list of weights", "negative"]
-        + ["NaN weight", "zero weights"],
+        ids=[
+            *["list", "vector", "no rows", "long", "NaN", "weights' shape", "list of weights", "negative"],
+            *["NaN weight", "zero weights"],
+        ],
     )
     def test_refused(self, family: type, x, weights, message: str) -> None:
         with pytest.raises(ValueError, match=message):

@@ -120,8 +120,8 @@ class RotationallySymmetric(Distribution):
         >>> from powerspherical import VonMisesFisher
         >>> _ = torch.manual_seed(0)
         >>> truth = VonMisesFisher(torch.eye(3, dtype=torch.float64)[0], torch.tensor([5.0, 50.0]).double())
-        >>> VonMisesFisher.fit(truth.sample((10_000,))).concentration
-        tensor([ 5.0125, 49.6540], dtype=torch.float64)
+        >>> VonMisesFisher.fit(truth.sample((10_000,))).concentration.round()
+        tensor([ 5., 50.], dtype=torch.float64)
         """
         found = maximum_likelihood(cls._tilt, x, weights, max_iter, bias_correction)
         return cls(found.loc, found.concentration, validate_args=False)

@@ -1,0 +1,144 @@
+"""What the estimators share: how rows come in, how they are gone through, and what a wrong argument is told."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from powerspherical.mixture._lloyd import KMeansRun, Reseed, lloyd
+from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, TensorRows
+from powerspherical.mixture._seeding import Sample, random_directions, sample_of, spread_directions
+
+Report = Callable[[int, float], None]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SphericalEstimator(BaseEstimator):
+    """An estimator for rows of which only the direction counts."""
+
+    n_features_in_: int
+    init: Any
+    random_state: Any
+    verbose: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _rows(self, X: Any, sample_weight: Any = None, *, reset: bool = False) -> Rows:
+        """The rows of X; ``reset`` where they are the first ones that the estimator sees."""
+        if not reset:
+            check_is_fitted(self)
+        if isinstance(X, Tensor):
+            self._check_shape(X, reset)
+            if not X.is_floating_point():
+                raise ValueError(f"X must have a floating-point dtype, got {X.dtype}: use X.float()")
+            weight = None if sample_weight is None else torch.as_tensor(sample_weight, device=X.device)
+            if weight is not None and weight.shape != X.shape[:1]:
+                raise ValueError(
+                    f"sample_weight must have the shape {tuple(X.shape[:1])}, got {tuple(weight.shape)}"
+                )
+            if weight is not None and not ((weight >= 0) & torch.isfinite(weight)).all():
+                raise ValueError("sample_weight must be finite and ≥ 0")
+            rows: Rows = TensorRows(X, weight)
+        elif type(X).__module__.partition(".")[0] == "dask":
+            from powerspherical.mixture._dask import DaskRows
+
+            self._check_shape(X, reset)
+            rows = DaskRows(X, sample_weight)
+        else:
+            X = validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                order="C",
+                ensure_min_features=2,
+            )
+            if sample_weight is not None:
+                sample_weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+            rows = (ArrayRows if isinstance(X, np.ndarray) else SparseRows)(X, sample_weight)
+        return rows
+
+    def _check_shape(self, X: Any, reset: bool) -> None:
+        """What ``validate_data`` does for arrays of NumPy, for others."""
+        if X.ndim != 2 or X.shape[1] < 2 or X.shape[0] == 0:
+            raise ValueError(f"X must have the shape (n, d) with n ≥ 1 and d ≥ 2, got {tuple(X.shape)}")
+        if reset:
+            self.n_features_in_ = int(X.shape[1])
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features"
+            )
+
+    def _random(self) -> np.random.RandomState:
+        return check_random_state(self.random_state)
+
+    def _seeds(self, sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
+        """The first directions, (count, d)."""
+        if isinstance(self.init, str) and self.init == "k-means++":
+            return spread_directions(sample, sample.rows[:0], count, random)
+        if isinstance(self.init, str) and self.init == "random":
+            return random_directions(sample, count, random)
+        if isinstance(self.init, str):
+            raise ValueError(f"init must be 'k-means++', 'random' or an array of directions, got {self.init!r}")
+        array = self.init.detach().cpu().numpy() if isinstance(self.init, Tensor) else self.init
+        array = check_array(array, dtype=np.float64, input_name="init")
+        wanted = (count, sample.rows.shape[1])
+        if array.shape != wanted:
+            raise ValueError(f"init must have the shape {wanted}, one direction a row, got {array.shape}")
+        lengths = np.linalg.norm(array, axis=1, keepdims=True)
+        if not lengths.all():
+            raise ValueError("init must hold directions, but has a row of zeros")
+        return torch.from_numpy(array / lengths).to(sample.rows.device)
+
+    def _clustered(
+        self, rows: Rows, count: int, random: np.random.RandomState, tol: float, max_iter: int, report: Report
+    ) -> tuple[KMeansRun, Reseed]:
+        """One run of spherical k-means, and what finds directions for clusters that run empty."""
+        sample = sample_of(rows, count, random)
+
+        def reseed(kept: Tensor, wanted: int) -> Tensor:
+            return spread_directions(sample, kept, wanted, random)
+
+        start = self._seeds(sample, count, random)
+        return lloyd(rows, start, tol=tol, max_iter=max_iter, reseed=reseed, report=report), reseed
+
+    def _reporter(self, run: int, what: str) -> Report:
+        """What tells a person how far it is, if that is wanted."""
+
+        def report(step: int, value: float) -> None:
+            if self.verbose:
+                print(f"{type(self).__name__}: run {run}, step {step}: {what} {value:.8g}", flush=True)
+
+        return report
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """An argument that must be an integer from ``least`` on."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"{name} must be an integer ≥ {least}, got {value!r}")
+    return int(value)
+
+
+def tolerance(name: str, value: Any) -> float:
+    """An argument that must be a number ≥ 0."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not value >= 0:
+        raise ValueError(f"{name} must be a number ≥ 0, got {value!r}")
+    return float(value)
+
+
+def enough_rows(rows: Rows, name: str, count: int) -> None:
+    """There must be a row for each component."""
+    if rows.count < count:
+        raise ValueError(f"n_samples={rows.count} should be >= {name}={count}")

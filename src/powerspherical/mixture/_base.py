@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, TensorRows
 from powerspherical.mixture._seeding import Sample, random_directions, sample_of, spread_directions
 
 Report = Callable[[int, float], None]
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SphericalEstimator(BaseEstimator):
@@ -63,10 +62,12 @@ class SphericalEstimator(BaseEstimator):
                 accept_sparse="csr",
                 dtype=[np.float64, np.float32],
                 order="C",
-                ensure_min_features=2,
+                ensure_min_features=2 if reset else 1,
             )
             if sample_weight is not None:
-                sample_weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+                sample_weight = _check_sample_weight(
+                    sample_weight, X, dtype=X.dtype, ensure_non_negative=True
+                )
             rows = (ArrayRows if isinstance(X, np.ndarray) else SparseRows)(X, sample_weight)
         return rows
 
@@ -91,7 +92,9 @@ class SphericalEstimator(BaseEstimator):
         if isinstance(self.init, str) and self.init == "random":
             return random_directions(sample, count, random)
         if isinstance(self.init, str):
-            raise ValueError(f"init must be 'k-means++', 'random' or an array of directions, got {self.init!r}")
+            raise ValueError(
+                f"init must be 'k-means++', 'random' or an array of directions, got {self.init!r}"
+            )
         array = self.init.detach().cpu().numpy() if isinstance(self.init, Tensor) else self.init
         array = check_array(array, dtype=np.float64, input_name="init")
         wanted = (count, sample.rows.shape[1])
@@ -133,7 +136,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 def tolerance(name: str, value: Any) -> float:
     """An argument that must be a number ≥ 0."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= 0:
         raise ValueError(f"{name} must be a number ≥ 0, got {value!r}")
     return float(value)
 

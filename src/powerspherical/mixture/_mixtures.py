@@ -123,9 +123,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             step = (1 + self._seen / rows.count) ** -_FORGETTING
             self._averages = self._averages * (1 - step) + batch * step
             largest = LARGEST[rows.dtype]
-            self._show(
-                rows, maximised(self._family, self._averages, start, tied=tied, largest=largest)
-            )
+            self._show(rows, maximised(self._family, self._averages, start, tied=tied, largest=largest))
         self._seen += rows.count
         self.n_iter_ += 1
         self.lower_bound_, self.converged_ = self._averages.score(), False
@@ -141,7 +139,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def predict_proba(self, X: Any) -> Any:
         """The probability of each component given the row, (n, n_components)."""
-        return self._each(X, _responsibilities, len(self._columns()), None)
+        check_is_fitted(self)
+        return self._each(X, _responsibilities, len(self.weights_), None)
 
     def score_samples(self, X: Any) -> Any:
         """The log density of each row's direction with respect to the area of the sphere, (n,)."""
@@ -149,19 +148,17 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The mean log density of the rows' directions."""
-        rows = self._rows(X, sample_weight)
-        parameters = self._parameters(rows.device)
-        with torch.no_grad():
-            return rows.total(partial(self._family.statistics, parameters), len(self._columns())).score()
+        return self._score(self._rows(X, sample_weight))
 
     def bic(self, X: Any) -> float:
         """The Bayesian information criterion; lower is better."""
-        rows = X.shape[0]
-        return -2 * self.score(X) * rows + self._n_parameters() * math.log(rows)
+        rows = self._rows(X)
+        return -2 * self._score(rows) * rows.count + self._n_parameters() * math.log(rows.count)
 
     def aic(self, X: Any) -> float:
         """The Akaike information criterion; lower is better."""
-        return -2 * self.score(X) * X.shape[0] + 2 * self._n_parameters()
+        rows = self._rows(X)
+        return -2 * self._score(rows) * rows.count + 2 * self._n_parameters()
 
     def sample(self, n_samples: int = 1) -> tuple[Any, Any]:
         """Directions drawn from the mixture, (n_samples, d), and the component of each; sorted by component."""
@@ -203,11 +200,9 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                     f"the fit to go on from has {len(start.directions)} components in {start.directions.shape[1]} "
                     f"dimensions, not {count} in {rows.dim}: set warm_start=False or make a new estimator"
                 )
-
-            def reseed(kept: Tensor, wanted: int) -> Tensor:
-                return spread_directions(sample_of(rows, count, random), kept, wanted, random)
-
-            return start, reseed
+            return start, lambda kept, wanted: spread_directions(
+                sample_of(rows, count, random), kept, wanted, random
+            )
         steps = _CLUSTER_STEPS if isinstance(self.init, str) else 0
         run, reseed = self._clustered(rows, count, random, 1e-5, steps, lambda step, value: None)
         return from_clusters(self._family, run.directions, run.clusters, rows.dtype), reseed
@@ -218,9 +213,12 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.mean_directions_ = rows.result(parameters.directions.to(rows.dtype))
         self.concentrations_ = rows.result(parameters.concentrations.to(rows.dtype))
 
-    def _columns(self) -> Any:
-        check_is_fitted(self)
-        return self.weights_
+    def _score(self, rows: Rows) -> float:
+        parameters = self._parameters(rows.device)
+        with torch.no_grad():
+            return rows.total(
+                partial(self._family.statistics, parameters), len(parameters.directions)
+            ).score()
 
     def _parameters(self, device: torch.device | None = None) -> Parameters:
         """The fitted attributes, as the steps of EM take them."""

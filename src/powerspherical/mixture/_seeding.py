@@ -33,9 +33,7 @@ def sample_of(rows: Rows, components: int, random: np.random.RandomState) -> Sam
     return Sample(*rows.take(np.sort(indices)))
 
 
-def spread_directions(
-    sample: Sample, chosen: Tensor, count: int, random: np.random.RandomState
-) -> Tensor:
+def spread_directions(sample: Sample, chosen: Tensor, count: int, random: np.random.RandomState) -> Tensor:
     """``count`` rows of the sample, of shape (count, d), each far from those before it and from ``chosen`` (j, d).
 
     Greedy k-means++ (Arthur & Vassilvitskii 2007): of a few rows, drawn with probability proportional to the

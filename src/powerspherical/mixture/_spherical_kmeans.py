@@ -78,9 +78,7 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         """The distance √(2-2t) of each row's direction from each centre, (n, n_clusters)."""
         rows = self._rows(X)
         with torch.no_grad():
-            return rows.each(
-                partial(_distances, self._directions(rows.device)), len(self.cluster_centers_)
-            )
+            return rows.each(partial(_distances, self._directions(rows.device)), len(self.cluster_centers_))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the ``inertia_`` that the rows of X have with these centres."""

@@ -44,6 +44,12 @@ def from_clusters(
     return Parameters((share / share.sum()).log(), directions, kappa)
 
 
+def statistics_of(rows: Rows, family: type[Family], parameters: Parameters) -> Statistics:
+    """The expectation step: one pass over the rows."""
+    components = family.components(parameters, rows.dtype)
+    return rows.total(partial(family.statistics, components), len(parameters.directions))
+
+
 def maximised(
     family: type[Family],
     statistics: Statistics,
@@ -88,9 +94,8 @@ def expectation_maximisation(
     The step in the directions is not an exact maximum for Power Spherical. If the likelihood falls, by more than
     rounding, the parameters before are taken up again, and the step is halved.
     """
-    width = len(start.log_weights)
     maximise = partial(maximised, family, tied=tied, largest=LARGEST[rows.dtype])
-    now, statistics = start, rows.total(partial(family.statistics, start), width)
+    now, statistics = start, statistics_of(rows, family, start)
     scores = [statistics.score()]
     fraction, reseeded = 1.0, torch.zeros_like(start.log_weights, dtype=torch.bool)
     for step in range(1, max_iter + 1):
@@ -98,7 +103,7 @@ def expectation_maximisation(
         empty = (statistics.count < _EMPTY * statistics.weight / rows.count) & ~reseeded
         if empty.any():
             proposed, reseeded = _reseeded(proposed, empty, reseed), reseeded | empty
-        after = rows.total(partial(family.statistics, proposed), width)
+        after = statistics_of(rows, family, proposed)
         gain = after.score() - scores[-1]
         report(step, after.score())
         if gain < -torch.finfo(rows.dtype).eps * max(1.0, abs(scores[-1])):

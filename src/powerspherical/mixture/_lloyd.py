@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.mixture._families import Block
+from powerspherical.mixture._families import Block, best_
 from powerspherical.mixture._rows import Rows
 
 #: From the directions so far to others for the clusters without rows, of which it is given the number.
@@ -50,7 +50,7 @@ class KMeansRun(NamedTuple):
 
 def clusters_of(directions: Tensor, block: Block) -> Clusters:
     """The sums over a block."""
-    cosine, labels = block.cosines(directions).max(0)
+    cosine, labels = best_(block.cosines(directions.to(block.rows.dtype)))
     factors = block.weight if block.scale is None else block.scale
     if block.scale is not None and block.weight is not None:
         factors = block.scale * block.weight
@@ -76,7 +76,7 @@ def clusters_of(directions: Tensor, block: Block) -> Clusters:
 
 def nearest(directions: Tensor, block: Block) -> Tensor:
     """The index of the nearest direction for each row of a block."""
-    return block.cosines(directions).argmax(0)
+    return best_(block.cosines(directions.to(block.rows.dtype)))[1]
 
 
 def lloyd(

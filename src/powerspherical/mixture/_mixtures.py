@@ -15,13 +15,22 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical.mixture._base import SphericalEstimator, enough_rows, tolerance, whole
-from powerspherical.mixture._em import LARGEST, EMRun, expectation_maximisation, from_clusters, maximised
+from powerspherical.mixture._em import (
+    LARGEST,
+    EMRun,
+    expectation_maximisation,
+    from_clusters,
+    maximised,
+    statistics_of,
+)
 from powerspherical.mixture._families import (
     Block,
+    Components,
     ExponentialFamily,
     Family,
     Parameters,
     PowerFamily,
+    best_,
     normalise_,
 )
 from powerspherical.mixture._lloyd import Reseed
@@ -116,7 +125,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             enough_rows(rows, "n_components", count)
         with torch.no_grad():
             start = self._start(rows, count, self._random(), not first)[0]
-            batch = rows.total(partial(self._family.statistics, start), count)
+            batch = statistics_of(rows, self._family, start)
             batch = batch * (1 / float(batch.weight))
             if first:
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
@@ -214,11 +223,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.concentrations_ = rows.result(parameters.concentrations.to(rows.dtype))
 
     def _score(self, rows: Rows) -> float:
-        parameters = self._parameters(rows.device)
         with torch.no_grad():
-            return rows.total(
-                partial(self._family.statistics, parameters), len(parameters.directions)
-            ).score()
+            return statistics_of(rows, self._family, self._parameters(rows.device)).score()
 
     def _parameters(self, device: torch.device | None = None) -> Parameters:
         """The fitted attributes, as the steps of EM take them."""
@@ -231,8 +237,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def _each(self, X: Any, function: Any, width: int, dtype: torch.dtype | None) -> Any:
         rows = self._rows(X)
         with torch.no_grad():
-            parameters = self._parameters(rows.device)
-            return rows.each(partial(function, self._family, parameters), width, dtype)
+            components = self._family.components(self._parameters(rows.device), rows.dtype)
+            return rows.each(partial(function, self._family, components), width, dtype)
 
     def _n_parameters(self) -> int:
         components, dim = self.mean_directions_.shape
@@ -240,23 +246,84 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return components - 1 + components * (dim - 1) + concentrations
 
 
-def _likeliest(family: type[Family], parameters: Parameters, block: Block) -> Tensor:
-    return family.log_densities(parameters, block).argmax(0)
+def _likeliest(family: type[Family], components: Components, block: Block) -> Tensor:
+    return best_(family.log_densities(components, block))[1]
 
 
-def _responsibilities(family: type[Family], parameters: Parameters, block: Block) -> Tensor:
-    shares = family.log_densities(parameters, block)
+def _responsibilities(family: type[Family], components: Components, block: Block) -> Tensor:
+    shares = family.log_densities(components, block)
     normalise_(shares)
     return shares.T.contiguous()
 
 
-def _log_density(family: type[Family], parameters: Parameters, block: Block) -> Tensor:
-    return normalise_(family.log_densities(parameters, block))
+def _log_density(family: type[Family], components: Components, block: Block) -> Tensor:
+    return normalise_(family.log_densities(components, block))
 
 
 class PowerSphericalMixture(SphericalMixture):
+    r"""A mixture of Power Spherical distributions, fitted by EM.
+
+    .. math:: p(x) = \sum_k \pi_k \frac{(1 + \mu_k^\top x)^{\kappa_k}}{N(\kappa_k, d)}.
+
+    Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
+    They may be a NumPy array, a SciPy sparse matrix, a CPU or CUDA tensor, or a Dask array; float32 and float64 are
+    computed in themselves, tensors of half precision in float32. What is fitted or predicted is of the same kind, on
+    the same device and of the same dtype (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that
+    of a block of rows, and of the n norms where rows are not unit vectors.
+
+    Args:
+        n_components: the number of components k.
+        concentration: ``"tied"``, one κ for all, or ``"free"``, one for each. Tied components cluster better: as in
+            k-means, a row then goes by direction alone (and weight). Free ones fit better, and take differences in
+            spread for clusters.
+        n_init: how often to start; the run with the highest likelihood is kept.
+        init: ``"k-means++"``, ``"random"`` (rows), both followed by a few steps of spherical k-means, or an array of
+            directions (k, d) to start from.
+        tol: EM ends when the log-likelihood of a row rises by no more than this, in nats.
+        max_iter: or after so many steps, with scikit-learn's ``ConvergenceWarning``.
+        warm_start: whether ``fit`` goes on from the last fit, with the same number of components.
+        random_state: a seed, or NumPy's ``RandomState``; it decides the starts and what ``sample`` draws.
+        verbose: whether to print the log-likelihood after each step.
+
+    Attributes:
+        weights_: π, (k,).
+        mean_directions_: μ, (k, d).
+        concentrations_: κ, (k,); all alike if tied. At most 1e5 in float32 and 1e9 in float64.
+        converged_: whether ``tol`` was reached.
+        n_iter_: the number of steps (after ``partial_fit``: of batches).
+        lower_bound_: the log-likelihood of a row, as ``score`` gives it for the same rows.
+        lower_bounds_: the same after each step; it never falls. A step that would lower it is taken back and halved.
+
+    A component that is left with less than a tenth of a row starts again far from the others, once.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(size=(100, 3)) + 4 * np.eye(3)[i] for i in (0, 1)])
+    >>> mixture = PowerSphericalMixture(2, random_state=0).fit(X)
+    >>> mixture.weights_.round(1), mixture.mean_directions_.shape
+    (array([0.5, 0.5]), (2, 3))
+    >>> len(set(mixture.predict(X[:100])))
+    1
+    """
+
     _family = PowerFamily
 
 
 class VonMisesFisherMixture(SphericalMixture):
+    r"""A mixture of von Mises–Fisher distributions, fitted by EM (Banerjee et al., 2005).
+
+    .. math:: p(x) = \sum_k \pi_k C_d(\kappa_k) e^{\kappa_k \mu_k^\top x},
+
+    with concentrations exact in any dimension, by the inverse of the ratio of Bessel functions. Arguments, attributes
+    and the kinds of rows are those of :class:`PowerSphericalMixture`.
+
+    >>> import torch
+    >>> from powerspherical import VonMisesFisher
+    >>> _ = torch.manual_seed(0)
+    >>> X = VonMisesFisher(torch.eye(64)[:3], 200.0).sample((500,)).reshape(-1, 64)
+    >>> mixture = VonMisesFisherMixture(3, random_state=0).fit(X)
+    >>> (mixture.concentrations_ / 200).round(decimals=1)
+    tensor([1., 1., 1.])
+    """
+
     _family = ExponentialFamily

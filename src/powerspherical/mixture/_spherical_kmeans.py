@@ -17,6 +17,36 @@ from powerspherical.mixture._lloyd import KMeansRun, clusters_of, nearest
 
 
 class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SphericalEstimator):
+    """k-means by direction: each row belongs to the centre of largest cosine, centres are unit vectors.
+
+    The kinds of rows are those of :class:`PowerSphericalMixture`, which with tied concentrations it is the limit of; the
+    interface is that of scikit-learn's ``KMeans``.
+
+    Args:
+        n_clusters: the number of clusters k.
+        init: ``"k-means++"``, ``"random"`` (rows), or an array of directions (k, d).
+        n_init: how often to start; the run with the lowest inertia is kept.
+        max_iter: the most steps; scikit-learn's ``ConvergenceWarning`` says when they were not enough.
+        tol: it ends when the inertia falls by no more than this, as a fraction.
+        random_state: a seed, or NumPy's ``RandomState``.
+        verbose: whether to print the mean of 1 - t after each step.
+
+    Attributes:
+        cluster_centers_: unit vectors, (k, d).
+        labels_: the index of the nearest centre for each row, (n,).
+        inertia_: the sum over rows of the squared distance 2 - 2t from the nearest centre, times their weights.
+        n_iter_: the number of steps.
+
+    A cluster that is left without rows starts again far from the others.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(size=(100, 3)) + 4 * np.eye(3)[i] for i in (0, 1)])
+    >>> kmeans = SphericalKMeans(2, random_state=0).fit(X)
+    >>> np.bincount(kmeans.labels_)
+    array([100, 100])
+    """
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -93,5 +123,5 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
 
 
 def _distances(directions: Tensor, block: Block) -> Tensor:
-    cosines = block.cosines(directions)
+    cosines = block.cosines(directions.to(block.rows.dtype))
     return cosines.neg_().add_(1).clamp_(min=0).mul_(2).sqrt_().T.contiguous()

@@ -267,9 +267,9 @@ class PowerSphericalMixture(SphericalMixture):
 
     Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
     They may be a NumPy array, a SciPy sparse matrix, a CPU or CUDA tensor, or a Dask array; float32 and float64 are
-    computed in themselves, tensors of half precision in float32. What is fitted or predicted is of the same kind, on
-    the same device and of the same dtype (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that
-    of a block of rows, and of the n norms where rows are not unit vectors.
+    computed in themselves, tensors of half precision in float32. What is fitted or predicted is of the same kind and
+    dtype, on the same device (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block
+    of rows, of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit vectors.
 
     Args:
         n_components: the number of components k.

@@ -19,8 +19,8 @@ from powerspherical.mixture._lloyd import KMeansRun, clusters_of, nearest
 class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SphericalEstimator):
     """k-means by direction: each row belongs to the centre of largest cosine, centres are unit vectors.
 
-    The kinds of rows are those of :class:`PowerSphericalMixture`, which with tied concentrations it is the limit of; the
-    interface is that of scikit-learn's ``KMeans``.
+    It is what :class:`PowerSphericalMixture` with one tied, growing concentration tends to, and takes the same kinds of
+    rows; the interface is that of scikit-learn's ``KMeans``.
 
     Args:
         n_clusters: the number of clusters k.

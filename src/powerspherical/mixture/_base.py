@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,14 @@ from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, TensorRows
 from powerspherical.mixture._seeding import Sample, random_directions, sample_of, spread_directions
 
 Report = Callable[[int, float], None]
+
+
+def _spread(sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
+    return spread_directions(sample, sample.rows[:0], count, random)
+
+
+#: The values of ``init`` that are names, as functions of a sample, the number of directions, and randomness.
+_CHOICES = {"k-means++": _spread, "random": random_directions}
 
 
 class SphericalEstimator(BaseEstimator):
@@ -85,36 +94,38 @@ class SphericalEstimator(BaseEstimator):
     def _random(self) -> np.random.RandomState:
         return check_random_state(self.random_state)
 
-    def _seeds(self, sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
-        """The first directions, (count, d)."""
-        if isinstance(self.init, str) and self.init == "k-means++":
-            return spread_directions(sample, sample.rows[:0], count, random)
-        if isinstance(self.init, str) and self.init == "random":
-            return random_directions(sample, count, random)
+    def _given(self, rows: Rows, count: int) -> Tensor | None:
+        """The directions that ``init`` holds, (count, d), or None where it names a way to choose them."""
         if isinstance(self.init, str):
+            if self.init in _CHOICES:
+                return None
             raise ValueError(
                 f"init must be 'k-means++', 'random' or an array of directions, got {self.init!r}"
             )
         array = self.init.detach().cpu().numpy() if isinstance(self.init, Tensor) else self.init
         array = check_array(array, dtype=np.float64, input_name="init")
-        wanted = (count, sample.rows.shape[1])
+        wanted = (count, rows.dim)
         if array.shape != wanted:
             raise ValueError(f"init must have the shape {wanted}, one direction a row, got {array.shape}")
         lengths = np.linalg.norm(array, axis=1, keepdims=True)
         if not lengths.all():
             raise ValueError("init must hold directions, but has a row of zeros")
-        return torch.from_numpy(array / lengths).to(sample.rows.device)
+        return torch.from_numpy(array / lengths).to(rows.device)
 
     def _clustered(
         self, rows: Rows, count: int, random: np.random.RandomState, tol: float, max_iter: int, report: Report
     ) -> tuple[KMeansRun, Reseed]:
         """One run of spherical k-means, and what finds directions for clusters that run empty."""
-        sample = sample_of(rows, count, random)
+        start = self._given(rows, count)
+        sample = cache(
+            lambda: sample_of(rows, count, random)
+        )  # a pass over the rows, once something needs it
+        if start is None:
+            start = _CHOICES[self.init](sample(), count, random)
 
         def reseed(kept: Tensor, wanted: int) -> Tensor:
-            return spread_directions(sample, kept, wanted, random)
+            return spread_directions(sample(), kept, wanted, random)
 
-        start = self._seeds(sample, count, random)
         return lloyd(rows, start, tol=tol, max_iter=max_iter, reseed=reseed, report=report), reseed
 
     def _reporter(self, run: int, what: str) -> Report:

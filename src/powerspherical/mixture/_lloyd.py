@@ -36,7 +36,7 @@ class Clusters:
 
     def distance(self) -> float:
         """The mean of 1-t over rows; 2 Σ w (1-t) is the sum of squared distances."""
-        return float(1 - self.cosine / self.weight)
+        return max(float(1 - self.cosine / self.weight), 0.0)
 
 
 class KMeansRun(NamedTuple):

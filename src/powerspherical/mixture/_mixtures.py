@@ -96,7 +96,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                     reseed=reseed,
                     report=self._reporter(run, "log-likelihood of a row"),
                 )
-                if best is None or found.scores[-1] > best.scores[-1]:
+                # Runs that end within the tolerance have found the same: which is kept is not left to rounding.
+                if best is None or found.scores[-1] > best.scores[-1] + tol:
                     best = found
         assert best is not None
         self._averages = best.statistics * (1 / float(best.statistics.weight))

@@ -83,7 +83,8 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
             for run in range(runs if isinstance(self.init, str) else 1):
                 report = self._reporter(run, "mean distance 1 - t")
                 found, _ = self._clustered(rows, count, random, tol, max_iter, report)
-                if best is None or found.clusters.distance() < best.clusters.distance():
+                # Runs that end within the tolerance have found the same: which is kept is not left to rounding.
+                if best is None or found.clusters.distance() < (1 - tol) * best.clusters.distance():
                     best = found
             assert best is not None
             self.labels_ = rows.each(partial(nearest, best.directions), 0, torch.int64)

@@ -1,0 +1,85 @@
+"""The benchmarks of mixtures: their arithmetic, and that they run; never how long anything takes."""
+
+import gzip
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
+clustering, mixture = map(importlib.import_module, ("clustering", "mixture"))
+
+
+@pytest.fixture(autouse=True)
+def _keep_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_an_iteration_is_the_difference_of_two_fits():
+    taken = []
+
+    def clock(call, calls):
+        call()
+        return 5.0 + 3.0 * taken[-1]
+
+    def fit(steps):
+        taken.append(steps)
+        return SimpleNamespace(n_iter_=steps)
+
+    assert mixture.iteration(fit, clock) == pytest.approx(3.0)
+    assert taken == [mixture.FEW, mixture.FEW, mixture.MORE]
+    with pytest.raises(RuntimeError, match="settled after 1 of 2 steps"):
+        mixture.iteration(lambda steps: SimpleNamespace(n_iter_=1), lambda call, calls: call() or 1.0)
+
+
+def test_ratios_are_taken_round_by_round():
+    times = {"power_spherical": [2.0, 9.0], mixture.LLOYD: [1.0, 3.0], mixture.PRODUCTS: [2.0, 3.0]}
+    first = next(mixture.summary(times))
+    assert (first["to_lloyd"], first["to_products"], first["target_to_lloyd"]) == (2.5, 2.0, 2.6)
+    alone = next(mixture.summary({name: times[name] for name in ("power_spherical", mixture.PRODUCTS)}))
+    assert (alone["to_lloyd"], alone["target_to_lloyd"]) == (None, None)
+
+
+def test_mixture(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(mixture, "QUICK_SIZE", (2000, 16, 5))
+    mixture.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
+    document = json.loads((tmp_path / "mixture.json").read_text(encoding="utf-8"))
+    assert [row["method"] for row in document["results"]] == [
+        *mixture.TARGETS,
+        mixture.LLOYD,
+        mixture.PRODUCTS,
+    ]
+    assert document["configuration"]["rows"] == 2000
+    assert "products" in capsys.readouterr().out
+
+
+def test_clustering(monkeypatch, tmp_path):
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 30).astype(np.uint8)
+    images = np.zeros((90, 2, 3), np.uint8)
+    images.reshape(90, 6)[np.arange(90), labels] = 200
+    images += generator.integers(0, 20, images.shape, dtype=np.uint8)
+    np.savez(tmp_path / "some.npz", embeddings=images.reshape(90, 6).astype(np.float16), labels=labels)
+    (tmp_path / "t10k-images.gz").write_bytes(gzip.compress(bytes(16) + images.tobytes()))
+    (tmp_path / "t10k-labels.gz").write_bytes(gzip.compress(bytes(8) + labels.tobytes()))
+    monkeypatch.setattr(clustering, "load_digits", lambda return_X_y: (images.reshape(90, 6), labels))
+    files = [str(tmp_path / "some.npz"), f"{tmp_path / 't10k-images.gz'}:{tmp_path / 't10k-labels.gz'}"]
+    clustering.main([*files, "--quick", "--threads", "1", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "clustering.json").read_text(encoding="utf-8"))["results"]
+    assert {row["data"] for row in rows} == {"digits", "some", "t10k-mnist"}
+    assert {row["method"] for row in rows} == set(clustering.METHODS)
+    assert all(row["ari"] == 1 and len(row["each"]) == 2 for row in rows)
+    assert all((row["held_out"] is None) == ("means" in row["method"].lower()) for row in rows)
+
+
+def test_clustering_refuses_what_it_cannot_read(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        clustering.main([str(tmp_path / "none.npz"), "--out", str(tmp_path)])
+    assert "cannot read the data: " in capsys.readouterr().err

@@ -1,9 +1,9 @@
 """How well clusters of labelled data are found, beside scikit-learn's KMeans on unit vectors.
 
 The data are scikit-learn's digits and the files that are named: .npz with `embeddings` and `labels`, or a pair of
-MNIST's files, as IMAGES:LABELS. Every method has its default settings, one start a seed, and the true number of clusters; the
-adjusted Rand index (ARI) is averaged over the seeds. Of mixtures with free and with tied concentrations, the held-out
-log-likelihood of a row is shown too, from a fifth of the rows. `--device cuda` is for our methods alone.
+MNIST's files, as IMAGES:LABELS. Every method has its default settings, one start a seed, and the true number of
+clusters; the adjusted Rand index (ARI) is averaged over the seeds. For the mixtures the log-likelihood of a held-out row
+is shown too, from a fifth of the rows. `--device cuda` is for our methods alone.
 
     python benchmarks/clustering.py [FILE ...] [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """

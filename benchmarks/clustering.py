@@ -2,8 +2,8 @@
 
 The data are scikit-learn's digits and the files that are named: .npz with `embeddings` and `labels`, or a pair of
 MNIST's files, as IMAGES:LABELS. Every method has its default settings, one start a seed, and the true number of
-clusters; the adjusted Rand index (ARI) is averaged over the seeds. For the mixtures the log-likelihood of a held-out row
-is shown too, from a fifth of the rows. `--device cuda` is for our methods alone.
+clusters; the adjusted Rand index (ARI) is averaged over the seeds. For the mixtures the log-likelihood of a held-out
+row is shown too, from a fifth of the rows. `--device cuda` is for our methods alone.
 
     python benchmarks/clustering.py [FILE ...] [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """

@@ -193,6 +193,13 @@ class TestHardData:
 
 class TestArguments:
     @families
+    def test_a_subclass_gets_its_own_kind(self, family: type) -> None:
+        class Derived(family):
+            pass
+
+        assert type(Derived.fit(directions(5, 3))) is Derived
+
+    @families
     @pytest.mark.parametrize(
         ("x", "weights", "message"),
         [

@@ -125,6 +125,28 @@ def test_empty_components_start_again(mixture: type, concentration: str) -> None
     assert (np.diff(fitted.lower_bounds_) >= 0).all()
 
 
+@families
+def test_a_component_without_rows_keeps_its_place(family) -> None:
+    x = directions(40, 5)
+    parameters = start_for(family, x, 3)
+    statistics = statistics_of(TensorRows(x), family, parameters)
+    lost = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    left = type(statistics)(
+        lost * statistics.count,
+        lost[:, None] * statistics.pull,
+        lost * statistics.bend,
+        lost * statistics.statistic,
+        statistics.log_likelihood,
+        statistics.weight,
+    )
+    free = maximised(family, left, parameters, tied=False, largest=1e9)
+    torch.testing.assert_close(free.directions[1], parameters.directions[1])
+    assert free.concentrations[1] == parameters.concentrations[1]
+    assert free.log_weights[1] == -torch.inf
+    tied = maximised(family, left, parameters, tied=True, largest=1e9)
+    assert len(tied.concentrations.unique()) == 1
+
+
 @mixtures
 @tying
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

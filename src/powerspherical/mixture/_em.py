@@ -72,9 +72,9 @@ def maximised(
         directions = torch.lerp(before.directions, directions, fraction)
         directions = torch.nn.functional.normalize(directions, dim=1)
     totals = family.mean_statistic(statistics)
-    means = (totals.sum() / count.sum()).expand_as(count) if tied else totals / safe
-    kappa = family.tilt.concentration_from_mean_statistic(means.clamp(max=-1e-12), dim)
-    kappa = torch.where(count > 0, kappa.clamp(max=largest), before.concentrations)
+    means = totals.sum() / count.sum() if tied else totals / safe
+    kappa = family.tilt.concentration_from_mean_statistic(means.clamp(max=-1e-12), dim).clamp(max=largest)
+    kappa = kappa.repeat(len(count)) if tied else torch.where(count > 0, kappa, before.concentrations)
     return Parameters((count / count.sum()).log(), directions, kappa)
 
 

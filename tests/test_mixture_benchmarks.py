@@ -12,7 +12,7 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
-clustering, mixture = map(importlib.import_module, ("clustering", "mixture"))
+clustering, dask_mixture, mixture = map(importlib.import_module, ("clustering", "dask_mixture", "mixture"))
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +83,24 @@ def test_clustering_refuses_what_it_cannot_read(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         clustering.main([str(tmp_path / "none.npz"), "--out", str(tmp_path)])
     assert "cannot read the data: " in capsys.readouterr().err
+
+
+def test_rows_made_lazily_are_the_same_each_time(monkeypatch):
+    monkeypatch.setattr(dask_mixture, "BLOCK", 300)
+    rows = dask_mixture.lazy_rows(1000, 32)
+    assert rows.chunks == ((300, 300, 300, 100), (32,))
+    first = rows.compute()
+    np.testing.assert_array_equal(first, rows.compute())
+    assert first.dtype == np.float32
+    near = (first @ dask_mixture.directions(32).T).max(1) / np.linalg.norm(first, axis=1)
+    assert 0.6 < near.mean() < 0.8  # about 1/√2: noise as long as the direction
+    assert not np.array_equal(first[:100], first[300:400])
+
+
+@pytest.mark.filterwarnings("ignore")  # what a cluster says when it ends is not ours
+def test_dask_mixture(tmp_path, capsys):
+    dask_mixture.main(["--quick", "--dim", "16", "--workers", "1", "--out", str(tmp_path)])
+    (found,) = json.loads((tmp_path / "dask_mixture.json").read_text(encoding="utf-8"))["results"]
+    assert (found["rows"], found["dim"]) == (20_000, 16)
+    assert found["gigabytes_of_a_worker_at_most"] >= found["gigabytes_of_a_worker_before"] > 0
+    assert "PowerSphericalMixture: start, step 1: " in capsys.readouterr().out

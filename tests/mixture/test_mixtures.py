@@ -177,7 +177,9 @@ class TestOptions:
     def test_progress_is_printed(self, capsys) -> None:
         PowerSphericalMixture(3, random_state=0, verbose=1).fit(X)
         lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith("PowerSphericalMixture: run 0, step 1: log-likelihood of a row ")
+        assert lines[0].startswith("PowerSphericalMixture: start, step 1: mean distance 1 - t 0.")
+        assert lines[-1].startswith("PowerSphericalMixture: run 0, step ")
+        assert "log-likelihood of a row " in lines[-1]
         PowerSphericalMixture(3, random_state=0).fit(X)
         assert capsys.readouterr().out == ""
 

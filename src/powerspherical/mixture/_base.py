@@ -128,12 +128,12 @@ class SphericalEstimator(BaseEstimator):
 
         return lloyd(rows, start, tol=tol, max_iter=max_iter, reseed=reseed, report=report), reseed
 
-    def _reporter(self, run: int, what: str) -> Report:
+    def _reporter(self, part: str, what: str) -> Report:
         """What tells a person how far it is, if that is wanted."""
 
         def report(step: int, value: float) -> None:
             if self.verbose:
-                print(f"{type(self).__name__}: run {run}, step {step}: {what} {value:.8g}", flush=True)
+                print(f"{type(self).__name__}: {part}, step {step}: {what} {value:.8g}", flush=True)
 
         return report
 

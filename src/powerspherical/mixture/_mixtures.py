@@ -94,7 +94,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                     tol=tol,
                     max_iter=max_iter,
                     reseed=reseed,
-                    report=self._reporter(run, "log-likelihood of a row"),
+                    report=self._reporter(f"run {run}", "log-likelihood of a row"),
                 )
                 # Runs that end within the tolerance have found the same: which is kept is not left to rounding.
                 if best is None or found.scores[-1] > best.scores[-1] + tol:
@@ -214,7 +214,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                 sample_of(rows, count, random), kept, wanted, random
             )
         steps = _CLUSTER_STEPS if isinstance(self.init, str) else 0
-        run, reseed = self._clustered(rows, count, random, 1e-5, steps, lambda step, value: None)
+        report = self._reporter("start", "mean distance 1 - t")
+        run, reseed = self._clustered(rows, count, random, 1e-5, steps, report)
         return from_clusters(self._family, run.directions, run.clusters, rows.dtype), reseed
 
     def _show(self, rows: Rows, parameters: Parameters) -> None:

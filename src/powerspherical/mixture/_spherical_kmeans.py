@@ -81,7 +81,7 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         best: KMeansRun | None = None
         with torch.no_grad():
             for run in range(runs if isinstance(self.init, str) else 1):
-                report = self._reporter(run, "mean distance 1 - t")
+                report = self._reporter(f"run {run}", "mean distance 1 - t")
                 found, _ = self._clustered(rows, count, random, tol, max_iter, report)
                 # Runs that end within the tolerance have found the same: which is kept is not left to rounding.
                 if best is None or found.clusters.distance() < (1 - tol) * best.clusters.distance():

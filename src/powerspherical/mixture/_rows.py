@@ -65,14 +65,17 @@ class Rows(ABC):
         """Something of fixed size, as the user's kind of array."""
 
 
-def unit_scale(rows: Tensor) -> Tensor | None:
-    """The factors that make unit vectors of rows, 0 for zero rows; None where all are unit vectors already."""
+def unit_scale(rows: Tensor, start: int = 0) -> Tensor | None:
+    """The factors that make unit vectors of rows, 0 for zero rows; None where all are unit vectors already.
+
+    ``start`` is the index of the first row, for the message where one has no direction.
+    """
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     deviation = (norms - 1).abs().amax()
     if deviation <= norm_tolerance(rows.dtype, rows.shape[1]):
         return None
     if not torch.isfinite(deviation):
-        first = int(torch.argmin(torch.isfinite(norms).to(torch.uint8)))
+        first = start + int(torch.argmin(torch.isfinite(norms).to(torch.uint8)))
         raise ValueError(
             f"X has NaN or infinite values, or is too long to be normalised, first in row {first}: drop or repair it"
         )
@@ -102,14 +105,13 @@ class _Resident(Rows):
     def _measure(self) -> Tensor | None:
         """The factors for all rows, once."""
         self.scale = self.weight = None
-        scales = [(len(block.rows), unit_scale(block.rows)) for block in self._blocks(0)]
-        if all(scale is None for _, scale in scales):
-            return None
-        parts = (
-            torch.ones(size, dtype=self.dtype, device=self.device) if scale is None else scale
-            for size, scale in scales
-        )
-        return torch.cat(list(parts))
+        scales: list[Tensor] = []
+        needed, start = False, 0
+        for block in self._blocks(0):
+            scale = unit_scale(block.rows, start)
+            needed, start = needed or scale is not None, start + len(block.rows)
+            scales.append(torch.ones_like(block.rows[:, 0]) if scale is None else scale)
+        return torch.cat(scales) if needed else None
 
     def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
         return reduce(lambda total, more: total + more, map(function, self._blocks(width)))

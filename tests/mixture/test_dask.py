@@ -102,9 +102,10 @@ def test_directions_are_chosen_among_few_rows_of_many(monkeypatch) -> None:
         (da.full((20, 3), np.nan, chunks=(5, 3)), None, r"X has NaN or infinite values"),
         (da.ones((20, 3)), np.ones(19), r"sample_weight must have the shape \(20,\), got \(19,\)"),
         (da.ones((20, 3)), -np.ones(20), r"sample_weight must be finite and ≥ 0"),
+        (da.ones((20, 3)), np.zeros(20), r"sample_weight must have a positive sum"),
         (da.ones((2, 3)), None, r"n_samples=2 should be >= n_clusters=3"),
     ],
-    ids=["integers", "d = 1", "NaN", "weights' shape", "negative weights", "few rows"],
+    ids=["integers", "d = 1", "NaN", "weights' shape", "negative weights", "no weight", "few rows"],
 )
 def test_refused(x, weight, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -174,6 +174,17 @@ class TestOptions:
         before = full.score(x)
         assert full.partial_fit(x[:100]).score(x) > before - 0.02  # little is forgotten for a small batch
 
+    @mixtures
+    def test_attributes_make_an_estimator(self, mixture: type) -> None:
+        """As from a file: what was fitted elsewhere predicts, and learns on."""
+        fitted = mixture(3, random_state=0).fit(X)
+        copied = mixture(3, random_state=0)
+        for name in ("weights_", "mean_directions_", "concentrations_", "n_features_in_"):
+            setattr(copied, name, getattr(fitted, name))
+        np.testing.assert_array_equal(copied.predict_proba(X), fitted.predict_proba(X))
+        assert copied.score(X) == fitted.score(X)
+        assert copied.partial_fit(X).score(X) > fitted.score(X) - 1e-3
+
     def test_progress_is_printed(self, capsys) -> None:
         PowerSphericalMixture(3, random_state=0, verbose=1).fit(X)
         lines = capsys.readouterr().out.splitlines()

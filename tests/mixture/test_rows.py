@@ -175,6 +175,12 @@ class TestArguments:
         with pytest.raises(ValueError, match=message):
             PowerSphericalMixture(2).fit(x, sample_weight=weight)
 
+    @estimators
+    @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, scipy.sparse.csr_array])
+    def test_no_weight_at_all(self, estimator: type, kind) -> None:
+        with pytest.raises(ValueError, match=r"[Ss]ample.weight.*(positive sum|non-zero)"):
+            fit(estimator, kind(X), np.zeros(len(X)))
+
     def test_another_number_of_columns(self) -> None:
         fitted = fit(PowerSphericalMixture, torch.from_numpy(X))
         with pytest.raises(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.mixture._families import Family, Parameters, Statistics
-from powerspherical.mixture._lloyd import Clusters, Reseed
+from powerspherical.mixture._lloyd import Clusters, Reseed, weighty
 from powerspherical.mixture._rows import Rows
 
 #: The largest concentration. Cosines have the rounding of the rows' dtype, which κ multiplies.
@@ -47,7 +47,7 @@ def from_clusters(
 def statistics_of(rows: Rows, family: type[Family], parameters: Parameters) -> Statistics:
     """The expectation step: one pass over the rows."""
     components = family.components(parameters, rows.dtype)
-    return rows.total(partial(family.statistics, components), len(parameters.directions))
+    return weighty(rows.total(partial(family.statistics, components), len(parameters.directions)))
 
 
 def maximised(

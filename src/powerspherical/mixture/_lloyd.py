@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -79,6 +79,21 @@ def nearest(directions: Tensor, block: Block) -> Tensor:
     return best_(block.cosines(directions.to(block.rows.dtype)))[1]
 
 
+class _Weighed(Protocol):
+    @property
+    def weight(self) -> Tensor: ...
+
+
+W = TypeVar("W", bound=_Weighed)
+
+
+def weighty(sums: W) -> W:
+    """The sums over all rows, once it is known that these have any weight."""
+    if not sums.weight > 0:
+        raise ValueError("sample_weight must have a positive sum: all weights are zero")
+    return sums
+
+
 def lloyd(
     rows: Rows,
     directions: Tensor,
@@ -90,7 +105,7 @@ def lloyd(
 ) -> KMeansRun:
     """Spherical k-means from (k, d) ``directions``, until the mean distance falls by less than ``tol`` of itself."""
     width = len(directions)
-    clusters = rows.total(partial(clusters_of, directions), width)
+    clusters = weighty(rows.total(partial(clusters_of, directions), width))
     for step in range(1, max_iter + 1):
         proposed = _moved(directions, clusters, reseed)
         after = rows.total(partial(clusters_of, proposed), width)

@@ -128,7 +128,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             start = self._start(rows, count, self._random(), not first)[0]
             batch = statistics_of(rows, self._family, start)
             batch = batch * (1 / float(batch.weight))
-            if first:
+            if not hasattr(self, "_averages"):  # nor are there any where the attributes were set from outside
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
             step = (1 + self._seen / rows.count) ** -_FORGETTING
             self._averages = self._averages * (1 - step) + batch * step

@@ -30,11 +30,11 @@ def directions(dim: int) -> np.ndarray:
 
 
 def some_rows(template: np.ndarray, block_info: Any = None) -> np.ndarray:
-    """One block: Gaussian noise of length about one around the directions; the same on every call."""
+    """One block: Gaussian noise of length about one half around the directions; the same on every call."""
     rows, dim = block_info[None]["chunk-shape"]
     random = np.random.default_rng(block_info[None]["chunk-location"][0])
     noise = random.standard_normal((rows, dim), dtype=np.float32)
-    noise *= dim**-0.5
+    noise *= 0.5 * dim**-0.5
     noise += directions(dim).astype(np.float32)[random.integers(COMPONENTS, size=rows)]
     return noise
 

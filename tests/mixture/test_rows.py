@@ -12,7 +12,7 @@ import torch
 from clusters import clustered, estimators, fitted_directions, mixtures
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
 from powerspherical.mixture._families import Block
-from powerspherical.mixture._rows import ArrayRows, SparseRows, TensorRows, unit_scale
+from powerspherical.mixture._rows import _NUMBERS, ArrayRows, SparseRows, TensorRows, unit_scale
 
 X, _ = clustered()
 X[7] = 0.0
@@ -146,6 +146,34 @@ class TestBlocks:
             np.testing.assert_array_equal(rows.each(first_column, 100), x[:, 0])
             largest.append(max(sizes))
         assert largest[0] == largest[1] < 20_000
+
+    @estimators
+    @pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
+    def test_threads_change_nothing(self, estimator: type, container, monkeypatch) -> None:
+        """Not a bit, and torch's own number of threads stays what it was."""
+        monkeypatch.setitem(_NUMBERS, "cpu", 1)  # the smallest blocks, 512 rows
+        x, _ = clustered(9000)
+        before = torch.get_num_threads()
+        found = []
+        try:
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                found.append(fit(estimator, container(x)))
+                assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+        np.testing.assert_array_equal(fitted_directions(found[0]), fitted_directions(found[1]))
+        np.testing.assert_array_equal(found[0].predict(x), found[1].predict(x))
+
+    def test_an_error_in_a_thread_is_raised(self, monkeypatch) -> None:
+        monkeypatch.setitem(_NUMBERS, "cpu", 1)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+
+        def fail(block: Block) -> torch.Tensor:
+            raise RuntimeError("no such block")
+
+        with pytest.raises(RuntimeError, match="no such block"):
+            ArrayRows(np.ones((9000, 3))).each(fail, 0)
 
     def test_arrays_are_not_copied(self) -> None:
         x = np.ones((10, 3))

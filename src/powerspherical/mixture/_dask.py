@@ -18,7 +18,7 @@ from dask.delayed import delayed
 from torch import Tensor
 
 from powerspherical.mixture._families import Block
-from powerspherical.mixture._rows import ArrayRows, Rows, Sum, shared
+from powerspherical.mixture._rows import ArrayRows, Rows, Sum, shared, summed
 
 _FAN_IN = 8  # sums that one task adds up
 
@@ -54,7 +54,7 @@ class DaskRows(Rows):
             for rows, weight, length in zip(self._blocks(), self._weights, self._lengths, strict=True)
             if length
         ]
-        add = delayed(_added, pure=False)
+        add = delayed(summed, pure=False)
         while len(sums) > 1:
             sums = [add(sums[first : first + _FAN_IN]) for first in range(0, len(sums), _FAN_IN)]
         return sums[0].compute()
@@ -99,14 +99,9 @@ def _each(rows: np.ndarray, function: Callable[[Block], Tensor], width: int, kin
     return _checked(rows, None).each(function, width)
 
 
-def _added(sums: list[Sum]) -> Sum:
-    total = sums[0]
-    for more in sums[1:]:
-        total = total + more
-    return total
-
-
 def _checked(rows: np.ndarray, weight: np.ndarray | None) -> ArrayRows:
     if weight is not None and not ((weight >= 0) & np.isfinite(weight)).all():
         raise ValueError("sample_weight must be finite and ≥ 0")
-    return ArrayRows(rows, weight)
+    block = ArrayRows(rows, weight)
+    block.threaded = False  # the scheduler has threads or processes of its own
+    return block

@@ -6,9 +6,11 @@ other place for rows has to provide these three (``_dask`` is one).
 
 from __future__ import annotations
 
+import operator
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any, Protocol, Self, TypeVar
 
@@ -28,9 +30,11 @@ class Additive(Protocol):
 
 
 Sum = TypeVar("Sum", bound=Additive)
+Result = TypeVar("Result")
 
 #: Numbers in a block and in what is computed from it: on a CPU, what fits its cache.
 _NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 28}
+_GROUP = 4  # blocks that a thread takes at a time
 
 
 class Rows(ABC):
@@ -83,11 +87,19 @@ def unit_scale(rows: Tensor, start: int = 0) -> Tensor | None:
     return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, norms)).to(rows.dtype)
 
 
+def summed(sums: Iterable[Sum]) -> Sum:
+    """The sum of one or more."""
+    return reduce(operator.add, sums)
+
+
 class _Resident(Rows):
     """Rows in this process's memory, with one factor and one weight each."""
 
     scale: Tensor | None
     weight: Tensor | None
+
+    #: Whether blocks are shared out among as many threads as torch would use.
+    threaded = True
 
     @abstractmethod
     def _dense(self, index: slice | np.ndarray) -> Tensor:
@@ -97,27 +109,47 @@ class _Resident(Rows):
         parts = (None if part is None else part[index] for part in (self.scale, self.weight))
         return Block(self._dense(index), *parts)
 
-    def _blocks(self, width: int) -> Iterator[Block]:
+    def _slices(self, width: int) -> list[slice]:
         size = min(max(_NUMBERS.get(self.device.type, 1 << 24) // (self.dim + width), 1 << 9), 1 << 20)
-        for start in range(0, self.count, size):
-            yield self._block(slice(start, start + size))
+        return [slice(start, start + size) for start in range(0, self.count, size)]
+
+    def _map(self, function: Callable[[list[slice]], Result], width: int) -> Iterator[Result]:
+        """``function`` of a few blocks at a time, in order.
+
+        On a CPU each thread takes its own blocks, since within an operation on one block threads would mostly wait for
+        each other. What is in a block, and the order of results, do not depend on the number of threads.
+        """
+        slices = self._slices(width)
+        groups = [slices[first : first + _GROUP] for first in range(0, len(slices), _GROUP)]
+        threads = torch.get_num_threads() if self.threaded and self.device.type == "cpu" else 1
+        if min(threads, len(groups)) == 1:
+            yield from map(function, groups)
+            return
+        try:
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                yield from pool.map(function, groups)
+        finally:
+            torch.set_num_threads(
+                threads
+            )  # the initializer also set what threads that start later begin with
 
     def _measure(self) -> Tensor | None:
         """The factors for all rows, once."""
-        self.scale = self.weight = None
         scales: list[Tensor] = []
-        needed, start = False, 0
-        for block in self._blocks(0):
-            scale = unit_scale(block.rows, start)
-            needed, start = needed or scale is not None, start + len(block.rows)
-            scales.append(torch.ones_like(block.rows[:, 0]) if scale is None else scale)
+        needed = False
+        for part in self._slices(0):
+            rows = self._dense(part)
+            scale = unit_scale(rows, part.start)
+            needed = needed or scale is not None
+            scales.append(torch.ones_like(rows[:, 0]) if scale is None else scale)
         return torch.cat(scales) if needed else None
 
     def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
-        return reduce(lambda total, more: total + more, map(function, self._blocks(width)))
+        return summed(self._map(lambda group: summed(function(self._block(part)) for part in group), width))
 
     def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
-        return self.result(torch.cat([function(block) for block in self._blocks(width)]))
+        groups = self._map(lambda group: torch.cat([function(self._block(part)) for part in group]), width)
+        return self.result(torch.cat(list(groups)))
 
     def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
         rows, scale, weight = self._block(slice(None) if indices is None else indices)

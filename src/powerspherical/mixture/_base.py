@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from powerspherical.mixture._lloyd import KMeansRun, Reseed, lloyd
-from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, TensorRows
+from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, TensorRows, shared, usable_weight
 from powerspherical.mixture._seeding import Sample, random_directions, sample_of, spread_directions
 
 Report = Callable[[int, float], None]
@@ -50,14 +50,9 @@ class SphericalEstimator(BaseEstimator):
             self._check_shape(X, reset)
             if not X.is_floating_point():
                 raise ValueError(f"X must have a floating-point dtype, got {X.dtype}: use X.float()")
-            weight = None if sample_weight is None else torch.as_tensor(sample_weight, device=X.device)
-            if weight is not None and weight.shape != X.shape[:1]:
-                raise ValueError(
-                    f"sample_weight must have the shape {tuple(X.shape[:1])}, got {tuple(weight.shape)}"
-                )
-            if weight is not None and not ((weight >= 0) & torch.isfinite(weight)).all():
-                raise ValueError("sample_weight must be finite and ≥ 0")
-            rows: Rows = TensorRows(X, weight)
+            if sample_weight is not None:
+                sample_weight = usable_weight(torch.as_tensor(sample_weight, device=X.device), X.shape[0])
+            rows: Rows = TensorRows(X, sample_weight)
         elif type(X).__module__.partition(".")[0] == "dask":
             from powerspherical.mixture._dask import DaskRows
 
@@ -74,9 +69,14 @@ class SphericalEstimator(BaseEstimator):
                 ensure_min_features=2 if reset else 1,
             )
             if sample_weight is not None:
-                sample_weight = _check_sample_weight(
-                    sample_weight, X, dtype=X.dtype, ensure_non_negative=True
+                weight = check_array(
+                    sample_weight,
+                    ensure_2d=False,
+                    dtype=X.dtype,
+                    ensure_all_finite=False,
+                    input_name="sample_weight",
                 )
+                sample_weight = usable_weight(shared(weight), X.shape[0]).numpy()
             rows = (ArrayRows if isinstance(X, np.ndarray) else SparseRows)(X, sample_weight)
         return rows
 

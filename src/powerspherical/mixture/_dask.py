@@ -18,7 +18,7 @@ from dask.delayed import delayed
 from torch import Tensor
 
 from powerspherical.mixture._families import Block
-from powerspherical.mixture._rows import ArrayRows, Rows, Sum, shared, summed
+from powerspherical.mixture._rows import ArrayRows, Rows, Sum, shared, summed, usable_weight
 
 _FAN_IN = 8  # sums that one task adds up
 
@@ -100,8 +100,8 @@ def _each(rows: np.ndarray, function: Callable[[Block], Tensor], width: int, kin
 
 
 def _checked(rows: np.ndarray, weight: np.ndarray | None) -> ArrayRows:
-    if weight is not None and not ((weight >= 0) & np.isfinite(weight)).all():
-        raise ValueError("sample_weight must be finite and ≥ 0")
+    if weight is not None:
+        usable_weight(shared(weight), len(rows))
     block = ArrayRows(rows, weight)
     block.threaded = False  # the scheduler has threads or processes of its own
     return block

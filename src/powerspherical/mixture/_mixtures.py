@@ -271,7 +271,8 @@ class PowerSphericalMixture(SphericalMixture):
     They may be a NumPy array, a SciPy sparse matrix, a CPU or CUDA tensor, or a Dask array; float32 and float64 are
     computed in themselves, tensors of half precision in float32. What is fitted or predicted is of the same kind and
     dtype, on the same device (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block
-    of rows, of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit vectors.
+    of rows for each thread, of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit
+    vectors.
 
     Args:
         n_components: the number of components k.

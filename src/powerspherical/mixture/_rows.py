@@ -203,6 +203,15 @@ class SparseRows(_Resident):
         return values.numpy()
 
 
+def usable_weight(weight: Tensor, count: int) -> Tensor:
+    """Weights for so many rows, once they are known to be right."""
+    if weight.shape != (count,):
+        raise ValueError(f"sample_weight must have the shape {(count,)}, got {tuple(weight.shape)}")
+    if not ((weight >= 0) & torch.isfinite(weight)).all():
+        raise ValueError("sample_weight must be finite and ≥ 0")
+    return weight
+
+
 def shared(array: np.ndarray) -> Tensor:
     """The tensor over an array's memory, which is only ever read."""
     with warnings.catch_warnings():

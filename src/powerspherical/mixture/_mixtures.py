@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from powerspherical.distributions.randomness import seeded
 from powerspherical.mixture._base import SphericalEstimator, enough_rows, tolerance, whole
 from powerspherical.mixture._em import (
     LARGEST,
@@ -180,9 +181,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         counts = torch.from_numpy(random.multinomial(n_samples, share / share.sum()))
         device = parameters.directions.device
         labels = torch.repeat_interleave(torch.arange(len(share)), counts).to(device)
-        # The distributions follow torch's generators: they are set for this draw, and put back.
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(int(random.randint(np.iinfo(np.int32).max)))
+        with seeded(int(random.randint(np.iinfo(np.int32).max)), device):
             components = self._family.distribution(
                 torch.nn.functional.normalize(parameters.directions, dim=1)[labels],
                 parameters.concentrations[labels],

@@ -11,7 +11,16 @@ except ImportError as error:
         "powerspherical.mixture needs scikit-learn: pip install 'powerspherical[mixture]'"
     ) from error
 
+from powerspherical.mixture._choice import Choice, compare, plot_comparison
 from powerspherical.mixture._mixtures import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
 from powerspherical.mixture._spherical_kmeans import SphericalKMeans
 
-__all__ = ["PowerSphericalMixture", "SphericalKMeans", "SphericalMixture", "VonMisesFisherMixture"]
+__all__ = [
+    "Choice",
+    "PowerSphericalMixture",
+    "SphericalKMeans",
+    "SphericalMixture",
+    "VonMisesFisherMixture",
+    "compare",
+    "plot_comparison",
+]

@@ -133,7 +133,8 @@ class SphericalEstimator(BaseEstimator):
 
         def report(step: int, value: float) -> None:
             if self.verbose:
-                print(f"{type(self).__name__}: {part}, step {step}: {what} {value:.8g}", flush=True)
+                line = f"{type(self).__name__}: {part}, step {step}: {what} {value:.8g}"
+                self.verbose(line) if callable(self.verbose) else print(line, flush=True)
 
         return report
 

@@ -62,7 +62,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         max_iter: int = 200,
         warm_start: bool = False,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: Any = 0,
     ) -> None:
         self.n_components = n_components
         self.concentration = concentration
@@ -285,7 +285,7 @@ class PowerSphericalMixture(SphericalMixture):
         max_iter: or after so many steps, with scikit-learn's ``ConvergenceWarning``.
         warm_start: whether ``fit`` goes on from the last fit, with the same number of components.
         random_state: a seed, or NumPy's ``RandomState``; it decides the starts and what ``sample`` draws.
-        verbose: whether to print the log-likelihood after each step.
+        verbose: whether to print the log-likelihood after each step, or a function to give each such line to.
 
     Attributes:
         weights_: π, (k,).

@@ -29,7 +29,7 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         max_iter: the most steps; scikit-learn's ``ConvergenceWarning`` says when they were not enough.
         tol: it ends when the inertia falls by no more than this, as a fraction.
         random_state: a seed, or NumPy's ``RandomState``.
-        verbose: whether to print the mean of 1 - t after each step.
+        verbose: whether to print the mean of 1 - t after each step, or a function to give each such line to.
 
     Attributes:
         cluster_centers_: unit vectors, (k, d).
@@ -56,7 +56,7 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         max_iter: int = 300,
         tol: float = 1e-5,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: Any = 0,
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init

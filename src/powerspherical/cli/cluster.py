@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,8 +61,7 @@ def add_to(app: "Typer") -> None:
         rows = read(data, key)
         if clusters > rows.count:
             raise wrong("-k", f"{data} has {rows.count} row(s), fewer than {clusters} clusters")
-        require_folder(out)
-        with status(f"reading {data}") as tell:
+        with _folder(out), status(f"reading {data}") as tell:
             check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
             mixture = _fitted(
                 MIXTURES[model](
@@ -83,6 +83,19 @@ def add_to(app: "Typer") -> None:
         _show(told)
         for file in files:
             print(f"written: {file}")
+
+
+@contextmanager
+def _folder(out: Path) -> Iterator[None]:
+    """The folder is there; one that was made here goes again if nothing comes of it."""
+    new = not out.exists()
+    require_folder(out)
+    try:
+        yield
+    except BaseException:
+        if new and not any(out.iterdir()):
+            out.rmdir()
+        raise
 
 
 def _fitted(mixture: "SphericalMixture", rows: Any) -> "SphericalMixture":

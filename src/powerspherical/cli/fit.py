@@ -87,7 +87,8 @@ def _table(data: "Data", fits: "list[SphericalMixture]") -> "Table":
     from powerspherical.cli.models import name_of
     from powerspherical.special import log_sphere_area
 
-    shown = Table("distribution")
+    shown = Table()
+    shown.add_column("distribution", no_wrap=True)
     for heading in ("concentration", "mean length", "half within", "log-likelihood"):
         shown.add_column(heading, justify="right")
     for mixture in fits:

@@ -107,7 +107,8 @@ def _floating(array: Array) -> Array:
     """The array in float32 or float64, as it is where it can be."""
     if array.dtype.kind not in "fiu":
         raise ValueError(f"it holds {array.dtype}, not real numbers")
-    return array.astype(np.float32 if array.dtype in (np.float16, np.float32) else np.float64, copy=False)
+    single = array.dtype.kind == "f" and array.dtype.itemsize <= 4
+    return array.astype(np.float32 if single else np.float64, copy=False)
 
 
 def _npy(path: Path, key: str | None) -> Array:

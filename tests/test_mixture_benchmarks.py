@@ -12,7 +12,9 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
-clustering, dask_mixture, mixture = map(importlib.import_module, ("clustering", "dask_mixture", "mixture"))
+clustering, clustering_choice, dask_mixture, mixture = map(
+    importlib.import_module, ("clustering", "clustering_choice", "dask_mixture", "mixture")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +79,27 @@ def test_clustering(monkeypatch, tmp_path):
     assert {row["method"] for row in rows} == set(clustering.METHODS)
     assert all(row["ari"] == 1 and len(row["each"]) == 2 for row in rows)
     assert all((row["held_out"] is None) == ("means" in row["method"].lower()) for row in rows)
+
+
+def test_clustering_choice(tmp_path, capsys):
+    labels = np.arange(300) % 3
+    noise = np.random.default_rng(0).normal(size=(300, 6))
+    np.savez(
+        tmp_path / "some.npz", embeddings=(noise + 8 * np.eye(6)[labels]).astype(np.float16), labels=labels
+    )
+    clustering_choice.main([str(tmp_path / "some.npz"), "--quick", "--threads", "1", "--out", str(tmp_path)])
+    document = json.loads((tmp_path / "clustering_choice.json").read_text(encoding="utf-8"))
+    assert document["configuration"]["classes"] == 3
+    keys = [(row["model"], row["n_components"]) for row in document["results"]]
+    assert keys == [(m, k) for m in clustering_choice.MODELS for k in clustering_choice.QUICK_COMPONENTS]
+    assert all(row["ari"] > 0.1 for row in document["results"])
+    assert (tmp_path / "clustering_choice.png").stat().st_size > 10_000
+    figure = clustering_choice.drawn(
+        [row | {"seed": s, "ari": s} for row in document["results"] for s in (0, 1)], 3
+    )
+    line = figure.axes[2].lines[0]
+    assert list(line.get_xdata()) == [2, 10]
+    assert list(line.get_ydata()) == [0.5, 0.5]  # means over the seeds
 
 
 def test_clustering_refuses_what_it_cannot_read(tmp_path, capsys):

@@ -191,6 +191,9 @@ class TestOptions:
         assert lines[0].startswith("PowerSphericalMixture: start, step 1: mean distance 1 - t 0.")
         assert lines[-1].startswith("PowerSphericalMixture: run 0, step ")
         assert "log-likelihood of a row " in lines[-1]
+        given: list[str] = []
+        PowerSphericalMixture(3, random_state=0, verbose=given.append).fit(X)
+        assert given == lines
         PowerSphericalMixture(3, random_state=0).fit(X)
         assert capsys.readouterr().out == ""
 

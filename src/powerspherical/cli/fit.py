@@ -89,7 +89,7 @@ def _table(data: "Data", fits: "list[SphericalMixture]") -> "Table":
 
     shown = Table()
     shown.add_column("distribution", no_wrap=True)
-    for heading in ("concentration", "mean length", "half within", "log-likelihood"):
+    for heading in ("concentration", "‖mean‖", "half within", "log-likelihood"):
         shown.add_column(heading, justify="right")
     for mixture in fits:
         loc = torch.from_numpy(mixture.mean_directions_[0]).double()

@@ -62,7 +62,8 @@ def drawn(rows: list[Row], classes: int) -> "Figure":
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 3.4), layout="constrained")
-    for axes, (member, title) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
+    panels = figure.subplots(1, 3)
+    for axes, (member, title) in zip(panels, PANELS.items(), strict=True):
         for model in MODELS:
             line: dict[int, list[float]] = {}
             for row in rows:
@@ -82,9 +83,11 @@ def drawn(rows: list[Row], classes: int) -> "Figure":
         axes.axvline(classes, color="0.8", zorder=0)
         axes.set_title(title, fontsize=10)
         axes.set_xscale("log")
+        axes.set_xticks(list(line), [str(count) for count in line], fontsize=8)
+        axes.minorticks_off()
         axes.set_xlabel("components (grey: the number of classes)")
         axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, frameon=False)
+    panels[0].legend(fontsize=8, frameon=False)
     return figure
 
 
@@ -116,7 +119,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     picture = arguments.out / "clustering_choice.png"
     with whole(picture) as draft:
-        drawn(rows, classes).savefig(draft, format="png", dpi=130, metadata={"Software": None})
+        drawn(rows, classes).savefig(draft, format="png", dpi=110, metadata={"Software": None})
     show([], [], [path, picture])
 
 

@@ -149,9 +149,10 @@ def test_draws_reproduce(make) -> None:
     np.testing.assert_array_equal(first, again)
     assert torch.equal(torch.get_rng_state(), before)
     assert not np.array_equal(first, frozen.rvs(5, random_state=8))
-    state = make()
-    if not isinstance(state, int):  # a generator moves on, as the one that a frozen object holds
-        assert not np.array_equal(frozen.rvs(5, random_state=state), frozen.rvs(5, random_state=state))
+    held = power_spherical(MU, 7.0, seed=make())  # what it holds moves on, as a generator does
+    np.testing.assert_array_equal(held.rvs(5), first)
+    assert not np.array_equal(held.rvs(5), first)
+    np.testing.assert_array_equal(frozen.rvs(5, random_state=7), frozen.rvs(5, random_state=7))
 
 
 def test_without_a_state_numpys_own_decides() -> None:
@@ -214,6 +215,7 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
         (lambda: power_spherical(MU, 1.0).rvs(2.5), "size must be"),
         (lambda: power_spherical(MU, 1.0).rvs(3, random_state="x"), "random_state must be None"),
         (lambda: power_spherical(MU, 1.0).rvs(3, random_state=-1), "random_state must be None"),
+        (lambda: power_spherical(MU, 1.0, seed=0.5), "random_state must be None"),
         (lambda: power_spherical.fit(2 * X), "x .* norm 2"),
         (lambda: power_spherical.fit(X, np.ones(3)), r"weights must have the shape \(7,\)"),
         (lambda: uniform_sphere(1), "dim .* ≥ 2"),

@@ -58,17 +58,22 @@ def shape_of(size: Any) -> tuple[int, ...]:
     return tuple(int(length) for length in sizes)
 
 
-def seed_from(random_state: Any) -> int:
-    """A seed for torch from what SciPy takes: None (NumPy's global state), an integer, or a generator of NumPy's."""
-    if random_state is None:
-        return int(np.random.randint(_SEEDS, dtype=np.int64))  # noqa: NPY002 (SciPy's default, and np.random.seed's)
+def generator_of(random_state: Any) -> Any:
+    """What SciPy takes for randomness as a generator of NumPy's, or None, which is NumPy's global state."""
     if isinstance(random_state, numbers.Integral) and int(random_state) >= 0:
-        random_state = np.random.default_rng(int(random_state))
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(_SEEDS))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(_SEEDS, dtype=np.int64))
+        return np.random.default_rng(int(random_state))
+    if random_state is None or isinstance(random_state, np.random.Generator | np.random.RandomState):
+        return random_state
     raise ValueError(
         "random_state must be None, an integer ≥ 0, or a Generator or RandomState of numpy.random, "
         f"got {random_state!r}"
     )
+
+
+def seed_from(random_state: Any) -> int:
+    """A seed for torch, drawn from what SciPy takes for randomness."""
+    generator = generator_of(random_state)
+    if isinstance(generator, np.random.Generator):
+        return int(generator.integers(_SEEDS))
+    draw = np.random.randint if generator is None else generator.randint
+    return int(draw(_SEEDS, dtype=np.int64))

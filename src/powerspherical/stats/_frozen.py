@@ -14,7 +14,15 @@ from powerspherical.distributions import (
     validation,
 )
 from powerspherical.distributions.randomness import seeded
-from powerspherical.stats._arrays import Array, array_of, real, seed_from, shape_of, unit_vectors
+from powerspherical.stats._arrays import (
+    Array,
+    array_of,
+    generator_of,
+    real,
+    seed_from,
+    shape_of,
+    unit_vectors,
+)
 
 
 class FrozenSpherical:
@@ -34,7 +42,7 @@ class FrozenSpherical:
         around: RotationallySymmetric,
         seed: Any,
     ) -> None:
-        self.dim, self.random_state = distribution.dim, seed
+        self.dim, self.random_state = distribution.dim, generator_of(seed)
         self._distribution = distribution
         self._around = around  # the same distribution, seen from a direction
 

@@ -139,8 +139,9 @@ def test_predict(data: str, folder, capsys) -> None:
     assert shown.err == ""
 
 
-def test_fit(folder, capsys) -> None:
-    assert cli.run(["fit", "a.npy"]) == 0
+@pytest.mark.parametrize("data", ["a.npy", "a.parquet"])
+def test_fit(data: str, folder, capsys) -> None:
+    assert cli.run(["fit", data]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
     lines = {

@@ -40,7 +40,8 @@ def assign(
 ) -> Clusters:
     """Put each row into its likeliest cluster; the rows that are shown are drawn at random."""
     directions = np.asarray(mixture.mean_directions_, dtype=np.float64)
-    picked = np.sort(np.random.default_rng(seed).permutation(data.count)[:SHOWN])
+    random = np.random.default_rng(seed)
+    picked = np.sort(random.choice(data.count, min(SHOWN, data.count), replace=False, shuffle=False))
     labels = np.empty(data.count, np.int64)
     best = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     shown = []

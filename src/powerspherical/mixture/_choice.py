@@ -55,9 +55,9 @@ def compare(
         held_out: the fraction of the rows to hold out, drawn at random, the same for all.
         random_state: a seed, or NumPy's ``RandomState``, for that draw and for the starts.
 
-    Returns one :class:`Choice` for each model and number of components, in this order. The likelihoods of two models
-    are of the same rows and thus comparable. With a tied concentration that is also the question whether the family
-    fits; for finding groups, see what ``PowerSphericalMixture`` says of tied and free ones.
+    Returns one :class:`Choice` for each model and number of components, in this order. All are scored on the same rows,
+    so their numbers compare, across families too. They tell how well a density fits the rows, not how well components
+    agree with the groups that a person would make: that may take far fewer components, and a tied concentration.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -172,13 +172,18 @@ class TestBlocks:
 
     def test_an_error_in_a_thread_is_raised(self, monkeypatch) -> None:
         monkeypatch.setitem(_NUMBERS, "cpu", 1)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+        before = torch.get_num_threads()
 
         def fail(block: Block) -> torch.Tensor:
             raise RuntimeError("no such block")
 
-        with pytest.raises(RuntimeError, match="no such block"):
-            ArrayRows(np.ones((9000, 3))).each(fail, 0)
+        torch.set_num_threads(2)
+        try:
+            with pytest.raises(RuntimeError, match="no such block"):
+                ArrayRows(np.ones((9000, 3))).each(fail, 0)
+            assert torch.get_num_threads() == 2
+        finally:
+            torch.set_num_threads(before)
 
     def test_arrays_are_not_copied(self) -> None:
         x = np.ones((10, 3))

@@ -117,7 +117,7 @@ def test_rows_are_normalised_with_a_notice(folder, capsys) -> None:
 def test_an_unfinished_fit_is_told(folder, capsys) -> None:
     assert cli.run(["cluster", "a.npy", "-k", "9", "--max-iter", "1", "--out", "out"]) == 0
     assert capsys.readouterr().err == (
-        "powerspherical: the likelihood still rose after 1 steps: --max-iter 5 goes on\n"
+        "powerspherical: the likelihood still rose after 1 step(s): --max-iter 5 goes on\n"
     )
     assert json.loads((folder / "out" / "summary.json").read_text())["converged"] is False
 
@@ -156,6 +156,12 @@ def test_fit(data: str, folder, capsys) -> None:
         assert float(angle.rstrip("°")) == pytest.approx(float(twin.cap_angle(0.5).rad2deg()), abs=0.02)
         assert float(likelihood) == pytest.approx(float(twin.log_prob(rows).mean()), abs=1e-4)
     assert float(lines["uniform"][-1]) == pytest.approx(-3.2704, abs=1e-4)  # -log(8π²/3)
+
+
+def test_an_unfinished_fit_of_one_is_told(folder, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("powerspherical.cli.fit._STEPS", 1)
+    assert cli.run(["fit", "a.npy", "--model", "power-spherical"]) == 0
+    assert capsys.readouterr().err == "powerspherical: the likelihood still rose after 1 step(s)\n"
 
 
 @pytest.mark.parametrize("model", [[], ["--model", "power-spherical"]])

@@ -2,8 +2,6 @@
 
 import json
 import os
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +53,7 @@ def add_to(app: "Typer") -> None:
         powerspherical cluster embeddings.npy -k 20 --out clusters
         """
         from powerspherical.cli.clusters import assign, summary
-        from powerspherical.cli.models import MIXTURES
+        from powerspherical.cli.models import MIXTURES, fitted
         from powerspherical.cli.rows import check, read
 
         rows = read(data, key)
@@ -63,7 +61,7 @@ def add_to(app: "Typer") -> None:
             raise wrong("-k", f"{data} has {rows.count} row(s), fewer than {clusters} clusters")
         with _folder(out), status(f"reading {data}") as tell:
             check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
-            mixture = _fitted(
+            mixture = fitted(
                 MIXTURES[model](
                     clusters,
                     concentration=concentration,
@@ -73,6 +71,7 @@ def add_to(app: "Typer") -> None:
                     verbose=tell,
                 ),
                 rows.rows,
+                way_out=f": --max-iter {5 * max_iter} goes on",
             )
             found = assign(mixture, rows, lambda done: tell(f"labelling: {done:,} of {rows.count:,} rows"))
             told = {"model": model, "concentration": concentration, "seed": seed} | summary(
@@ -96,18 +95,6 @@ def _folder(out: Path) -> Iterator[None]:
         if new and not any(out.iterdir()):
             out.rmdir()
         raise
-
-
-def _fitted(mixture: "SphericalMixture", rows: Any) -> "SphericalMixture":
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # said below, in one line
-        mixture.fit(rows)
-    if not mixture.converged_:
-        steps = f"the likelihood still rose after {mixture.max_iter} steps"
-        print(f"powerspherical: {steps}: --max-iter {5 * mixture.max_iter} goes on", file=sys.stderr)
-    return mixture
 
 
 def _write(

@@ -45,7 +45,7 @@ def add_to(app: "Typer") -> None:
         powerspherical fit embeddings.npy
         """
         path = None if out is None else _file(out)
-        from powerspherical.cli.models import MIXTURES, save_model
+        from powerspherical.cli.models import MIXTURES, fitted, save_model
         from powerspherical.cli.rows import check, read
 
         rows = read(data, key)
@@ -54,8 +54,8 @@ def add_to(app: "Typer") -> None:
             check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
             for name in [model] if model else MIXTURES:
                 mixture = MIXTURES[name](tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=tell)
-                fits.append(mixture.fit(rows.rows))
-            best = max(fits, key=lambda fitted: fitted.lower_bound_)
+                fits.append(fitted(mixture, rows.rows))
+            best = max(fits, key=lambda mixture: mixture.lower_bound_)
             if path:
                 save_model(path, best)
         _show(rows, fits)

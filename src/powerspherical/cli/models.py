@@ -1,9 +1,12 @@
 """Mixtures by name, and their files: safetensors with JSON in the header, which run no code when they are read."""
 
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 from powerspherical.mixture import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
 from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
@@ -19,6 +22,17 @@ TOLD = ("converged_", "n_iter_", "lower_bound_")
 def name_of(mixture: SphericalMixture) -> str:
     """The name that a mixture's class has here."""
     return next(name for name, kind in MIXTURES.items() if type(mixture) is kind)
+
+
+def fitted(mixture: SphericalMixture, rows: Any, way_out: str = "") -> SphericalMixture:
+    """Fit the mixture; if it did not settle, say so in one line, which ends in the way out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mixture.fit(rows)
+    if not mixture.converged_:
+        told = f"the likelihood still rose after {mixture.max_iter} step(s){way_out}"
+        print(f"powerspherical: {told}", file=sys.stderr)
+    return mixture
 
 
 def save_model(path: Path, mixture: SphericalMixture) -> Path:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-COMPONENTS, QUICK_COMPONENTS = (10, 20, 40, 77, 150, 300, 600), (2, 10)
+COMPONENTS, QUICK_COMPONENTS = (10, 20, 40, 77, 110, 150, 300, 600), (2, 10)
 SEEDS, QUICK_SEEDS = 3, 1
 FAMILIES = {"Power Spherical": PowerSphericalMixture, "von Mises–Fisher": VonMisesFisherMixture}
 MODELS = {

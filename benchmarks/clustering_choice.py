@@ -83,7 +83,7 @@ def drawn(rows: list[Row], classes: int) -> "Figure":
         axes.axvline(classes, color="0.8", zorder=0)
         axes.set_title(title, fontsize=10)
         axes.set_xscale("log")
-        axes.set_xticks(list(line), [str(count) for count in line], fontsize=8)
+        axes.set_xticks(list(line), [str(count) for count in line], fontsize=6.5)
         axes.minorticks_off()
         axes.set_xlabel("components (grey: the number of classes)")
         axes.grid(alpha=0.25)

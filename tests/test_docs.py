@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,21 @@ def test_the_table_holds_the_published_results():
         tied, free = rows[f"{family}, tied"], rows[f"{family}, free"]
         assert tied["ari"] > free["ari"] + 0.05
         assert free["held_out"] > tied["held_out"] + 5
+
+
+def test_the_figure_shows_what_the_text_says():
+    """Which number of components each criterion is best at, and the index there, from `results`."""
+    results = json.loads((DOCS.parent / "results" / "clustering_choice.json").read_text(encoding="utf-8"))
+    means: dict[str, dict[int, float]] = {"held_out": {}, "bic": {}, "ari": {}}
+    for member, row in product(means, results["results"]):
+        if row["model"] == "Power Spherical, tied":
+            line = means[member]
+            share = row[member] / results["configuration"]["seeds"]
+            line[row["n_components"]] = line.get(row["n_components"], 0.0) + share
+    held_out, bic, ari = means.values()
+    assert (max(held_out, key=held_out.get), min(bic, key=bic.get), max(ari, key=ari.get)) == (600, 300, 110)
+    text = (DOCS / "clustering.md").read_text(encoding="utf-8")
+    assert f"best at 110 (ARI {ari[110]:.3f}, against {ari[77]:.3f} at 77)" in text
 
 
 def test_there_are_pages():

@@ -36,6 +36,7 @@ OPTIONAL = [
     "jinja2",
     "matplotlib",
     "pooch",
+    "pyarrow",
     "pyro",
     "rich",
     "safetensors",

@@ -141,3 +141,27 @@ def test_tails_sum_to_one(tilt: Tilt, dim: int, kappa: float, z: float) -> None:
     )
     assert log_cdf[0] <= log_cdf[1] + 1e-10
     assert log_sf[1] <= log_sf[0] + 1e-10
+
+
+@tilts
+@pytest.mark.parametrize("dim", [2, 3, 10, 384, 100_000])
+class TestMeanStatistic:
+    def test_inverse(self, tilt, dim: int) -> None:
+        """To what the rounding of the mean itself can do."""
+        kappa = torch.cat([torch.zeros(1), torch.logspace(-4, 11, 200)]).double()
+        mean = tilt.mean_statistic(kappa, dim)
+        found = tilt.concentration_from_mean_statistic(mean, dim)
+        roundings = mean.abs() / tilt.variance_statistic(kappa, dim) + kappa
+        assert ((found - kappa).abs() <= 4 * torch.finfo(torch.float64).eps * roundings).all()
+
+    def test_below_the_uniform_it_is_zero(self, tilt, dim: int) -> None:
+        uniform = tilt.mean_statistic(torch.zeros(1, dtype=torch.float64), dim)
+        assert tilt.concentration_from_mean_statistic(1.5 * uniform, dim) == 0
+
+    def test_pull_and_bend_are_derivatives(self, tilt, dim: int) -> None:
+        t = torch.linspace(-0.95, 0.95, 39, dtype=torch.float64, requires_grad=True)
+        pull, bend = tilt.pull_and_bend(1 - t, 1 + t)
+        (slope,) = torch.autograd.grad(tilt.statistic(1 - t, 1 + t).sum(), t)
+        torch.testing.assert_close(pull.detach(), slope)
+        change = torch.autograd.grad(pull.sum(), t)[0] if pull.requires_grad else torch.zeros_like(t)
+        torch.testing.assert_close(bend.detach(), -(1 - t.detach().square()) * change)

@@ -2,6 +2,9 @@
 
     powerspherical reproduce [figure1|properties|stability|efficiency|vae|all]   the paper's figures and tables
     powerspherical sample [power-spherical|von-mises-fisher|uniform]             random unit vectors, in a file
+    powerspherical fit DATA                                                      a distribution for the rows of a file
+    powerspherical cluster DATA -k K --out DIR                                   clusters, in a folder
+    powerspherical predict MODEL DATA                                            the clusters of new rows
     powerspherical info                                                          versions, devices, accuracy
 
 Each has its module here, and `--help` lists its options. The exit status is 0 when everything was written and every
@@ -60,16 +63,16 @@ def application() -> "Typer":
     """The typer application, made when called: this module can be imported without the extra."""
     import typer
 
-    from powerspherical.cli import info, reproduce, sample
+    from powerspherical.cli import cluster, fit, info, predict, reproduce, sample
 
     # Plain help: rich's boxes leave the texts a narrow column of an ordinary terminal.
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
     @app.callback()
     def powerspherical() -> None:
-        """The Power Spherical distribution and its paper, from a shell."""
+        """The Power Spherical distribution, mixtures of it, and its paper, from a shell."""
 
-    for command in (reproduce, sample, info):
+    for command in (reproduce, sample, fit, cluster, predict, info):
         command.add_to(app)
     return app
 

@@ -1,6 +1,8 @@
 """What the commands share: how they fail, what they check of an option, and how they show progress."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
@@ -61,6 +63,15 @@ def require_folder(folder: Path) -> None:
         TemporaryFile(dir=folder).close()  # permissions alone do not tell: the superuser, read-only disks
     except OSError as error:
         raise wrong("--out", f"cannot write in the folder {folder}: {error.strerror}") from error
+
+
+@contextmanager
+def status(doing: str) -> Iterator[Callable[[str], None]]:
+    """A line on the standard error that says what is being done, while it is done and if a terminal shows it."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(doing) as shown:
+        yield shown.update
 
 
 def bars(console: "Console", *, hidden: bool = False) -> "Progress":

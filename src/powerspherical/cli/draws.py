@@ -1,4 +1,4 @@
-"""What `powerspherical sample` does: a distribution from its options, draws in blocks, and files of them."""
+"""What `powerspherical sample` does: a distribution from its options, draws in blocks, and files of rows."""
 
 import math
 import sys
@@ -11,15 +11,18 @@ import torch
 from torch.distributions import Distribution
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical.cli._common import wrong
 from powerspherical.experiments._results import whole
 
-Array = np.ndarray[Any, np.dtype[np.floating[Any]]]
+Array = np.ndarray[Any, np.dtype[Any]]
 Family = Literal["power-spherical", "von-mises-fisher", "uniform"]
 DType = Literal["float32", "float64"]
 
 SUFFIXES = (".npy", ".csv")
 BLOCK = 2**20  # coordinates drawn at a time: a few megabytes
-DIGITS = {"float32": 9, "float64": 17}  # the decimal digits from which the very same number is read back
+STDOUT = "-"
+#: How a number is written so that the very same is read back.
+FORMATS = {"float32": "%.9g", "float64": "%.17g", "int64": "%d"}
 
 
 def direction(text: str, dim: int | None = None) -> Array:
@@ -70,6 +73,18 @@ def blocks(distribution: Distribution, number: int) -> Iterator[Array]:
         yield distribution.sample((min(rows, number - start),)).cpu().numpy()
 
 
+def destination(out: str) -> Path | None:
+    """The file to write, or `None` for the standard output."""
+    if out == STDOUT:
+        return None
+    path = Path(out)
+    if path.suffix not in SUFFIXES:
+        raise wrong("--out", f"{out} must end in {' or '.join(SUFFIXES)}, or be {STDOUT}")
+    if path.is_dir():
+        raise wrong("--out", f"{out} is a folder")
+    return path
+
+
 def save(path: Path, draws: Iterable[Array], shape: tuple[int, ...]) -> None:
     """Write the draws, of this shape together, as the file's suffix says; the file appears whole or not at all."""
     with whole(path) as draft, draft.open("wb") as file:
@@ -80,9 +95,9 @@ def save(path: Path, draws: Iterable[Array], shape: tuple[int, ...]) -> None:
 
 
 def write_csv(file: IO[Any], draws: Iterable[Array]) -> None:
-    """One draw a line, with commas between its coordinates and no header."""
+    """One row a line, with commas between its numbers and no header."""
     for block in draws:
-        np.savetxt(file, block, fmt=f"%.{DIGITS[block.dtype.name]}g", delimiter=",")
+        np.savetxt(file, block, fmt=FORMATS[block.dtype.name], delimiter=",")
     file.flush()
 
 

@@ -19,6 +19,8 @@ PACKAGES = (
     "numpy",
     "scipy",
     "scikit-learn",
+    "dask",
+    "pyarrow",
     "matplotlib",
     "pyro-ppl",
     "safetensors",

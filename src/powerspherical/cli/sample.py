@@ -16,8 +16,6 @@ from powerspherical.cli.draws import DType, Family
 if TYPE_CHECKING:
     from typer import Typer
 
-STDOUT = "-"
-
 
 def add_to(app: "Typer") -> None:
     """Add the command to the application."""
@@ -62,7 +60,7 @@ def add_to(app: "Typer") -> None:
         device: Annotated[str, Option(metavar="DEVICE", help="Where to draw: cpu, cuda, cuda:1, …")] = "cpu",
         out: Annotated[
             str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - is CSV on the standard output.")
-        ] = STDOUT,
+        ] = draws.STDOUT,
     ) -> None:
         """Draw random unit vectors, one a row.
 
@@ -74,7 +72,7 @@ def add_to(app: "Typer") -> None:
         except (EOFError, OSError, ValueError) as error:
             raise wrong("--loc", str(error)) from error
         dim = dim or (3 if mean is None else len(mean))
-        path = _file(out)
+        path = draws.destination(out)
         require_device(device)
         if path:
             require_folder(path.parent)
@@ -96,18 +94,6 @@ def _require_parameters(family: Family, concentration: float | None, loc: str | 
         raise wrong("--concentration", f"{family} needs one, for example 10")
     elif not 0 <= concentration <= float(np.finfo(dtype).max):  # a NaN is caught, too
         raise wrong("--concentration", f"{concentration:g} is not a number ≥ 0 that {dtype} can hold")
-
-
-def _file(out: str) -> Path | None:
-    """The file to write, or `None` for the standard output."""
-    if out == STDOUT:
-        return None
-    path = Path(out)
-    if path.suffix not in draws.SUFFIXES:
-        raise wrong("--out", f"{out} must end in {' or '.join(draws.SUFFIXES)}, or be {STDOUT}")
-    if path.is_dir():
-        raise wrong("--out", f"{out} is a folder")
-    return path
 
 
 def _draw(distribution: Distribution, number: int, path: Path | None) -> None:

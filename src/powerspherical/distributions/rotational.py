@@ -16,6 +16,7 @@ from torch.distributions import Distribution, constraints
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
+from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.distributions.marginal import Marginal
 from powerspherical.kernels.precision import computing, unit_vectors_as
@@ -94,6 +95,36 @@ class RotationallySymmetric(Distribution):
             validation.require([validation.between("length", length, 0.0, 1.0, below=True)])
         concentration = cls._tilt.concentration_from_mean_cosine(length, 1 - length, dim)
         return cls(loc, concentration, validate_args)._drawing(dtype)
+
+    @classmethod
+    def fit(
+        cls, x: Tensor, weights: Tensor | None = None, *, bias_correction: bool = False, max_iter: int = 200
+    ) -> Self:
+        """The distribution of maximum likelihood for points on the sphere.
+
+        Args:
+            x: unit vectors of shape (n, *batch, d), n ≥ 1, as ``sample((n,))`` gives them. Half precision is computed
+                in float32. No gradient flows back to them.
+            weights: numbers ≥ 0 of shape (n, *batch), of any positive sum; default: all alike.
+            bias_correction: the maximum of the likelihood lies above the κ of the data, by far where κ is small
+                beside d/√n, because the direction is chosen to fit. This takes the excess off, to first order, and
+                gives κ = 0 where the points cannot be told from uniform ones. n is (Σw)²/Σw² where there are weights.
+            max_iter: the most steps of the search for the direction (von Mises–Fisher needs none). A
+                ``ConvergenceWarning`` says when they were not enough.
+
+        The direction is found to about 1e-12 (float64) or 1e-5 (float32) radians, κ to the rounding of the mean
+        statistic. Never NaN: κ ends at (d-1)/2 · 1e9 (float64) or 1e6 (float32) for points that coincide, and the
+        direction is an arbitrary one where none is better than others.
+
+        >>> import torch
+        >>> from powerspherical import VonMisesFisher
+        >>> _ = torch.manual_seed(0)
+        >>> truth = VonMisesFisher(torch.eye(3, dtype=torch.float64)[0], torch.tensor([5.0, 50.0]).double())
+        >>> VonMisesFisher.fit(truth.sample((10_000,))).concentration.round()
+        tensor([ 5., 50.], dtype=torch.float64)
+        """
+        found = maximum_likelihood(cls._tilt, x, weights, max_iter, bias_correction)
+        return cls(found.loc, found.concentration, validate_args=False)
 
     @classmethod
     def _scalar_argument(

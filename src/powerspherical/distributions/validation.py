@@ -122,6 +122,22 @@ def non_negative(name: str, value: Tensor) -> Check:
     return (value >= 0) & torch.isfinite(value), message
 
 
+def weights(name: str, value: Tensor) -> Check:
+    """Every entry of ``value`` is a finite number ≥ 0, and along the first axis one at least is positive."""
+    proper = (value >= 0) & torch.isfinite(value)
+
+    def message() -> str:
+        bad = value[~proper]
+        if bad.numel():
+            return (
+                f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0, but has {bad.numel()} other value(s), "
+                f"such as {bad[0].item():.6g}"
+            )
+        return f"{name} of shape {tuple(value.shape)} must have a positive sum along the first axis: all are zero"
+
+    return proper & (value > 0).any(0), message
+
+
 def between(name: str, value: Tensor, low: float, high: float, *, below: bool = False) -> Check:
     """Every entry of ``value`` lies in [low, high], or in [low, high)."""
     value = value.detach()

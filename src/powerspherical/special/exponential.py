@@ -55,6 +55,14 @@ class ExponentialTilt(Tilt):
         return bessel.bessel_ratio_inverse(length, dim, complement)
 
     @staticmethod
+    def concentration_from_mean_statistic(mean: Tensor, dim: int) -> Tensor:
+        return bessel.bessel_ratio_inverse(torch.clamp(1 + mean, min=0.0), dim, torch.clamp(-mean, max=1.0))
+
+    @staticmethod
+    def pull_and_bend(one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.ones_like(one_minus_t), torch.zeros_like(one_minus_t)
+
+    @staticmethod
     def concentration_guess(nats: Tensor, dim: int) -> Tensor:
         # KL ≈ N log1p(q/2) with q = √(1+z²) - 1, z = κ/N, N = (d-1)/2, solved for κ.
         order = (dim - 1) / 2

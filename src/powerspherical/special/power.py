@@ -11,6 +11,8 @@ from powerspherical.special import gamma
 from powerspherical.special._elementary import with_derivative
 from powerspherical.special.tilt import Arc, Tilt
 
+_NEWTON_STEPS = 5
+
 
 @with_derivative(lambda kappa, dim: (dim - 1) / (kappa + (dim - 1)).square())
 def _mean_cosine(kappa: Tensor, dim: int) -> Tensor:
@@ -63,6 +65,22 @@ class PowerTilt(Tilt):
     @staticmethod
     def concentration_from_mean_cosine(length: Tensor, complement: Tensor, dim: int) -> Tensor:
         return (dim - 1) * length / complement
+
+    @staticmethod
+    def concentration_from_mean_statistic(mean: Tensor, dim: int) -> Tensor:
+        # ψ(α+β) - ψ(α) = w ≈ log1p(β/(α-½)), solved for α; then Newton's method on its inverse, which is nearly
+        # linear in κ.
+        beta, wanted = (dim - 1) / 2, -mean
+        kappa = torch.clamp(0.5 - beta + beta / torch.expm1(wanted), min=0.0)
+        for _ in range(_NEWTON_STEPS):
+            now = gamma.digamma_difference(kappa, dim)
+            step = now * (1 - now / wanted) / gamma.trigamma_difference(kappa, dim)
+            kappa = torch.clamp(kappa - step, min=0.0)
+        return kappa
+
+    @staticmethod
+    def pull_and_bend(one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
+        return 1 / one_plus_t, one_minus_t / one_plus_t
 
     @staticmethod
     def concentration_guess(nats: Tensor, dim: int) -> Tensor:

@@ -88,6 +88,19 @@ class Tilt(ABC):
 
     @staticmethod
     @abstractmethod
+    def concentration_from_mean_statistic(mean: Tensor, dim: int) -> Tensor:
+        """The inverse of ``mean_statistic`` for a ``mean`` < 0; 0 where it is not above that of the uniform.
+
+        It is the maximum-likelihood estimate of κ where ``mean`` is the mean of T over the data.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def pull_and_bend(one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
+        """dT/dt and -(1-t²) d²T/dt² ≥ 0: how a point pulls at the mean direction, and how that slackens."""
+
+    @staticmethod
+    @abstractmethod
     def concentration_guess(nats: Tensor, dim: int) -> Tensor:
         """A start for the solution κ of ``relative_entropy`` = nats."""
 

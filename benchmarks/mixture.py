@@ -1,0 +1,169 @@
+"""What an iteration of a mixture or of spherical k-means costs, beside one of scikit-learn's KMeans.
+
+Each method is fitted twice from the same start, with few steps and with more, by its public interface; the difference,
+over the number of steps between, is the time of an iteration. `products` are the two matrix products that an
+iteration of soft EM cannot do without, in blocks as ours. All take turns. On CUDA there is no scikit-learn, and the
+ratios are to the products.
+
+    python benchmarks/mixture.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from _command import clock_on, parsed, parser, show, thread_counts, write
+from _timing import Clock, in_turn
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from powerspherical.experiments.efficiency import ratio
+from powerspherical.experiments.training_time import summarised
+from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SIZES = {"cpu": (100_000, 384, 50), "cuda": (10_000_000, 384, 100)}
+QUICK_SIZE = (3_000, 32, 5)
+FEW, MORE = 2, 8
+ROUNDS, QUICK_ROUNDS = 7, 2
+LLOYD, PRODUCTS = "scikit_learn_lloyd", "products"
+TARGETS = {"power_spherical": 2.6, "von_mises_fisher": 2.6, "spherical_kmeans": 1.3}
+
+Row = dict[str, Any]
+
+
+def data(rows: int, dim: int, components: int, device: torch.device) -> Tensor:
+    """Unit vectors in faint clusters, on which no method settles in a few steps."""
+    generator = torch.Generator(device).manual_seed(0)
+    centres = 0.35 * torch.randn(components, dim, generator=generator, device=device)
+    x = torch.empty(rows, dim, device=device)
+    for block in x.split(1 << 20):
+        torch.randn(block.shape, generator=generator, out=block)
+        block += centres[torch.randint(components, (len(block),), generator=generator, device=device)]
+        block /= torch.linalg.vector_norm(block, dim=1, keepdim=True)
+    return x
+
+
+def products(x: Tensor, directions: Tensor) -> None:
+    """The cosines with k directions, and the sums over rows with k weights."""
+    for block in x.split((1 << 10) if x.device.type == "cpu" else (1 << 19)):
+        torch.mm(torch.mm(directions, block.T), block)
+
+
+def fits(x: Tensor, components: int) -> Iterator[tuple[str, Callable[[int], Any]]]:
+    """The methods by name, as functions of the number of steps."""
+    start = x[:components].clone()
+    common = {"init": start, "tol": 0.0}
+    yield (
+        "power_spherical",
+        lambda steps: PowerSphericalMixture(components, max_iter=steps, **common).fit(x),
+    )
+    yield (
+        "von_mises_fisher",
+        lambda steps: VonMisesFisherMixture(components, max_iter=steps, **common).fit(x),
+    )
+    yield "spherical_kmeans", lambda steps: SphericalKMeans(components, max_iter=steps, **common).fit(x)
+    if x.device.type == "cpu":
+        array = x.numpy()
+        lloyd = {"init": start.numpy(), "tol": 0.0, "n_init": 1, "algorithm": "lloyd"}
+        yield LLOYD, lambda steps: KMeans(components, max_iter=steps, **lloyd).fit(array)
+
+
+def iteration(fit: Callable[[int], Any], clock: Clock) -> float:
+    """The seconds of one step; a fit goes first, which leaves the memory as this method does."""
+
+    def seconds(steps: int) -> float:
+        taken: list[int] = []
+        result = clock(lambda: taken.append(fit(steps).n_iter_), 1)
+        if taken != [steps]:
+            raise RuntimeError(f"the fit settled after {taken[0]} of {steps} steps, so these cannot be timed")
+        return result
+
+    seconds(FEW)
+    few = seconds(FEW)
+    return (seconds(MORE) - few) / (MORE - FEW)
+
+
+def timed(x: Tensor, components: int, rounds: int) -> dict[str, list[float]]:
+    """The seconds of an iteration of each method, round by round, in an order that rotates."""
+    clock = clock_on(x.device)
+    methods: dict[str, Callable[[], float]] = {
+        name: partial(iteration, fit, clock) for name, fit in fits(x, components)
+    }
+    methods[PRODUCTS] = lambda: min(clock(lambda: products(x, x[:components]), 1) for _ in range(2))
+    times: dict[str, list[float]] = {name: [] for name in methods}
+    for turn in range(rounds):
+        for name in in_turn(list(methods), turn):
+            times[name].append(methods[name]())
+    return times
+
+
+def summary(times: dict[str, list[float]]) -> Iterator[Row]:
+    """A line for each method: its time, and its ratios to Lloyd's iteration and to the products."""
+    for name, seconds in times.items():
+        milliseconds = summarised([1e3 * one for one in seconds])
+        yield {
+            "method": name,
+            "milliseconds": milliseconds["median"],
+            "quartiles": milliseconds["quartiles"],
+            "to_lloyd": ratio(seconds, times[LLOYD]) if LLOYD in times else None,
+            "to_products": ratio(seconds, times[PRODUCTS]),
+            "target_to_lloyd": TARGETS.get(name) if LLOYD in times else None,
+            "rounds": len(seconds),
+        }
+
+
+def table(rows: list[Row]) -> "Table":
+    """A line for each method and number of threads."""
+    from rich.table import Table
+
+    shown = Table(title="An iteration", title_justify="left")
+    for heading in ("threads", "method", "milliseconds", "to Lloyd's", "target", "to the products"):
+        shown.add_column(heading, justify="left" if heading == "method" else "right")
+    for row in rows:
+        numbers = (row["to_lloyd"], row["target_to_lloyd"], row["to_products"])
+        cells = ("–" if number is None else f"{number:.2f}" for number in numbers)
+        shown.add_row(
+            str(row["threads"]), row["method"].replace("_", " "), f"{row['milliseconds']:.1f}", *cells
+        )
+    return shown
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, and write `mixture.json`."""
+    started = time.perf_counter()
+    arguments, device = parsed(parser(str(__doc__).partition("\n")[0]), argv)
+    count, dim, components = QUICK_SIZE if arguments.quick else SIZES[device.type]
+    rounds = QUICK_ROUNDS if arguments.quick else ROUNDS
+    x = data(count, dim, components, device)
+    rows: list[Row] = []
+    counts = thread_counts(arguments.threads, device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # no fit here is to settle
+        for threads in counts:
+            torch.set_num_threads(threads)
+            with threadpool_limits(threads):
+                rows += [{"threads": threads} | row for row in summary(timed(x, components, rounds))]
+    configuration = {
+        "rows": count,
+        "dim": dim,
+        "components": components,
+        "dtype": "float32",
+        "steps": (FEW, MORE),
+        "threads": counts,
+    }
+    path = write(
+        arguments.out, "mixture", device, argv, started, {"configuration": configuration, "results": rows}
+    )
+    show([table(rows)], [], [path])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""The arguments and options that `fit`, `cluster` and `predict` share. Needs typer."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from powerspherical.cli._common import LARGEST_SEED
+
+Model = Literal["power-spherical", "von-mises-fisher"]
+Concentration = Literal["tied", "free"]
+
+DataFile = Annotated[
+    Path,
+    Argument(
+        metavar="DATA",
+        help="Rows, one vector each: .npy, .npz, .csv, .parquet, or a folder of Parquet files.",
+        show_default=False,
+    ),
+]
+Key = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        help="The array of an .npz file, or the column of lists of a Parquet file.",
+        show_default="the only one",
+    ),
+]
+Strict = Annotated[bool, Option("--strict", help="Refuse rows that are not unit vectors.")]
+Seed = Annotated[int, Option(metavar="N", min=0, max=LARGEST_SEED, help="The same seed, the same result.")]

@@ -1,0 +1,108 @@
+"""`powerspherical fit`: one distribution for the rows of a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from powerspherical.cli._common import require_folder, status, wrong
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from typer import Typer
+
+    from powerspherical.cli.rows import Data
+    from powerspherical.mixture import SphericalMixture
+
+MODEL_SUFFIX = ".safetensors"
+_TOLERANCE, _STEPS = (
+    1e-9,
+    1000,
+)  # nats a row: one distribution is soon found to the last digits that rows have
+
+
+def add_to(app: "Typer") -> None:
+    """Add the command to the application."""
+    from typer import Option
+
+    from powerspherical.cli._options import DataFile, Key, Model, Strict
+
+    @app.command()
+    def fit(
+        data: DataFile,
+        model: Annotated[
+            Model | None,
+            Option(metavar="NAME", help="power-spherical or von-mises-fisher.", show_default="both"),
+        ] = None,
+        key: Key = None,
+        strict: Strict = False,
+        out: Annotated[
+            str | None,
+            Option(metavar="FILE", help="FILE.safetensors for the fit, of the two the likelier one."),
+        ] = None,
+    ) -> None:
+        """Fit one distribution to the rows of a file.
+
+        Maximum likelihood, for both families unless one is named, beside the uniform distribution. For example:
+        powerspherical fit embeddings.npy
+        """
+        path = None if out is None else _file(out)
+        from powerspherical.cli.models import MIXTURES, fitted, save_model
+        from powerspherical.cli.rows import check, read
+
+        rows = read(data, key)
+        fits = []
+        with status(f"reading {data}") as tell:
+            check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
+            for name in [model] if model else MIXTURES:
+                mixture = MIXTURES[name](tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=tell)
+                fits.append(fitted(mixture, rows.rows))
+            best = max(fits, key=lambda mixture: mixture.lower_bound_)
+            if path:
+                save_model(path, best)
+        _show(rows, fits)
+        if path:
+            print(f"written: {path}")
+
+
+def _file(out: str) -> Path:
+    path = Path(out)
+    if path.suffix != MODEL_SUFFIX or path.is_dir():
+        raise wrong("--out", f"{out} must be a file that ends in {MODEL_SUFFIX}")
+    require_folder(path.parent)
+    return path
+
+
+def _show(data: "Data", fits: "list[SphericalMixture]") -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(f"{data.count} rows in {data.dim} dimensions: {data.name}", soft_wrap=True)
+    console.print(_table(data, fits))
+
+
+def _table(data: "Data", fits: "list[SphericalMixture]") -> "Table":
+    """A line for each fit, and for the uniform distribution."""
+    import torch
+    from rich.table import Table
+
+    from powerspherical.cli.models import name_of
+    from powerspherical.special import log_sphere_area
+
+    shown = Table()
+    shown.add_column("distribution", no_wrap=True)
+    for heading in ("concentration", "‖mean‖", "half within", "log-likelihood"):
+        shown.add_column(heading, justify="right")
+    for mixture in fits:
+        loc = torch.from_numpy(mixture.mean_directions_[0]).double()
+        distribution = mixture._family.distribution(
+            torch.nn.functional.normalize(loc, dim=0), float(mixture.concentrations_[0])
+        )
+        angle = torch.rad2deg(distribution.cap_angle(0.5))
+        shown.add_row(
+            name_of(mixture),
+            f"{float(mixture.concentrations_[0]):.6g}",
+            f"{float(torch.linalg.vector_norm(distribution.mean)):.4f}",
+            f"{float(angle):.2f}°",
+            f"{mixture.lower_bound_:.4f}",
+        )
+    shown.add_row("uniform", "0", "0", "90.00°", f"{-float(log_sphere_area(data.dim)):.4f}")
+    return shown

@@ -1,0 +1,72 @@
+"""`powerspherical predict`: the clusters of new rows, by a mixture from a file."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from powerspherical.cli import draws
+from powerspherical.cli._common import require_folder, status, wrong
+
+if TYPE_CHECKING:
+    from typer import Typer
+
+
+def add_to(app: "Typer") -> None:
+    """Add the command to the application."""
+    from typer import Argument, Option
+
+    from powerspherical.cli._options import DataFile, Key, Strict
+
+    @app.command()
+    def predict(
+        model: Annotated[
+            Path,
+            Argument(
+                metavar="MODEL", help="model.safetensors, from `powerspherical cluster`.", show_default=False
+            ),
+        ],
+        data: DataFile,
+        key: Key = None,
+        strict: Strict = False,
+        out: Annotated[
+            str,
+            Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - is the standard output."),
+        ] = draws.STDOUT,
+    ) -> None:
+        """Tell to which cluster each row of a file belongs.
+
+        One label a row, in the order of the rows. For example:
+        powerspherical predict clusters/model.safetensors new.npy --out labels.npy
+        """
+        from powerspherical.cli.models import load_model
+        from powerspherical.cli.rows import Array, check, read
+        from powerspherical.nn.checkpoint import CheckpointError
+
+        path = draws.destination(out)
+        try:
+            mixture = load_model(model)
+        except (CheckpointError, OSError) as error:
+            raise wrong("MODEL", str(error)) from error
+        rows = read(data, key)
+        if rows.dim != mixture.n_features_in_:
+            raise wrong(
+                "DATA", f"{data} has rows of {rows.dim} numbers, but {model} is for {mixture.n_features_in_}"
+            )
+        if path:
+            require_folder(path.parent)
+        stdout = sys.stdout  # while a status is shown, sys.stdout is a stand-in
+        with status(f"reading {data}") as tell:
+            check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
+
+            def labels() -> Iterator[Array]:
+                for start, block in rows.blocks():
+                    yield mixture.predict(block)
+                    tell(f"labelling: {start + len(block):,} of {rows.count:,} rows")
+
+            if path is None:
+                draws.write_csv(stdout, labels())
+            else:
+                draws.save(path, labels(), (rows.count,))
+        if path:
+            print(f"{rows.count} labels: {path}")

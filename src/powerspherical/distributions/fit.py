@@ -1,0 +1,165 @@
+"""Maximum likelihood for a tilt: the mean direction and the concentration of weighted unit vectors.
+
+With shares p_i that sum to one, the log-likelihood of a point is κ T̄(μ) - Ψ(κ), T̄(μ) = Σ p_i T(μᵀx_i). Its maximum
+over κ grows with T̄ alone, so the direction is the one that maximises T̄, whatever κ, and κ then solves Ψ'(κ) = T̄.
+For the von Mises–Fisher distribution T̄ is linear and its maximum the direction of the mean; in general it is climbed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from powerspherical.distributions import validation
+from powerspherical.distributions.geometry import cosine_ends, directions_of
+from powerspherical.distributions.precision import computing, unit_vectors_as
+from powerspherical.special.tilt import Tilt
+
+#: The mean of |T| below which points count as one and the same: κ is then about (d-1)/2 over it, and no more.
+CLOSEST = {torch.float64: 1e-9, torch.float32: 1e-6}
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit ended before it settled."""
+
+
+class Fit(NamedTuple):
+    """The estimates, of shapes (*batch, d) and (*batch,), and whether they settled, for each element of the batch."""
+
+    loc: Tensor
+    concentration: Tensor
+    converged: Tensor
+
+
+class _Point(NamedTuple):
+    """A direction, T̄ there, the step towards the maximum, and what T̄ would gain by it if it were quadratic."""
+
+    loc: Tensor
+    mean: Tensor
+    step: Tensor
+    gain: Tensor
+
+
+@torch.no_grad()
+def maximum_likelihood(
+    tilt: Tilt, x: Tensor, weights: Tensor | None, max_iter: int, bias_correction: bool
+) -> Fit:
+    """The fit of ``tilt`` to unit vectors ``x`` (n, *batch, d) with ``weights`` (n, *batch); arguments are checked."""
+    shares = _shares(x, weights)
+    dim = x.shape[-1]
+    x = unit_vectors_as(x.detach(), computing(x.dtype))
+    loc, mean, converged = _climb(tilt, x, shares, max_iter)
+    mean = mean.clamp(max=-CLOSEST[x.dtype])
+    concentration = tilt.concentration_from_mean_statistic(mean, dim)
+    if bias_correction:
+        rows = 1 / shares.square().sum(0)
+        concentration = _without_bias(tilt, mean, concentration, rows, dim)
+    if not converged.all():
+        warnings.warn(
+            f"the mean direction did not settle in {max_iter} steps for {int((~converged).sum())} of "
+            f"{converged.numel()} fit(s): raise max_iter, or look for points opposite to each other",
+            ConvergenceWarning,
+            stacklevel=4,  # past this function, torch's decorator and the class method
+        )
+    return Fit(loc, concentration.to(x.dtype), converged)
+
+
+def _shares(x: Tensor, weights: Tensor | None) -> Tensor:
+    """The weights as fractions of their sum over the first axis, in float64; raises where there are none."""
+    validation.vectors("x", x)
+    if x.dim() < 2 or not x.shape[0]:
+        raise ValueError(
+            f"x must hold at least one point, of shape (n, …, d) with n ≥ 1, got {tuple(x.shape)}"
+        )
+    if x.shape.numel() == 0:
+        return x.new_ones(
+            x.shape[:-1], dtype=torch.float64
+        )  # an empty batch: nothing to fit, nothing to look at
+    checks = [validation.unit("x", x, slack=2.0)]
+    if weights is None:
+        validation.require(checks)
+        return x.new_full(x.shape[:-1], 1 / x.shape[0], dtype=torch.float64)
+    weights = validation.floating_tensor("weights", weights).detach()
+    if weights.shape != x.shape[:-1]:
+        raise ValueError(
+            f"weights must have the shape {tuple(x.shape[:-1])} of x without its last axis, got {tuple(weights.shape)}"
+        )
+    if weights.device != x.device:
+        raise ValueError(f"x is on {x.device} and weights on {weights.device}: move one of them")
+    validation.require([*checks, validation.weights("weights", weights)])
+    # By the largest first: the sum of large weights could overflow.
+    scaled = weights.double() / weights.amax(0).double()
+    return scaled / scaled.sum(0)
+
+
+def _climb(tilt: Tilt, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The direction that maximises T̄, T̄ there, and whether it settled.
+
+    Each step is Newton's for data that are symmetric around μ, scaled as Barzilai & Borwein (1988) do, by what the
+    last step did to it, and taken only if T̄ does not fall.
+    """
+    epsilon = torch.finfo(x.dtype).eps
+    mean = torch.einsum("n...,n...d->...d", shares.to(x.dtype), x)
+    # Where the mean vanishes, it is some direction that is none of the data's.
+    here = _look(tilt, directions_of(mean + epsilon**0.5 * _anywhere(mean)), x, shares)
+    scale = torch.ones_like(here.mean)
+    for _ in range(max_iter):
+        if (here.gain <= epsilon**1.5).all():
+            break
+        there = _look(tilt, directions_of(here.loc + _column(scale, x) * here.step), x, shares)
+        better = there.mean >= here.mean + 4 * epsilon * here.mean  # T̄ < 0: the rounding of T̄ is allowed for
+        moved = (there.loc - here.loc).double()
+        slackened = (moved * (here.step - there.step)).sum(-1)
+        secant = torch.where(slackened > 0, moved.square().sum(-1) / slackened, 2 * scale)
+        scale = torch.where(better, secant.clamp(0.1, 10.0), scale / 4)
+        here = _Point(
+            *(
+                torch.where(better.reshape(better.shape + (1,) * (new.dim() - better.dim())), new, old)
+                for new, old in zip(there, here, strict=True)
+            )
+        )
+    return here.loc, here.mean, here.gain <= epsilon**1.5
+
+
+def _look(tilt: Tilt, loc: Tensor, x: Tensor, shares: Tensor) -> _Point:
+    tiny = torch.finfo(x.dtype).eps ** 2
+    one_minus_t, one_plus_t = (end.double().clamp(min=tiny) for end in cosine_ends(x, loc))
+    statistic = tilt.statistic(one_minus_t, one_plus_t)
+    pull, bend = tilt.pull_and_bend(one_minus_t, one_plus_t)
+    pull = shares * pull
+    total = torch.einsum("n...,n...d->...d", pull.to(x.dtype), x)
+    along = (total * loc).sum(-1, keepdim=True)
+    across = total - along * loc
+    # The Hessian of T̄ is -(Σ p T' t) I + Σ p T'' yyᵀ on the tangent space, y = x - tμ. Where the y point everywhere
+    # alike, the second term is -Σ p bend/(d-1) I.
+    curvature = along[..., 0].double().clamp(min=0) + (shares * bend).sum(0) / (x.shape[-1] - 1)
+    step = across / _column(curvature.clamp(min=torch.finfo(x.dtype).eps ** 0.5), x)
+    return _Point(loc, (shares * statistic).sum(0), step, 0.5 * (step * across).sum(-1).double())
+
+
+def _column(numbers: Tensor, like: Tensor) -> Tensor:
+    return numbers.to(like.dtype).unsqueeze(-1)
+
+
+def _anywhere(like: Tensor) -> Tensor:
+    """A unit vector in no particular direction."""
+    index = torch.arange(1, like.shape[-1] + 1, dtype=like.dtype, device=like.device)
+    return torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
+
+
+def _without_bias(tilt: Tilt, mean: Tensor, concentration: Tensor, rows: Tensor, dim: int) -> Tensor:
+    """κ from T̄ without what the choice of μ adds to it.
+
+    At the fitted direction T̄ exceeds its value at the true one by about δ = (d-1)/(2nκ): half a χ² of d-1 degrees of
+    freedom over nκ. With u = T̄ - E_U T, which for von Mises–Fisher is the resultant length R, what is taken off is
+    u - √(u² - 2uδ): δ where the signal is strong, and where it is weak what makes R² unbiased,
+    E R² = ‖E x‖² + (1 - ‖E x‖² - Var t)/n with the part of the variance that lies along μ left in place.
+    """
+    uniform = tilt.mean_statistic(torch.zeros_like(mean), dim)
+    signal = (mean - uniform).clamp(min=0)
+    excess = (dim - 1) * signal / (rows * concentration.clamp(min=torch.finfo(torch.float64).tiny))
+    corrected = uniform + (signal.square() - excess).clamp(min=0).sqrt()
+    return torch.where(corrected > uniform, tilt.concentration_from_mean_statistic(corrected, dim), 0.0)

@@ -1,0 +1,147 @@
+"""Choosing a mixture: how many components, and of which family, by held-out likelihood and by BIC."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from powerspherical.mixture._base import whole
+from powerspherical.mixture._mixtures import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Choice(NamedTuple):
+    """One mixture that was fitted, and what speaks for it.
+
+    Attributes:
+        model: its name among those compared.
+        n_components: k.
+        held_out: the log-likelihood of a row that was held out, in nats; higher is better.
+        training: that of a row it was fitted to.
+        bic: the Bayesian information criterion over the rows it was fitted to; lower is better.
+        mixture: the fitted estimator.
+    """
+
+    model: str
+    n_components: int
+    held_out: float
+    training: float
+    bic: float
+    mixture: SphericalMixture
+
+
+def compare(
+    X: Any,
+    components: Iterable[int],
+    *,
+    models: Mapping[str, SphericalMixture] | None = None,
+    held_out: float = 0.2,
+    random_state: Any = None,
+) -> list[Choice]:
+    """Fit mixtures with each number of components to one part of the rows, and score them on the rest.
+
+    Args:
+        X: rows (n, d) of any kind that the mixtures take; they are not copied.
+        components: the numbers of components k to try.
+        models: mixtures by name, with the settings to compare; their ``n_components`` and ``random_state`` are set
+            here. Default: Power Spherical and von Mises–Fisher, both with a tied concentration.
+        held_out: the fraction of the rows to hold out, drawn at random, the same for all.
+        random_state: a seed, or NumPy's ``RandomState``, for that draw and for the starts.
+
+    Returns one :class:`Choice` for each model and number of components, in this order. All are scored on the same rows,
+    so their numbers compare, across families too. They tell how well a density fits the rows, not how well components
+    agree with the groups that a person would make: that may take far fewer components, and a tied concentration.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(size=(200, 3)) + 5 * np.eye(3)[i] for i in range(3)])
+    >>> choices = compare(X, range(1, 6), random_state=0)
+    >>> min(choices, key=lambda choice: choice.bic).n_components
+    3
+    """
+    counts = [whole("components", count, 1) for count in components]
+    if models is None:
+        models = {
+            "Power Spherical, tied": PowerSphericalMixture(),
+            "von Mises–Fisher, tied": VonMisesFisherMixture(),
+        }
+    if not counts or not models:
+        raise ValueError("components and models must name at least one each")
+    if not 0 < held_out < 1:
+        raise ValueError(f"held_out must be a fraction between 0 and 1, got {held_out!r}")
+    random = check_random_state(random_state)
+    test = _drawn(X, held_out, random, max(counts))
+    seed = int(random.randint(np.iinfo(np.int32).max))
+    return [
+        _tried(name, clone(model).set_params(n_components=count, random_state=seed), X, test)
+        for name, model in models.items()
+        for count in counts
+    ]
+
+
+def _drawn(X: Any, fraction: float, random: np.random.RandomState, largest: int) -> np.ndarray:
+    """Which rows to hold out, (n,), as weights of zero and one: so no kind of rows has to be taken apart."""
+    rows = np.shape(X)[0] if isinstance(X, Sequence) else X.shape[0]
+    if not rows == rows:  # Dask's NaN
+        raise ValueError("X must know its number of rows: call its compute_chunk_sizes()")
+    wanted = round(fraction * rows)
+    if not 0 < wanted <= rows - largest:
+        raise ValueError(
+            f"of {rows} rows, held_out={fraction} leaves {rows - wanted} to fit {largest} components to and {wanted} "
+            "to score: give more rows, fewer components or another fraction"
+        )
+    test = np.zeros(rows)
+    test[random.choice(rows, wanted, replace=False)] = 1
+    return test
+
+
+def _tried(name: str, mixture: SphericalMixture, X: Any, test: np.ndarray) -> Choice:
+    mixture.fit(X, sample_weight=1 - test)
+    rows = len(test) - test.sum()
+    bic = mixture._n_parameters() * math.log(rows) - 2 * rows * mixture.lower_bound_
+    return Choice(
+        model=name,
+        n_components=mixture.n_components,
+        held_out=mixture.score(X, sample_weight=test),
+        training=mixture.lower_bound_,
+        bic=bic,
+        mixture=mixture,
+    )
+
+
+def plot_comparison(choices: Sequence[Choice]) -> Figure:
+    """A figure of what :func:`compare` found: held-out likelihood and BIC over k, a line a model, the best marked.
+
+    Needs matplotlib. ``figure.savefig("choice.png")`` writes it.
+    """
+    from matplotlib.figure import Figure
+
+    if not choices:
+        raise ValueError("choices must hold what compare returned, got none")
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    for axes, title, member, best in zip(
+        figure.subplots(1, 2),
+        ("Log-likelihood of a held-out row (higher is better)", "BIC (lower is better)"),
+        ("held_out", "bic"),
+        (max, min),
+        strict=True,
+    ):
+        for model in dict.fromkeys(choice.model for choice in choices):
+            line = sorted((c.n_components, getattr(c, member)) for c in choices if c.model == model)
+            axes.plot(*zip(*line, strict=True), marker="o", markersize=3.5, linewidth=1.2, label=model)
+        k, value = best(((c.n_components, getattr(c, member)) for c in choices), key=lambda point: point[1])
+        axes.plot(
+            k, value, marker="o", markersize=10, fillstyle="none", color="black", linestyle="", label="best"
+        )
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("components")
+        axes.grid(alpha=0.25)
+    axes.legend(fontsize=8, frameon=False)
+    return figure

@@ -1,0 +1,130 @@
+"""Expectation–maximisation: the maximisation step, and the loop that never lets the likelihood fall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from powerspherical.mixture._families import Family, Parameters, Statistics
+from powerspherical.mixture._lloyd import Clusters, Reseed, weighty
+from powerspherical.mixture._rows import Rows
+
+#: The largest concentration. Cosines have the rounding of the rows' dtype, which κ multiplies.
+LARGEST = {torch.float64: 1e9, torch.float32: 1e5}
+_EMPTY = 0.1  # of the average row
+_HALVINGS = 6
+
+
+class EMRun(NamedTuple):
+    """Parameters, the statistics under them, the log-likelihoods of a row up to then, and whether it settled."""
+
+    parameters: Parameters
+    statistics: Statistics
+    scores: list[float]
+    converged: bool
+
+    @property
+    def steps(self) -> int:
+        """The number of maximisation steps that were kept."""
+        return len(self.scores) - 1
+
+
+def from_clusters(
+    family: type[Family], directions: Tensor, clusters: Clusters, dtype: torch.dtype
+) -> Parameters:
+    """A start: the weights of clusters, and for all the concentration that their mean cosine calls for."""
+    share = clusters.count + 1e-3 * clusters.weight / len(directions)  # none starts with nothing
+    cosine = (clusters.cosine / clusters.weight).clamp(1e-6, 1 - 1e-9)
+    kappa = family.tilt.concentration_from_mean_cosine(cosine, 1 - cosine, directions.shape[1])
+    kappa = kappa.clamp(max=LARGEST[dtype]).expand(len(directions)).clone()
+    return Parameters((share / share.sum()).log(), directions, kappa)
+
+
+def statistics_of(rows: Rows, family: type[Family], parameters: Parameters) -> Statistics:
+    """The expectation step: one pass over the rows."""
+    components = family.components(parameters, rows.dtype)
+    return weighty(rows.total(partial(family.statistics, components), len(parameters.directions)))
+
+
+def maximised(
+    family: type[Family],
+    statistics: Statistics,
+    before: Parameters,
+    *,
+    tied: bool,
+    largest: float,
+    fraction: float = 1.0,
+) -> Parameters:
+    """The parameters that the statistics call for; directions go only a ``fraction`` of the way."""
+    count = statistics.count
+    safe = torch.where(count > 0, count, 1.0)
+    dim = before.directions.shape[1]
+    # Newton's step for rows that are symmetric around the direction, see ``distributions.fit``.
+    target = statistics.pull + (statistics.bend.clamp(min=0) / (dim - 1)).unsqueeze(1) * before.directions
+    lengths = torch.linalg.vector_norm(target, dim=1, keepdim=True)
+    lost = lengths <= 1e-12 * safe.unsqueeze(1)
+    directions = torch.where(lost, before.directions, target / torch.where(lost, 1.0, lengths))
+    if fraction < 1:
+        directions = torch.lerp(before.directions, directions, fraction)
+        directions = torch.nn.functional.normalize(directions, dim=1)
+    totals = family.mean_statistic(statistics)
+    means = totals.sum() / count.sum() if tied else totals / safe
+    kappa = family.tilt.concentration_from_mean_statistic(means.clamp(max=-1e-12), dim).clamp(max=largest)
+    kappa = kappa.repeat(len(count)) if tied else torch.where(count > 0, kappa, before.concentrations)
+    return Parameters((count / count.sum()).log(), directions, kappa)
+
+
+def expectation_maximisation(
+    rows: Rows,
+    family: type[Family],
+    start: Parameters,
+    *,
+    tied: bool,
+    tol: float,
+    max_iter: int,
+    reseed: Reseed,
+    report: Callable[[int, float], None],
+) -> EMRun:
+    """EM from ``start``, until the log-likelihood of a row rises by less than ``tol``.
+
+    The step in the directions is not an exact maximum for Power Spherical. If the likelihood falls, by more than
+    rounding, the parameters before are taken up again, and the step is halved.
+    """
+    maximise = partial(maximised, family, tied=tied, largest=LARGEST[rows.dtype])
+    now, statistics = start, statistics_of(rows, family, start)
+    scores = [statistics.score()]
+    fraction, reseeded = 1.0, torch.zeros_like(start.log_weights, dtype=torch.bool)
+    for step in range(1, max_iter + 1):
+        proposed = maximise(statistics, now, fraction=fraction)
+        empty = (statistics.count < _EMPTY * statistics.weight / rows.count) & ~reseeded
+        if empty.any():
+            proposed, reseeded = _reseeded(proposed, empty, reseed), reseeded | empty
+        after = statistics_of(rows, family, proposed)
+        gain = after.score() - scores[-1]
+        report(step, after.score())
+        if gain < -torch.finfo(rows.dtype).eps * max(1.0, abs(scores[-1])):
+            fraction /= 2
+            if fraction < 0.5**_HALVINGS:
+                return EMRun(now, statistics, scores, True)
+            continue
+        if gain < 0:
+            return EMRun(now, statistics, scores, True)
+        now, statistics, fraction = proposed, after, 1.0
+        scores.append(after.score())
+        if gain <= tol and not empty.any():
+            return EMRun(now, statistics, scores, True)
+    return EMRun(now, statistics, scores, False)
+
+
+def _reseeded(parameters: Parameters, empty: Tensor, reseed: Reseed) -> Parameters:
+    """Components without rows start again, as an average one, somewhere far from the others."""
+    directions, kappa = parameters.directions.clone(), parameters.concentrations.clone()
+    directions[empty] = reseed(directions[~empty], int(empty.sum()))
+    kappa[empty] = kappa[~empty].mean()
+    weights = parameters.log_weights.exp()
+    weights[empty] = 1e-3 / len(weights)
+    return Parameters((weights / weights.sum()).log(), directions, kappa)

@@ -1,0 +1,130 @@
+"""Spherical k-means: Lloyd's algorithm with cosines (Dhillon & Modha 2001)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from powerspherical.mixture._families import Block, best_
+from powerspherical.mixture._rows import Rows
+
+#: From the directions so far to others for the clusters without rows, of which it is given the number.
+Reseed = Callable[[Tensor, int], Tensor]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Sums over rows by their nearest direction: weights (k,), unit vectors (k, d), cosines (), all weights ()."""
+
+    count: Tensor
+    sums: Tensor
+    cosine: Tensor
+    weight: Tensor
+
+    def __add__(self, other: Clusters) -> Clusters:
+        return Clusters(
+            self.count + other.count,
+            self.sums + other.sums,
+            self.cosine + other.cosine,
+            self.weight + other.weight,
+        )
+
+    def distance(self) -> float:
+        """The mean of 1-t over rows; 2 Σ w (1-t) is the sum of squared distances."""
+        return max(float(1 - self.cosine / self.weight), 0.0)
+
+
+class KMeansRun(NamedTuple):
+    """Directions (k, d), what they divide the rows into, the number of steps, and whether they settled."""
+
+    directions: Tensor
+    clusters: Clusters
+    steps: int
+    converged: bool
+
+
+def clusters_of(directions: Tensor, block: Block) -> Clusters:
+    """The sums over a block."""
+    cosine, labels = best_(block.cosines(directions.to(block.rows.dtype)))
+    factors = block.weight if block.scale is None else block.scale
+    if block.scale is not None and block.weight is not None:
+        factors = block.scale * block.weight
+    weight = torch.ones_like(cosine) if block.weight is None else block.weight
+    count = torch.zeros(len(directions), dtype=torch.float64, device=cosine.device)
+    if block.rows.is_cuda:
+        # Additions of many rows to one are slow there, and the product with a matrix of zeros and factors is not.
+        shares = torch.zeros(len(directions), len(cosine), dtype=cosine.dtype, device=cosine.device)
+        shares.scatter_(0, labels.unsqueeze(0), torch.ones_like(cosine).unsqueeze(0))
+        count = torch.mv(shares, weight).double()
+        sums = torch.mm(shares if factors is None else shares.mul_(factors), block.rows)
+    else:
+        rows = block.rows if factors is None else block.rows * factors.unsqueeze(1)
+        count.index_add_(0, labels, weight.double())
+        sums = torch.zeros(directions.shape, dtype=rows.dtype).index_add_(0, labels, rows)
+    return Clusters(
+        count,
+        sums.double(),
+        (cosine * weight).sum(dtype=torch.float64),
+        block.total_weight(),
+    )
+
+
+def nearest(directions: Tensor, block: Block) -> Tensor:
+    """The index of the nearest direction for each row of a block."""
+    return best_(block.cosines(directions.to(block.rows.dtype)))[1]
+
+
+class _Weighed(Protocol):
+    @property
+    def weight(self) -> Tensor: ...
+
+
+W = TypeVar("W", bound=_Weighed)
+
+
+def weighty(sums: W) -> W:
+    """The sums over all rows, once it is known that these have any weight."""
+    if not sums.weight > 0:
+        raise ValueError("sample_weight must have a positive sum: all weights are zero")
+    return sums
+
+
+def lloyd(
+    rows: Rows,
+    directions: Tensor,
+    *,
+    tol: float,
+    max_iter: int,
+    reseed: Reseed,
+    report: Callable[[int, float], None],
+) -> KMeansRun:
+    """Spherical k-means from (k, d) ``directions``, until the mean distance falls by less than ``tol`` of itself."""
+    width = len(directions)
+    clusters = weighty(rows.total(partial(clusters_of, directions), width))
+    for step in range(1, max_iter + 1):
+        proposed = _moved(directions, clusters, reseed)
+        after = rows.total(partial(clusters_of, proposed), width)
+        report(step, after.distance())
+        gain = clusters.distance() - after.distance()
+        if gain < 0:  # by rounding, or because a reseeded cluster took a direction that was needed
+            return KMeansRun(directions, clusters, step, True)
+        directions, clusters = proposed, after
+        if gain <= tol * clusters.distance():
+            return KMeansRun(directions, clusters, step, True)
+    return KMeansRun(directions, clusters, max_iter, False)
+
+
+def _moved(directions: Tensor, clusters: Clusters, reseed: Reseed) -> Tensor:
+    """The directions of the sums; where there is no row, others; where the sum vanishes, as they were."""
+    lengths = torch.linalg.vector_norm(clusters.sums, dim=1, keepdim=True)
+    short = lengths <= torch.finfo(torch.float64).tiny
+    moved = torch.where(short, directions, clusters.sums / torch.where(short, 1.0, lengths))
+    empty = clusters.count == 0
+    if empty.any():
+        moved[empty] = reseed(moved[~empty], int(empty.sum()))
+    return moved

@@ -1,0 +1,219 @@
+"""Rows in memory, seen block by block: NumPy arrays, SciPy's sparse arrays, tensors on any device.
+
+An algorithm asks for three things: the sum of something over all blocks, something for each row, and a few rows. Any
+other place for rows has to provide these three (``_dask`` is one).
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from powerspherical.distributions.constraints import norm_tolerance
+from powerspherical.distributions.precision import computing
+from powerspherical.mixture._families import Block
+
+
+class Additive(Protocol):
+    """What can be summed over blocks."""
+
+    def __add__(self, other: Self) -> Self: ...
+
+
+Sum = TypeVar("Sum", bound=Additive)
+Result = TypeVar("Result")
+
+#: Numbers in a block and in what is computed from it: on a CPU, what fits its cache.
+_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 28}
+_GROUP = 4  # blocks that a thread takes at a time
+
+
+class Rows(ABC):
+    """Rows to go through.
+
+    Attributes:
+        count: the number of rows n.
+        dim: their length d.
+        dtype: float32 or float64, in which a block is computed.
+        device: where.
+    """
+
+    count: int
+    dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
+        """The sum of ``function`` over the blocks; it makes ``width`` numbers of each row."""
+
+    @abstractmethod
+    def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
+        """``function`` of the rows, one or (width > 0) ``width`` numbers of ``dtype`` a row, as the user's kind."""
+
+    @abstractmethod
+    def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
+        """The rows of these indices as unit vectors, and their weights; None is all rows."""
+
+    @abstractmethod
+    def result(self, values: Tensor) -> Any:
+        """Something of fixed size, as the user's kind of array."""
+
+
+def unit_scale(rows: Tensor, start: int = 0) -> Tensor | None:
+    """The factors that make unit vectors of rows, 0 for zero rows; None where all are unit vectors already.
+
+    ``start`` is the index of the first row, for the message where one has no direction.
+    """
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    deviation = (norms - 1).abs().amax()
+    if deviation <= norm_tolerance(rows.dtype, rows.shape[1]):
+        return None
+    if not torch.isfinite(deviation):
+        first = start + int(torch.argmin(torch.isfinite(norms).to(torch.uint8)))
+        raise ValueError(
+            f"X has NaN or infinite values, or is too long to be normalised, first in row {first}: drop or repair it"
+        )
+    zero = norms <= torch.finfo(rows.dtype).tiny
+    return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, norms)).to(rows.dtype)
+
+
+def summed(sums: Iterable[Sum]) -> Sum:
+    """The sum of one or more."""
+    return reduce(operator.add, sums)
+
+
+class _Resident(Rows):
+    """Rows in this process's memory, with one factor and one weight each."""
+
+    scale: Tensor | None
+    weight: Tensor | None
+
+    #: Whether blocks are shared out among as many threads as torch would use.
+    threaded = True
+
+    @abstractmethod
+    def _dense(self, index: slice | np.ndarray) -> Tensor:
+        """Some of the rows, as a dense tensor."""
+
+    def _block(self, index: Any) -> Block:
+        parts = (None if part is None else part[index] for part in (self.scale, self.weight))
+        return Block(self._dense(index), *parts)
+
+    def _slices(self, width: int) -> list[slice]:
+        size = min(max(_NUMBERS.get(self.device.type, 1 << 24) // (self.dim + width), 1 << 9), 1 << 20)
+        return [slice(start, start + size) for start in range(0, self.count, size)]
+
+    def _map(self, function: Callable[[list[slice]], Result], width: int) -> Iterator[Result]:
+        """``function`` of a few blocks at a time, in order.
+
+        On a CPU each thread takes its own blocks, since within an operation on one block threads would mostly wait for
+        each other. What is in a block, and the order of results, do not depend on the number of threads.
+        """
+        slices = self._slices(width)
+        groups = [slices[first : first + _GROUP] for first in range(0, len(slices), _GROUP)]
+        threads = torch.get_num_threads() if self.threaded and self.device.type == "cpu" else 1
+        if min(threads, len(groups)) == 1:
+            yield from map(function, groups)
+            return
+        try:
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                yield from pool.map(function, groups)
+        finally:
+            torch.set_num_threads(
+                threads
+            )  # the initializer also set what threads that start later begin with
+
+    def _measure(self) -> Tensor | None:
+        """The factors for all rows, once."""
+        scales: list[Tensor] = []
+        needed = False
+        for part in self._slices(0):
+            rows = self._dense(part)
+            scale = unit_scale(rows, part.start)
+            needed = needed or scale is not None
+            scales.append(torch.ones_like(rows[:, 0]) if scale is None else scale)
+        return torch.cat(scales) if needed else None
+
+    def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
+        return summed(self._map(lambda group: summed(function(self._block(part)) for part in group), width))
+
+    def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
+        groups = self._map(lambda group: torch.cat([function(self._block(part)) for part in group]), width)
+        return self.result(torch.cat(list(groups)))
+
+    def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
+        rows, scale, weight = self._block(slice(None) if indices is None else indices)
+        if scale is not None:
+            rows = rows * scale.unsqueeze(1)
+        return rows, torch.ones_like(rows[:, 0]) if weight is None else weight
+
+
+class TensorRows(_Resident):
+    """Rows of a tensor; results are tensors beside it."""
+
+    def __init__(self, rows: Tensor, weight: Tensor | None = None) -> None:
+        self._rows = rows.detach()
+        self.count, self.dim = rows.shape
+        self.dtype, self.device = computing(rows.dtype), rows.device
+        self.scale = self._measure()
+        self.weight = None if weight is None else weight.detach().to(self.device, self.dtype)
+
+    def _dense(self, index: slice | np.ndarray) -> Tensor:
+        where = torch.from_numpy(index).to(self.device) if isinstance(index, np.ndarray) else index
+        return self._rows[where].to(self.dtype)
+
+    def result(self, values: Tensor) -> Any:
+        return values
+
+
+class ArrayRows(TensorRows):
+    """Rows of a NumPy array, not copied; results are NumPy arrays."""
+
+    def __init__(self, rows: np.ndarray, weight: np.ndarray | None = None) -> None:
+        super().__init__(shared(rows), None if weight is None else shared(weight))
+
+    def result(self, values: Tensor) -> Any:
+        return values.numpy()
+
+
+class SparseRows(_Resident):
+    """Rows of a SciPy CSR matrix, made dense a block at a time; results are NumPy arrays."""
+
+    def __init__(self, rows: Any, weight: np.ndarray | None = None) -> None:
+        self._rows = rows
+        self.count, self.dim = rows.shape
+        self.dtype, self.device = shared(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
+        self.scale = self._measure()
+        self.weight = None if weight is None else shared(weight).to(self.dtype)
+
+    def _dense(self, index: slice | np.ndarray) -> Tensor:
+        return torch.from_numpy(self._rows[index].toarray())
+
+    def result(self, values: Tensor) -> Any:
+        return values.numpy()
+
+
+def usable_weight(weight: Tensor, count: int) -> Tensor:
+    """Weights for so many rows, once they are known to be right."""
+    if weight.shape != (count,):
+        raise ValueError(f"sample_weight must have the shape {(count,)}, got {tuple(weight.shape)}")
+    if not ((weight >= 0) & torch.isfinite(weight)).all():
+        raise ValueError("sample_weight must be finite and ≥ 0")
+    return weight
+
+
+def shared(array: np.ndarray) -> Tensor:
+    """The tensor over an array's memory, which is only ever read."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,0 +1,76 @@
+"""Where to start: rows that lie far from each other (k-means++), and more of them when a component has run empty."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.utils.random import sample_without_replacement
+from torch import Tensor
+
+from powerspherical.mixture._rows import Rows
+
+#: Directions are chosen among so many rows at most (or 32 for each component, if that is more): what k-means++ gains
+#: from more rows is little, and they have to lie in memory.
+_LEAST, _EACH = 1 << 15, 32
+
+
+class Sample(NamedTuple):
+    """Unit vectors (m, d) drawn from the rows, or all of them, and their weights (m,)."""
+
+    rows: Tensor
+    weight: Tensor
+
+
+def sample_of(rows: Rows, components: int, random: np.random.RandomState) -> Sample:
+    """Rows to choose directions from."""
+    wanted = max(_LEAST, _EACH * components)
+    if rows.count <= wanted:
+        return Sample(*rows.take(None))
+    indices = sample_without_replacement(rows.count, wanted, random_state=random)
+    return Sample(*rows.take(np.sort(indices)))
+
+
+def spread_directions(sample: Sample, chosen: Tensor, count: int, random: np.random.RandomState) -> Tensor:
+    """``count`` rows of the sample, of shape (count, d), each far from those before it and from ``chosen`` (j, d).
+
+    Greedy k-means++ (Arthur & Vassilvitskii 2007): of a few rows, drawn with probability proportional to the
+    distance 1-t from the nearest direction so far, the one that leaves the least distance in total.
+    """
+    rows, weight = sample
+    trials = 2 + int(math.log(len(chosen) + count))
+    found: list[Tensor] = []
+    if len(chosen):
+        distance = 1 - torch.mm(rows, chosen.to(rows.dtype).T).amax(1)
+    else:
+        first = _draw(weight, random.random_sample(1))
+        found.append(rows[first[0]])
+        distance = 1 - rows @ found[0]
+    distance.clamp_(min=0)
+    while len(found) < count:
+        candidates = _draw(weight * distance, random.random_sample(trials))
+        remaining = torch.minimum(distance, (1 - torch.mm(rows[candidates], rows.T)).clamp_(min=0))
+        best = torch.argmin(torch.mv(remaining, weight))
+        distance = remaining[best]
+        found.append(rows[candidates[best]])
+    return torch.stack(found).double()
+
+
+def random_directions(sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
+    """``count`` different rows of the sample at random."""
+    share = sample.weight.double().cpu().numpy()
+    share = share / share.sum()
+    enough = np.count_nonzero(share) >= count
+    chosen = random.choice(len(share), count, replace=False, p=share if enough else None)
+    return sample.rows[torch.from_numpy(chosen).to(sample.rows.device)].double()
+
+
+def _draw(mass: Tensor, uniforms: np.ndarray) -> Tensor:
+    """Indices drawn with probability proportional to ``mass``; all alike where there is none."""
+    cumulative = torch.cumsum(mass, 0, dtype=torch.float64)
+    if not cumulative[-1] > 0:
+        cumulative = torch.arange(1, len(mass) + 1, dtype=torch.float64, device=mass.device)
+    targets = torch.from_numpy(uniforms).to(mass.device) * cumulative[-1]
+    return torch.searchsorted(cumulative, targets, right=True).clamp_(max=len(mass) - 1)

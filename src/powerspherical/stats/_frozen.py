@@ -1,0 +1,124 @@
+"""Distributions with their parameters fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from powerspherical.distributions import (
+    HypersphericalUniform,
+    PowerSpherical,
+    RotationallySymmetric,
+    validation,
+)
+from powerspherical.distributions.randomness import seeded
+from powerspherical.stats._arrays import (
+    Array,
+    array_of,
+    generator_of,
+    real,
+    seed_from,
+    shape_of,
+    unit_vectors,
+)
+
+
+class FrozenSpherical:
+    """A distribution on the unit sphere of R^d with its parameters fixed.
+
+    Attributes:
+        dim: the ambient dimension d.
+        random_state: what ``rvs`` draws from where it is given nothing else.
+    """
+
+    dim: int
+    random_state: Any
+
+    def __init__(
+        self,
+        distribution: RotationallySymmetric | HypersphericalUniform,
+        around: RotationallySymmetric,
+        seed: Any,
+    ) -> None:
+        self.dim, self.random_state = distribution.dim, generator_of(seed)
+        self._distribution = distribution
+        self._around = around  # the same distribution, seen from a direction
+
+    def rvs(self, size: Any = 1, random_state: Any = None) -> Array:
+        """Draws, of shape ``size`` + the shape of the parameters + (d,).
+
+        Args:
+            size: a number, a shape, or None for a single draw of shape (d,).
+            random_state: None (NumPy's global state), a seed, or a ``Generator`` or ``RandomState`` of NumPy's. What it
+                gives reproduces the draws; torch's generators stay as they are.
+        """
+        seed = seed_from(self.random_state if random_state is None else random_state)
+        with seeded(seed, torch.device("cpu")):
+            return self._distribution.sample(shape_of(size)).numpy()
+
+    def logpdf(self, x: Any) -> Any:
+        """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
+        points = unit_vectors("x", x, self.dim)
+        batch = self._distribution.batch_shape
+        validation.broadcast_shape(**{"x.shape[:-1]": points.shape[:-1], "the parameters' shape": batch})
+        return array_of(self._distribution.log_prob(points))
+
+    def pdf(self, x: Any) -> Any:
+        """The density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
+        return array_of(torch.as_tensor(self.logpdf(x)).exp())
+
+    def entropy(self) -> Any:
+        """The differential entropy with respect to the area of the sphere, in nats."""
+        return array_of(self._distribution.entropy())
+
+    def mean(self) -> Array:
+        """E x, (…, d): along ``mu``, and inside the sphere."""
+        return self._distribution.mean.numpy()
+
+    def cov(self) -> Array:
+        """The covariance matrix of x, (…, d, d)."""
+        return self._distribution.covariance_matrix.numpy()
+
+    def cdf(self, angle: Any) -> Any:
+        """The probability that x lies within ``angle`` (radians, in [0, π]) of the mean direction."""
+        return array_of(self._around.cap_probability(real("angle", angle)))
+
+    def ppf(self, probability: Any) -> Any:
+        """The angle within which x lies with this ``probability``: the inverse of ``cdf``."""
+        return array_of(self._around.cap_angle(real("probability", probability)))
+
+
+class FrozenRotational(FrozenSpherical):
+    """A family with its mean direction ``mu`` and its concentration ``kappa`` fixed."""
+
+    def __init__(self, family: type[RotationallySymmetric], mu: Any, kappa: Any, seed: Any = None) -> None:
+        loc, concentration = unit_vectors("mu", mu), real("kappa", kappa)
+        validation.broadcast_shape(**{"mu.shape[:-1]": loc.shape[:-1], "kappa.shape": concentration.shape})
+        validation.require([validation.non_negative("kappa", concentration)])
+        distribution = family(loc, concentration, validate_args=True)
+        super().__init__(distribution, distribution, seed)
+        self._loc, self._concentration = distribution.loc, distribution.concentration
+
+    @property
+    def mu(self) -> Array:
+        """The mean direction, (…, d)."""
+        return self._loc.numpy().copy()
+
+    @property
+    def kappa(self) -> Any:
+        """The concentration."""
+        return array_of(self._concentration)
+
+
+class FrozenUniform(FrozenSpherical):
+    """The uniform distribution on the unit sphere of R^dim; its angles are those from any fixed direction."""
+
+    def __init__(self, dim: int, seed: Any = None) -> None:
+        distribution = HypersphericalUniform(dim, dtype=torch.float64, device="cpu", validate_args=True)
+        super().__init__(distribution, PowerSpherical(_pole(distribution.dim), 0.0), seed)
+
+
+def _pole(dim: int) -> Tensor:
+    return torch.eye(1, dim, dtype=torch.float64)[0]

@@ -1,0 +1,280 @@
+"""`fit`, `cluster` and `predict`: what they write and say, wrong use, and an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from clusters import clustered
+from powerspherical import PowerSpherical, VonMisesFisher, cli
+from powerspherical.cli import clusters as clusters_module
+from powerspherical.cli.clusters import plane
+from powerspherical.cli.models import load_model
+from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture
+from powerspherical.nn import save_checkpoint
+
+X, LABELS = clustered(300, dim=5)
+UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
+FILES = ["clusters.png", "labels.npy", "model.safetensors", "summary.json"]
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """The current folder, with data in two forms."""
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", UNIT)
+    pq.write_table(pa.table({"e": list(UNIT)}), "a.parquet", row_group_size=128)
+    return tmp_path
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("data", ["a.npy", "a.parquet"])
+def test_cluster(data: str, folder, capsys) -> None:
+    assert cli.run(["cluster", data, "-k", "3", "--out", "new/out", "--seed", "1"]) == 0
+    out = folder / "new" / "out"
+    assert names(out) == FILES
+    twin = PowerSphericalMixture(3, random_state=1).fit(UNIT)
+    labels = np.load(out / "labels.npy")
+    np.testing.assert_array_equal(labels, twin.predict(UNIT))
+    assert adjusted_rand_score(LABELS, labels) > 0.9
+    told = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert (told["data"], told["rows"], told["dim"], told["seed"]) == (data, 300, 5, 1)
+    assert (told["model"], told["concentration"], told["converged"]) == ("power-spherical", "tied", True)
+    assert told["log_likelihood"] == pytest.approx(twin.lower_bound_, rel=1e-9)
+    for cluster in told["clusters"]:
+        index = cluster["cluster"]
+        assert cluster["size"] == (labels == index).sum()
+        assert cluster["concentration"] == pytest.approx(twin.concentrations_[index], rel=1e-9)
+        cosines = np.where(labels == index, UNIT @ twin.mean_directions_[index], -2)
+        best = np.argsort(-cosines)[:5]
+        assert [central["row"] for central in cluster["central_rows"]] == best.tolist()
+        assert [central["cosine"] for central in cluster["central_rows"]] == pytest.approx(cosines[best])
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.splitlines()[-4:] == [
+        f"written: new/out/{name}"
+        for name in ("labels.npy", "model.safetensors", "summary.json", "clusters.png")
+    ]
+
+
+def test_cluster_with_every_option(folder, capsys) -> None:
+    options = ["--model", "von-mises-fisher", "--concentration", "free", "--starts", "2", "--seed", "3"]
+    assert cli.run(["cluster", "a.npy", "-k", "3", *options, "--strict", "--out", "out"]) == 0
+    twin = VonMisesFisherMixture(3, concentration="free", n_init=2, random_state=3).fit(UNIT)
+    model = load_model(folder / "out" / "model.safetensors")
+    assert isinstance(model, VonMisesFisherMixture)
+    assert model.get_params()["concentration"] == "free"
+    for name in ("weights_", "mean_directions_", "concentrations_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(twin, name))
+    assert (model.converged_, model.n_iter_, model.lower_bound_) == (True, twin.n_iter_, twin.lower_bound_)
+    np.testing.assert_allclose(model.predict_proba(X), twin.predict_proba(X), rtol=1e-10)
+    assert model.bic(X) == pytest.approx(twin.bic(X), rel=1e-12)
+
+
+def test_blocks_and_a_sample_change_nothing_but_the_picture(folder, monkeypatch) -> None:
+    assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "one"]) == 0
+    monkeypatch.setattr("powerspherical.cli.rows.BLOCK", 5 * 17)
+    monkeypatch.setattr(clusters_module, "SHOWN", 50)
+    assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "two"]) == 0
+    for name in ("labels.npy", "summary.json"):
+        assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
+    one, two = (load_model(folder / name / "model.safetensors") for name in ("one", "two"))
+    np.testing.assert_array_equal(one.mean_directions_, two.mean_directions_)
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"), [(UNIT[:1], 1), (UNIT[:2], 2), (np.tile(UNIT[:1], (9, 1)), 3), (UNIT[:, :2] * 3, 2)]
+)
+def test_small_and_odd_data(rows: np.ndarray, count: int, folder) -> None:
+    np.save("odd.npy", rows)
+    assert cli.run(["cluster", "odd.npy", "-k", str(count), "--out", "out"]) == 0
+    assert names(folder / "out") == FILES
+    assert np.load("out/labels.npy").max() < count
+
+
+def test_rows_are_normalised_with_a_notice(folder, capsys) -> None:
+    np.save("long.npy", X)
+    assert cli.run(["cluster", "long.npy", "-k", "3", "--out", "long"]) == 0
+    assert "not unit vectors" in capsys.readouterr().err
+    assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "unit"]) == 0
+    assert np.array_equal(np.load("long/labels.npy"), np.load("unit/labels.npy"))
+
+
+def test_an_unfinished_fit_is_told(folder, capsys) -> None:
+    assert cli.run(["cluster", "a.npy", "-k", "9", "--max-iter", "1", "--out", "out"]) == 0
+    assert capsys.readouterr().err == (
+        "powerspherical: the likelihood still rose after 1 step(s): --max-iter 5 goes on\n"
+    )
+    assert json.loads((folder / "out" / "summary.json").read_text())["converged"] is False
+
+
+@pytest.mark.parametrize("data", ["a.npy", "a.parquet"])
+def test_predict(data: str, folder, capsys) -> None:
+    assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "out"]) == 0
+    capsys.readouterr()
+    for out in ("-", "b.npy", "b.csv"):
+        assert cli.run(["predict", "out/model.safetensors", data, "--out", out]) == 0
+    labels = np.load("out/labels.npy")
+    found = np.load("b.npy")
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, labels)
+    text = (folder / "b.csv").read_text()
+    assert text.split() == [str(label) for label in labels]
+    shown = capsys.readouterr()
+    assert shown.out == f"{text}300 labels: b.npy\n300 labels: b.csv\n"
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("data", ["a.npy", "a.parquet"])
+def test_fit(data: str, folder, capsys) -> None:
+    assert cli.run(["fit", data]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    lines = {
+        line.split()[1]: line.replace("│", " ").split() for line in shown.out.splitlines() if "│" in line
+    }
+    rows = torch.from_numpy(UNIT)
+    for name, family in (("power-spherical", PowerSpherical), ("von-mises-fisher", VonMisesFisher)):
+        twin = family.fit(rows)
+        kappa, length, angle, likelihood = lines[name][1:]
+        assert float(kappa) == pytest.approx(float(twin.concentration), rel=1e-4)
+        assert float(length) == pytest.approx(float(twin.mean.norm()), abs=1e-4)
+        assert float(angle.rstrip("°")) == pytest.approx(float(twin.cap_angle(0.5).rad2deg()), abs=0.02)
+        assert float(likelihood) == pytest.approx(float(twin.log_prob(rows).mean()), abs=1e-4)
+    assert float(lines["uniform"][-1]) == pytest.approx(-3.2704, abs=1e-4)  # -log(8π²/3)
+
+
+def test_an_unfinished_fit_of_one_is_told(folder, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("powerspherical.cli.fit._STEPS", 1)
+    assert cli.run(["fit", "a.npy", "--model", "power-spherical"]) == 0
+    assert capsys.readouterr().err == "powerspherical: the likelihood still rose after 1 step(s)\n"
+
+
+@pytest.mark.parametrize("model", [[], ["--model", "power-spherical"]])
+def test_fit_writes_the_likelier(model: list[str], folder, capsys) -> None:
+    torch.manual_seed(0)
+    np.save("b.npy", VonMisesFisher(torch.tensor([0.0, 0.6, 0.8], dtype=torch.float64), 9.0).sample((4000,)))
+    assert cli.run(["fit", "b.npy", *model, "--out", "sub/b.safetensors"]) == 0
+    found = load_model(folder / "sub" / "b.safetensors")
+    assert isinstance(found, PowerSphericalMixture if model else VonMisesFisherMixture)
+    assert capsys.readouterr().out.splitlines()[-1] == "written: sub/b.safetensors"
+
+
+K = ["-k", "3"]
+OUT = ["--out", "out"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["cluster", "../a.npy", *K], "--out"),
+        (["cluster", "../a.npy", *OUT], "--clusters"),
+        (["cluster", "../a.npy", "-k", "0", *OUT], "--clusters"),
+        (
+            ["cluster", "../a.npy", "-k", "301", *OUT],
+            "'-k': ../a.npy has 300 row(s), fewer than 301 clusters",
+        ),
+        (["cluster", "../a.npy", *K, *OUT, "--model", "gaussian"], "--model"),
+        (["cluster", "../a.npy", *K, *OUT, "--concentration", "loose"], "--concentration"),
+        (["cluster", "../a.npy", *K, "--out", "../a.npy"], "cannot write in the folder ../a.npy"),
+        (["cluster", "missing.npy", *K, *OUT], "cannot read missing.npy: No such file or directory"),
+        (["cluster", "../flat.npy", *K, *OUT], "its shape is (300,)"),
+        (["fit", "missing.npy"], "cannot read missing.npy"),
+        (["fit", "../nan.npy"], "../nan.npy has NaN or infinite values in row 7"),
+        (["fit", "../zero.npy"], "../zero.npy has only zeros in row 7"),
+        (["fit", "../long.npy", "--strict"], "300 of 300 rows are not unit vectors, the first is row 0"),
+        (["fit", "../a.npy", "--key", "x"], "'--key'"),
+        (["fit", "../a.npy", "--out", "fit.npy"], "fit.npy must be a file that ends in .safetensors"),
+        (["predict", "missing.safetensors", "../a.npy"], "there is no checkpoint missing.safetensors"),
+        (["predict", "../a.npy", "../a.npy"], "the checkpoint ../a.npy is truncated or damaged"),
+        (
+            ["predict", "../other.safetensors", "../a.npy"],
+            "other.safetensors is a checkpoint, but not of a mixture",
+        ),
+        (["predict", "../3d.safetensors", "../a.npy"], "rows of 5 numbers, but ../3d.safetensors is for 3"),
+        (["predict", "../3d.safetensors", "../a.npy", "--out", "a.txt"], "a.txt must end in .npy or .csv"),
+    ],
+)
+def test_wrong_use(arguments: list[str], says: str, folder, monkeypatch, capsys) -> None:
+    np.save("flat.npy", X[:, 0])
+    for name, value in (("nan", np.nan), ("zero", 0.0)):
+        np.save(f"{name}.npy", np.where(np.arange(300)[:, None] == 7, value, UNIT))
+    np.save("long.npy", 2 * UNIT)
+    save_checkpoint("other.safetensors", {"epoch": 3})
+    np.save("3d.npy", np.eye(3))
+    assert cli.run(["fit", "3d.npy", "--out", "3d.safetensors"]) == 0
+    (folder / "empty").mkdir()
+    monkeypatch.chdir(folder / "empty")
+    capsys.readouterr()
+    assert cli.run(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert says in shown.err
+    assert shown.err.startswith("powerspherical: ")
+    assert shown.err.count("\n") == 1
+    assert list((folder / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(OSError("No space left on device"), 1), (KeyboardInterrupt(), 130)]
+)
+def test_what_goes_wrong_while_writing_leaves_the_old_files(error, status: int, folder, monkeypatch) -> None:
+    assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "out"]) == 0
+    before = {name: (folder / "out" / name).read_bytes() for name in FILES}
+
+    def picture(*_):
+        raise error
+
+    monkeypatch.setattr(clusters_module, "picture", picture)
+    assert cli.run(["cluster", "a.npy", "-k", "4", "--out", "out"]) == status
+    assert {path.name: path.read_bytes() for path in (folder / "out").iterdir()} == before
+
+
+def test_ctrl_c_leaves_nothing_behind(folder) -> None:
+    code = """
+import signal
+from powerspherical import cli
+from powerspherical.mixture import PowerSphericalMixture
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
+fit = PowerSphericalMixture.fit
+def told(self, rows):
+    print("fitting", flush=True)
+    while True:
+        fit(self, rows)
+PowerSphericalMixture.fit = told
+cli.main(["cluster", "a.npy", "-k", "3", "--out", "out"])
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+        assert process.stdout.readline() == "fitting\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        error = process.stderr.read()
+    assert (process.returncode, error) == (130, "powerspherical: interrupted\n")
+    assert not (folder / "out").exists()
+
+
+def test_the_plane_of_a_picture() -> None:
+    """Points of three dimensions that vary most along the third axis, then along the first; a single one does not."""
+    points = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 0.1, 5], [0, -0.1, -5]])
+    np.testing.assert_allclose(plane(points), [[0, 0.02, 1], [1, 0, 0]], atol=1e-3)
+    np.testing.assert_array_equal(plane(points[:1]), np.zeros((2, 3)))

@@ -1,0 +1,229 @@
+"""Fits: the maximum of the likelihood, found; the truth, recovered; hard data, survived."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor
+
+from examples import BRAIN, DOUBLE, FLOAT, directions, dtypes, families
+from powerspherical import PowerSpherical, VonMisesFisher
+from powerspherical.distributions.fit import ConvergenceWarning, maximum_likelihood
+from powerspherical.special import bessel_ratio
+from statistical import LEVEL
+
+ROWS = 20_000
+
+
+def total_log_prob(p, x: Tensor, weights: Tensor | None = None) -> Tensor:
+    each = p.log_prob(x)
+    return (each if weights is None else weights * each).sum(0)
+
+
+def settings(family: type) -> list[tuple[int, float]]:
+    """(d, κ) of the recovery; on the circle at κ = ½ the likelihood of Power Spherical is irregular."""
+    every = [(dim, kappa) for dim in (2, 3, 10, 100) for kappa in (0.5, 10.0, 1000.0)]
+    return [pair for pair in every if family is VonMisesFisher or pair != (2, 0.5)]
+
+
+class TestRecovery:
+    @pytest.mark.parametrize(
+        ("family", "dim", "kappa"),
+        [(family, *pair) for family in (PowerSpherical, VonMisesFisher) for pair in settings(family)],
+    )
+    def test_within_five_standard_errors(self, family: type, dim: int, kappa: float) -> None:
+        truth = family(directions(dim), kappa)
+        x = truth.sample((ROWS,))
+        found = family.fit(x, bias_correction=True)
+        tilt = family._tilt
+        error = (ROWS * tilt.variance_statistic(torch.tensor(kappa, dtype=DOUBLE), dim)) ** -0.5
+        assert (found.concentration - kappa).abs() < 5 * error
+        # κ and μ are orthogonal; the information on μ is κ² E T'²(1-t²)/(d-1) in each tangent direction.
+        t = truth.marginal.sample((ROWS,))
+        pull, _ = tilt.pull_and_bend(1 - t, 1 + t)
+        information = ROWS * kappa**2 * (pull.square() * (1 - t.square())).mean() / (dim - 1)
+        squared = information * (found.loc - truth.loc).square().sum()
+        assert squared < 1.3 * scipy.stats.chi2.isf(LEVEL, dim - 1)  # the information is itself an average
+        plain = family.fit(x)
+        assert plain.concentration >= found.concentration
+        torch.testing.assert_close(plain.loc, found.loc)
+
+    def test_without_the_correction_weak_signals_are_overstated(self) -> None:
+        """That the correction is what recovers κ = ½ at d = 100: else κ is off by more than five errors."""
+        x = VonMisesFisher(directions(100), 0.5).sample((ROWS,))
+        assert VonMisesFisher.fit(x).concentration > 0.5 + 5 * (100 / ROWS) ** 0.5
+
+    @families
+    def test_uniform_points_are_told_from_none(self, family: type) -> None:
+        """κ = 0 for about half of all uniform samples, and none far from it."""
+        x = family(directions(50), 0.0).sample((500, 200))
+        corrected = family.fit(x, bias_correction=True).concentration
+        assert 0.2 < (corrected == 0).double().mean() < 0.8
+        assert (corrected <= family.fit(x).concentration).all()
+
+    @pytest.mark.parametrize("dim", [100, 768, 2048])
+    @pytest.mark.parametrize("kappa", [100.0, 5000.0])
+    def test_von_mises_fisher_in_many_dimensions(self, dim: int, kappa: float) -> None:
+        """Where scipy.stats.vonmises_fisher.fit returns 1e-8."""
+        x = VonMisesFisher(directions(dim), kappa).sample((2000,))
+        found = VonMisesFisher.fit(x)
+        length = torch.linalg.vector_norm(x.mean(0))
+        torch.testing.assert_close(bessel_ratio(found.concentration, dim), length, rtol=1e-12, atol=0)
+        torch.testing.assert_close(found.loc, x.mean(0) / length)
+
+
+class TestMaximum:
+    @families
+    @pytest.mark.parametrize("dim", [3, 8, 40])
+    @pytest.mark.parametrize("stretch", [1.0, 6.0])
+    def test_no_neighbour_is_likelier(self, family: type, dim: int, stretch: float) -> None:
+        """Also for points that lie far from evenly around their mean."""
+        noise = torch.randn(300, dim, dtype=DOUBLE)
+        noise[:, 0] += 1.0
+        noise[:, 1] *= stretch
+        x = torch.nn.functional.normalize(noise, dim=-1)
+        found = family.fit(x)
+        top = total_log_prob(found, x)
+        around = torch.nn.functional.normalize(found.loc + 1e-3 * torch.randn(200, dim, dtype=DOUBLE), dim=-1)
+        others = family(around, found.concentration.expand(200)).log_prob(x.unsqueeze(1)).sum(0)
+        assert (others < top).all()
+        for factor in (0.99, 1.01):
+            assert total_log_prob(family(found.loc, factor * found.concentration), x) < top
+
+    @families
+    def test_gradient_vanishes(self, family: type) -> None:
+        x = family(directions(6), 4.0).sample((500,))
+        found = family.fit(x)
+        loc, kappa = found.loc.clone().requires_grad_(), found.concentration.clone().requires_grad_()
+        total_log_prob(family(loc, kappa, validate_args=False), x).backward()
+        assert loc.grad.norm() < 1e-8 * len(x)
+        assert abs(kappa.grad) < 1e-9 * len(x)
+
+    @families
+    def test_batches_are_fitted_one_by_one(self, family: type) -> None:
+        x = family(directions(3, 2, 5), torch.tensor([1.0, 30.0], dtype=DOUBLE)).sample((200,))
+        weights = torch.rand(200, 3, 2, dtype=DOUBLE)
+        together = family.fit(x, weights)
+        assert together.batch_shape == (3, 2)
+        for i in range(3):
+            for j in range(2):
+                alone = family.fit(x[:, i, j], weights[:, i, j])
+                torch.testing.assert_close(together.loc[i, j], alone.loc, rtol=0, atol=1e-10)
+                torch.testing.assert_close(together.concentration[i, j], alone.concentration)
+
+    @families
+    def test_weights_stand_for_repetitions(self, family: type) -> None:
+        x = family(directions(4), 3.0).sample((60,))
+        times = torch.randint(0, 4, (60,))
+        weighted = family.fit(x, 1e300 * times.double())
+        repeated = family.fit(x.repeat_interleave(times, 0))
+        torch.testing.assert_close(weighted.loc, repeated.loc)
+        torch.testing.assert_close(weighted.concentration, repeated.concentration)
+
+    @families
+    def test_half_precision_is_computed_in_float32(self, family: type) -> None:
+        x = family(directions(8, dtype=FLOAT), 20.0).sample((500,))
+        found, rounded = family.fit(x), family.fit(x.to(BRAIN))
+        assert rounded.loc.dtype == rounded.concentration.dtype == FLOAT
+        torch.testing.assert_close(rounded.concentration, found.concentration, rtol=0.02, atol=0)
+
+    @families
+    def test_float32_agrees_with_float64(self, family: type) -> None:
+        x = family(directions(16, dtype=FLOAT), 2000.0).sample((1000,))
+        single, double = family.fit(x), family.fit(torch.nn.functional.normalize(x.double(), dim=-1))
+        torch.testing.assert_close(single.loc.double(), double.loc, rtol=0, atol=1e-5)
+        torch.testing.assert_close(single.concentration.double(), double.concentration, rtol=1e-5, atol=0)
+
+
+def hard_data(dtype: torch.dtype) -> dict[str, Tensor]:
+    e = torch.eye(5, dtype=dtype)
+    point = directions(5, dtype=dtype)
+    return {
+        "one point": point.expand(1, 5),
+        "duplicates": point.expand(7, 5),
+        "two points": directions(2, 5, dtype=dtype),
+        "fewer points than dimensions": directions(3, 5, dtype=dtype),
+        "antipodal pair": torch.stack([point, -point]),
+        "antipodal pairs": torch.cat([e, -e]),
+        "one against many": torch.cat([point.expand(9, 5), -point.expand(1, 5)]),
+        "uniform": directions(1000, 5, dtype=dtype),
+        "a great circle": torch.nn.functional.pad(directions(200, 2, dtype=dtype), (0, 3)),
+        "nearly one point": torch.nn.functional.normalize(
+            point + 1e-7 * directions(9, 5, dtype=dtype), dim=-1
+        ),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::powerspherical.distributions.fit.ConvergenceWarning")
+class TestHardData:
+    @families
+    @dtypes
+    @pytest.mark.parametrize("name", hard_data(DOUBLE))
+    @pytest.mark.parametrize("bias_correction", [False, True])
+    def test_finite(self, family: type, dtype: torch.dtype, name: str, bias_correction: bool) -> None:
+        x = hard_data(dtype)[name]
+        found = family.fit(x, bias_correction=bias_correction)
+        assert found.loc.dtype == found.concentration.dtype == dtype
+        assert family.support.check(found.loc).all()
+        limit = 2 * {DOUBLE: 1e9, FLOAT: 1e6}[dtype]  # (d-1)/2 = 2
+        assert 0 <= found.concentration <= 1.01 * limit
+        assert not torch.isnan(found.log_prob(x)).any()
+        if name in ("one point", "duplicates", "nearly one point"):
+            assert found.concentration > 0.4 * limit  # the correction for one point takes half
+            torch.testing.assert_close(found.loc, x[0], rtol=0, atol=1e-6)
+
+    @families
+    def test_a_circle_of_uniform_points(self, family: type) -> None:
+        assert family.fit(directions(999, 2)).concentration < 0.5
+
+    def test_antipodal_points_have_no_von_mises_fisher_direction(self) -> None:
+        assert VonMisesFisher.fit(hard_data(DOUBLE)["antipodal pairs"]).concentration < 1e-6
+
+    def test_the_search_says_when_it_settled(self) -> None:
+        x = hard_data(DOUBLE)["fewer points than dimensions"].unsqueeze(1)
+        assert maximum_likelihood(PowerSpherical._tilt, x, None, 200, False).converged.all()
+
+    @families
+    def test_an_empty_batch(self, family: type) -> None:
+        assert family.fit(torch.ones(4, 0, 3, dtype=DOUBLE)).batch_shape == (0,)
+
+
+class TestArguments:
+    @families
+    def test_a_subclass_gets_its_own_kind(self, family: type) -> None:
+        class Derived(family):
+            pass
+
+        assert type(Derived.fit(directions(5, 3))) is Derived
+
+    @families
+    @pytest.mark.parametrize(
+        ("x", "weights", "message"),
+        [
+            ([[1.0, 0.0]], None, r"x must be a torch\.Tensor"),
+            (torch.ones(3), None, r"x must hold at least one point, of shape \(n, …, d\).*\(3,\)"),
+            (torch.ones(0, 3), None, r"x must hold at least one point.*\(0, 3\)"),
+            (2 * directions(4, 3), None, r"x of shape \(4, 3\).*worst norm is 2,.*normalize\(x, dim=-1\)"),
+            (directions(4, 3) * math.nan, None, r"x of shape \(4, 3\) has NaN"),
+            (directions(4, 3), torch.ones(3), r"weights must have the shape \(4,\).*got \(3,\)"),
+            (directions(4, 3), [1.0] * 4, r"weights must be a torch\.Tensor"),
+            (directions(2, 3), torch.tensor([1.0, -2.0]), r"weights of shape \(2,\).*≥ 0.*such as -2"),
+            (directions(2, 3), torch.tensor([1.0, math.nan]), r"weights.*finite.*such as nan"),
+            (directions(2, 3), torch.zeros(2), r"weights.*positive sum"),
+        ],
+        ids=[
+            *["list", "vector", "no rows", "long", "NaN", "weights' shape", "list of weights", "negative"],
+            *["NaN weight", "zero weights"],
+        ],
+    )
+    def test_refused(self, family: type, x, weights, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            family.fit(x, weights)
+
+    def test_a_short_search_is_reported(self) -> None:
+        x = PowerSpherical(directions(30), 1.0).sample((50,))
+        with pytest.warns(ConvergenceWarning, match=r"did not settle in 1 steps for 1 of 1.*max_iter"):
+            PowerSpherical.fit(x, max_iter=1)

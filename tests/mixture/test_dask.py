@@ -1,0 +1,143 @@
+"""Dask arrays: the same fit as in memory, lazy results, and a worker that dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from clusters import clustered, estimators, fitted_directions, mixtures
+from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
+
+X, _ = clustered(900)
+WEIGHT = np.random.default_rng(5).random(len(X))
+
+
+def fit(estimator: type, x, weight=None):
+    return estimator(3, random_state=0, **({} if estimator is SphericalKMeans else {"n_init": 2})).fit(
+        x, sample_weight=weight
+    )
+
+
+@estimators
+@pytest.mark.parametrize(
+    "weight", [None, WEIGHT, da.from_array(WEIGHT, chunks=77)], ids=["plain", "NumPy", "Dask"]
+)
+@pytest.mark.parametrize(
+    "chunks", [(250, 8), (100, 3), ((0, 400, 500), 8)], ids=["rows", "columns too", "an empty one"]
+)
+def test_the_fit_is_that_in_memory(estimator: type, weight, chunks) -> None:
+    in_memory = fit(estimator, X, None if weight is None else WEIGHT)
+    found = fit(estimator, da.from_array(X, chunks=chunks), weight)
+    np.testing.assert_allclose(fitted_directions(found), fitted_directions(in_memory), atol=1e-10)
+    assert found.n_iter_ == in_memory.n_iter_
+    if estimator is SphericalKMeans:
+        np.testing.assert_array_equal(found.labels_.compute(), in_memory.labels_)
+        assert found.inertia_ == pytest.approx(in_memory.inertia_, rel=1e-12)
+    else:
+        np.testing.assert_allclose(found.concentrations_, in_memory.concentrations_, rtol=1e-9)
+        assert found.lower_bound_ == pytest.approx(in_memory.lower_bound_, rel=1e-12)
+
+
+@mixtures
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_results_for_each_row_are_lazy(mixture: type, dtype: type) -> None:
+    lazy = da.from_array(X.astype(dtype), chunks=((0, 400, 500), 8))
+    fitted = fit(mixture, lazy)
+    assert isinstance(fitted.mean_directions_, np.ndarray)
+    for member in ("predict", "predict_proba", "score_samples"):
+        found = getattr(fitted, member)(lazy)
+        expected = getattr(fitted, member)(X.astype(dtype))
+        assert isinstance(found, da.Array)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(found.compute(), expected, rtol=1e-5, atol=1e-6)
+    assert fitted.bic(lazy) == pytest.approx(fitted.bic(X), rel=1e-5)
+    np.testing.assert_allclose(
+        fit(SphericalKMeans, lazy).transform(lazy).compute(),
+        fit(SphericalKMeans, lazy).transform(X),
+        atol=1e-3,
+    )
+
+
+@estimators
+def test_chunks_of_unknown_size(estimator: type) -> None:
+    """As they come from a file of which only the start was read, or from a selection."""
+    lazy = da.from_array(X, chunks=(250, 8))
+    selected = lazy[lazy[:, 0] > 0]
+    found = fit(estimator, selected)
+    assert np.isnan(selected.shape[0]), "the user's array stays as it was"
+    np.testing.assert_allclose(
+        fitted_directions(found), fitted_directions(fit(estimator, X[X[:, 0] > 0])), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_schedulers(scheduler: str) -> None:
+    with dask.config.set(scheduler=scheduler):
+        found = fit(PowerSphericalMixture, da.from_array(X, chunks=(50, 8)))
+    np.testing.assert_allclose(
+        found.mean_directions_, fit(PowerSphericalMixture, X).mean_directions_, atol=1e-10
+    )
+
+
+def test_directions_are_chosen_among_few_rows_of_many(monkeypatch) -> None:
+    """Beyond a number of rows they come from a sample, the same one in memory and from blocks."""
+    monkeypatch.setattr("powerspherical.mixture._seeding._LEAST", 64)
+    monkeypatch.setattr("powerspherical.mixture._seeding._EACH", 1)
+    found = fit(PowerSphericalMixture, da.from_array(X, chunks=(70, 8)), WEIGHT)
+    expected = fit(PowerSphericalMixture, X, WEIGHT)
+    np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "message"),
+    [
+        (da.ones((20, 3), dtype=int), None, r"Dask array of float32 or float64, got int64.*astype"),
+        (da.ones((20, 1)), None, r"X must have the shape \(n, d\)"),
+        (da.full((20, 3), np.nan, chunks=(5, 3)), None, r"X has NaN or infinite values"),
+        (da.ones((20, 3)), np.ones(19), r"sample_weight must have the shape \(20,\), got \(19,\)"),
+        (da.ones((20, 3)), -np.ones(20), r"sample_weight must be finite and ≥ 0"),
+        (da.ones((20, 3)), np.zeros(20), r"sample_weight must have a positive sum"),
+        (da.ones((2, 3)), None, r"n_samples=2 should be >= n_clusters=3"),
+    ],
+    ids=["integers", "d = 1", "NaN", "weights' shape", "negative weights", "no weight", "few rows"],
+)
+def test_refused(x, weight, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(SphericalKMeans, x, weight)
+
+
+def _deadly(block: np.ndarray, folder: str) -> np.ndarray:
+    """A block of rows; whoever makes one for the twentieth time dies, once."""
+    calls = Path(folder)
+    (calls / f"{os.getpid()}-{os.urandom(8).hex()}").touch()
+    if len(list(calls.iterdir())) >= 20:
+        try:
+            (calls / "killed").touch(exist_ok=False)
+        except FileExistsError:
+            return block
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+@pytest.mark.filterwarnings("ignore")  # what a cluster says of a worker that died is not ours
+def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    blocks = da.from_array(X, chunks=(150, 8)).map_blocks(_deadly, str(tmp_path), dtype=X.dtype, meta=X[:0])
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 10}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        found = fit(PowerSphericalMixture, blocks)
+    assert (tmp_path / "killed").exists(), "the fit was too short to lose a worker"
+    expected = fit(PowerSphericalMixture, X)
+    np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-10)
+    assert found.lower_bound_ == pytest.approx(expected.lower_bound_, rel=1e-12)

@@ -1,0 +1,173 @@
+"""The steps of EM: sums that add up, a likelihood that does not fall, components that start again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from clusters import clustered, mixtures, tying
+from examples import directions
+from powerspherical import PowerSpherical, VonMisesFisher
+from powerspherical.mixture._em import (
+    expectation_maximisation,
+    from_clusters,
+    maximised,
+    statistics_of,
+)
+from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily, best_
+from powerspherical.mixture._lloyd import clusters_of
+from powerspherical.mixture._rows import TensorRows
+
+families = pytest.mark.parametrize("family", [PowerFamily, ExponentialFamily], ids=["PS", "vMF"])
+
+
+def start_for(family, x: torch.Tensor, components: int) -> Parameters:
+    return from_clusters(family, x[:components], clusters_of(x[:components], Block(x)), x.dtype)
+
+
+def no_reseeding(kept: torch.Tensor, wanted: int) -> torch.Tensor:
+    raise AssertionError("no component is empty here")
+
+
+@families
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_statistics_are_the_sums_they_say(family, weighted: bool, scaled: bool) -> None:
+    unit = directions(50, 5)
+    parameters = Parameters(
+        torch.tensor([0.3, 0.7]).double().log(), directions(2, 5, seed=9), torch.tensor([3.0, 40.0]).double()
+    )
+    lengths = torch.rand(50, dtype=torch.float64) + 0.5
+    weight = torch.rand(50, dtype=torch.float64) if weighted else torch.ones(50, dtype=torch.float64)
+    block = Block(
+        unit * lengths[:, None] if scaled else unit,
+        1 / lengths if scaled else None,
+        weight if weighted else None,
+    )
+    found = family.statistics(family.components(parameters, torch.float64), block)
+    components = family.distribution(parameters.directions, parameters.concentrations)
+    joint = components.log_prob(unit.unsqueeze(1)) + parameters.log_weights
+    shares = joint.softmax(1) * weight[:, None]
+    t = unit @ parameters.directions.T
+    pull, bend = family.tilt.pull_and_bend(1 - t, 1 + t)
+    torch.testing.assert_close(found.count, shares.sum(0))
+    torch.testing.assert_close(found.pull, (shares * pull).T @ unit)
+    torch.testing.assert_close(found.bend, (shares * bend).sum(0))
+    torch.testing.assert_close(found.log_likelihood, (joint.logsumexp(1) * weight).sum())
+    torch.testing.assert_close(found.weight, weight.sum())
+    if family is PowerFamily:
+        torch.testing.assert_close(found.statistic, (shares * torch.log((1 + t) / 2)).sum(0))
+
+
+@families
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("dim", "kappa"), [(2, 1.0), (3, 0.5), (3, 20.0), (10, 2.0), (50, 30.0), (50, 3000.0)]
+)
+def test_the_likelihood_does_not_fall(family, tied: bool, dim: int, kappa: float) -> None:
+    """Without the safeguard: no step of a hundred lowers it, by more than rounding."""
+    truth = (PowerSpherical if family is PowerFamily else VonMisesFisher)(directions(3, dim), kappa)
+    x = truth.sample((80,)).reshape(-1, dim)
+    rows, parameters = TensorRows(x), start_for(family, x, 4)
+    before = -np.inf
+    for _ in range(100):
+        statistics = statistics_of(rows, family, parameters)
+        assert statistics.score() >= before - 1e-12 * max(1.0, abs(before))
+        before = statistics.score()
+        parameters = maximised(family, statistics, parameters, tied=tied, largest=1e9)
+
+
+class _Overshooting(PowerFamily):
+    """Without the bend, the step of small concentrations goes too far."""
+
+    @classmethod
+    def statistics(cls, components, block):
+        found = super().statistics(components, block)
+        return type(found)(
+            found.count, found.pull, 0 * found.bend, found.statistic, found.log_likelihood, found.weight
+        )
+
+
+def test_a_step_too_far_is_taken_back() -> None:
+    x = PowerSpherical(directions(8), 0.5).sample((300,))
+    rows, parameters = TensorRows(x), start_for(_Overshooting, x, 3)
+    falls, scores, now = 0, [], parameters
+    for _ in range(30):
+        statistics = statistics_of(rows, _Overshooting, now)
+        scores.append(statistics.score())
+        now = maximised(_Overshooting, statistics, now, tied=True, largest=1e9)
+    falls = (np.diff(scores) < -1e-9).sum()
+    assert falls > 0, "this start was to need the safeguard"
+    run = expectation_maximisation(
+        rows,
+        _Overshooting,
+        parameters,
+        tied=True,
+        tol=1e-8,
+        max_iter=300,
+        reseed=no_reseeding,
+        report=lambda step, score: None,
+    )
+    assert (np.diff(run.scores) >= 0).all()
+    assert run.scores[-1] >= max(scores)
+
+
+@mixtures
+@tying
+def test_empty_components_start_again(mixture: type, concentration: str) -> None:
+    """One direction far from all rows, where its component has none."""
+    x, labels = clustered(kappas=(400.0, 400.0, 400.0))
+    centres = np.stack([x[labels == i].mean(0) for i in range(3)])
+    start = np.stack([centres[0], centres[1], -centres.sum(0)])
+    fitted = mixture(3, init=start, concentration=concentration, random_state=0).fit(x)
+    assert fitted.weights_.min() > 0.2
+    assert (np.diff(fitted.lower_bounds_) >= 0).all()
+
+
+@families
+def test_a_component_without_rows_keeps_its_place(family) -> None:
+    x = directions(40, 5)
+    parameters = start_for(family, x, 3)
+    statistics = statistics_of(TensorRows(x), family, parameters)
+    lost = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    left = type(statistics)(
+        lost * statistics.count,
+        lost[:, None] * statistics.pull,
+        lost * statistics.bend,
+        lost * statistics.statistic,
+        statistics.log_likelihood,
+        statistics.weight,
+    )
+    free = maximised(family, left, parameters, tied=False, largest=1e9)
+    torch.testing.assert_close(free.directions[1], parameters.directions[1])
+    assert free.concentrations[1] == parameters.concentrations[1]
+    assert free.log_weights[1] == -torch.inf
+    tied = maximised(family, left, parameters, tied=True, largest=1e9)
+    assert len(tied.concentrations.unique()) == 1
+
+
+@mixtures
+@tying
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_hard_rows(mixture: type, concentration: str, dtype: type) -> None:
+    """Duplicates, antipodes, zeros, more components than different rows: numbers, and no warning."""
+    e = np.eye(4)
+    for x in (np.ones((6, 4)), np.concatenate([e, -e]), np.zeros((5, 4)), np.repeat(e[:2], 5, 0)):
+        fitted = mixture(3, concentration=concentration, random_state=0).fit(x.astype(dtype))
+        for value in (
+            fitted.weights_,
+            fitted.mean_directions_,
+            fitted.concentrations_,
+            fitted.score_samples(x),
+        ):
+            assert np.isfinite(value).all()
+        assert fitted.concentrations_.max() <= {np.float32: 1e5, np.float64: 1e9}[dtype]
+        assert fitted.mean_directions_.dtype == dtype
+
+
+def test_best_is_the_first_of_equals() -> None:
+    values = torch.tensor([[1.0, 2.0, -5.0], [3.0, 2.0, -4.0], [3.0, 0.0, -4.0]])
+    largest, index = best_(values.clone())
+    assert largest.tolist() == [3.0, 2.0, -4.0]
+    assert index.tolist() == [1, 0, 1]

@@ -1,0 +1,223 @@
+"""The mixtures as estimators: right numbers, right attributes, every option."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+from torch.distributions import Categorical, MixtureSameFamily
+
+from clusters import FAMILIES, clustered, mixtures, tying
+from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture
+
+X, LABELS = clustered()
+UNIT = torch.nn.functional.normalize(torch.from_numpy(X), dim=1)
+
+
+def as_distribution(mixture) -> MixtureSameFamily:
+    family = FAMILIES[type(mixture)]
+    components = family(
+        torch.as_tensor(mixture.mean_directions_),
+        torch.as_tensor(mixture.concentrations_),
+        validate_args=False,
+    )
+    return MixtureSameFamily(Categorical(torch.as_tensor(mixture.weights_)), components, validate_args=False)
+
+
+class TestNumbers:
+    @mixtures
+    @tying
+    def test_densities_are_those_of_the_distributions(self, mixture: type, concentration: str) -> None:
+        fitted = mixture(3, concentration=concentration, random_state=0).fit(X)
+        expected = as_distribution(fitted).log_prob(UNIT).numpy()
+        np.testing.assert_allclose(fitted.score_samples(X), expected, rtol=1e-11)
+        assert fitted.score(X) == pytest.approx(expected.mean(), rel=1e-11)
+        assert fitted.lower_bound_ == fitted.lower_bounds_[-1] == pytest.approx(fitted.score(X), rel=1e-13)
+
+    @mixtures
+    def test_probabilities(self, mixture: type) -> None:
+        fitted = mixture(3, random_state=0).fit(X)
+        family = as_distribution(fitted)
+        joint = family.component_distribution.log_prob(UNIT.unsqueeze(1)) + family.mixture_distribution.logits
+        np.testing.assert_allclose(fitted.predict_proba(X), joint.softmax(1).numpy(), atol=1e-12)
+        np.testing.assert_array_equal(fitted.predict(X), joint.argmax(1).numpy())
+        np.testing.assert_array_equal(mixture(3, random_state=0).fit_predict(X), fitted.predict(X))
+
+    @mixtures
+    def test_one_component_is_the_fit_of_the_distribution(self, mixture: type) -> None:
+        weight = np.random.default_rng(0).random(len(X))
+        fitted = mixture(tol=0.0, max_iter=500).fit(X, sample_weight=weight)
+        alone = FAMILIES[mixture].fit(UNIT, torch.from_numpy(weight))
+        np.testing.assert_allclose(fitted.mean_directions_[0], alone.loc.numpy(), atol=1e-6)
+        assert fitted.concentrations_[0] == pytest.approx(float(alone.concentration), rel=1e-6)
+
+    @mixtures
+    @tying
+    def test_clusters_are_found(self, mixture: type, concentration: str) -> None:
+        fitted = mixture(3, concentration=concentration, random_state=0).fit(X)
+        assert fitted.converged_
+        assert adjusted_rand_score(LABELS, fitted.predict(X)) > 0.95
+        np.testing.assert_allclose(np.linalg.norm(fitted.mean_directions_, axis=1), 1, rtol=1e-12)
+        assert fitted.weights_.sum() == pytest.approx(1)
+        assert (len(set(fitted.concentrations_)) == 1) == (concentration == "tied")
+
+    def test_free_concentrations_are_recovered(self) -> None:
+        truth = (20.0, 100.0, 500.0)
+        x, labels = clustered(20_000, kappas=truth)
+        fitted = VonMisesFisherMixture(3, concentration="free", random_state=0, tol=1e-9).fit(x)
+        found = fitted.concentrations_[
+            [np.bincount(fitted.predict(x)[labels == i]).argmax() for i in range(3)]
+        ]
+        for kappa, estimate in zip(truth, found, strict=True):
+            # A bound on the standard error: the components overlap a little.
+            error = (
+                len(x)
+                / 3
+                * VonMisesFisherMixture._family.tilt.variance_statistic(torch.tensor(kappa).double(), 8)
+            ) ** -0.5
+            assert abs(estimate - kappa) < 6 * error
+
+    @tying
+    def test_information_criteria_count_parameters(self, concentration: str) -> None:
+        fitted = PowerSphericalMixture(3, concentration=concentration, random_state=0).fit(X)
+        free = 2 + 3 * 7 + (1 if concentration == "tied" else 3)
+        log_likelihood = fitted.score(X) * len(X)
+        assert fitted.aic(X) == pytest.approx(2 * free - 2 * log_likelihood)
+        assert fitted.bic(X) == pytest.approx(free * math.log(len(X)) - 2 * log_likelihood)
+
+    def test_bic_chooses_the_number_of_components(self) -> None:
+        criteria = [VonMisesFisherMixture(k, random_state=0, n_init=3).fit(X).bic(X) for k in range(1, 6)]
+        assert np.argmin(criteria) == 2
+
+    @mixtures
+    def test_draws_follow_the_mixture(self, mixture: type) -> None:
+        fitted = mixture(3, random_state=0).fit(X)
+        draws, labels = fitted.sample(20_000)
+        again, _ = fitted.sample(20_000)
+        np.testing.assert_array_equal(draws, again)
+        score = fitted.score_samples(draws)
+        expected = -as_distribution(fitted).log_prob(as_distribution(fitted).sample((20_000,))).numpy()
+        error = math.hypot(score.std(), expected.std()) / 20_000**0.5
+        assert abs(score.mean() + expected.mean()) < 5 * error
+        shares = np.bincount(labels) / len(labels)
+        np.testing.assert_allclose(shares, fitted.weights_, atol=5 * 0.5 / 20_000**0.5)
+
+    def test_sampling_leaves_the_generator_alone(self) -> None:
+        fitted = PowerSphericalMixture(2, random_state=0).fit(X)
+        torch.manual_seed(1)
+        expected = torch.rand(3)
+        torch.manual_seed(1)
+        fitted.sample(5)
+        assert torch.equal(torch.rand(3), expected)
+
+
+class TestOptions:
+    @mixtures
+    def test_weights_stand_for_repetitions(self, mixture: type) -> None:
+        times = np.random.default_rng(1).integers(0, 3, len(X))
+        options = {"init": X[:3], "tol": 1e-10, "max_iter": 1000}
+        weighted = mixture(3, **options).fit(X, sample_weight=times)
+        repeated = mixture(3, **options).fit(X.repeat(times, 0))
+        np.testing.assert_allclose(weighted.mean_directions_, repeated.mean_directions_, atol=1e-4)
+        assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-9)
+        assert weighted.score(X, sample_weight=times) == pytest.approx(repeated.score(X.repeat(times, 0)))
+
+    @pytest.mark.parametrize(
+        "init", ["k-means++", "random", X[[5, 50, 500]], torch.from_numpy(X[[5, 50, 500]])]
+    )
+    def test_starts(self, init) -> None:
+        fitted = PowerSphericalMixture(3, init=init, random_state=2, n_init=4).fit(X)
+        assert adjusted_rand_score(LABELS, fitted.predict(X)) > 0.95
+
+    def test_more_runs_are_no_worse(self) -> None:
+        x, _ = clustered(400, 4, kappas=(30.0,) * 12, seed=11)
+        scores = [PowerSphericalMixture(12, n_init=n, random_state=4).fit(x).lower_bound_ for n in (1, 5)]
+        assert scores[1] > scores[0]
+
+    def test_the_seed_decides(self) -> None:
+        first, second, other = (
+            PowerSphericalMixture(6, random_state=seed, max_iter=1000).fit(X) for seed in (0, 0, 1)
+        )
+        np.testing.assert_array_equal(first.mean_directions_, second.mean_directions_)
+        assert (first.mean_directions_ != other.mean_directions_).any()
+
+    def test_a_warm_start_goes_on(self) -> None:
+        mixture = PowerSphericalMixture(5, random_state=0, warm_start=True, max_iter=2, tol=0.0)
+        with pytest.warns(ConvergenceWarning, match="still rose after 2 steps: raise max_iter"):
+            mixture.fit(X)
+        reached = mixture.lower_bound_
+        assert not mixture.converged_
+        assert mixture.n_iter_ == 2
+        with pytest.warns(ConvergenceWarning):
+            mixture.fit(X)
+        assert mixture.lower_bounds_[0] == pytest.approx(reached, rel=1e-12)
+        assert mixture.lower_bound_ > reached
+        mixture.n_components = 4
+        with pytest.raises(ValueError, match=r"5 components in 8 dimensions, not 4 in 8.*warm_start=False"):
+            mixture.fit(X)
+
+    @mixtures
+    def test_batches(self, mixture: type) -> None:
+        """One pass in batches comes close to the fit of all rows."""
+        x, labels = clustered(6000)
+        online = mixture(3, random_state=0)
+        for batch in np.split(x, 12):
+            online.partial_fit(batch)
+        assert online.n_iter_ == 12
+        assert adjusted_rand_score(labels, online.predict(x)) > 0.95
+        full = mixture(3, random_state=0).fit(x)
+        assert online.score(x) > full.score(x) - 0.02
+        before = full.score(x)
+        assert full.partial_fit(x[:100]).score(x) > before - 0.02  # little is forgotten for a small batch
+
+    @mixtures
+    def test_attributes_make_an_estimator(self, mixture: type) -> None:
+        """As from a file: what was fitted elsewhere predicts, and learns on."""
+        fitted = mixture(3, random_state=0).fit(X)
+        copied = mixture(3, random_state=0)
+        for name in ("weights_", "mean_directions_", "concentrations_", "n_features_in_"):
+            setattr(copied, name, getattr(fitted, name))
+        np.testing.assert_array_equal(copied.predict_proba(X), fitted.predict_proba(X))
+        assert copied.score(X) == fitted.score(X)
+        assert copied.partial_fit(X).score(X) > fitted.score(X) - 1e-3
+
+    def test_progress_is_printed(self, capsys) -> None:
+        PowerSphericalMixture(3, random_state=0, verbose=1).fit(X)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith("PowerSphericalMixture: start, step 1: mean distance 1 - t 0.")
+        assert lines[-1].startswith("PowerSphericalMixture: run 0, step ")
+        assert "log-likelihood of a row " in lines[-1]
+        given: list[str] = []
+        PowerSphericalMixture(3, random_state=0, verbose=given.append).fit(X)
+        assert given == lines
+        PowerSphericalMixture(3, random_state=0).fit(X)
+        assert capsys.readouterr().out == ""
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"n_components": 0}, r"n_components must be an integer ≥ 1, got 0"),
+            ({"n_components": 2.0}, r"n_components must be an integer"),
+            ({"concentration": "spherical"}, r"concentration must be 'tied' or 'free', got 'spherical'"),
+            ({"n_init": 0}, r"n_init must be an integer ≥ 1"),
+            ({"tol": -1.0}, r"tol must be a number ≥ 0"),
+            ({"max_iter": 0}, r"max_iter must be an integer ≥ 1"),
+            ({"init": "kmeans"}, r"init must be 'k-means\+\+', 'random' or an array"),
+            (
+                {"init": np.ones((3, 8))},
+                r"init must have the shape \(2, 8\), one direction a row, got \(3, 8\)",
+            ),
+            ({"init": np.zeros((2, 8))}, r"init.*row of zeros"),
+            ({"n_components": 601}, r"n_samples=600 should be >= n_components=601"),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    )
+    def test_refused(self, options: dict, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            PowerSphericalMixture(**({"n_components": 2} | options)).fit(X)

@@ -1,0 +1,238 @@
+"""Every kind of rows gives the same fit, and results of its own kind."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from clusters import clustered, estimators, fitted_directions, mixtures
+from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
+from powerspherical.mixture._families import Block
+from powerspherical.mixture._rows import _NUMBERS, ArrayRows, SparseRows, TensorRows, unit_scale
+
+X, _ = clustered()
+X[7] = 0.0
+WEIGHT = np.random.default_rng(5).random(len(X))
+
+
+def fit(estimator: type, x, weight=None, **options):
+    return estimator(3, random_state=0, **options).fit(x, sample_weight=weight)
+
+
+def outputs(fitted, x) -> list:
+    members = (
+        ["predict", "transform"] if isinstance(fitted, SphericalKMeans) else ["predict", "predict_proba"]
+    )
+    scores = [] if isinstance(fitted, SphericalKMeans) else [fitted.score_samples(x)]
+    return [*(getattr(fitted, member)(x) for member in members), *scores]
+
+
+class TestKinds:
+    @estimators
+    @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+    @pytest.mark.parametrize(
+        "container", [scipy.sparse.csr_array, scipy.sparse.csr_matrix, scipy.sparse.coo_array]
+    )
+    def test_sparse(self, estimator: type, weight, container) -> None:
+        dense = np.where(np.abs(X) > 0.3, X, 0.0)
+        expected, found = fit(estimator, dense, weight), fit(estimator, container(dense), weight)
+        np.testing.assert_allclose(fitted_directions(found), fitted_directions(expected), atol=1e-12)
+        for one, other in zip(outputs(found, container(dense)), outputs(expected, dense), strict=True):
+            assert isinstance(one, np.ndarray)
+            np.testing.assert_allclose(one, other, atol=1e-7)  # a square root of a rounding, in transform
+
+    @estimators
+    @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+    @pytest.mark.parametrize("device", ["cpu", "cuda"])
+    def test_tensors(self, estimator: type, weight, device: str) -> None:
+        if device == "cuda" and not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
+        x = torch.from_numpy(X).to(device)
+        expected, found = fit(estimator, X, weight), fit(estimator, x, weight)
+        for name, value in vars(found).items():
+            if name.endswith("_") and isinstance(getattr(expected, name), np.ndarray):
+                assert value.device == x.device
+                np.testing.assert_allclose(value.cpu(), getattr(expected, name), atol=1e-9)
+        for one, other in zip(outputs(found, x), outputs(expected, X), strict=True):
+            assert one.device == x.device
+            np.testing.assert_allclose(one.cpu(), other, atol=1e-7)
+        # and the other way round: what was fitted to tensors takes arrays, and gives arrays
+        for one, other in zip(outputs(found, X), outputs(expected, X), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-7)
+
+    @mixtures
+    def test_draws_stay_where_the_rows_were(self, mixture: type) -> None:
+        draws, labels = fit(mixture, torch.from_numpy(X).float()).sample(4)
+        assert isinstance(draws, torch.Tensor)
+        assert draws.dtype == torch.float32
+        assert draws.shape == (4, 8)
+        assert labels.shape == (4,)
+
+    @estimators
+    def test_float32(self, estimator: type) -> None:
+        expected, found = fit(estimator, X), fit(estimator, X.astype(np.float32))
+        assert fitted_directions(found).dtype == np.float32
+        np.testing.assert_allclose(fitted_directions(found), fitted_directions(expected), atol=1e-4)
+        assert all(value.dtype in (np.float32, np.int64) for value in outputs(found, X.astype(np.float32)))
+
+    @estimators
+    def test_half_precision_is_computed_in_float32(self, estimator: type) -> None:
+        half = torch.from_numpy(X).bfloat16()
+        found, expected = fit(estimator, half), fit(estimator, half.float())
+        np.testing.assert_array_equal(fitted_directions(found), fitted_directions(expected))
+
+    @estimators
+    @pytest.mark.parametrize("change", ["read-only", "Fortran order", "reversed", "float16", "integers"])
+    def test_unusual_arrays(self, estimator: type, change: str) -> None:
+        x = {
+            "read-only": X.copy(),
+            "Fortran order": np.asfortranarray(X),
+            "reversed": X[::-1].copy()[::-1],
+            "float16": X.astype(np.float16),
+            "integers": np.round(100 * X).astype(int),
+        }[change]
+        x.flags.writeable = False
+        expected = fit(estimator, np.ascontiguousarray(x, dtype=np.float64))
+        np.testing.assert_array_equal(fitted_directions(fit(estimator, x)), fitted_directions(expected))
+        weight = np.ones(len(x))
+        weight.flags.writeable = False
+        np.testing.assert_allclose(
+            fitted_directions(fit(estimator, x, weight)), fitted_directions(expected), atol=1e-9
+        )
+
+
+class TestLengths:
+    @estimators
+    def test_only_directions_count(self, estimator: type) -> None:
+        lengths = np.exp(np.random.default_rng(0).normal(size=(len(X), 1), scale=20))
+        first, second = fit(estimator, X), fit(estimator, lengths * X)
+        np.testing.assert_allclose(fitted_directions(first), fitted_directions(second), atol=1e-9)
+
+    def test_a_zero_row_is_at_right_angles_to_all(self) -> None:
+        kmeans = fit(SphericalKMeans, X)
+        np.testing.assert_allclose(kmeans.transform(X)[7], math.sqrt(2))
+        mixture = fit(PowerSphericalMixture, X)
+        np.testing.assert_allclose(mixture.predict_proba(X)[7], mixture.weights_, rtol=1e-12)
+
+    def test_unit_rows_need_no_factors(self) -> None:
+        unit = torch.nn.functional.normalize(torch.from_numpy(X)[:7], dim=1)
+        assert unit_scale(unit) is None
+        assert unit_scale(unit.float()) is None
+        scale = unit_scale(torch.stack([2 * unit[0], 0 * unit[0], 1e-150 * unit[0]]))
+        torch.testing.assert_close(scale, torch.tensor([0.5, 0.0, 1e150], dtype=torch.float64))
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e300])
+    def test_rows_without_a_direction(self, bad: float) -> None:
+        x = torch.ones(200_000, 3, dtype=torch.float64)  # several blocks
+        x[150_000, 0] = x[150_007, 0] = bad
+        with pytest.raises(ValueError, match=r"X has NaN or infinite values.*first in row 150000"):
+            fit(SphericalKMeans, x)
+
+
+class TestBlocks:
+    @pytest.mark.parametrize("kind", ["dense", "sparse"])
+    def test_memory_is_that_of_a_block(self, kind: str) -> None:
+        """Blocks are no larger for more rows, and together they are all rows, in order."""
+        largest = []
+        for count in (20_000, 40_000):
+            x = np.zeros((count, 16), np.float32)
+            x[:, 0] = np.arange(count)
+            rows = ArrayRows(x) if kind == "dense" else SparseRows(scipy.sparse.csr_array(x))
+            sizes: list[int] = []
+
+            def first_column(block: Block, sizes: list[int] = sizes) -> torch.Tensor:
+                sizes.append(len(block.rows))
+                return block.rows[:, 0].clone()
+
+            np.testing.assert_array_equal(rows.each(first_column, 100), x[:, 0])
+            largest.append(max(sizes))
+        assert largest[0] == largest[1] < 20_000
+
+    @estimators
+    @pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
+    def test_threads_change_nothing(self, estimator: type, container, monkeypatch) -> None:
+        """Not a bit, and torch's own number of threads stays what it was."""
+        monkeypatch.setitem(_NUMBERS, "cpu", 1)  # the smallest blocks, 512 rows
+        x, _ = clustered(9000)
+        before = torch.get_num_threads()
+        found = []
+        try:
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                found.append(fit(estimator, container(x)))
+                assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+        np.testing.assert_array_equal(fitted_directions(found[0]), fitted_directions(found[1]))
+        np.testing.assert_array_equal(found[0].predict(x), found[1].predict(x))
+
+    def test_an_error_in_a_thread_is_raised(self, monkeypatch) -> None:
+        monkeypatch.setitem(_NUMBERS, "cpu", 1)
+        before = torch.get_num_threads()
+
+        def fail(block: Block) -> torch.Tensor:
+            raise RuntimeError("no such block")
+
+        torch.set_num_threads(2)
+        try:
+            with pytest.raises(RuntimeError, match="no such block"):
+                ArrayRows(np.ones((9000, 3))).each(fail, 0)
+            assert torch.get_num_threads() == 2
+        finally:
+            torch.set_num_threads(before)
+
+    def test_arrays_are_not_copied(self) -> None:
+        x = np.ones((10, 3))
+        assert ArrayRows(x)._dense(slice(0, 5)).data_ptr() == x.ctypes.data
+
+    def test_some_rows(self) -> None:
+        rows, weight = TensorRows(torch.from_numpy(X), torch.from_numpy(WEIGHT)).take(np.array([3, 1]))
+        expected = torch.nn.functional.normalize(torch.from_numpy(X[[3, 1]]), dim=1)
+        torch.testing.assert_close(rows, expected)
+        torch.testing.assert_close(weight, torch.from_numpy(WEIGHT[[3, 1]]))
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("x", "weight", "message"),
+        [
+            (torch.ones(5), None, r"X must have the shape \(n, d\).*got \(5,\)"),
+            (torch.ones(5, 1), None, r"X must have the shape \(n, d\).*d ≥ 2.*got \(5, 1\)"),
+            (torch.ones(5, 3, dtype=torch.int64), None, r"X must have a floating-point dtype.*X\.float\(\)"),
+            (torch.ones(5, 3), torch.ones(4), r"sample_weight must have the shape \(5,\), got \(4,\)"),
+            (torch.ones(5, 3), -torch.ones(5), r"sample_weight must be finite and ≥ 0"),
+            (np.ones((5, 3)), -np.ones(5), r"sample_weight must be finite and ≥ 0"),
+            (np.ones((5, 3)), [1, 1, math.inf, 1, 1], r"sample_weight must be finite and ≥ 0"),
+            (np.ones((5, 3)), np.ones((5, 1)), r"sample_weight must have the shape \(5,\), got \(5, 1\)"),
+        ],
+        ids=[
+            "vector",
+            "d = 1",
+            "integers",
+            "weights' shape",
+            "negative",
+            "negative, NumPy",
+            "infinite",
+            "a column",
+        ],
+    )
+    def test_refused(self, x, weight, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            PowerSphericalMixture(2).fit(x, sample_weight=weight)
+
+    @estimators
+    @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, scipy.sparse.csr_array])
+    def test_no_weight_at_all(self, estimator: type, kind) -> None:
+        with pytest.raises(ValueError, match="sample_weight must have a positive sum"):
+            fit(estimator, kind(X), np.zeros(len(X)))
+
+    def test_another_number_of_columns(self) -> None:
+        fitted = fit(PowerSphericalMixture, torch.from_numpy(X))
+        with pytest.raises(
+            ValueError, match="X has 3 features, but PowerSphericalMixture is expecting 8 features"
+        ):
+            fitted.predict(torch.ones(2, 3))

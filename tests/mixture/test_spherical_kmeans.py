@@ -1,0 +1,134 @@
+"""Spherical k-means: as scikit-learn's KMeans, on the sphere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+
+from clusters import clustered
+from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
+from powerspherical.mixture._seeding import Sample, random_directions, spread_directions
+
+X, LABELS = clustered()
+UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def test_attributes() -> None:
+    fitted = SphericalKMeans(3, random_state=0).fit(X)
+    cosines = UNIT @ fitted.cluster_centers_.T
+    np.testing.assert_array_equal(fitted.labels_, cosines.argmax(1))
+    np.testing.assert_array_equal(fitted.predict(X), fitted.labels_)
+    np.testing.assert_allclose(fitted.transform(X), np.sqrt(2 - 2 * cosines), atol=1e-7)
+    assert fitted.inertia_ == pytest.approx((2 - 2 * cosines.max(1)).sum())
+    assert fitted.score(X) == pytest.approx(-fitted.inertia_)
+    assert adjusted_rand_score(LABELS, fitted.labels_) > 0.95
+    for label, centre in enumerate(fitted.cluster_centers_):
+        mean = UNIT[fitted.labels_ == label].mean(0)
+        np.testing.assert_allclose(centre, mean / np.linalg.norm(mean), atol=1e-3)
+
+
+def test_the_optimum_is_that_of_k_means_where_lengths_agree() -> None:
+    """From one start, on tight clusters of unit vectors, both end in the same partition."""
+    x, _ = clustered(kappas=(300.0,) * 4)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    ours = SphericalKMeans(4, init=x[:4]).fit(x)
+    theirs = KMeans(4, init=x[:4], n_init=1).fit(x)
+    np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+
+
+def test_weights_stand_for_repetitions() -> None:
+    times = np.random.default_rng(1).integers(0, 3, len(X))
+    weighted = SphericalKMeans(5, init=X[:5], tol=0.0).fit(X, sample_weight=times)
+    repeated = SphericalKMeans(5, init=X[:5], tol=0.0).fit(X.repeat(times, 0))
+    np.testing.assert_allclose(weighted.cluster_centers_, repeated.cluster_centers_, atol=1e-12)
+    assert weighted.inertia_ == pytest.approx(repeated.inertia_)
+
+
+def test_empty_clusters_start_again() -> None:
+    x, labels = clustered(kappas=(400.0, 400.0, 400.0))
+    centres = np.stack([x[labels == i].mean(0) for i in range(3)])
+    fitted = SphericalKMeans(3, init=np.stack([centres[0], centres[1], -centres.sum(0)]), random_state=0).fit(
+        x
+    )
+    assert adjusted_rand_score(labels, fitted.labels_) == 1
+
+
+@pytest.mark.parametrize("x", [np.ones((9, 3)), np.zeros((9, 3)), np.repeat(np.eye(3)[:2], 5, 0)])
+def test_more_clusters_than_different_rows(x: np.ndarray) -> None:
+    fitted = SphericalKMeans(4, random_state=0).fit(x)
+    assert np.isfinite(fitted.cluster_centers_).all()
+    assert fitted.inertia_ == pytest.approx(2.0 * len(x) if not x.any() else 0.0, abs=1e-9)
+
+
+def test_too_few_steps_are_reported() -> None:
+    x, _ = clustered(2000, kappas=(5.0,) * 10)
+    with pytest.warns(ConvergenceWarning, match="still changed after 2 steps: raise max_iter"):
+        assert SphericalKMeans(10, max_iter=2, random_state=0).fit(x).n_iter_ == 2
+
+
+def test_runs_and_progress(capsys) -> None:
+    x, _ = clustered(400, 4, kappas=(30.0,) * 12, seed=11)
+    one = SphericalKMeans(12, random_state=1).fit(x)
+    many = SphericalKMeans(12, random_state=1, n_init=8, verbose=1).fit(x)
+    assert many.inertia_ < one.inertia_
+    assert "SphericalKMeans: run 7, step 1: mean distance 1 - t " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_clusters": 0}, "n_clusters must be an integer ≥ 1"),
+        ({"n_clusters": 601}, "n_samples=600 should be >= n_clusters=601"),
+        ({"tol": "small"}, "tol must be a number ≥ 0"),
+        ({"init": "far"}, r"init must be 'k-means\+\+', 'random'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_refused(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SphericalKMeans(**options).fit(X)
+
+
+def test_digits() -> None:
+    """On real data, as good as scikit-learn's KMeans on unit vectors, each from five starts."""
+    x, y = load_digits(return_X_y=True)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    def quality(make) -> float:
+        return np.mean([adjusted_rand_score(y, make(seed).fit(unit).predict(unit)) for seed in range(5)])
+
+    theirs = quality(lambda seed: KMeans(10, n_init=1, random_state=seed))
+    for estimator in (SphericalKMeans, PowerSphericalMixture, VonMisesFisherMixture):
+        assert quality(lambda seed, e=estimator: e(10, random_state=seed)) > theirs - 0.02
+
+
+class TestSeeds:
+    sample = Sample(torch.from_numpy(UNIT), torch.ones(len(UNIT), dtype=torch.float64))
+
+    def test_spread_directions_are_far_apart(self) -> None:
+        x, labels = clustered(kappas=(1000.0,) * 10, dim=16)
+        unit = torch.nn.functional.normalize(torch.from_numpy(x), dim=1)
+        sample = Sample(unit, torch.ones(len(x), dtype=torch.float64))
+        random = np.random.RandomState(0)
+        chosen = spread_directions(sample, unit[:0], 6, random)
+        chosen = torch.cat([chosen, spread_directions(sample, chosen, 4, random)])
+        rows = [int((unit == row).all(1).nonzero()) for row in chosen]
+        assert len(set(labels[rows])) == 10
+
+    @pytest.mark.parametrize(
+        "choose", [random_directions, lambda *a: spread_directions(a[0], a[0].rows[:0], *a[1:])]
+    )
+    def test_rows_without_weight_are_not_chosen(self, choose) -> None:
+        weight = torch.zeros(len(UNIT), dtype=torch.float64)
+        weight[[4, 8, 15]] = 1
+        chosen = choose(Sample(self.sample.rows, weight), 3, np.random.RandomState(0))
+        assert {tuple(row) for row in chosen.tolist()} == {tuple(row) for row in UNIT[[4, 8, 15]].tolist()}
+
+    def test_random_directions_differ(self) -> None:
+        chosen = random_directions(self.sample, 100, np.random.RandomState(0))
+        assert len(torch.unique(chosen, dim=0)) == 100

@@ -87,36 +87,9 @@ def time():
     return table(head, rows)
 
 
-def sampling():
-    """Draws of the CPU run, as multiples of the time that the normals take; one thread, a μ for each row."""
-    rows = [
-        row
-        for row in results("sampling")
-        if (row["section"], row["loc"], row["threads"]) == ("sizes", "per row", 1)
-    ]
-    found = {(row["rows"], row["dim"], row["quantity"], row["method"]): row["ratio"] for row in rows}
-    sizes = dict.fromkeys((row["rows"], row["dim"]) for row in rows)
-    columns = [
-        (method, quantity)
-        for method in ("our_ps", "our_vmf", "reference_ps")
-        for quantity in ("forward", "forward and backward")
-    ]
-    head = ["n × d"]
-    for name in ("Power Spherical", "von Mises–Fisher", "the authors' package"):
-        head += [name, "and its gradient"]
-    lines = [
-        [
-            f"{n:,} × {d:,}",
-            *(f"{found[n, d, quantity, method]:.1f}" for method, quantity in columns),
-        ]
-        for n, d in sizes
-    ]
-    return table(head, lines)
-
-
 def filled(text):
     """The text with its tables as the results have them."""
-    for make in (vae, time, sampling):
+    for make in (vae, time):
         opening = f"<!-- table: {make.__name__} -->"
         pattern = re.escape(opening) + r".*?<!-- end -->"
         text, count = re.subn(

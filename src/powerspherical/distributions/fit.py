@@ -15,7 +15,7 @@ from torch import Tensor
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.geometry import cosine_ends, directions_of
-from powerspherical.distributions.precision import computing, unit_vectors_as
+from powerspherical.kernels.precision import computing, unit_vectors_as
 from powerspherical.special.tilt import Tilt
 
 #: The mean of |T| below which points count as one and the same: κ is then about (d-1)/2 over it, and no more.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.distributions.constraints import norm_tolerance
-from powerspherical.distributions.precision import computing
+from powerspherical.kernels.precision import computing
 from powerspherical.mixture._families import Block
 
 

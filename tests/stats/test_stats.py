@@ -140,7 +140,9 @@ def test_draws_follow_the_law(family, torch_family: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: 7, lambda: np.random.default_rng(7), lambda: np.random.RandomState(7)], ids=str
+    "make",
+    [lambda: 7, lambda: np.random.default_rng(7), lambda: np.random.RandomState(7)],
+    ids=["integer", "Generator", "RandomState"],
 )
 def test_draws_reproduce(make) -> None:
     frozen = power_spherical(MU, 7.0)

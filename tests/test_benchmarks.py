@@ -251,7 +251,7 @@ def test_tensorflow_probability_has_a_floor_of_its_own(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", answer)
     rows, versions = sampling.tfp("python", PLAN, 2)
-    assert asked[0]["sizes"] == [[4, 3, 5]]
+    assert asked[0]["sizes"] == [[4, 3, 50]]
     assert (asked[0]["threads"], asked[0]["quantities"]) == (2, list(sampling.QUANTITIES))
     assert timing.Effort(**asked[0]["effort"]) == EFFORT
     assert [(row["method"], row["floor"], row["ratio"]) for row in rows] == [

@@ -153,7 +153,7 @@ def test_pull_back(rows: int, count: int, dim: int) -> None:
     grouped = (rows // count, count)
     ungrouped = (tensor.view(*grouped, *tensor.shape[1:]) for tensor in (grad, x))
     expected = _geometry.pull_back(
-        *ungrouped, loc, *(end.view(grouped) for end in ends), slope.view(grouped), needs_loc=True
+        *ungrouped, loc, *(end.view(grouped) for end in ends), slope.clone().view(grouped), needs_loc=True
     )
     torch.testing.assert_close(grad_loc, expected[0], rtol=1e-5, atol=1e-6 * rows)
     torch.testing.assert_close(grad_kappa.view(grouped), expected[1], rtol=1e-4, atol=1e-5)

@@ -131,9 +131,9 @@ def pull_back(
 ) -> tuple[Tensor | None, Tensor | None]:
     """From the gradient g in x to that in ``loc``, in its shape, and that in κ, of each row.
 
-    With ``slope`` s = (dt/dκ)/(1-t²) the latter is s((1-t²) g·μ - t(g·x - t g·μ)): as t moves, with μ and v/‖v‖ held, x
-    moves along the meridian. Each is there where it is needed, the second where there is a slope. A loc of half
-    precision is normalised to the digits of the rows first, as in the draw.
+    With ``slope`` s = (dt/dκ)/(1-t²), which is written over, the latter is s((1-t²) g·μ - t(g·x - t g·μ)): as t moves,
+    with μ and v/‖v‖ held, x moves along the meridian. Each is there where it is needed, the second where there is a
+    slope. A loc of half precision is normalised to the digits of the rows first, as in the draw.
     """
     dtype = one_minus_t.dtype
     unit = unit_vectors_as(loc, dtype)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 POWER_SPHERICAL = "power_spherical"
 FAMILIES = {POWER_SPHERICAL: 0, "von_mises_fisher": 1}  # as ``_triton_draw`` numbers them
 
-#: A program holds whole rows in its registers; longer ones would spill most of themselves.
-MOST_DIM = 1 << 16
+#: A program holds whole rows in its registers; this is the longest that was run.
+MOST_DIM = 1 << 15
 
 
 def covers(name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> bool:

@@ -12,6 +12,7 @@ costs as much as a tenth of a product. Sums over blocks are float64.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -94,7 +95,7 @@ class Statistics:
         return float(self.log_likelihood / self.weight)
 
 
-class Family:
+class Family(ABC):
     """How the components of one family meet a block of rows."""
 
     tilt: ClassVar[Tilt]
@@ -110,19 +111,19 @@ class Family:
         return Components(parameters.directions.to(dtype), *columns)
 
     @classmethod
+    @abstractmethod
     def log_densities(cls, components: Components, block: Block) -> Tensor:
         """The logs of the weighted densities, (k, b)."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def statistics(cls, components: Components, block: Block) -> Statistics:
         """The additive statistics of a block."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def mean_statistic(cls, statistics: Statistics) -> Tensor:
         """ΣR T at the direction that the concentrations are fitted for."""
-        raise NotImplementedError
 
 
 class PowerFamily(Family):

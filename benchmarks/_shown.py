@@ -28,6 +28,7 @@ SECTIONS = {
     "sizes": "by size",
     "concentrations": "by concentration",
     "dimensions": "by dimension",
+    "queued": "by size, the device's time",
     "graph": "in a CUDA graph",
 }
 

@@ -28,19 +28,24 @@ EACH, SHARED = "per row", "shared"
 
 
 def ratio(
-    rows: list[Row], size: tuple[int, int], quantity: str, method: str, loc: str = EACH
+    rows: list[Row],
+    size: tuple[int, int],
+    quantity: str,
+    method: str,
+    loc: str = EACH,
+    section: str = "sizes",
 ) -> float | None:
     """How many times its floor a method takes, at a size and with a μ for each row, or one for all."""
     for row in rows:
         place = row["section"], (row["rows"], row["dim"]), row["quantity"], row["loc"], row["method"]
-        if place == ("sizes", size, quantity, loc, method):
+        if place == (section, size, quantity, loc, method):
             return float(row["ratio"])
     return None
 
 
-def over_floor(size: tuple[int, int], quantity: str, loc: str = EACH) -> Value:
+def over_floor(size: tuple[int, int], quantity: str, loc: str = EACH, section: str = "sizes") -> Value:
     """Our Power Spherical over the floor."""
-    return lambda rows: ratio(rows, size, quantity, "our_ps", loc)
+    return lambda rows: ratio(rows, size, quantity, "our_ps", loc, section)
 
 
 def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str) -> Value:
@@ -78,8 +83,10 @@ def _floor_targets(
     size: tuple[int, int], forward: float, backward: float, loc: str = EACH
 ) -> Iterable[Target]:
     name = "{} × {}, μ {}".format(*size, loc)
-    yield Target(f"PS over randn, {name}, {FORWARD}", over_floor(size, FORWARD, loc), "≤", forward)
-    yield Target(f"PS over randn, {name}, {BACKWARD}", over_floor(size, BACKWARD, loc), "≤", backward)
+    for quantity, most in ((FORWARD, forward), (BACKWARD, backward)):
+        for section, part in (("sizes", ""), ("queued", ", the device's time")):
+            value = over_floor(size, quantity, loc, section)
+            yield Target(f"PS over randn, {name}, {quantity}{part}", value, "≤", most)
 
 
 def _authors_targets(size: tuple[int, int], forward: float, backward: float) -> Iterable[Target]:

@@ -23,7 +23,7 @@ from _memory import peak
 from _methods import BACKWARD, FLOOR, FORWARD, Case, floors, methods
 from _shown import counted, figure, size, tables
 from _targets import Row, compared
-from _timing import Clock, Effort, captured, measure
+from _timing import Clock, Effort, captured, measure, queued_clock
 
 from powerspherical.experiments._results import hardware, write_figure
 from powerspherical.experiments.efficiency import name_on, ratio
@@ -35,6 +35,7 @@ Times = dict[tuple[Case, str], list[float]]  # by case and method: the rounds, i
 
 QUANTITIES = (FORWARD, BACKWARD)
 GRAPH_CASE, GRAPH_DRAWS = Case(100, 64), 20
+QUEUED_FROM = 50_000_000  # numbers drawn: with fewer, the device is not what takes time
 TFP_FLOOR = "jax_normal"
 
 
@@ -146,6 +147,23 @@ def graphs(plan: Plan, clock: Clock, threads: int) -> list[Row]:
     return summary("graph", FORWARD, threads, times, FLOOR)
 
 
+def queued(plan: Plan, threads: int) -> Iterator[list[Row]]:
+    """What large draws take of the device, where the host is ahead of it.
+
+    The authors' package is not among them: it waits for the device.
+    """
+    device = torch.device("cuda")
+    for section, (case, *_) in plan.groups(sweeps=False):
+        if section == "sizes" and case.rows * case.dim >= QUEUED_FROM:
+            for quantity in QUANTITIES:
+                calls = floors(case, device) | methods(case, quantity, device)
+                calls.pop("reference_ps", None)
+                if quantity == BACKWARD:
+                    calls.pop("our_vmf", None)
+                times = measure(keyed(case, calls), plan.effort, queued_clock(torch.cuda), case.calls(device))
+                yield summary("queued", quantity, threads, times, FLOOR)
+
+
 def tfp(python: str, plan: Plan, threads: int) -> tuple[list[Row], dict[str, str]]:
     """TensorFlow Probability's rows at the sizes of the plan, and its versions."""
     cases, cpu = [Case(rows, dim) for rows, dim in plan.sizes], torch.device("cpu")
@@ -201,6 +219,9 @@ def run(
             rows += group
             print(said(group), flush=True)
         if device.type == "cuda":
+            for group in queued(plan, threads):
+                rows += group
+                print(said(group), flush=True)
             rows += graphs(plan, clock, threads)
         if python:
             print("TensorFlow Probability, in its own environment", flush=True)

@@ -63,7 +63,14 @@ class FakeCuda:
             record=lambda: self.log.append("record"),
             synchronize=lambda: self.log.append("wait"),
             elapsed_time=lambda end: 6.0,
+            query=lambda: self.slept < self.busy,
         )
+
+    slept = busy = 0
+
+    def _sleep(self, cycles):
+        self.log.append("sleep")
+        self.slept = cycles
 
     def Stream(self):
         return SimpleNamespace(wait_stream=lambda other: self.log.append("wait"))
@@ -113,6 +120,16 @@ def test_the_event_clock():
     seconds = timing.event_clock(cuda)(lambda: cuda.log.append("call"), 3)
     assert seconds == pytest.approx(0.002)
     assert cuda.log == ["synchronize", "record", "call", "call", "call", "record", "wait"]
+
+
+def test_the_queued_clock_keeps_the_device_busy_long_enough():
+    cuda = FakeCuda()
+    cuda.busy = 3_000_000
+    seconds = timing.queued_clock(cuda)(lambda: cuda.log.append("call"), 2)
+    assert seconds == pytest.approx(0.003)
+    turn = ["synchronize", "sleep", "record", "call", "call", "record", "wait"]
+    assert cuda.log == ["synchronize", *3 * turn]
+    assert cuda.slept == 4_000_000
 
 
 def test_a_captured_call():

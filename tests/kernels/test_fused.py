@@ -73,6 +73,31 @@ def test_broadcasting(family, loc_shape, kappa_shape, shape) -> None:
     torch.testing.assert_close(actual[0].double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.skipif(not CUDA, reason="needs CUDA")
+@pytest.mark.parametrize("shared", [False, True], ids=["each", "shared"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_highest_dimension(family, dtype: torch.dtype, shared: bool) -> None:
+    dim, rows = _fused.MOST_DIM, 400
+    loc, _ = parameters(() if shared else (rows,), (), dtype, dim)
+    kappa = torch.full((rows,), float(dim), device=DEVICE, requires_grad=True)
+    x, one_minus_t, one_plus_t, _ = operator(family)(loc, kappa, (rows,), torch.tensor(3, device=DEVICE), dim)
+    eps = torch.finfo(dtype).eps
+    assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * eps
+    unit = torch.nn.functional.normalize(loc.double(), dim=-1)
+    t = (x.double() * unit).sum(-1)
+    torch.testing.assert_close(t, 1 - one_minus_t.double(), rtol=0, atol=5 * eps)
+    # E t: κ/(κ+d-1), or the ratio of Bessel functions for von Mises–Fisher, to 1/d; a draw is off by about 1/√d.
+    mean = 0.5 if family.__name__ == "power_spherical" else 0.618034
+    assert abs(t.mean().item() - mean) < 2e-4 + 3 * eps * (dtype == torch.bfloat16)
+    grad = torch.randn_like(x)
+    actual = torch.autograd.grad(x, (loc, kappa), grad)
+    saved = (tensor.detach().double() for tensor in (grad, x, loc, one_minus_t, one_plus_t))
+    expected, _ = _geometry.pull_back(*saved, None, needs_loc=True)
+    atol = 20 * eps * (rows if shared else 1)
+    torch.testing.assert_close(actual[0].double(), expected, rtol=20 * eps, atol=atol)
+    assert actual[1].isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shared", [False, True], ids=["each", "shared"])
 def test_half_precision(family, dtype: torch.dtype, shared: bool) -> None:

@@ -145,32 +145,46 @@ def test_one_concentration_for_all_and_a_seed_in_memory(name: str) -> None:
     [(37, 37, 5), (40, 1, 7), (36, 6, 3), (1500, 1, 4), (10, 5, 200), (3, 3, 2), (4, 4, 5000), (3, 1, 5000)],
 )
 def test_pull_back(rows: int, count: int, dim: int) -> None:
-    loc = directions(count, dim)
-    x, one_minus_t, one_plus_t, _ = draw("power_spherical", loc, constant(max(4.0, dim / 4), rows))
+    loc, kappa = directions(count, dim), constant(max(4.0, dim / 4), rows)
+    x, *scalars = draw("power_spherical", loc, kappa)
     grad, slope = torch.randn_like(x), torch.rand(rows, device=DEVICE)
-    ends = one_minus_t, one_plus_t
-    grad_loc, grad_kappa = _triton_pull_back.pull_back(grad, x, loc, *ends, slope)
+
+    def pull_back(slope, kappa=kappa, **options):
+        return _triton_pull_back.pull_back(grad, x, loc, *scalars, kappa, slope, dim, **options)
+
+    given = _triton_slope.GIVEN.value, slope
+    grad_loc, grad_kappa = pull_back(given)
     grouped = (rows // count, count)
     ungrouped = (tensor.view(*grouped, *tensor.shape[1:]) for tensor in (grad, x))
     expected = _geometry.pull_back(
-        *ungrouped, loc, *(end.view(grouped) for end in ends), slope.clone().view(grouped), needs_loc=True
+        *ungrouped,
+        loc,
+        *(end.view(grouped) for end in scalars[:2]),
+        slope.clone().view(grouped),
+        needs_loc=True,
     )
     torch.testing.assert_close(grad_loc, expected[0], rtol=1e-5, atol=1e-6 * rows)
     torch.testing.assert_close(grad_kappa.view(grouped), expected[1], rtol=1e-4, atol=1e-5)
 
-    only_loc, nothing = _triton_pull_back.pull_back(grad, x, loc, *ends, None)
+    only_loc, nothing = pull_back(None)
     assert nothing is None
     torch.testing.assert_close(only_loc, grad_loc)
-    nothing, only_kappa = _triton_pull_back.pull_back(grad, x, loc, *ends, slope, needs_loc=False)
+    nothing, only_kappa = pull_back(given, needs_loc=False)
     assert nothing is None
     torch.testing.assert_close(only_kappa, grad_kappa)
+    # One κ for all: summed, where there is also one direction.
+    for options in ({}, {"needs_loc": False}):
+        _, one = pull_back(given, kappa[0], **options)
+        assert one.shape == (() if count == 1 else (rows,))
+        torch.testing.assert_close(one.sum(), grad_kappa.sum(), rtol=1e-4, atol=1e-5 * rows)
 
 
 @pytest.mark.parametrize("dim", [2, 5, 13, 40, 5000])
 def test_relative_slope(dim: int) -> None:
     """From the derivative of a quantile of G, by differences in float64."""
     kappa = torch.logspace(-1, 5, 50, device=DEVICE)
-    *_, gamma = draw("power_spherical", directions(1, dim), kappa)
+    loc = directions(1, dim)
+    x, one_minus_t, one_plus_t, gamma = draw("power_spherical", loc, kappa)
     alpha = kappa.double().cpu().numpy() + (dim - 1) / 2
     value, step = gamma.double().cpu().numpy(), 1e-4 * alpha
     below, above = scipy.special.gammainc(alpha, value), scipy.special.gammaincc(alpha, value)
@@ -183,11 +197,13 @@ def test_relative_slope(dim: int) -> None:
         for h in (-step, step)
     ]
     exact = torch.as_tensor((ends[1] - ends[0]) / (2 * step))
-    slope = _triton_slope.relative_slope(gamma, kappa, dim)
+    # With the gradient μ in x, that in κ is dt/dκ.
+    saved = loc.expand_as(x).contiguous(), x, loc, one_minus_t, one_plus_t, gamma
+    slope = _triton_slope.power_spherical_slope(gamma, kappa, dim)
+    _, grad_kappa = _triton_pull_back.pull_back(*saved, kappa, slope, dim)
+    relative = grad_kappa.double() / (one_minus_t.double() * one_plus_t.double())
     expected = 0.5 * exact / gamma.cpu().double()
-    torch.testing.assert_close(slope.cpu().double(), expected, rtol=1e-3, atol=0)
-    one = _triton_slope.relative_slope(gamma, kappa[7], dim)
-    torch.testing.assert_close(one[7], slope[7])
+    torch.testing.assert_close(relative.cpu(), expected, rtol=1e-3, atol=0)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with

@@ -45,12 +45,17 @@ class RotationallySymmetric(Distribution):
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
         validation.vectors("loc", loc)
-        number = validation.number_or_tensor("concentration", concentration, computing(loc.dtype), loc.device)
-        if number.device != loc.device and number.dim():
-            raise ValueError(f"loc is on {loc.device} and concentration on {number.device}: move one of them")
-        # torch.result_type(loc, concentration), which the compiler does not trace
-        dtype = torch.promote_types(loc.dtype, number.dtype) if number.dim() else loc.dtype
-        concentration = number.to(loc.device, non_blocking=True)
+        dtype, device = loc.dtype, loc.device
+        concentration = validation.number_or_tensor("concentration", concentration, computing(dtype), device)
+        if concentration.device != device:
+            if concentration.dim():
+                raise ValueError(
+                    f"loc is on {device} and concentration on {concentration.device}: move one of them"
+                )
+            concentration = concentration.to(device, non_blocking=True)
+        if concentration.dtype != dtype and concentration.dim():
+            # torch.result_type(loc, concentration), which the compiler does not trace
+            dtype = torch.promote_types(dtype, concentration.dtype)
         batch_shape = validation.broadcast_shape(
             **{"loc.shape[:-1]": loc.shape[:-1], "concentration.shape": concentration.shape}
         )

@@ -73,10 +73,9 @@ def number_or_tensor(
     name: str, value: object, dtype: torch.dtype | None = None, device: torch.device | None = None
 ) -> Tensor:
     """A floating-point tensor as it is; a number as a tensor of the given kind, or torch's default."""
-    if isinstance(value, numbers.Real):
-        return torch.full(
-            (), float(value), dtype=dtype, device=device
-        )  # on CUDA a fill, not a copy that waits
+    if not isinstance(value, Tensor) and isinstance(value, numbers.Real):
+        # on CUDA a fill, not a copy that waits
+        return torch.full((), float(value), dtype=dtype, device=device)
     return floating_tensor(name, value, " or a number")
 
 

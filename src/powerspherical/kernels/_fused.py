@@ -6,7 +6,10 @@ They take CUDA tensors in float32 and half precision. All else, float64 above al
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +24,7 @@ POWER_SPHERICAL = "power_spherical"
 FAMILIES = {POWER_SPHERICAL: 0, "von_mises_fisher": 1}  # as ``_triton_draw`` numbers them
 
 #: A program holds whole rows in its registers; this is the longest that was run.
-MOST_DIM = 1 << 15
+MOST_DIM = 1 << 16
 
 
 def covers(name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> bool:
@@ -38,17 +41,33 @@ def draw(
     name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor | None, dim: int
 ) -> Draws:
     """What the operator of the family returns."""
-    from powerspherical.kernels import _triton_draw
-
-    x = torch.empty((*shape, loc.shape[-1]), dtype=loc.dtype, device=loc.device)
-    one_minus_t, one_plus_t, noise = (
-        torch.empty(shape, dtype=torch.float32, device=loc.device) for _ in range(3)
-    )
-    key = _seed(loc.device) if seed is None else seed
+    device = loc.device
+    x = torch.empty((*shape, loc.shape[-1]), dtype=loc.dtype, device=device)
+    scalars = _three_a_row(shape, device, apart=seed is not None)
+    key = _seed(device) if seed is None else seed
     kappa = _concentrations(concentration, shape)
-    scalars = one_minus_t, one_plus_t, noise
-    _triton_draw.draw(x, scalars, _directions(loc, shape), kappa, key, FAMILIES[name], dim)
-    return x, one_minus_t, one_plus_t, noise
+    _kernels()[0].draw(x, scalars, _directions(loc, shape), kappa, key, FAMILIES[name], dim)
+    return x, *scalars
+
+
+def _three_a_row(shape: Sequence[int], device: torch.device, *, apart: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Memory for three scalars a row. One allocation takes less time than three.
+
+    An operator's results must not share memory, though, and Triton wants addresses to be multiples of 16.
+    """
+    if apart or math.prod(shape) % 4:
+        first, second, third = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(3))
+    else:
+        first, second, third = torch.empty((3, *shape), dtype=torch.float32, device=device).unbind()
+    return first, second, third
+
+
+@functools.cache
+def _kernels() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """What needs Triton, imported when it is first used."""
+    from powerspherical.kernels import _triton_draw, _triton_pull_back, _triton_slope
+
+    return _triton_draw, _triton_pull_back, _triton_slope
 
 
 def _seed(device: torch.device) -> Tensor | int:
@@ -82,28 +101,32 @@ def pull_back(
     needs_loc: bool,
     needs_concentration: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients in ``loc``, in its shape, and in κ, of each row, where they are needed.
+    """The gradients in ``loc``, in its shape, and in κ, of each row or summed, where they are needed.
 
     x and the three scalars a row are contiguous, as ``draw`` made them.
 
-    One kernel, another one that sums where many rows share few directions, and before them those of (dt/dκ)/(1-t²).
+    One kernel, another one that sums where many rows share few directions, and before them what (dt/dκ)/(1-t²) takes:
+    for Power Spherical nothing but in low dimensions.
     """
-    from powerspherical.kernels import _triton_pull_back, _triton_slope
-
+    _, _triton_pull_back, _triton_slope = _kernels()
     shape = noise.shape
+    kappa = _concentrations(concentration, shape)
     slope = None
     if needs_concentration and name == POWER_SPHERICAL:
-        slope = _triton_slope.relative_slope(noise, _concentrations(concentration, shape), dim)
+        slope = _triton_slope.power_spherical_slope(noise, kappa, dim)
     elif needs_concentration:
-        kappa = concentration.expand(shape)
-        slope = derivative(one_minus_t, one_plus_t, noise, kappa, dim).contiguous()
+        given = derivative(one_minus_t, one_plus_t, noise, kappa.expand(shape), dim)
+        slope = _triton_slope.GIVEN.value, given.contiguous()
     grad_loc, grad_concentration = _triton_pull_back.pull_back(
         grad.contiguous(),
         x,
         _directions(loc, shape),
         one_minus_t,
         one_plus_t,
+        noise,
+        kappa,
         slope,
+        dim,
         needs_loc=needs_loc,
     )
     if grad_loc is not None and grad_loc.shape != loc.shape:

@@ -28,12 +28,14 @@ def _blocks(first: Tensor, *others: Tensor, most: int = 16) -> Iterator[tuple[Te
     What is computed from a block stays in the cache, and takes little memory. With several threads there are about
     ``most`` blocks at most: at the end of each operation they wait for each other, and for whoever else holds a core.
     """
-    block = _BLOCK if torch.get_num_threads() == 1 else max(first.numel() // most, _BLOCK)
-    if first.numel() <= block or first.dim() == 1 or first.device.type != "cpu":
+    size = block = first.numel()
+    if size > _BLOCK and first.dim() > 1 and first.is_cpu:
+        block = _BLOCK if torch.get_num_threads() == 1 else max(size // most, _BLOCK)
+    if size <= block:
         yield first, *others
         return
     # Block by block along the first axis. Flattening instead could copy: a tensor may be an expanded view.
-    inner = first.numel() // first.shape[0]
+    inner = size // first.shape[0]
     if inner > block and first.dim() > 2:
         for index in range(first.shape[0]):
             yield from _blocks(first[index], *(x[index] for x in others), most=most)
@@ -131,9 +133,11 @@ def pull_back(
 ) -> tuple[Tensor | None, Tensor | None]:
     """From the gradient g in x to that in ``loc``, in its shape, and that in κ, of each row.
 
-    With ``slope`` s = (dt/dκ)/(1-t²), which is written over, the latter is s((1-t²) g·μ - t(g·x - t g·μ)): as t moves,
-    with μ and v/‖v‖ held, x moves along the meridian. Each is there where it is needed, the second where there is a
-    slope. A loc of half precision is normalised to the digits of the rows first, as in the draw.
+    The first is t g - (g·μ)x, by rotation coupling: a change dμ carries x along in the rotation that takes μ to μ + dμ
+    in their plane, dx = t dμ - (x·dμ)μ. It has the law of x at the new μ, and less variance than differentiating the
+    projection. With ``slope`` s = (dt/dκ)/(1-t²), which is written over, the second is s((1-t²) g·μ - t(g·x - t g·μ)):
+    as t moves, with μ and v/‖v‖ held, x moves along the meridian. Each is there where it is needed, the second where
+    there is a slope. A loc of half precision is normalised to the digits of the rows first, as in the draw.
     """
     dtype = one_minus_t.dtype
     unit = unit_vectors_as(loc, dtype)
@@ -141,43 +145,43 @@ def pull_back(
         unit = unit.expand(x.shape)
     if x.dtype != dtype:
         grad, x = grad.to(dtype), x.to(dtype)
-    along = row_dot(grad, unit)
-    double_t = one_plus_t - one_minus_t
-    grad_loc = grad_concentration = None
-    if slope is not None:
-        across = _by_rows(_tangential_product, grad, x, unit, along, double_t)
-        squared_sine = one_minus_t * one_plus_t
-        grad_concentration = slope.mul_(squared_sine.mul_(along).addcmul_(double_t, across, value=-0.5))
-        del across, squared_sine  # in low dimensions a number a row is not nothing
-    if needs_loc:
-        grad_loc = _pull_back_loc(grad, along, x, double_t)
+    grad_loc = torch.empty_like(x) if needs_loc else None
+    results = [result for result in (grad_loc, slope) if result is not None]
+    for point, upstream, mu, minus, plus, *block in _blocks(
+        x, grad, unit, one_minus_t, one_plus_t, *results, most=32
+    ):
+        target = None if grad_loc is None else block[0]
+        rate = None if slope is None else block[-1]
+        _pull_back_block(point, upstream, mu, minus, plus, target, rate)
+    if grad_loc is not None:
         if grad_loc.shape != loc.shape:
             grad_loc = grad_loc.sum_to_size(loc.shape)
         if loc.dtype != dtype:  # the gradient is tangential: normalising only scales it
             grad_loc = grad_loc.div_(torch.linalg.vector_norm(loc.to(dtype), dim=-1, keepdim=True))
             grad_loc = grad_loc.to(loc.dtype)
-    return grad_loc, grad_concentration
+    return grad_loc, slope
 
 
-def _pull_back_loc(grad: Tensor, along: Tensor, x: Tensor, double_t: Tensor) -> Tensor:
-    """The gradient in μ by rotation coupling: t g - (g·μ)x, with g the gradient in x and ``along`` = g·μ, used up.
-
-    A change dμ carries x along in the rotation that takes μ to μ + dμ in their plane: dx = t dμ - (x·dμ)μ. It
-    has the law of x at the new μ, and less variance than differentiating the projection.
-    """
-    out = torch.empty_like(x)
-    for target, point, slope, *rows in _blocks(out, x, grad, along.neg_(), double_t, most=1):
-        factor, double = (x.unsqueeze(-1) for x in rows)
-        torch.mul(point, factor, out=target).addcmul_(double, slope, value=0.5)
-    return out
-
-
-def _tangential_product(grad: Tensor, x: Tensor, loc: Tensor, along: Tensor, double_t: Tensor) -> Tensor:
-    """The product of the tangential parts of g and x, which is g·x - t g·μ.
-
-    Taken so, its rounding error is of second order; taken as it stands, of first, which at large κ, where 1-t² ~ 1/κ,
-    would be a bias.
-    """
-    slope = torch.addcmul(grad, along.unsqueeze(-1), loc, value=-1)
-    offset = torch.addcmul(x, double_t.unsqueeze(-1), loc, value=-0.5)
-    return slope.mul_(offset).sum(-1)
+def _pull_back_block(
+    x: Tensor,
+    grad: Tensor,
+    loc: Tensor,
+    one_minus_t: Tensor,
+    one_plus_t: Tensor,
+    grad_loc: Tensor | None,
+    slope: Tensor | None,
+) -> None:
+    """``pull_back`` of a few rows: the gradient in ``loc`` is written to ``grad_loc``, that in κ over the slope."""
+    along = _row_dot(grad, loc)
+    double_t = one_plus_t - one_minus_t
+    along_column, double_t_column = along.unsqueeze(-1), double_t.unsqueeze(-1)
+    if slope is not None:
+        # g·x - t g·μ as the product of the tangential parts of g and x: its rounding error is of second order, and as
+        # it stands of first, which at large κ, where 1-t² ~ 1/κ, would be a bias.
+        across = torch.addcmul(grad, along_column, loc, value=-1, out=grad_loc)
+        across = across.mul_(torch.addcmul(x, double_t_column, loc, value=-0.5)).sum(-1)
+        squared_sine = one_minus_t * one_plus_t
+        slope.mul_(squared_sine.mul_(along).addcmul_(double_t, across, value=-0.5))
+    if grad_loc is not None:
+        along.neg_()
+        torch.mul(x, along_column, out=grad_loc).addcmul_(double_t_column, grad, value=0.5)

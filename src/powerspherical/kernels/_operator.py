@@ -16,6 +16,7 @@ if it is asked for. The noise is the family's own, for that.
 ``seed`` is one random integer, drawn by torch itself. It tells ``vmap`` of the randomness inside, which it
 would otherwise miss when neither parameter is batched, and keeps equal calls in a compiled graph apart. The
 fused kernels for CUDA take their random numbers from it; the composition below draws from torch's generator.
+Where nothing but autograd looks on, the operators are not called, only what they run: without a seed.
 """
 
 from __future__ import annotations
@@ -146,8 +147,6 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
             grad_loc = x.new_empty(0)
         if grad_concentration is None:
             grad_concentration = concentration.new_empty(0)
-        elif not concentration.shape:
-            grad_concentration = grad_concentration.sum()
         elif grad_concentration.shape != concentration.shape:
             grad_concentration = grad_concentration.sum_to_size(concentration.shape)
         return grad_loc, grad_concentration
@@ -165,18 +164,22 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
             shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
         if dim is None:
             dim = loc.shape[-1]
-        plain = is_plain(loc, concentration)
-        # A plain draw on CUDA needs no seed in memory. On the CPU it is always drawn, so that the numbers after it are
-        # the same under a transform.
-        seed = None if plain and loc.is_cuda else torch.randint(2**63 - 1, (), device=loc.device)
-        arguments = loc, concentration, shape, seed, dim
-        if not plain:
-            return forward(*arguments)[0]
+        if not is_plain(loc, concentration):
+            return forward(loc, concentration, shape, _seed(loc.device), dim)[0]
         if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-            return differentiable.apply(*arguments)
-        return run(*arguments)[0]
+            return differentiable.apply(loc, concentration, shape, None, dim)
+        return run(loc, concentration, shape, None, dim)[0]
 
     return sample
+
+
+def _seed(device: torch.device) -> Tensor:
+    """A random integer; where nobody needs it a zero, so that the draw has the numbers of a plain one."""
+    if device.type == "cpu" and not torch.compiler.is_compiling():
+        layers = torch._C._functorch.get_interpreter_stack() or []
+        if all(layer.key() != torch._C._functorch.TransformType.Vmap for layer in layers):
+            return torch.zeros((), dtype=torch.int64)
+    return torch.randint(2**63 - 1, (), device=device)
 
 
 def relative_slope(

@@ -3,17 +3,22 @@
 With the upstream gradient g, the gradient in μ is t g - (g·μ)x, summed over the rows that share a direction, and that
 in κ is (dt/dκ)/(1-t²) times (1-t²) g·μ - t (g - (g·μ)μ)·(x - tμ); see ``_geometry`` for both. A μ of half precision is
 normalised first, as in the draw; the gradient in μ, which is tangential, is divided by its length.
+
+Where many rows share few directions, programs add up what they have of them, and a second kernel adds their sums. It
+does that for κ too, where all rows have one direction and one κ.
 """
 
 # mypy: ignore-errors
 
 import functools
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from powerspherical.kernels._triton_slope import relative_slope
 from powerspherical.special._launch import Launch, blocks, next_power_of_two
 
 _ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
@@ -21,7 +26,12 @@ _PROGRAMS = 1056  # where many rows share few directions: eight for each multipr
 _LONG = 4096  # from there on a row of its own is read in parts, a second time from the cache
 _PART, _PART_WARPS = 4096, 16
 
-_NUMBERS = ["rows", "directions"]
+_SUMMED = 16, 128  # columns of a program that adds sums up, and how many of these it has at a time
+
+#: Nobody needs the gradient in κ; otherwise a kernel's SLOPE is a way to (dt/dκ)/(1-t²), see ``_triton_slope``.
+NONE = tl.constexpr(0)
+
+_NUMBERS = ["rows", "directions", "kappa_stride"]
 
 
 @triton.jit
@@ -39,17 +49,25 @@ def _pull_back(
     loc_ptr,
     minus_ptr,
     plus_ptr,
-    slope_ptr,
+    given_ptr,
+    gamma_ptr,
+    kappa_ptr,
     rows: tl.int64,
     directions: tl.int64,
+    kappa_stride: tl.int64,
+    beta: tl.float32,
     SHARED: tl.constexpr,
     NEEDS_LOC: tl.constexpr,
-    NEEDS_KAPPA: tl.constexpr,
+    SLOPE: tl.constexpr,
+    SUMS_KAPPA: tl.constexpr,
     DIM: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """A block of ROWS directions and a part of the rows that have them; SHARED: ROWS rows of the one direction."""
+    """A block of ROWS directions and a part of the rows that have them; SHARED: ROWS rows of the one direction.
+
+    With SUMS_KAPPA, which comes with SHARED, the sum for κ is written behind that for the direction.
+    """
     column = tl.arange(0, COLUMNS)[None, :]
     inside = column < DIM
     block = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -66,6 +84,7 @@ def _pull_back(
         scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(loc * loc, 1)), 1e-12)[:, None]
         loc = loc * scale
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    total_kappa = tl.zeros((ROWS,), tl.float32)
     turn = tl.program_id(1).to(tl.int64)
     while turn * step < rows:
         row = turn * step + block  # with SHARED there is one block, of rows
@@ -80,16 +99,22 @@ def _pull_back(
         along = tl.sum(grad * loc, 1)
         if NEEDS_LOC:
             total += t[:, None] * grad - along[:, None] * x
-        if NEEDS_KAPPA:
+        if SLOPE != NONE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
-            slope = tl.load(slope_ptr + row, mask=there, other=0.0)
+            slope = relative_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there)
             result = _grad_kappa(along, across, minus, plus, slope)
-            tl.store(grad_kappa_ptr + row, result, mask=there)
+            if SUMS_KAPPA:
+                total_kappa += tl.where(there, result, 0.0)
+            else:
+                tl.store(grad_kappa_ptr + row, result, mask=there)
         turn += tl.num_programs(1)
+    length = directions * DIM if NEEDS_LOC else 0
+    part = grad_loc_ptr + tl.program_id(1).to(tl.int64) * (length + SUMS_KAPPA)
+    if SUMS_KAPPA:
+        tl.store(part + length, tl.sum(total_kappa, 0))
     if NEEDS_LOC:
         if loc_ptr.dtype.element_ty != tl.float32:
             total = total * scale
-        part = grad_loc_ptr + tl.program_id(1).to(tl.int64) * directions * DIM
         if SHARED:
             summed = tl.sum(total, 0)[None, :]
             tl.store(part + column, summed.to(part.dtype.element_ty), mask=inside)
@@ -107,11 +132,15 @@ def _pull_back_long(
     loc_ptr,
     minus_ptr,
     plus_ptr,
-    slope_ptr,
+    given_ptr,
+    gamma_ptr,
+    kappa_ptr,
     rows: tl.int64,
     directions: tl.int64,
+    kappa_stride: tl.int64,
+    beta: tl.float32,
     NEEDS_LOC: tl.constexpr,
-    NEEDS_KAPPA: tl.constexpr,
+    SLOPE: tl.constexpr,
     DIM: tl.constexpr,
     PART: tl.constexpr,
 ):
@@ -145,10 +174,37 @@ def _pull_back_long(
         if NEEDS_LOC:
             result = ((t * grad - along * x) * scale).to(grad_loc_ptr.dtype.element_ty)
             tl.store(grad_loc_ptr + start + column, result, mask=mask)
-    if NEEDS_KAPPA:
+    if SLOPE != NONE:
         across = tl.sum(across_part, 0)
-        slope = tl.load(slope_ptr + row)
+        slope = relative_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, row >= 0)
         tl.store(grad_kappa_ptr + row, _grad_kappa(along, across, minus, plus, slope))
+
+
+@triton.jit(do_not_specialize=["parts", "length"])
+def _add_parts(
+    grad_loc_ptr,
+    grad_kappa_ptr,
+    parts_ptr,
+    parts: tl.int64,
+    length: tl.int64,
+    SUMS_KAPPA: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Sums over the parts, each of them ``length`` numbers for the directions and perhaps one for κ."""
+    column = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    stride = length + SUMS_KAPPA
+    total = tl.zeros((PARTS, COLUMNS), tl.float32)
+    first = tl.zeros((), tl.int64)
+    while first < parts:
+        part = (first + tl.arange(0, PARTS))[:, None]
+        mask = (part < parts) & (column < stride)[None, :]
+        total += tl.load(parts_ptr + part * stride + column[None, :], mask=mask, other=0.0)
+        first += PARTS
+    result = tl.sum(total, 0)
+    tl.store(grad_loc_ptr + column, result.to(grad_loc_ptr.dtype.element_ty), mask=column < length)
+    if SUMS_KAPPA:
+        tl.store(grad_kappa_ptr + (column - length), result, mask=column == length)
 
 
 def pull_back(
@@ -157,55 +213,82 @@ def pull_back(
     loc: Tensor,
     one_minus_t: Tensor,
     one_plus_t: Tensor,
-    slope: Tensor | None,
+    gamma: Tensor,
+    concentration: Tensor,
+    slope: tuple[int, Tensor] | None,
+    dim: int,
     *,
     needs_loc: bool = True,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients in the directions, in their shape and dtype, and in κ, of each row; each where it is wanted.
+    """The gradients in the directions, in their shape and dtype, and in κ; each where it is wanted.
 
-    All tensors are contiguous. ``grad`` and ``x`` have n > 0 rows of d, ``loc`` m of them, as in ``draw``. ``slope`` is
-    (dt/dκ)/(1-t²) of each row, or None where nobody needs the gradient in κ.
+    That in κ is one for each row, or where ``loc`` and ``concentration`` are one for all, their sum in its shape.
+
+    All tensors are contiguous. ``grad`` and ``x`` have n > 0 rows of d, ``loc`` m of them and ``concentration`` n or 1,
+    as in ``draw``; ``gamma`` is the noise it wrote. ``slope`` is the way to (dt/dκ)/(1-t²) and what is given for it, or
+    None where nobody needs the gradient in κ; ``dim`` is the dimension whose law t has.
     """
     width = x.shape[-1]
-    needs_kappa = slope is not None
-    parts, launch = _launch(
-        x.numel() // width, loc.numel() // width, width, needs_loc, needs_kappa, x.dtype, x.device
-    )
-    if not needs_loc:
-        grad_loc = loc  # something has to stand there
-    elif parts == 1:
-        grad_loc = torch.empty_like(loc)
-    else:
-        grad_loc = torch.empty((parts, *loc.shape), dtype=torch.float32, device=loc.device)
-    grad_kappa, rates = (torch.empty_like(one_minus_t), slope) if needs_kappa else (one_minus_t, one_minus_t)
-    launch((grad_loc, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, rates))
-    if needs_loc and parts > 1:
-        grad_loc = grad_loc.sum(0)
-        if loc.dtype != torch.float32:
-            grad_loc = grad_loc.to(loc.dtype)
-    return grad_loc if needs_loc else None, grad_kappa if needs_kappa else None
+    way, given = slope or (NONE.value, one_minus_t)
+    rows, directions, one_kappa = x.numel() // width, loc.numel() // width, concentration.numel() == 1
+    plan = _plan(rows, directions, one_kappa, width, dim, needs_loc, way, x.dtype, x.device)
+    # Something has to stand in the place of what is not wanted.
+    grad_loc = torch.empty_like(loc) if needs_loc else loc
+    grad_kappa = one_minus_t
+    if slope is not None:
+        grad_kappa = torch.empty_like(concentration if plan.sums_kappa else one_minus_t)
+    target = grad_loc
+    if plan.add is not None:
+        target = torch.empty(plan.parts, dtype=torch.float32, device=loc.device)
+    plan.launch((target, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, given, gamma, concentration))
+    if plan.add is not None:
+        plan.add((grad_loc, grad_kappa, target))
+    return grad_loc if needs_loc else None, grad_kappa if slope is not None else None
 
 
-@functools.lru_cache(1024)  # launches, of the latest sizes
-def _launch(
+class _Plan(NamedTuple):
+    """How to pull back: the kernel, and the one that adds up what it writes, so many numbers, if it is not done."""
+
+    launch: Launch
+    add: Launch | None = None
+    parts: int = 0
+    sums_kappa: bool = False
+
+
+@functools.lru_cache(1024)  # plans, of the latest sizes
+def _plan(
     rows: int,
     directions: int,
+    one_kappa: bool,
     width: int,
+    dim: int,
     needs_loc: bool,
-    needs_kappa: bool,
+    slope: int,
     dtype: torch.dtype,
     device: torch.device,
-) -> tuple[int, Launch]:
-    """In how many parts the gradient in the directions comes, and what computes it."""
-    numbers, needs = (rows, directions), (needs_loc, needs_kappa)
+) -> _Plan:
+    numbers = rows, directions, 0 if one_kappa else 1, (dim - 1) / 2
     if directions == rows and width > _LONG:
-        return 1, Launch(_pull_back_long, (rows, 1), numbers, (*needs, width, _PART), num_warps=_PART_WARPS)
+        constants = needs_loc, slope, width, _PART
+        return _Plan(Launch(_pull_back_long, (rows, 1), numbers, constants, num_warps=_PART_WARPS))
     shared = directions == 1
+    sums_kappa = shared and one_kappa and slope != NONE.value
     columns = next_power_of_two(width)
     block = max(1, _ELEMENTS // columns)
     grid = 1 if shared else blocks(directions, block)
     turns = blocks(rows, block) if shared else rows // directions
     parts = max(1, min(turns, _PROGRAMS // grid))
     warps = 4 if block * columns <= 4096 else 8 if block * columns <= 8192 else 16
-    constants = shared, *needs, width, block, columns
-    return parts, Launch(_pull_back, (grid, parts), numbers, constants, num_warps=warps)
+    constants = shared, needs_loc, slope, sums_kappa, width, block, columns
+    launch = Launch(_pull_back, (grid, parts), numbers, constants, num_warps=warps)
+    length = directions * width if needs_loc else 0
+    if not sums_kappa and (parts == 1 or not needs_loc):
+        return _Plan(launch)
+    add = Launch(
+        _add_parts,
+        (blocks(length + sums_kappa, _SUMMED[0]), 1),
+        (parts, length),
+        (sums_kappa, *_SUMMED),
+        num_warps=4,
+    )
+    return _Plan(launch, add, parts * (length + sums_kappa), sums_kappa)

@@ -6,18 +6,18 @@ is right to 1e-3, but in float32 on CUDA it is NaN at large α.
 
 # mypy: ignore-errors
 
-import functools
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.special._launch import Launch, blocks
+#: Ways to a slope: as it is given, by the saddle point, or by that only where the shape is large enough.
+GIVEN = tl.constexpr(1)
+SADDLE = tl.constexpr(2)
+SADDLE_OR_GIVEN = tl.constexpr(3)
 
 #: From this shape on the saddle point gives dlog G/dα to 5e-4, better than torch's derivative does; at 20 to 4e-5.
 _SADDLE_FROM = tl.constexpr(6.0)
-_BLOCK = 256
 
 
 @triton.jit
@@ -44,45 +44,25 @@ def _log_gamma_slope(alpha, gamma):
     return (1.0 - 0.5 * (s - m / alpha) / ((1.0 + h) * (slope_s + slope_m / alpha))) / alpha
 
 
-@triton.jit(do_not_specialize=["rows", "kappa_stride"])
-def _relative_slope(
-    slope_ptr,
-    gamma_ptr,
-    kappa_ptr,
-    given_ptr,
-    rows: tl.int64,
-    kappa_stride: tl.int64,
-    beta: tl.float32,
-    GIVEN: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = row < rows
-    gamma = tl.load(gamma_ptr + row, mask=there, other=1.0)
-    alpha = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0) + beta
-    slope = _log_gamma_slope(alpha, gamma)
-    if GIVEN:
-        given = tl.load(given_ptr + row, mask=there, other=0.0) / gamma
-        slope = tl.where(alpha < _SADDLE_FROM, given, slope)
-    tl.store(slope_ptr + row, 0.5 * slope, mask=there)
+@triton.jit
+def relative_slope(KIND: tl.constexpr, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there):
+    """(dt/dκ)/(1-t²) of rows, by one of the ways above."""
+    if KIND == GIVEN:
+        result = tl.load(given_ptr + row, mask=there, other=0.0)
+    else:
+        gamma = tl.load(gamma_ptr + row, mask=there, other=1.0)
+        alpha = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0) + beta
+        slope = _log_gamma_slope(alpha, gamma)
+        if KIND == SADDLE_OR_GIVEN:
+            given = tl.load(given_ptr + row, mask=there, other=0.0) / gamma
+            slope = tl.where(alpha < _SADDLE_FROM, given, slope)
+        result = 0.5 * slope
+    return result
 
 
-def relative_slope(gamma: Tensor, concentration: Tensor, dim: int) -> Tensor:
-    """(dt/dκ)/(1-t²) of each row, from its G. Both are contiguous, ``concentration`` may be one for all rows."""
-    slope, given, beta = torch.empty_like(gamma), gamma, (dim - 1) / 2
-    if beta < _SADDLE_FROM.value:
-        given = torch._standard_gamma_grad((concentration + beta).expand_as(gamma), gamma)
-    kappa_stride = 0 if concentration.numel() == 1 else 1
-    _launch(gamma.numel(), kappa_stride, beta, gamma.device)((slope, gamma, concentration, given))
-    return slope
-
-
-@functools.lru_cache(1024)  # launches, of the latest sizes
-def _launch(rows: int, kappa_stride: int, beta: float, device: torch.device) -> Launch:
-    return Launch(
-        _relative_slope,
-        (blocks(rows, _BLOCK), 1),
-        (rows, kappa_stride, beta),
-        (beta < _SADDLE_FROM.value, _BLOCK),
-        num_warps=4,
-    )
+def power_spherical_slope(gamma: Tensor, concentration: Tensor, dim: int) -> tuple[int, Tensor]:
+    """The way for Power Spherical draws, and what it takes as given: dG/dα, where small shapes are possible."""
+    beta = (dim - 1) / 2
+    if beta >= _SADDLE_FROM.value:
+        return SADDLE.value, gamma  # something has to stand there
+    return SADDLE_OR_GIVEN.value, torch._standard_gamma_grad((concentration + beta).expand_as(gamma), gamma)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -11,12 +12,18 @@ from powerspherical.kernels._operator import register, relative_slope
 from powerspherical.special import POWER_TILT
 
 
+@functools.lru_cache(1024)
+def _half_degrees(dim: int, dtype: torch.dtype) -> Tensor:
+    """β = (d-1)/2. For a small batch, making a tensor of a number takes longer than adding it."""
+    return torch.tensor((dim - 1) / 2, dtype=dtype)
+
+
 def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """1-t, 1+t and G, where (1+t)/2 = G/(G + H) ~ Beta(β+κ, β) with G ~ Gamma(β+κ), H ~ Gamma(β), β = (d-1)/2.
 
     Half the squared length of the tangent Gaussian is that H: ‖v‖² ~ χ²_{d-1}, independent of v/‖v‖.
     """
-    shape = concentration + (dim - 1) / 2
+    shape = concentration + _half_degrees(dim, concentration.dtype)
     # torch draws a number even where the shape is NaN: 0·shape hands the NaN on.
     gamma = torch._standard_gamma(shape).add_(shape, alpha=0)
     del shape  # in low dimensions a number a row is not nothing
@@ -35,7 +42,7 @@ def _derivative(
     """
     if one_minus_t.dtype == torch.float64:
         return relative_slope(POWER_TILT, one_minus_t, one_plus_t, concentration, dim)
-    shape = concentration + (dim - 1) / 2
+    shape = concentration + _half_degrees(dim, concentration.dtype)
     return torch._standard_gamma_grad(shape, noise).div_(noise + noise)  # the noise is G
 
 

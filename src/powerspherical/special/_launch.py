@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,16 +42,16 @@ class Launch:
     def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
         """Launch on the device of the tensors; ``numbers`` are the first of the kernel's."""
         device = tensors[0].get_device()
-        if device >= 0 and device != torch.cuda.current_device():
+        if device >= 0 and device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
                 return self(tensors, *numbers)
         addresses = [tensor.data_ptr() for tensor in tensors]
         # Triton compiles other variants for pointers that are no multiples of 16 bytes: those few are left to it.
-        aligned = not any(address & 15 for address in addresses)
+        every_bit = functools.reduce(operator.or_, addresses)
         compiled = self._compiled
-        if compiled is None or not aligned:
+        if compiled is None or every_bit & 15:
             compiled = self._kernel[self._grid](*tensors, *numbers, *self._rest, num_warps=self._num_warps)
-            if aligned:  # in the interpreter there is nothing to keep
+            if not every_bit & 15:  # in the interpreter there is nothing to keep
                 self._compiled = compiled
             return None
         # What Triton itself does, once it has looked at everything. Given a tensor in place of an address, it would ask

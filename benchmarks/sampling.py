@@ -158,8 +158,6 @@ def queued(plan: Plan, threads: int) -> Iterator[list[Row]]:
             for quantity in QUANTITIES:
                 calls = floors(case, device) | methods(case, quantity, device)
                 calls.pop("reference_ps", None)
-                if quantity == BACKWARD:
-                    calls.pop("our_vmf", None)
                 times = measure(keyed(case, calls), plan.effort, queued_clock(torch.cuda), case.calls(device))
                 yield summary("queued", quantity, threads, times, FLOOR)
 

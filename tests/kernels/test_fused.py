@@ -15,7 +15,7 @@ from powerspherical.kernels import _fused, _geometry
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from powerspherical.kernels import _triton_draw
-from powerspherical.special import _fusing, _triton_probe
+from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, _fusing, _triton_probe
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -86,9 +86,9 @@ def test_the_highest_dimension(family, dtype: torch.dtype, shared: bool) -> None
     unit = torch.nn.functional.normalize(loc.double(), dim=-1)
     t = (x.double() * unit).sum(-1)
     torch.testing.assert_close(t, 1 - one_minus_t.double(), rtol=0, atol=5 * eps)
-    # E t: κ/(κ+d-1), or the ratio of Bessel functions for von Mises–Fisher, to 1/d; a draw is off by about 1/√d.
-    mean = 0.5 if family.__name__ == "power_spherical" else 0.618034
-    assert abs(t.mean().item() - mean) < 2e-4 + 3 * eps * (dtype == torch.bfloat16)
+    tilt = POWER_TILT if family.__name__ == "power_spherical" else EXPONENTIAL_TILT
+    mean, variance = (f(kappa[:1].double(), dim).item() for f in (tilt.mean_cosine, tilt.variance_cosine))
+    assert abs((1 - one_minus_t.double()).mean().item() - mean) < 6 * (variance / rows) ** 0.5
     grad = torch.randn_like(x)
     actual = torch.autograd.grad(x, (loc, kappa), grad)
     saved = (tensor.detach().double() for tensor in (grad, x, loc, one_minus_t, one_plus_t))

@@ -16,7 +16,8 @@ from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, log_tails
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
-from powerspherical.kernels import _triton_draw, _triton_pull_back, _triton_slope  # noqa: E402
+from powerspherical.kernels import _triton_draw, _triton_pull_back, _triton_slope, _triton_tail  # noqa: E402
+from powerspherical.special.tail import implicit_gradient  # noqa: E402
 
 LEVEL = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -204,6 +205,25 @@ def test_relative_slope(dim: int) -> None:
     relative = grad_kappa.double() / (one_minus_t.double() * one_plus_t.double())
     expected = 0.5 * exact / gamma.cpu().double()
     torch.testing.assert_close(relative.cpu(), expected, rtol=1e-3, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.parametrize("dim", [2, 3, 4, 9, 64, 1000, 65_536])
+def test_relative_slope_of_von_mises_fisher(dim: int) -> None:
+    """By the same quadrature as the general one, but in two tails, where that takes the mean from Bessel functions."""
+    kappa = torch.tensor([0.0, 1e-3, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e9]).repeat(20)
+    circle = directions(len(kappa), 2)
+    cosines = torch.ops.powerspherical.von_mises_fisher(
+        circle.double().cpu(), kappa.double(), kappa.shape, torch.tensor(0), dim
+    )[1:3]
+    ends = [end.float().to(DEVICE) for end in cosines]
+    slope = _triton_tail.relative_slope(*ends, kappa.to(DEVICE), dim)
+    minus, plus = (end.cpu().double() for end in ends)
+    exact = implicit_gradient(EXPONENTIAL_TILT, minus, plus, kappa.double(), dim) / (minus * plus)
+    # t itself is rounded to float32, and what it is off the mean by, 1/√d, is all that counts.
+    torch.testing.assert_close(slope.cpu().double(), exact, rtol=3e-7 * dim**0.5, atol=0)
+    one = _triton_tail.relative_slope(*(end[:20].contiguous() for end in ends), kappa[3].to(DEVICE), dim)
+    torch.testing.assert_close(one[3], slope[3])
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with

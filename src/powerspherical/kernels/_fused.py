@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ def draw(
     scalars = _three_a_row(shape, device, apart=seed is not None)
     key = _seed(device) if seed is None else seed
     kappa = _concentrations(concentration, shape)
-    _kernels()[0].draw(x, scalars, _directions(loc, shape), kappa, key, FAMILIES[name], dim)
+    _kernels().draw.draw(x, scalars, _directions(loc, shape), kappa, key, FAMILIES[name], dim)
     return x, *scalars
 
 
@@ -62,12 +62,20 @@ def _three_a_row(shape: Sequence[int], device: torch.device, *, apart: bool) -> 
     return first, second, third
 
 
-@functools.cache
-def _kernels() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """What needs Triton, imported when it is first used."""
-    from powerspherical.kernels import _triton_draw, _triton_pull_back, _triton_slope
+class _Kernels(NamedTuple):
+    """The modules that need Triton."""
 
-    return _triton_draw, _triton_pull_back, _triton_slope
+    draw: ModuleType
+    pull_back: ModuleType
+    slope: ModuleType
+    tail: ModuleType
+
+
+@functools.cache
+def _kernels() -> _Kernels:
+    from powerspherical.kernels import _triton_draw, _triton_pull_back, _triton_slope, _triton_tail
+
+    return _Kernels(_triton_draw, _triton_pull_back, _triton_slope, _triton_tail)
 
 
 def _seed(device: torch.device) -> Tensor | int:
@@ -89,7 +97,6 @@ _WORD = 2**64 - 1
 
 def pull_back(
     name: str,
-    derivative: Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor],
     grad: Tensor,
     x: Tensor,
     loc: Tensor,
@@ -106,18 +113,17 @@ def pull_back(
     x and the three scalars a row are contiguous, as ``draw`` made them.
 
     One kernel, another one that sums where many rows share few directions, and before them what (dt/dκ)/(1-t²) takes:
-    for Power Spherical nothing but in low dimensions.
+    for von Mises–Fisher one, for Power Spherical none but in low dimensions.
     """
-    _, _triton_pull_back, _triton_slope = _kernels()
+    kernels = _kernels()
     shape = noise.shape
     kappa = _concentrations(concentration, shape)
     slope = None
     if needs_concentration and name == POWER_SPHERICAL:
-        slope = _triton_slope.power_spherical_slope(noise, kappa, dim)
+        slope = kernels.slope.power_spherical_slope(noise, kappa, dim)
     elif needs_concentration:
-        given = derivative(one_minus_t, one_plus_t, noise, kappa.expand(shape), dim)
-        slope = _triton_slope.GIVEN.value, given.contiguous()
-    grad_loc, grad_concentration = _triton_pull_back.pull_back(
+        slope = kernels.slope.GIVEN.value, kernels.tail.relative_slope(one_minus_t, one_plus_t, kappa, dim)
+    grad_loc, grad_concentration = kernels.pull_back.pull_back(
         grad.contiguous(),
         x,
         _directions(loc, shape),

@@ -132,7 +132,7 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
         rows = one_minus_t, one_plus_t, noise
         if _fused.covers(name, loc, concentration, one_minus_t.shape):
             grad_loc, grad_concentration = _fused.pull_back(
-                name, derivative, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
+                name, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
             )
         else:
             slope = None

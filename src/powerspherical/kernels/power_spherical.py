@@ -15,7 +15,9 @@ from powerspherical.special import POWER_TILT
 @functools.lru_cache(1024)
 def _half_degrees(dim: int, dtype: torch.dtype) -> Tensor:
     """β = (d-1)/2. For a small batch, making a tensor of a number takes longer than adding it."""
-    return torch.tensor((dim - 1) / 2, dtype=dtype)
+    return torch.tensor(
+        (dim - 1) / 2, dtype=dtype, device="cpu"
+    )  # such a number goes with tensors of any device
 
 
 def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from _timing import Clock, event_clock, wall_clock
 
-from powerspherical.experiments._results import PACKAGES, hardware, versions, write_text
-from powerspherical.experiments.efficiency import name_on
+from powerspherical.experiments._results import PACKAGES, hardware, name_on, versions, write_text
 from powerspherical.experiments.published import REFERENCE
 
 if TYPE_CHECKING:

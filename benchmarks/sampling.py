@@ -25,8 +25,8 @@ from _shown import counted, figure, size, tables
 from _targets import Row, compared
 from _timing import Clock, Effort, captured, measure, queued_clock
 
-from powerspherical.experiments._results import hardware, write_figure
-from powerspherical.experiments.efficiency import name_on, ratio
+from powerspherical.experiments._results import hardware, name_on, write_figure
+from powerspherical.experiments.efficiency import ratio
 from powerspherical.experiments.published import has_reference
 from powerspherical.experiments.training_time import summarised
 

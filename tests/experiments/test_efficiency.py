@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from powerspherical.experiments import efficiency
+from powerspherical.experiments._results import name_on
 
 
 def made(out):
@@ -73,7 +74,7 @@ def test_claims():
 
 
 def test_files_say_their_device():
-    names = [efficiency.name_on(torch.device(device), "efficiency") for device in ("cpu", "cuda:1")]
+    names = [name_on(torch.device(device), "efficiency") for device in ("cpu", "cuda:1")]
     assert names == ["efficiency", "efficiency_cuda"]
 
 

@@ -84,6 +84,12 @@ def write_json(
     return write_text(path, text + "\n")
 
 
+def name_on(device: torch.device | str, name: str) -> str:
+    """The name of a result, with the type of its device unless that is the CPU."""
+    kind = torch.device(device).type
+    return name if kind == "cpu" else f"{name}_{kind}"
+
+
 def write_text(path: Path, text: str) -> Path:
     """Write a text file in one step."""
     with whole(path) as draft:

@@ -25,6 +25,7 @@ from powerspherical.experiments._results import (
     Outcome,
     Progress,
     hardware,
+    name_on,
     silent,
     versions,
     write_figure,
@@ -168,11 +169,6 @@ def _finish(device: torch.device) -> None:
     """Wait until the device has done its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def name_on(device: torch.device, name: str) -> str:
-    """The name of a result, with the type of its device unless that is the CPU."""
-    return name if device.type == "cpu" else f"{name}_{device.type}"
 
 
 def _statistics(rows: list[list[float]]) -> list[dict[str, float]]:

@@ -194,7 +194,7 @@ def stability(document: Document, name: str) -> Finding:
                 "What became of ten float32 draws and their derivatives in κ, for every d and κ.",
             ),
             Figure(
-                "accuracy",
+                name.replace("stability", "accuracy"),
                 "Maps of the errors of the KL divergence to the uniform and of the log-density over dimension and "
                 "concentration: dark is accurate, hatched is NaN or infinite.",
                 "The errors of the closed forms over a wider grid.",

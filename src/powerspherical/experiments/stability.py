@@ -24,7 +24,7 @@ from torch import Tensor
 from powerspherical import PowerSpherical, VonMisesFisher
 from powerspherical.experiments import accuracy, baselines, closed_forms
 from powerspherical.experiments._maps import INK, Array, Grid, hatch, mesh, settled
-from powerspherical.experiments._results import Outcome, Progress, silent, write_figure, write_json
+from powerspherical.experiments._results import Outcome, Progress, name_on, silent, write_figure, write_json
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, Tilt
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def run(
 ) -> Outcome:
     """Examine every cell and write `stability` and `accuracy` figures and `stability.json` under `out`.
 
+    On a GPU the names end in `_cuda`.
+
     `samples` is the grid of the draws; by default that of the paper, coarser and smaller with `quick`.
     """
     started = time.perf_counter()
@@ -106,10 +108,10 @@ def run(
     }
     results["passed"] = passed = passes(results)
     files = [
-        *write_figure(out, "stability", stability_figure(maps, samples), dpi=200),
-        *write_figure(out, "accuracy", closed_forms.figure(errors, forms), dpi=200),
+        *write_figure(out, name_on(device, "stability"), stability_figure(maps, samples), dpi=200),
+        *write_figure(out, name_on(device, "accuracy"), closed_forms.figure(errors, forms), dpi=200),
         write_json(
-            out / "stability.json",
+            out / f"{name_on(device, 'stability')}.json",
             experiment="stability",
             seed=seed,
             quick=quick,

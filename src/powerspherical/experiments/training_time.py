@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from powerspherical.experiments import paper
-from powerspherical.experiments._results import Outcome, Progress, silent, versions, write_json
-from powerspherical.experiments.efficiency import Call, measure, name_on, ratio
+from powerspherical.experiments._results import Outcome, Progress, name_on, silent, versions, write_json
+from powerspherical.experiments.efficiency import Call, measure, ratio
 from powerspherical.experiments.models import build
 from powerspherical.experiments.published import REFERENCE, has_reference
 from powerspherical.experiments.training import Protocol

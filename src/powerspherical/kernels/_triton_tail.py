@@ -55,8 +55,8 @@ def _mode(kappa, degrees):
 @triton.jit
 def _changes(SIDE: tl.constexpr, step, t, sine, kappa, degrees, CIRCLE: tl.constexpr):
     """t' - t and L' - L at the angle φ + SIDE·step, from increments alone."""
-    sin_step = tl.sin(step) * SIDE
     half = tl.sin(0.5 * step)
+    sin_step = 2.0 * SIDE * half * tl.sqrt(1.0 - half * half)
     versine = 2.0 * half * half
     change = -(versine * t + sin_step * sine)
     exponent = kappa * change

@@ -87,9 +87,37 @@ def time():
     return table(head, rows)
 
 
+def multiples(found, method):
+    """How many times as long as the normals a method takes, forward and with the backward pass."""
+    return ", ".join(
+        f"{row['ratio']:.1f}" if row["ratio"] > 10 else f"{row['ratio']:.2f}"
+        for row in found
+        if row["method"] == method
+    )
+
+
+def draws():
+    """Draws over the normals they are made from."""
+    rows = []
+    for name, machine in (("sampling", "CPU, one thread"), ("sampling_cuda", "H200")):
+        found = [row for row in results(name) if row["section"] == "sizes" and row["floor"] == "randn"]
+        fewest = min(row["threads"] for row in found)
+        groups = {}
+        for row in found:
+            if row["threads"] == fewest and (name == "sampling_cuda" or row["loc"] == "per row"):
+                groups.setdefault((row["rows"], row["dim"], row["loc"]), []).append(row)
+        for (count, dim, loc), group in groups.items():
+            floor = next(row["milliseconds"] for row in group if row["method"] == "randn")
+            methods = ("our_ps", "our_vmf", "reference_ps")
+            cells = [multiples(group, method) or "–" for method in methods]
+            rows.append([machine, f"{count:,} × {dim:,}", loc, f"{1e3 * floor:,.0f} µs", *cells])
+    head = ["", "n × d", "μ", "`torch.randn`", "Power Spherical", "von Mises–Fisher", "PS, the authors'"]
+    return table(head, rows)
+
+
 def filled(text):
     """The text with its tables as the results have them."""
-    for make in (vae, time):
+    for make in (vae, time, draws):
         opening = f"<!-- table: {make.__name__} -->"
         pattern = re.escape(opening) + r".*?<!-- end -->"
         text, count = re.subn(

@@ -118,6 +118,19 @@ class TestLengths:
         mixture = fit(PowerSphericalMixture, X)
         np.testing.assert_allclose(mixture.predict_proba(X)[7], mixture.weights_, rtol=1e-12)
 
+    @estimators
+    @pytest.mark.parametrize("init", ["k-means++", "random"])
+    @pytest.mark.parametrize("zeros", [slice(None, None, 3), slice(None)], ids=["a third", "all"])
+    def test_a_zero_row_is_no_direction(self, estimator: type, init: str, zeros: slice) -> None:
+        """Directions have length one, also where the start could have been at a row that has none."""
+        x = X[:60].copy()
+        x[zeros] = 0.0
+        before = x.copy()
+        for seed in range(5):
+            found = fitted_directions(estimator(5, init=init, random_state=seed, max_iter=500).fit(x))
+            np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-12)
+        np.testing.assert_array_equal(x, before)
+
     def test_unit_rows_need_no_factors(self) -> None:
         unit = torch.nn.functional.normalize(torch.from_numpy(X)[:7], dim=1)
         assert unit_scale(unit) is None
@@ -226,9 +239,10 @@ class TestArguments:
 
     @estimators
     @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, scipy.sparse.csr_array])
-    def test_no_weight_at_all(self, estimator: type, kind) -> None:
+    @pytest.mark.parametrize("init", ["k-means++", "random"])
+    def test_no_weight_at_all(self, estimator: type, kind, init: str) -> None:
         with pytest.raises(ValueError, match="sample_weight must have a positive sum"):
-            fit(estimator, kind(X), np.zeros(len(X)))
+            fit(estimator, kind(X), np.zeros(len(X)), init=init)
 
     def test_another_number_of_columns(self) -> None:
         fitted = fit(PowerSphericalMixture, torch.from_numpy(X))

@@ -27,10 +27,23 @@ class Sample(NamedTuple):
 def sample_of(rows: Rows, components: int, random: np.random.RandomState) -> Sample:
     """Rows to choose directions from."""
     wanted = max(_LEAST, _EACH * components)
-    if rows.count <= wanted:
-        return Sample(*rows.take(None))
-    indices = sample_without_replacement(rows.count, wanted, random_state=random)
-    return Sample(*rows.take(np.sort(indices)))
+    indices = None
+    if rows.count > wanted:
+        indices = np.sort(sample_without_replacement(rows.count, wanted, random_state=random))
+    vectors, weight = rows.take(indices)
+    return Sample(_with_directions(vectors, random), weight)
+
+
+def _with_directions(vectors: Tensor, random: np.random.RandomState) -> Tensor:
+    """Unit vectors, at random where a vector is zero: it is as close to any direction, and cannot be one itself."""
+    zero = ~vectors.any(1)
+    missing = int(zero.sum())
+    if not missing:
+        return vectors
+    anywhere = torch.from_numpy(random.standard_normal((missing, vectors.shape[1])))
+    vectors = vectors.clone()  # they may be the user's own
+    vectors[zero] = torch.nn.functional.normalize(anywhere, dim=1).to(vectors)
+    return vectors
 
 
 def spread_directions(sample: Sample, chosen: Tensor, count: int, random: np.random.RandomState) -> Tensor:
@@ -60,10 +73,9 @@ def spread_directions(sample: Sample, chosen: Tensor, count: int, random: np.ran
 
 def random_directions(sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
     """``count`` different rows of the sample at random."""
-    share = sample.weight.double().cpu().numpy()
-    share = share / share.sum()
-    enough = np.count_nonzero(share) >= count
-    chosen = random.choice(len(share), count, replace=False, p=share if enough else None)
+    weight = sample.weight.double().cpu().numpy()
+    enough = np.count_nonzero(weight) >= count
+    chosen = random.choice(len(weight), count, replace=False, p=weight / weight.sum() if enough else None)
     return sample.rows[torch.from_numpy(chosen).to(sample.rows.device)].double()
 
 

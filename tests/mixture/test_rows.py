@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import torch
 
 from clusters import clustered, estimators, fitted_directions, mixtures
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
-from powerspherical.mixture._families import Block
+from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily
+from powerspherical.mixture._lloyd import clusters_of
 from powerspherical.mixture._rows import _NUMBERS, ArrayRows, SparseRows, TensorRows, unit_scale
 
 X, _ = clustered()
@@ -84,6 +86,17 @@ class TestKinds:
         half = torch.from_numpy(X).bfloat16()
         found, expected = fit(estimator, half), fit(estimator, half.float())
         np.testing.assert_array_equal(fitted_directions(found), fitted_directions(expected))
+
+    @estimators
+    def test_autocast_changes_nothing(self, estimator: type) -> None:
+        x = X.astype(np.float32)
+        expected = fit(estimator, x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = fit(estimator, x)
+            given = outputs(found, x)
+        np.testing.assert_array_equal(fitted_directions(found), fitted_directions(expected))
+        for one, other in zip(given, outputs(expected, x), strict=True):
+            np.testing.assert_array_equal(one, other)
 
     @estimators
     @pytest.mark.parametrize("change", ["read-only", "Fortran order", "reversed", "float16", "integers"])
@@ -166,6 +179,46 @@ class TestBlocks:
         assert largest[0] == largest[1] < 20_000
 
     @estimators
+    def test_blocks_are_smaller_for_more_components(self, estimator: type, monkeypatch) -> None:
+        """Whatever is asked of the rows, cosines with many directions do not outgrow a block."""
+        sizes: list[int] = []
+        cosines = Block.cosines
+
+        def counted(block: Block, directions: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(block.rows) * len(directions))
+            return cosines(block, directions)
+
+        monkeypatch.setattr(Block, "cosines", counted)
+        x = np.random.default_rng(0).normal(size=(5000, 2))
+        fitted = estimator(300, init=x[:300], max_iter=1, tol=1e9).fit(x)
+        outputs(fitted, x)
+        fitted.score(x)
+        assert max(sizes) <= _NUMBERS["cpu"]
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+    def test_the_host_does_not_wait_for_a_block(self, weight, monkeypatch) -> None:
+        """All blocks of a pass are queued at once, however many there are."""
+        monkeypatch.setitem(_NUMBERS, "cuda", 1)  # the smallest blocks, 512 rows
+        x, directions = torch.from_numpy(X).cuda().repeat(5, 1), torch.eye(8, dtype=torch.float64).cuda()[:3]
+        rows = TensorRows(x, None if weight is None else torch.from_numpy(weight).repeat(5))
+        parameters = Parameters(torch.zeros(3).double().cuda(), directions, torch.ones(3).double().cuda())
+        for function in (
+            *(
+                partial(f.statistics, f.components(parameters, x.dtype))
+                for f in (PowerFamily, ExponentialFamily)
+            ),
+            partial(clusters_of, directions),
+        ):
+            rows.total(function, 3)
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                rows.total(function, 3)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+    @estimators
     @pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
     def test_threads_change_nothing(self, estimator: type, container, monkeypatch) -> None:
         """Not a bit, and torch's own number of threads stays what it was."""
@@ -215,6 +268,11 @@ class TestArguments:
         [
             (torch.ones(5), None, r"X must have the shape \(n, d\).*got \(5,\)"),
             (torch.ones(5, 1), None, r"X must have the shape \(n, d\).*d ≥ 2.*got \(5, 1\)"),
+            (
+                torch.eye(5).to_sparse(),
+                None,
+                r"X must be a dense tensor, got torch\.sparse_coo.*X\.to_dense\(\)",
+            ),
             (torch.ones(5, 3, dtype=torch.int64), None, r"X must have a floating-point dtype.*X\.float\(\)"),
             (torch.ones(5, 3), torch.ones(4), r"sample_weight must have the shape \(5,\), got \(4,\)"),
             (torch.ones(5, 3), -torch.ones(5), r"sample_weight must be finite and ≥ 0"),
@@ -225,6 +283,7 @@ class TestArguments:
         ids=[
             "vector",
             "d = 1",
+            "sparse",
             "integers",
             "weights' shape",
             "negative",

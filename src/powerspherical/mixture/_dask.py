@@ -59,11 +59,20 @@ class DaskRows(Rows):
             sums = [add(sums[first : first + _FAN_IN]) for first in range(0, len(sums), _FAN_IN)]
         return sums[0].compute()
 
-    def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
+    def each(
+        self,
+        function: Callable[[Block], Tensor],
+        width: int,
+        *,
+        columns: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
         kind = torch.empty(0, dtype=dtype or self.dtype).numpy().dtype
-        shape: dict[str, Any] = {"chunks": (self._lengths, (width,))} if width else {"drop_axis": 1}
-        meta = np.empty((0,) * (2 if width else 1), kind)
-        return self._rows.map_blocks(_each, function, width, kind, dtype=kind, meta=meta, **shape)
+        empty = np.empty(0 if columns is None else (0, columns), kind)
+        shape: dict[str, Any] = (
+            {"drop_axis": 1} if columns is None else {"chunks": (self._lengths, (columns,))}
+        )
+        return self._rows.map_blocks(_each, function, width, empty, dtype=kind, meta=empty, **shape)
 
     def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
         starts = np.concatenate([[0], np.cumsum(self._lengths)])
@@ -93,10 +102,8 @@ def _taken(indices: np.ndarray | None, rows: np.ndarray, weight: np.ndarray | No
     return _checked(rows, weight).take(indices)
 
 
-def _each(rows: np.ndarray, function: Callable[[Block], Tensor], width: int, kind: np.dtype) -> np.ndarray:
-    if not len(rows):
-        return np.empty((0, width) if width else 0, kind)
-    return _checked(rows, None).each(function, width)
+def _each(rows: np.ndarray, function: Callable[[Block], Tensor], width: int, empty: np.ndarray) -> np.ndarray:
+    return _checked(rows, None).each(function, width) if len(rows) else empty
 
 
 def _checked(rows: np.ndarray, weight: np.ndarray | None) -> ArrayRows:

@@ -34,7 +34,8 @@ class Block(NamedTuple):
     def total_weight(self) -> Tensor:
         """The sum of the weights, float64."""
         if self.weight is None:
-            return torch.tensor(float(len(self.rows)), dtype=torch.float64, device=self.rows.device)
+            # Made on the device: a copy of the host's number would wait for all that is queued there.
+            return torch.full((), float(len(self.rows)), dtype=torch.float64, device=self.rows.device)
         return self.weight.sum(dtype=torch.float64)
 
     def cosines(self, directions: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def clusters_of(directions: Tensor, block: Block) -> Clusters:
     else:
         rows = block.rows if factors is None else block.rows * factors.unsqueeze(1)
         count.index_add_(0, labels, weight.double())
-        sums = torch.zeros(directions.shape, dtype=rows.dtype).index_add_(0, labels, rows)
+        sums = rows.new_zeros(directions.shape).index_add_(0, labels, rows)
     return Clusters(
         count,
         sums.double(),

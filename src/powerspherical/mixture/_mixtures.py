@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical.distributions.randomness import seeded
-from powerspherical.mixture._base import SphericalEstimator, enough_rows, tolerance, whole
+from powerspherical.mixture._base import SphericalEstimator, enough_rows, exactly, tolerance, whole
 from powerspherical.mixture._em import (
     LARGEST,
     EMRun,
@@ -84,7 +84,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         random = self._random()
         again = self.warm_start and hasattr(self, "mean_directions_")
         best: EMRun | None = None
-        with torch.no_grad():
+        with exactly(rows.device):
             for run in range(1 if again or not isinstance(self.init, str) else runs):
                 start, reseed = self._start(rows, count, random, again)
                 found = expectation_maximisation(
@@ -125,7 +125,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         rows = self._rows(X, sample_weight, reset=first)
         if first:
             enough_rows(rows, "n_components", count)
-        with torch.no_grad():
+        with exactly(rows.device):
             start = self._start(rows, count, self._random(), not first)[0]
             batch = statistics_of(rows, self._family, start)
             batch = batch * (1 / float(batch.weight))
@@ -146,16 +146,16 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def predict(self, X: Any) -> Any:
         """The likeliest component of each row, (n,)."""
-        return self._each(X, _likeliest, 0, torch.int64)
+        return self._each(X, _likeliest, dtype=torch.int64)
 
     def predict_proba(self, X: Any) -> Any:
         """The probability of each component given the row, (n, n_components)."""
         check_is_fitted(self)
-        return self._each(X, _responsibilities, len(self.weights_), None)
+        return self._each(X, _responsibilities, columns=len(self.weights_))
 
     def score_samples(self, X: Any) -> Any:
         """The log density of each row's direction with respect to the area of the sphere, (n,)."""
-        return self._each(X, _log_density, 0, None)
+        return self._each(X, _log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The mean log density of the rows' directions."""
@@ -224,7 +224,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.concentrations_ = rows.result(parameters.concentrations.to(rows.dtype))
 
     def _score(self, rows: Rows) -> float:
-        with torch.no_grad():
+        with exactly(rows.device):
             return statistics_of(rows, self._family, self._parameters(rows.device)).score()
 
     def _parameters(self, device: torch.device | None = None) -> Parameters:
@@ -235,11 +235,11 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         )
         return Parameters(weights.log(), directions, concentrations)
 
-    def _each(self, X: Any, function: Any, width: int, dtype: torch.dtype | None) -> Any:
+    def _each(self, X: Any, function: Any, **what: Any) -> Any:
         rows = self._rows(X)
-        with torch.no_grad():
+        with exactly(rows.device):
             components = self._family.components(self._parameters(rows.device), rows.dtype)
-            return rows.each(partial(function, self._family, components), width, dtype)
+            return rows.each(partial(function, self._family, components), len(components.factors), **what)
 
     def _n_parameters(self) -> int:
         components, dim = self.mean_directions_.shape

@@ -57,8 +57,18 @@ class Rows(ABC):
         """The sum of ``function`` over the blocks; it makes ``width`` numbers of each row."""
 
     @abstractmethod
-    def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
-        """``function`` of the rows, one or (width > 0) ``width`` numbers of ``dtype`` a row, as the user's kind."""
+    def each(
+        self,
+        function: Callable[[Block], Tensor],
+        width: int,
+        *,
+        columns: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
+        """``function`` of the rows, which makes ``width`` numbers of each, as the user's kind.
+
+        What it returns for b rows is of shape (b,) or (b, ``columns``), of ``dtype`` or else that of the rows.
+        """
 
     @abstractmethod
     def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
@@ -147,7 +157,14 @@ class _Resident(Rows):
     def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
         return summed(self._map(lambda group: summed(function(self._block(part)) for part in group), width))
 
-    def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
+    def each(
+        self,
+        function: Callable[[Block], Tensor],
+        width: int,
+        *,
+        columns: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
         groups = self._map(lambda group: torch.cat([function(self._block(part)) for part in group]), width)
         return self.result(torch.cat(list(groups)))
 

@@ -103,7 +103,10 @@ def summed(sums: Iterable[Sum]) -> Sum:
 
 
 class _Resident(Rows):
-    """Rows in this process's memory, with one factor and one weight each."""
+    """Rows in this process's memory, with one factor and one weight each.
+
+    They may be some of many: ``start`` is the index of their first one, for what is said of a row.
+    """
 
     scale: Tensor | None
     weight: Tensor | None
@@ -143,13 +146,13 @@ class _Resident(Rows):
                 threads
             )  # the initializer also set what threads that start later begin with
 
-    def _measure(self) -> Tensor | None:
+    def _measure(self, start: int) -> Tensor | None:
         """The factors for all rows, once."""
         scales: list[Tensor] = []
         needed = False
         for part in self._slices(0):
             rows = self._dense(part)
-            scale = unit_scale(rows, part.start)
+            scale = unit_scale(rows, start + part.start)
             needed = needed or scale is not None
             scales.append(torch.ones_like(rows[:, 0]) if scale is None else scale)
         return torch.cat(scales) if needed else None
@@ -178,11 +181,11 @@ class _Resident(Rows):
 class TensorRows(_Resident):
     """Rows of a tensor; results are tensors beside it."""
 
-    def __init__(self, rows: Tensor, weight: Tensor | None = None) -> None:
+    def __init__(self, rows: Tensor, weight: Tensor | None = None, start: int = 0) -> None:
         self._rows = rows.detach()
         self.count, self.dim = rows.shape
         self.dtype, self.device = computing(rows.dtype), rows.device
-        self.scale = self._measure()
+        self.scale = self._measure(start)
         self.weight = None if weight is None else weight.detach().to(self.device, self.dtype)
 
     def _dense(self, index: slice | np.ndarray) -> Tensor:
@@ -196,8 +199,8 @@ class TensorRows(_Resident):
 class ArrayRows(TensorRows):
     """Rows of a NumPy array, not copied; results are NumPy arrays."""
 
-    def __init__(self, rows: np.ndarray, weight: np.ndarray | None = None) -> None:
-        super().__init__(shared(rows), None if weight is None else shared(weight))
+    def __init__(self, rows: np.ndarray, weight: np.ndarray | None = None, start: int = 0) -> None:
+        super().__init__(shared(rows), None if weight is None else shared(weight), start)
 
     def result(self, values: Tensor) -> Any:
         return values.numpy()
@@ -206,11 +209,11 @@ class ArrayRows(TensorRows):
 class SparseRows(_Resident):
     """Rows of a SciPy CSR matrix, made dense a block at a time; results are NumPy arrays."""
 
-    def __init__(self, rows: Any, weight: np.ndarray | None = None) -> None:
+    def __init__(self, rows: Any, weight: np.ndarray | None = None, start: int = 0) -> None:
         self._rows = rows
         self.count, self.dim = rows.shape
         self.dtype, self.device = shared(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
-        self.scale = self._measure()
+        self.scale = self._measure(start)
         self.weight = None if weight is None else shared(weight).to(self.dtype)
 
     def _dense(self, index: slice | np.ndarray) -> Tensor:

@@ -204,12 +204,27 @@ def test_other_rows_are_announced_or_refused(monkeypatch, capsys) -> None:
         checked(x, strict=True)
 
 
+def test_an_archive_may_hold_texts_beside_the_rows(tmp_path) -> None:
+    names = np.array([f"row {i}" for i in range(len(X))], dtype=object)
+    np.savez(tmp_path / "a.npz", labels=names, texts=names.astype(str).reshape(-1, 1), rows=X)
+    np.testing.assert_array_equal(read(tmp_path / "a.npz", None).rows, X)
+    with pytest.raises(typer.BadParameter, match=r"a\.npz: Object arrays cannot be loaded"):
+        read(tmp_path / "a.npz", "labels")
+
+
 @pytest.mark.parametrize(
-    ("value", "says"), [(np.nan, "NaN or infinite"), (np.inf, "NaN or infinite"), (0.0, "only zeros")]
+    ("value", "dtype", "says"),
+    [
+        (np.nan, float, "NaN or infinite"),
+        (np.inf, float, "NaN or infinite"),
+        (1e300, float, "NaN or infinite"),  # so long that the length overflows
+        (0.0, float, "only zeros"),
+        (1e-42, np.float32, "only zeros"),  # so short that no digits are left
+    ],
 )
-def test_a_row_without_a_direction_is_named(value: float, says: str, monkeypatch) -> None:
+def test_a_row_without_a_direction_is_named(value: float, dtype: type, says: str, monkeypatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 3 * 2)
-    x = X.copy()
+    x = X.astype(dtype)
     x[7] = value
     with pytest.raises(typer.BadParameter, match=f"a.npy has {says}.* in row 7 "):
         checked(x)

@@ -97,6 +97,11 @@ def unit_scale(rows: Tensor, start: int = 0) -> Tensor | None:
     return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, norms)).to(rows.dtype)
 
 
+def block_size(device: torch.device, numbers: int) -> int:
+    """How many rows a block has, where so many ``numbers`` belong to each."""
+    return min(max(_NUMBERS.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
+
+
 def summed(sums: Iterable[Sum]) -> Sum:
     """The sum of one or more."""
     return reduce(operator.add, sums)
@@ -123,7 +128,7 @@ class _Resident(Rows):
         return Block(self._dense(index), *parts)
 
     def _slices(self, width: int) -> list[slice]:
-        size = min(max(_NUMBERS.get(self.device.type, 1 << 24) // (self.dim + width), 1 << 9), 1 << 20)
+        size = block_size(self.device, self.dim + width)
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
     def _map(self, function: Callable[[list[slice]], Result], width: int) -> Iterator[Result]:

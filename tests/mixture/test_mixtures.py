@@ -174,6 +174,15 @@ class TestOptions:
         before = full.score(x)
         assert full.partial_fit(x[:100]).score(x) > before - 0.02  # little is forgotten for a small batch
 
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    @mixtures
+    def test_batches_may_come_from_another_device(self, mixture: type) -> None:
+        online = mixture(3, random_state=0).fit(torch.from_numpy(X).cuda())
+        expected = mixture(3, random_state=0).fit(X).partial_fit(X[:100])
+        online.partial_fit(X[:100])
+        assert isinstance(online.weights_, np.ndarray)
+        np.testing.assert_allclose(online.mean_directions_, expected.mean_directions_, atol=1e-9)
+
     @mixtures
     def test_attributes_make_an_estimator(self, mixture: type) -> None:
         """As from a file: what was fitted elsewhere predicts, and learns on."""

@@ -148,7 +148,7 @@ def _csv(path: Path, key: str | None) -> Array:
 
 
 def _is_header(line: str) -> bool:
-    """Whether no part of a line is a number."""
+    """Whether no part of a line is a number, or they are 0,1,2,…, as pandas calls the columns of an array."""
 
     def number(text: str) -> bool:
         try:
@@ -157,7 +157,9 @@ def _is_header(line: str) -> bool:
             return False
         return True
 
-    return not any(map(number, line.split(",")))
+    parts = line.strip().split(",")
+    counted = len(parts) > 2 and parts == [str(index) for index in range(len(parts))]  # 0,1 is a unit vector
+    return counted or not any(map(number, parts))
 
 
 def _one(key: str | None, names: list[str], candidates: list[str], kind: str) -> str:

@@ -88,6 +88,10 @@ class Statistics:
     def __mul__(self, factor: float) -> Statistics:
         return Statistics(*(factor * a for a in self._fields()))
 
+    def to(self, device: torch.device) -> Statistics:
+        """The same sums on another device."""
+        return Statistics(*(a.to(device) for a in self._fields()))
+
     def _fields(self) -> tuple[Tensor, ...]:
         return self.count, self.pull, self.bend, self.statistic, self.log_likelihood, self.weight
 

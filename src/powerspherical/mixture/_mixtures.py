@@ -132,7 +132,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             if not hasattr(self, "_averages"):  # nor are there any where the attributes were set from outside
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
             step = (1 + self._seen / rows.count) ** -_FORGETTING
-            self._averages = self._averages * (1 - step) + batch * step
+            self._averages = self._averages.to(rows.device) * (1 - step) + batch * step
             largest = LARGEST[rows.dtype]
             self._show(rows, maximised(self._family, self._averages, start, tied=tied, largest=largest))
         self._seen += rows.count

@@ -161,6 +161,14 @@ class TestOptions:
             mixture.fit(X)
 
     @mixtures
+    def test_the_last_step_counts(self, mixture: type) -> None:
+        """There is one also where it gains nothing, as from a fit that has settled, or for a point."""
+        settled = mixture(3, random_state=0, warm_start=True, tol=0.0, max_iter=500).fit(X)
+        assert settled.fit(X).n_iter_ >= 1
+        assert settled.converged_
+        assert mixture(1).fit(X[:1]).n_iter_ >= 1
+
+    @mixtures
     def test_batches(self, mixture: type) -> None:
         """One pass in batches comes close to the fit of all rows."""
         x, labels = clustered(6000)

@@ -292,9 +292,10 @@ class PowerSphericalMixture(SphericalMixture):
         mean_directions_: μ, (k, d).
         concentrations_: κ, (k,); all alike if tied. At most 1e5 in float32 and 1e9 in float64.
         converged_: whether ``tol`` was reached.
-        n_iter_: the number of steps (after ``partial_fit``: of batches).
+        n_iter_: the number of steps, each a pass over the rows (after ``partial_fit``: of batches).
         lower_bound_: the log-likelihood of a row, as ``score`` gives it for the same rows.
-        lower_bounds_: the same after each step; it never falls. A step that would lower it is taken back and halved.
+        lower_bounds_: the same after each step that was kept; it never falls. A step that would lower it is taken
+            back and halved.
 
     A component that is left with less than a tenth of a row starts again far from the others, once.
 

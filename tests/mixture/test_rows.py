@@ -14,6 +14,7 @@ from clusters import clustered, estimators, fitted_directions, mixtures
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
 from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily
 from powerspherical.mixture._lloyd import clusters_of
+from powerspherical.mixture._matrices import products
 from powerspherical.mixture._rows import _NUMBERS, ArrayRows, SparseRows, TensorRows, unit_scale
 
 X, _ = clustered()
@@ -46,6 +47,33 @@ class TestKinds:
         for one, other in zip(outputs(found, container(dense)), outputs(expected, dense), strict=True):
             assert isinstance(one, np.ndarray)
             np.testing.assert_allclose(one, other, atol=1e-7)  # a square root of a rounding, in transform
+
+    @estimators
+    def test_sparse_rows_are_not_made_dense(self, estimator: type, monkeypatch) -> None:
+        """But for a few at a time, to start from: those of a text have a number in a thousand columns."""
+        sizes: list[int] = []
+        toarray = scipy.sparse.csr_array.toarray
+
+        def counted(matrix) -> np.ndarray:
+            sizes.append(math.prod(matrix.shape))
+            return toarray(matrix)
+
+        monkeypatch.setattr(scipy.sparse.csr_array, "toarray", counted)
+        rng = np.random.default_rng(0)
+        x = scipy.sparse.random_array((1000, 20_000), density=1e-3, format="csr", rng=rng)
+        fitted = estimator(3, random_state=0, max_iter=3, tol=1e9).fit(x)
+        outputs(fitted, x)
+        assert max(sizes) <= 5 * 20_000
+
+    @estimators
+    def test_sparse_entries_that_are_to_be_added_up(self, estimator: type) -> None:
+        columns = np.tile(np.arange(8), 2 * len(X))
+        entries = np.stack([0.25 * X, 0.75 * X], axis=1).ravel()
+        starts = np.arange(0, len(entries) + 1, 16)
+        doubled = scipy.sparse.csr_array((entries, columns, starts), X.shape)
+        found = fit(estimator, doubled)
+        assert doubled.nnz == 2 * X.size, "the user's matrix stays as it was"
+        np.testing.assert_allclose(fitted_directions(found), fitted_directions(fit(estimator, X)), atol=1e-9)
 
     @estimators
     @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
@@ -172,7 +200,7 @@ class TestBlocks:
 
             def first_column(block: Block, sizes: list[int] = sizes) -> torch.Tensor:
                 sizes.append(len(block.rows))
-                return block.rows[:, 0].clone()
+                return products(torch.eye(1, 16), block.rows)[0]
 
             np.testing.assert_array_equal(rows.each(first_column, 100), x[:, 0])
             largest.append(max(sizes))
@@ -253,7 +281,7 @@ class TestBlocks:
 
     def test_arrays_are_not_copied(self) -> None:
         x = np.ones((10, 3))
-        assert ArrayRows(x)._dense(slice(0, 5)).data_ptr() == x.ctypes.data
+        assert ArrayRows(x)._matrix(slice(0, 5)).data_ptr() == x.ctypes.data
 
     def test_some_rows(self) -> None:
         rows, weight = TensorRows(torch.from_numpy(X), torch.from_numpy(WEIGHT)).take(np.array([3, 1]))

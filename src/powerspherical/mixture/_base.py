@@ -23,7 +23,7 @@ Report = Callable[[int, float], None]
 
 
 def _spread(sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
-    return spread_directions(sample, sample.rows[:0], count, random)
+    return spread_directions(sample, torch.empty(0, sample.rows.shape[1]), count, random)
 
 
 #: The values of ``init`` that are names, as functions of a sample, the number of directions, and randomness.

@@ -19,6 +19,7 @@ from dask.delayed import delayed
 from torch import Tensor
 
 from powerspherical.mixture._families import Block
+from powerspherical.mixture._matrices import Matrix, stacked
 from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, Sum, shared, summed, usable_weight
 
 _FAN_IN = 8  # sums that one task adds up
@@ -70,7 +71,7 @@ class DaskRows(Rows):
         )
         return self._rows.map_blocks(_each, function, width, empty, dtype=kind, meta=empty, **shape)
 
-    def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
+    def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
         task = delayed(_taken, pure=False)
         tasks = []
         for rows, weight, start, stop in self._parts():
@@ -78,7 +79,7 @@ class DaskRows(Rows):
             if inside is None or len(inside):
                 tasks.append(task(inside, rows, weight, start))
         rows_of, weights_of = zip(*compute(*tasks), strict=True)
-        return torch.cat(rows_of), torch.cat(weights_of)
+        return stacked(rows_of), torch.cat(weights_of)
 
     def result(self, values: Tensor) -> Any:
         return values.numpy()
@@ -104,7 +105,7 @@ def _total(
 
 def _taken(
     indices: np.ndarray | None, rows: Any, weight: np.ndarray | None, start: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Matrix, Tensor]:
     return _in_memory(rows, weight, start).take(indices)
 
 

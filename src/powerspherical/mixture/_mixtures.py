@@ -267,11 +267,11 @@ class PowerSphericalMixture(SphericalMixture):
     .. math:: p(x) = \sum_k \pi_k \frac{(1 + \mu_k^\top x)^{\kappa_k}}{N(\kappa_k, d)}.
 
     Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
-    They may be a NumPy array, a SciPy sparse matrix, a CPU or CUDA tensor, or a Dask array; float32 and float64 are
-    computed in themselves, tensors of half precision in float32. What is fitted or predicted is of the same kind and
-    dtype, on the same device (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block
-    of rows for each thread, of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit
-    vectors.
+    They may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA tensor, or a Dask array of
+    either of the first two; float32 and float64 are computed in themselves, tensors of half precision in float32. What
+    is fitted or predicted is of the same kind and dtype, on the same device (with Dask, what there is for each row
+    stays lazy). Memory beyond ``X`` is that of a block of rows for each thread, of 32,768 rows (or 32 k) to choose
+    directions from, and of n norms where rows are not unit vectors.
 
     Args:
         n_components: the number of components k.

@@ -10,6 +10,7 @@ import torch
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
+from powerspherical.mixture._matrices import Matrix, products
 from powerspherical.mixture._rows import Rows
 
 #: Directions are chosen among so many rows at most (or 32 for each component, if that is more): what k-means++ gains
@@ -18,32 +19,19 @@ _LEAST, _EACH = 1 << 15, 32
 
 
 class Sample(NamedTuple):
-    """Unit vectors (m, d) drawn from the rows, or all of them, and their weights (m,)."""
+    """Unit vectors (m, d) drawn from the rows, or all of them, and their weights (m,); rows of zeros have none."""
 
-    rows: Tensor
+    rows: Matrix
     weight: Tensor
 
 
 def sample_of(rows: Rows, components: int, random: np.random.RandomState) -> Sample:
     """Rows to choose directions from."""
     wanted = max(_LEAST, _EACH * components)
-    indices = None
-    if rows.count > wanted:
-        indices = np.sort(sample_without_replacement(rows.count, wanted, random_state=random))
-    vectors, weight = rows.take(indices)
-    return Sample(_with_directions(vectors, random), weight)
-
-
-def _with_directions(vectors: Tensor, random: np.random.RandomState) -> Tensor:
-    """Unit vectors, at random where a vector is zero: it is as close to any direction, and cannot be one itself."""
-    zero = ~vectors.any(1)
-    missing = int(zero.sum())
-    if not missing:
-        return vectors
-    anywhere = torch.from_numpy(random.standard_normal((missing, vectors.shape[1])))
-    vectors = vectors.clone()  # they may be the user's own
-    vectors[zero] = torch.nn.functional.normalize(anywhere, dim=1).to(vectors)
-    return vectors
+    if rows.count <= wanted:
+        return Sample(*rows.take(None))
+    indices = sample_without_replacement(rows.count, wanted, random_state=random)
+    return Sample(*rows.take(np.sort(indices)))
 
 
 def spread_directions(sample: Sample, chosen: Tensor, count: int, random: np.random.RandomState) -> Tensor:
@@ -56,19 +44,19 @@ def spread_directions(sample: Sample, chosen: Tensor, count: int, random: np.ran
     trials = 2 + int(math.log(len(chosen) + count))
     found: list[Tensor] = []
     if len(chosen):
-        distance = 1 - torch.mm(rows, chosen.to(rows.dtype).T).amax(1)
+        distance = 1 - products(chosen.to(rows.dtype), rows).amax(0)
     else:
-        first = _draw(weight, random.random_sample(1))
-        found.append(rows[first[0]])
-        distance = 1 - rows @ found[0]
+        first = rows[_draw(weight, random.random_sample(1))]
+        found.append(first[0])
+        distance = 1 - products(first, rows)[0]
     distance.clamp_(min=0)
     while len(found) < count:
-        candidates = _draw(weight * distance, random.random_sample(trials))
-        remaining = torch.minimum(distance, (1 - torch.mm(rows[candidates], rows.T)).clamp_(min=0))
+        candidates = rows[_draw(weight * distance, random.random_sample(trials))]
+        remaining = torch.minimum(distance, (1 - products(candidates, rows)).clamp_(min=0))
         best = torch.argmin(torch.mv(remaining, weight))
         distance = remaining[best]
-        found.append(rows[candidates[best]])
-    return torch.stack(found).double()
+        found.append(candidates[best])
+    return _with_directions(torch.stack(found).double(), random)
 
 
 def random_directions(sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
@@ -76,7 +64,18 @@ def random_directions(sample: Sample, count: int, random: np.random.RandomState)
     weight = sample.weight.double().cpu().numpy()
     enough = np.count_nonzero(weight) >= count
     chosen = random.choice(len(weight), count, replace=False, p=weight / weight.sum() if enough else None)
-    return sample.rows[torch.from_numpy(chosen).to(sample.rows.device)].double()
+    rows = sample.rows[torch.from_numpy(chosen).to(sample.rows.device)]
+    return _with_directions(rows.double(), random)
+
+
+def _with_directions(vectors: Tensor, random: np.random.RandomState) -> Tensor:
+    """The vectors, and random ones for those that are zero, as where there are too few others to choose from."""
+    zero = ~vectors.any(1)
+    missing = int(zero.sum())
+    if missing:
+        anywhere = torch.from_numpy(random.standard_normal((missing, vectors.shape[1]))).to(vectors)
+        vectors[zero] = torch.nn.functional.normalize(anywhere, dim=1)
+    return vectors
 
 
 def _draw(mass: Tensor, uniforms: np.ndarray) -> Tensor:

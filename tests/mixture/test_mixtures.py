@@ -13,6 +13,7 @@ from torch.distributions import Categorical, MixtureSameFamily
 
 from clusters import FAMILIES, clustered, mixtures, tying
 from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture
+from powerspherical.mixture._em import EMRun, expectation_maximisation
 
 X, LABELS = clustered()
 UNIT = torch.nn.functional.normalize(torch.from_numpy(X), dim=1)
@@ -132,6 +133,21 @@ class TestOptions:
     def test_starts(self, init) -> None:
         fitted = PowerSphericalMixture(3, init=init, random_state=2, n_init=4).fit(X)
         assert adjusted_rand_score(LABELS, fitted.predict(X)) > 0.95
+
+    @pytest.mark.parametrize(("gain", "kept"), [(1e-8, 0), (1e-5, 2)])
+    def test_rounding_does_not_choose_the_run(self, gain: float, kept: int, monkeypatch) -> None:
+        """Of runs that are as likely as float32 can tell, the first is kept."""
+        runs: list[EMRun] = []
+
+        def slightly_better(*arguments, **options) -> EMRun:
+            run = expectation_maximisation(*arguments, **options)
+            runs.append(run._replace(scores=[1e3 * (1 + gain * len(runs))]))
+            return runs[-1]
+
+        monkeypatch.setattr("powerspherical.mixture._mixtures.expectation_maximisation", slightly_better)
+        mixture = PowerSphericalMixture(3, n_init=3, tol=1e-9, init="random", random_state=0)
+        found = mixture.fit(X.astype(np.float32)).mean_directions_
+        np.testing.assert_array_equal(found, runs[kept].parameters.directions.float().numpy())
 
     def test_more_runs_are_no_worse(self) -> None:
         x, _ = clustered(400, 4, kappas=(30.0,) * 12, seed=11)

@@ -48,6 +48,11 @@ def statistics_of(rows: Rows, family: type[Family], parameters: Parameters) -> S
     return weighty(rows.total(partial(family.statistics, components), len(parameters.directions)))
 
 
+def rounding(rows: Rows, score: float) -> float:
+    """How far the log-likelihood of a row may be off."""
+    return torch.finfo(rows.dtype).eps * max(1.0, abs(score))
+
+
 def maximised(
     family: type[Family],
     statistics: Statistics,
@@ -104,7 +109,7 @@ def expectation_maximisation(
         after = statistics_of(rows, family, proposed)
         gain = after.score() - scores[-1]
         report(step, after.score())
-        if gain < -torch.finfo(rows.dtype).eps * max(1.0, abs(scores[-1])):
+        if gain < -rounding(rows, scores[-1]):
             fraction /= 2
             if fraction < 0.5**_HALVINGS:
                 return EMRun(now, statistics, scores, step, True)

@@ -22,6 +22,7 @@ from powerspherical.mixture._em import (
     expectation_maximisation,
     from_clusters,
     maximised,
+    rounding,
     statistics_of,
 )
 from powerspherical.mixture._families import (
@@ -98,7 +99,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                     report=self._reporter(f"run {run}", "log-likelihood of a row"),
                 )
                 # Runs that end within the tolerance have found the same: which is kept is not left to rounding.
-                if best is None or found.scores[-1] > best.scores[-1] + tol:
+                if best is None or found.scores[-1] > best.scores[-1] + tol + rounding(rows, best.scores[-1]):
                     best = found
         assert best is not None
         self._averages = best.statistics * (1 / float(best.statistics.weight))

@@ -2,8 +2,8 @@
 
 Each method is fitted twice from the same start, with few steps and with more, by its public interface; the difference,
 over the number of steps between, is the time of an iteration. `products` are the two matrix products that an
-iteration of soft EM cannot do without, in blocks as ours. All take turns. On CUDA there is no scikit-learn, and the
-ratios are to the products.
+iteration of soft EM cannot do without, in the same blocks and precision. All take turns. On CUDA there is no
+scikit-learn, the ratios are to the products, and the memory that a fit takes beyond the rows is measured, too.
 
     python benchmarks/mixture.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from _command import clock_on, parsed, parser, show, thread_counts, write
+from _memory import peak
 from _timing import Clock, in_turn
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
@@ -25,6 +26,7 @@ from torch import Tensor
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.experiments.training_time import summarised
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
+from powerspherical.mixture._rows import block_size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,6 +37,7 @@ FEW, MORE = 2, 8
 ROUNDS, QUICK_ROUNDS = 7, 2
 LLOYD, PRODUCTS = "scikit_learn_lloyd", "products"
 TARGETS = {"power_spherical": 2.6, "von_mises_fisher": 2.6, "spherical_kmeans": 1.3}
+TARGETS_TO_PRODUCTS = {"power_spherical": 2.0, "von_mises_fisher": 2.0}  # on CUDA
 
 Row = dict[str, Any]
 
@@ -53,7 +56,7 @@ def data(rows: int, dim: int, components: int, device: torch.device) -> Tensor:
 
 def products(x: Tensor, directions: Tensor) -> None:
     """The cosines with k directions, and the sums over rows with k weights."""
-    for block in x.split((1 << 10) if x.device.type == "cpu" else (1 << 19)):
+    for block in x.split(block_size(x.device, x.shape[1] + len(directions))):
         torch.mm(torch.mm(directions, block.T), block)
 
 
@@ -105,8 +108,15 @@ def timed(x: Tensor, components: int, rounds: int) -> dict[str, list[float]]:
     return times
 
 
-def summary(times: dict[str, list[float]]) -> Iterator[Row]:
-    """A line for each method: its time, and its ratios to Lloyd's iteration and to the products."""
+def memory(x: Tensor, components: int) -> dict[str, int]:
+    """The bytes that a fit of each method takes beyond the rows, at its peak; on CUDA, where all are counted."""
+    if x.device.type == "cpu":
+        return {}
+    return {name: peak(partial(fit, 1), x.device) for name, fit in fits(x, components)}
+
+
+def summary(times: dict[str, list[float]], peaks: dict[str, int]) -> Iterator[Row]:
+    """A line for each method: its time, its ratios to Lloyd's iteration and to the products, and its memory."""
     for name, seconds in times.items():
         milliseconds = summarised([1e3 * one for one in seconds])
         yield {
@@ -116,6 +126,8 @@ def summary(times: dict[str, list[float]]) -> Iterator[Row]:
             "to_lloyd": ratio(seconds, times[LLOYD]) if LLOYD in times else None,
             "to_products": ratio(seconds, times[PRODUCTS]),
             "target_to_lloyd": TARGETS.get(name) if LLOYD in times else None,
+            "target_to_products": None if LLOYD in times else TARGETS_TO_PRODUCTS.get(name),
+            "bytes_beyond_rows": peaks.get(name),
             "rounds": len(seconds),
         }
 
@@ -125,10 +137,24 @@ def table(rows: list[Row]) -> "Table":
     from rich.table import Table
 
     shown = Table(title="An iteration", title_justify="left")
-    for heading in ("threads", "method", "milliseconds", "to Lloyd's", "target", "to the products"):
+    headings = (
+        "threads",
+        "method",
+        "milliseconds",
+        "to Lloyd's",
+        "target",
+        "to the products",
+        "target",
+        "GB",
+    )
+    for heading in headings:
         shown.add_column(heading, justify="left" if heading == "method" else "right")
     for row in rows:
-        numbers = (row["to_lloyd"], row["target_to_lloyd"], row["to_products"])
+        size = row["bytes_beyond_rows"]
+        numbers = (
+            *(row[name] for name in ("to_lloyd", "target_to_lloyd", "to_products", "target_to_products")),
+            None if size is None else 1e-9 * size,
+        )
         cells = ("–" if number is None else f"{number:.2f}" for number in numbers)
         shown.add_row(
             str(row["threads"]), row["method"].replace("_", " "), f"{row['milliseconds']:.1f}", *cells
@@ -147,15 +173,19 @@ def main(argv: list[str] | None = None) -> None:
     counts = thread_counts(arguments.threads, device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # no fit here is to settle
+        peaks = memory(x, components)
         for threads in counts:
             torch.set_num_threads(threads)
             with threadpool_limits(threads):
-                rows += [{"threads": threads} | row for row in summary(timed(x, components, rounds))]
+                times = timed(x, components, rounds)
+                rows += [{"threads": threads} | row for row in summary(times, peaks)]
     configuration = {
         "rows": count,
         "dim": dim,
         "components": components,
         "dtype": "float32",
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "bytes_of_responsibilities": 4 * count * components,  # which no method may hold at once
         "steps": (FEW, MORE),
         "threads": counts,
     }

@@ -43,10 +43,23 @@ def test_an_iteration_is_the_difference_of_two_fits():
 
 def test_ratios_are_taken_round_by_round():
     times = {"power_spherical": [2.0, 9.0], mixture.LLOYD: [1.0, 3.0], mixture.PRODUCTS: [2.0, 3.0]}
-    first = next(mixture.summary(times))
-    assert (first["to_lloyd"], first["to_products"], first["target_to_lloyd"]) == (2.5, 2.0, 2.6)
-    alone = next(mixture.summary({name: times[name] for name in ("power_spherical", mixture.PRODUCTS)}))
-    assert (alone["to_lloyd"], alone["target_to_lloyd"]) == (None, None)
+    first = next(mixture.summary(times, {}))
+    assert (first["to_lloyd"], first["to_products"]) == (2.5, 2.0)
+    assert (first["target_to_lloyd"], first["target_to_products"], first["bytes_beyond_rows"]) == (
+        2.6,
+        None,
+        None,
+    )
+    on_cuda = {name: times[name] for name in ("power_spherical", mixture.PRODUCTS)}
+    alone, products = mixture.summary(on_cuda, {"power_spherical": 3_000_000_000})
+    assert (alone["to_lloyd"], alone["target_to_lloyd"], alone["target_to_products"]) == (None, None, 2.0)
+    assert (alone["bytes_beyond_rows"], products["bytes_beyond_rows"]) == (3_000_000_000, None)
+    shown = mixture.table([{"threads": 1} | row for row in (alone, products)])
+    assert [list(column.cells) for column in shown.columns[5:]] == [
+        ["2.00", "1.00"],
+        ["2.00", "–"],
+        ["3.00", "–"],
+    ]
 
 
 def test_mixture(monkeypatch, tmp_path, capsys):

@@ -200,7 +200,10 @@ OUT = ["--out", "out"]
         (["fit", "../a.npy", "--key", "x"], "'--key'"),
         (["fit", "../a.npy", "--out", "fit.npy"], "fit.npy must be a file that ends in .safetensors"),
         (["predict", "missing.safetensors", "../a.npy"], "there is no checkpoint missing.safetensors"),
-        (["predict", "../a.npy", "../a.npy"], "the checkpoint ../a.npy is truncated or damaged"),
+        (
+            ["predict", "../a.npy", "../a.npy"],
+            "../a.npy is no model that `powerspherical cluster` or `fit` wrote",
+        ),
         (
             ["predict", "../other.safetensors", "../a.npy"],
             "other.safetensors is a checkpoint, but not of a mixture",

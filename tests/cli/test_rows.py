@@ -37,7 +37,8 @@ def files(tmp_path):
     np.save(tmp_path / "a.npy", X)
     np.savez(tmp_path / "a.npz", rows=X, labels=np.arange(len(X)))
     np.savetxt(tmp_path / "a.csv", X, delimiter=",", fmt="%.17g")
-    np.savetxt(tmp_path / "header.csv", X, delimiter=",", fmt="%.17g", header="x,y,z", comments="")
+    for name, header in (("header", "x,y,z"), ("pandas", "0,1,2")):
+        np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", fmt="%.17g", header=header, comments="")
     pq.write_table(columns(X), tmp_path / "columns.parquet", row_group_size=15)
     pq.write_table(lists(X), tmp_path / "lists.parquet", row_group_size=15)
     pq.write_table(lists(X, 3), tmp_path / "fixed.parquet")
@@ -50,7 +51,17 @@ def files(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["a.npy", "a.npz", "a.csv", "header.csv", "columns.parquet", "lists.parquet", "fixed.parquet", "folder"],
+    [
+        "a.npy",
+        "a.npz",
+        "a.csv",
+        "header.csv",
+        "pandas.csv",
+        "columns.parquet",
+        "lists.parquet",
+        "fixed.parquet",
+        "folder",
+    ],
 )
 def test_every_form_holds_the_same_rows(name: str, files, monkeypatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 3 * 7)
@@ -204,12 +215,32 @@ def test_other_rows_are_announced_or_refused(monkeypatch, capsys) -> None:
         checked(x, strict=True)
 
 
+def test_a_unit_vector_is_no_header(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("0,1\n1,0\n")
+    np.testing.assert_array_equal(read(tmp_path / "a.csv", None).rows, [[0, 1], [1, 0]])
+
+
+def test_an_archive_may_hold_texts_beside_the_rows(tmp_path) -> None:
+    names = np.array([f"row {i}" for i in range(len(X))], dtype=object)
+    np.savez(tmp_path / "a.npz", labels=names, texts=names.astype(str).reshape(-1, 1), rows=X)
+    np.testing.assert_array_equal(read(tmp_path / "a.npz", None).rows, X)
+    with pytest.raises(typer.BadParameter, match=r"a\.npz: Object arrays cannot be loaded"):
+        read(tmp_path / "a.npz", "labels")
+
+
 @pytest.mark.parametrize(
-    ("value", "says"), [(np.nan, "NaN or infinite"), (np.inf, "NaN or infinite"), (0.0, "only zeros")]
+    ("value", "dtype", "says"),
+    [
+        (np.nan, float, "NaN or infinite"),
+        (np.inf, float, "NaN or infinite"),
+        (1e300, float, "NaN or infinite"),  # so long that the length overflows
+        (0.0, float, "only zeros"),
+        (1e-42, np.float32, "only zeros"),  # so short that no digits are left
+    ],
 )
-def test_a_row_without_a_direction_is_named(value: float, says: str, monkeypatch) -> None:
+def test_a_row_without_a_direction_is_named(value: float, dtype: type, says: str, monkeypatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 3 * 2)
-    x = X.copy()
+    x = X.astype(dtype)
     x[7] = value
     with pytest.raises(typer.BadParameter, match=f"a.npy has {says}.* in row 7 "):
         checked(x)

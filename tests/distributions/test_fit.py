@@ -131,6 +131,15 @@ class TestMaximum:
         torch.testing.assert_close(rounded.concentration, found.concentration, rtol=0.02, atol=0)
 
     @families
+    def test_autocast_changes_nothing(self, family: type) -> None:
+        x = family(directions(8, dtype=FLOAT), 20.0).sample((500,))
+        found = family.fit(x)
+        with torch.autocast("cpu", dtype=BRAIN):
+            again = family.fit(x)
+        torch.testing.assert_close(again.loc, found.loc, rtol=0, atol=0)
+        torch.testing.assert_close(again.concentration, found.concentration, rtol=0, atol=0)
+
+    @families
     def test_float32_agrees_with_float64(self, family: type) -> None:
         x = family(directions(16, dtype=FLOAT), 2000.0).sample((1000,))
         single, double = family.fit(x), family.fit(torch.nn.functional.normalize(x.double(), dim=-1))

@@ -10,6 +10,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse
+import torch
 
 from clusters import clustered, estimators, fitted_directions, mixtures
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
@@ -76,6 +78,34 @@ def test_chunks_of_unknown_size(estimator: type) -> None:
     )
 
 
+def test_weights_of_unknown_size() -> None:
+    """As rows and weights come from one selection of a table."""
+    lazy, weight = da.from_array(X, chunks=(250, 8)), da.from_array(WEIGHT, chunks=250)
+    chosen = lazy[:, 0] > 0
+    found = fit(PowerSphericalMixture, lazy[chosen], weight[chosen])
+    kept = X[:, 0] > 0
+    expected = fit(PowerSphericalMixture, X[kept], WEIGHT[kept])
+    np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-9)
+
+
+def test_weights_of_torch() -> None:
+    found = fit(PowerSphericalMixture, da.from_array(X, chunks=(250, 8)), torch.from_numpy(WEIGHT))
+    expected = fit(PowerSphericalMixture, X, WEIGHT)
+    np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-10)
+
+
+@estimators
+@pytest.mark.parametrize(
+    "container", [scipy.sparse.csr_matrix, scipy.sparse.csr_array, scipy.sparse.coo_matrix]
+)
+def test_sparse_blocks(estimator: type, container: type) -> None:
+    dense = np.where(np.abs(X) > 0.3, X, 0.0)
+    lazy = da.from_array(dense, chunks=((0, 400, 500), 8)).map_blocks(container)
+    found, expected = fit(estimator, lazy, WEIGHT), fit(estimator, dense, WEIGHT)
+    np.testing.assert_allclose(fitted_directions(found), fitted_directions(expected), atol=1e-10)
+    np.testing.assert_array_equal(found.predict(lazy).compute(), expected.predict(dense))
+
+
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_schedulers(scheduler: str) -> None:
     with dask.config.set(scheduler=scheduler):
@@ -110,6 +140,17 @@ def test_directions_are_chosen_among_few_rows_of_many(monkeypatch) -> None:
 def test_refused(x, weight, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit(SphericalKMeans, x, weight)
+
+
+@pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_matrix])
+def test_a_row_without_a_direction_is_named_by_its_place_in_the_whole(container) -> None:
+    bad = X.copy()
+    bad[555, 2] = np.nan
+    lazy = da.from_array(bad, chunks=(100, 8)).map_blocks(container)
+    with pytest.raises(ValueError, match="first in row 555:"):
+        fit(PowerSphericalMixture, lazy)
+    with pytest.raises(ValueError, match="first in row 555:"):
+        fit(PowerSphericalMixture, X).predict(lazy).compute()
 
 
 def _deadly(block: np.ndarray, folder: str) -> np.ndarray:

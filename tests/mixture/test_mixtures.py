@@ -13,6 +13,7 @@ from torch.distributions import Categorical, MixtureSameFamily
 
 from clusters import FAMILIES, clustered, mixtures, tying
 from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture
+from powerspherical.mixture._em import EMRun, expectation_maximisation
 
 X, LABELS = clustered()
 UNIT = torch.nn.functional.normalize(torch.from_numpy(X), dim=1)
@@ -133,6 +134,21 @@ class TestOptions:
         fitted = PowerSphericalMixture(3, init=init, random_state=2, n_init=4).fit(X)
         assert adjusted_rand_score(LABELS, fitted.predict(X)) > 0.95
 
+    @pytest.mark.parametrize(("gain", "kept"), [(1e-8, 0), (1e-5, 2)])
+    def test_rounding_does_not_choose_the_run(self, gain: float, kept: int, monkeypatch) -> None:
+        """Of runs that are as likely as float32 can tell, the first is kept."""
+        runs: list[EMRun] = []
+
+        def slightly_better(*arguments, **options) -> EMRun:
+            run = expectation_maximisation(*arguments, **options)
+            runs.append(run._replace(scores=[1e3 * (1 + gain * len(runs))]))
+            return runs[-1]
+
+        monkeypatch.setattr("powerspherical.mixture._mixtures.expectation_maximisation", slightly_better)
+        mixture = PowerSphericalMixture(3, n_init=3, tol=1e-9, init="random", random_state=0)
+        found = mixture.fit(X.astype(np.float32)).mean_directions_
+        np.testing.assert_array_equal(found, runs[kept].parameters.directions.float().numpy())
+
     def test_more_runs_are_no_worse(self) -> None:
         x, _ = clustered(400, 4, kappas=(30.0,) * 12, seed=11)
         scores = [PowerSphericalMixture(12, n_init=n, random_state=4).fit(x).lower_bound_ for n in (1, 5)]
@@ -161,6 +177,14 @@ class TestOptions:
             mixture.fit(X)
 
     @mixtures
+    def test_the_last_step_counts(self, mixture: type) -> None:
+        """There is one also where it gains nothing, as from a fit that has settled, or for a point."""
+        settled = mixture(3, random_state=0, warm_start=True, tol=0.0, max_iter=500).fit(X)
+        assert settled.fit(X).n_iter_ >= 1
+        assert settled.converged_
+        assert mixture(1).fit(X[:1]).n_iter_ >= 1
+
+    @mixtures
     def test_batches(self, mixture: type) -> None:
         """One pass in batches comes close to the fit of all rows."""
         x, labels = clustered(6000)
@@ -173,6 +197,15 @@ class TestOptions:
         assert online.score(x) > full.score(x) - 0.02
         before = full.score(x)
         assert full.partial_fit(x[:100]).score(x) > before - 0.02  # little is forgotten for a small batch
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    @mixtures
+    def test_batches_may_come_from_another_device(self, mixture: type) -> None:
+        online = mixture(3, random_state=0).fit(torch.from_numpy(X).cuda())
+        expected = mixture(3, random_state=0).fit(X).partial_fit(X[:100])
+        online.partial_fit(X[:100])
+        assert isinstance(online.weights_, np.ndarray)
+        np.testing.assert_allclose(online.mean_directions_, expected.mean_directions_, atol=1e-9)
 
     @mixtures
     def test_attributes_make_an_estimator(self, mixture: type) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 from clusters import clustered, estimators, fitted_directions, mixtures
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
-from powerspherical.mixture._families import Block
+from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily
+from powerspherical.mixture._lloyd import clusters_of
+from powerspherical.mixture._matrices import products
 from powerspherical.mixture._rows import _NUMBERS, ArrayRows, SparseRows, TensorRows, unit_scale
 
 X, _ = clustered()
@@ -44,6 +47,33 @@ class TestKinds:
         for one, other in zip(outputs(found, container(dense)), outputs(expected, dense), strict=True):
             assert isinstance(one, np.ndarray)
             np.testing.assert_allclose(one, other, atol=1e-7)  # a square root of a rounding, in transform
+
+    @estimators
+    def test_sparse_rows_are_not_made_dense(self, estimator: type, monkeypatch) -> None:
+        """But for a few at a time, to start from: those of a text have a number in a thousand columns."""
+        sizes: list[int] = []
+        toarray = scipy.sparse.csr_array.toarray
+
+        def counted(matrix) -> np.ndarray:
+            sizes.append(math.prod(matrix.shape))
+            return toarray(matrix)
+
+        monkeypatch.setattr(scipy.sparse.csr_array, "toarray", counted)
+        rng = np.random.default_rng(0)
+        x = scipy.sparse.random_array((1000, 20_000), density=1e-3, format="csr", rng=rng)
+        fitted = estimator(3, random_state=0, max_iter=3, tol=1e9).fit(x)
+        outputs(fitted, x)
+        assert max(sizes) <= 5 * 20_000
+
+    @estimators
+    def test_sparse_entries_that_are_to_be_added_up(self, estimator: type) -> None:
+        columns = np.tile(np.arange(8), 2 * len(X))
+        entries = np.stack([0.25 * X, 0.75 * X], axis=1).ravel()
+        starts = np.arange(0, len(entries) + 1, 16)
+        doubled = scipy.sparse.csr_array((entries, columns, starts), X.shape)
+        found = fit(estimator, doubled)
+        assert doubled.nnz == 2 * X.size, "the user's matrix stays as it was"
+        np.testing.assert_allclose(fitted_directions(found), fitted_directions(fit(estimator, X)), atol=1e-9)
 
     @estimators
     @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
@@ -86,6 +116,17 @@ class TestKinds:
         np.testing.assert_array_equal(fitted_directions(found), fitted_directions(expected))
 
     @estimators
+    def test_autocast_changes_nothing(self, estimator: type) -> None:
+        x = X.astype(np.float32)
+        expected = fit(estimator, x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = fit(estimator, x)
+            given = outputs(found, x)
+        np.testing.assert_array_equal(fitted_directions(found), fitted_directions(expected))
+        for one, other in zip(given, outputs(expected, x), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    @estimators
     @pytest.mark.parametrize("change", ["read-only", "Fortran order", "reversed", "float16", "integers"])
     def test_unusual_arrays(self, estimator: type, change: str) -> None:
         x = {
@@ -118,6 +159,19 @@ class TestLengths:
         mixture = fit(PowerSphericalMixture, X)
         np.testing.assert_allclose(mixture.predict_proba(X)[7], mixture.weights_, rtol=1e-12)
 
+    @estimators
+    @pytest.mark.parametrize("init", ["k-means++", "random"])
+    @pytest.mark.parametrize("zeros", [slice(None, None, 3), slice(None)], ids=["a third", "all"])
+    def test_a_zero_row_is_no_direction(self, estimator: type, init: str, zeros: slice) -> None:
+        """Directions have length one, also where the start could have been at a row that has none."""
+        x = X[:60].copy()
+        x[zeros] = 0.0
+        before = x.copy()
+        for seed in range(5):
+            found = fitted_directions(estimator(5, init=init, random_state=seed, max_iter=500).fit(x))
+            np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-12)
+        np.testing.assert_array_equal(x, before)
+
     def test_unit_rows_need_no_factors(self) -> None:
         unit = torch.nn.functional.normalize(torch.from_numpy(X)[:7], dim=1)
         assert unit_scale(unit) is None
@@ -146,11 +200,51 @@ class TestBlocks:
 
             def first_column(block: Block, sizes: list[int] = sizes) -> torch.Tensor:
                 sizes.append(len(block.rows))
-                return block.rows[:, 0].clone()
+                return products(torch.eye(1, 16), block.rows)[0]
 
             np.testing.assert_array_equal(rows.each(first_column, 100), x[:, 0])
             largest.append(max(sizes))
         assert largest[0] == largest[1] < 20_000
+
+    @estimators
+    def test_blocks_are_smaller_for_more_components(self, estimator: type, monkeypatch) -> None:
+        """Whatever is asked of the rows, cosines with many directions do not outgrow a block."""
+        sizes: list[int] = []
+        cosines = Block.cosines
+
+        def counted(block: Block, directions: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(block.rows) * len(directions))
+            return cosines(block, directions)
+
+        monkeypatch.setattr(Block, "cosines", counted)
+        x = np.random.default_rng(0).normal(size=(5000, 2))
+        fitted = estimator(300, init=x[:300], max_iter=1, tol=1e9).fit(x)
+        outputs(fitted, x)
+        fitted.score(x)
+        assert max(sizes) <= _NUMBERS["cpu"]
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+    def test_the_host_does_not_wait_for_a_block(self, weight, monkeypatch) -> None:
+        """All blocks of a pass are queued at once, however many there are."""
+        monkeypatch.setitem(_NUMBERS, "cuda", 1)  # the smallest blocks, 512 rows
+        x, directions = torch.from_numpy(X).cuda().repeat(5, 1), torch.eye(8, dtype=torch.float64).cuda()[:3]
+        rows = TensorRows(x, None if weight is None else torch.from_numpy(weight).repeat(5))
+        parameters = Parameters(torch.zeros(3).double().cuda(), directions, torch.ones(3).double().cuda())
+        for function in (
+            *(
+                partial(f.statistics, f.components(parameters, x.dtype))
+                for f in (PowerFamily, ExponentialFamily)
+            ),
+            partial(clusters_of, directions),
+        ):
+            rows.total(function, 3)
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                rows.total(function, 3)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
 
     @estimators
     @pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
@@ -187,7 +281,7 @@ class TestBlocks:
 
     def test_arrays_are_not_copied(self) -> None:
         x = np.ones((10, 3))
-        assert ArrayRows(x)._dense(slice(0, 5)).data_ptr() == x.ctypes.data
+        assert ArrayRows(x)._matrix(slice(0, 5)).data_ptr() == x.ctypes.data
 
     def test_some_rows(self) -> None:
         rows, weight = TensorRows(torch.from_numpy(X), torch.from_numpy(WEIGHT)).take(np.array([3, 1]))
@@ -202,6 +296,11 @@ class TestArguments:
         [
             (torch.ones(5), None, r"X must have the shape \(n, d\).*got \(5,\)"),
             (torch.ones(5, 1), None, r"X must have the shape \(n, d\).*d ≥ 2.*got \(5, 1\)"),
+            (
+                torch.eye(5).to_sparse(),
+                None,
+                r"X must be a dense tensor, got torch\.sparse_coo.*X\.to_dense\(\)",
+            ),
             (torch.ones(5, 3, dtype=torch.int64), None, r"X must have a floating-point dtype.*X\.float\(\)"),
             (torch.ones(5, 3), torch.ones(4), r"sample_weight must have the shape \(5,\), got \(4,\)"),
             (torch.ones(5, 3), -torch.ones(5), r"sample_weight must be finite and ≥ 0"),
@@ -212,6 +311,7 @@ class TestArguments:
         ids=[
             "vector",
             "d = 1",
+            "sparse",
             "integers",
             "weights' shape",
             "negative",
@@ -226,9 +326,10 @@ class TestArguments:
 
     @estimators
     @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, scipy.sparse.csr_array])
-    def test_no_weight_at_all(self, estimator: type, kind) -> None:
+    @pytest.mark.parametrize("init", ["k-means++", "random"])
+    def test_no_weight_at_all(self, estimator: type, kind, init: str) -> None:
         with pytest.raises(ValueError, match="sample_weight must have a positive sum"):
-            fit(estimator, kind(X), np.zeros(len(X)))
+            fit(estimator, kind(X), np.zeros(len(X)), init=init)
 
     def test_another_number_of_columns(self) -> None:
         fitted = fit(PowerSphericalMixture, torch.from_numpy(X))

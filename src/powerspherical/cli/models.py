@@ -45,7 +45,13 @@ def save_model(path: Path, mixture: SphericalMixture) -> Path:
 
 def load_model(path: Path) -> SphericalMixture:
     """The mixture that `save_model` wrote, ready to predict; raises `CheckpointError` or `FileNotFoundError`."""
-    state = load_checkpoint(path)
+    try:
+        state = load_checkpoint(path)
+    except (
+        CheckpointError
+    ) as error:  # whose way out, to delete the file, is none for what may be the user's rows
+        told = f"{path} is no model that `powerspherical cluster` or `fit` wrote, or it was damaged"
+        raise CheckpointError(told) from error
     if state.get("mixture") not in MIXTURES:
         raise CheckpointError(f"{path} is a checkpoint, but not of a mixture")
     directions = state["mean_directions_"]

@@ -80,8 +80,10 @@ def check(data: Data, *, strict: bool, progress: Callable[[int], None]) -> None:
     """Every row has a direction; with a notice if not all are unit vectors, or, if `strict`, an error."""
     others, first, shortest, longest = 0, -1, np.inf, 0.0
     for start, block in data.blocks():
-        norms = np.linalg.norm(block.astype(np.float64, copy=False), axis=1)
-        for bad, what in ((~np.isfinite(norms), "NaN or infinite values"), (norms == 0, "only zeros")):
+        with np.errstate(over="ignore", invalid="ignore"):  # it is told below
+            norms = np.linalg.norm(block.astype(np.float64, copy=False), axis=1)
+        vanishing = norms <= np.finfo(block.dtype).tiny
+        for bad, what in ((~np.isfinite(norms), "NaN or infinite values"), (vanishing, "only zeros")):
             if bad.any():
                 row = start + int(np.argmax(bad))
                 raise wrong(
@@ -122,9 +124,17 @@ def _npz(path: Path, key: str | None) -> Array:
     with path.open("rb") as stream, zipfile.ZipFile(stream):
         pass  # an archive, and not something else that NumPy reads as well
     with np.load(path, allow_pickle=False) as file:
-        arrays = {str(name): file[name] for name in file.files if key in (None, name)}
-        matrices = [name for name, array in arrays.items() if array.ndim == 2]
-        return _floating(arrays[_one(key, list(file.files), matrices, "arrays of rows")])
+        matrices = [name for name in file.files if key is None and _is_matrix(file, name)]
+        return _floating(file[_one(key, list(file.files), matrices, "arrays of rows")])
+
+
+def _is_matrix(file: Any, name: str) -> bool:
+    """Whether an array of an archive holds rows of numbers; texts and labels may lie beside them."""
+    try:
+        array = file[name]
+    except ValueError:  # objects, which only pickle could read
+        return False
+    return array.ndim == 2 and array.dtype.kind in "fiu"
 
 
 def _csv(path: Path, key: str | None) -> Array:
@@ -138,7 +148,7 @@ def _csv(path: Path, key: str | None) -> Array:
 
 
 def _is_header(line: str) -> bool:
-    """Whether no part of a line is a number."""
+    """Whether no part of a line is a number, or they are 0,1,2,…, as pandas calls the columns of an array."""
 
     def number(text: str) -> bool:
         try:
@@ -147,7 +157,9 @@ def _is_header(line: str) -> bool:
             return False
         return True
 
-    return not any(map(number, line.split(",")))
+    parts = line.strip().split(",")
+    counted = len(parts) > 2 and parts == [str(index) for index in range(len(parts))]  # 0,1 is a unit vector
+    return counted or not any(map(number, parts))
 
 
 def _one(key: str | None, names: list[str], candidates: list[str], kind: str) -> str:

@@ -2,7 +2,9 @@
 
 With shares p_i that sum to one, the log-likelihood of a point is κ T̄(μ) - Ψ(κ), T̄(μ) = Σ p_i T(μᵀx_i). Its maximum
 over κ grows with T̄ alone, so the direction is the one that maximises T̄, whatever κ, and κ then solves Ψ'(κ) = T̄.
-For the von Mises–Fisher distribution T̄ is linear and its maximum the direction of the mean; in general it is climbed.
+For the von Mises–Fisher distribution T̄ is linear and its maximum the direction of the mean; in general it is climbed,
+from there. In two or three dimensions points without a common direction may have several such maxima, of much the same
+height: the one found is then not always the highest.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def maximum_likelihood(
     shares = _shares(x, weights)
     dim = x.shape[-1]
     x = unit_vectors_as(x.detach(), computing(x.dtype))
-    loc, mean, converged = _climb(tilt, x, shares, max_iter)
+    with torch.autocast(x.device.type, enabled=False):  # sums over points are matrix products to it
+        loc, mean, converged = _climb(tilt, x, shares, max_iter)
     mean = mean.clamp(max=-CLOSEST[x.dtype])
     concentration = tilt.concentration_from_mean_statistic(mean, dim)
     if bias_correction:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,7 @@ Report = Callable[[int, float], None]
 
 
 def _spread(sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
-    return spread_directions(sample, sample.rows[:0], count, random)
+    return spread_directions(sample, torch.empty(0, sample.rows.shape[1]), count, random)
 
 
 #: The values of ``init`` that are names, as functions of a sample, the number of directions, and randomness.
@@ -48,6 +49,10 @@ class SphericalEstimator(BaseEstimator):
             check_is_fitted(self)
         if isinstance(X, Tensor):
             self._check_shape(X, reset)
+            if X.layout != torch.strided:
+                raise ValueError(
+                    f"X must be a dense tensor, got {X.layout}: use a SciPy sparse matrix, or X.to_dense()"
+                )
             if not X.is_floating_point():
                 raise ValueError(f"X must have a floating-point dtype, got {X.dtype}: use X.float()")
             if sample_weight is not None:
@@ -137,6 +142,13 @@ class SphericalEstimator(BaseEstimator):
                 self.verbose(line) if callable(self.verbose) else print(line, flush=True)
 
         return report
+
+
+@contextmanager
+def exactly(device: torch.device) -> Iterator[None]:
+    """Inside, no gradient is followed, and the autocast that the caller may be in does not reach matrix products."""
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield
 
 
 def whole(name: str, value: Any, least: int) -> int:

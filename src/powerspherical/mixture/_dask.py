@@ -7,7 +7,8 @@ be read or computed again, a file or a formula, not from data that were scattere
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any
 
 import dask.array
@@ -18,13 +19,14 @@ from dask.delayed import delayed
 from torch import Tensor
 
 from powerspherical.mixture._families import Block
-from powerspherical.mixture._rows import ArrayRows, Rows, Sum, shared, summed, usable_weight
+from powerspherical.mixture._matrices import Matrix, stacked
+from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, Sum, shared, summed, usable_weight
 
 _FAN_IN = 8  # sums that one task adds up
 
 
 class DaskRows(Rows):
-    """Rows of a Dask array (n, d), and weights (n,), a Dask or a NumPy array.
+    """Rows of a Dask array (n, d), whose blocks are NumPy's or sparse, and weights (n,), a Dask or a NumPy array.
 
     What there is for each row stays a Dask array, not yet computed; the rest is NumPy's.
     """
@@ -34,74 +36,93 @@ class DaskRows(Rows):
             raise ValueError(f"X must be a Dask array of float32 or float64, got {rows.dtype}: use X.astype")
         if rows.numblocks[1] > 1:
             rows = rows.rechunk({1: -1})
-        if any(np.isnan(rows.chunks[0])):
-            rows = rows.copy().compute_chunk_sizes()
-        self._rows = rows
+        self._rows = rows = _sized(rows)
         self._lengths = rows.chunks[0]
-        self.count, self.dim = sum(self._lengths), rows.shape[1]
+        self.count, self.dim = rows.shape
         self.dtype, self.device = shared(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
         self._weights: list[Any] = [None] * len(self._lengths)
         if weight is not None:
-            weight = dask.array.asarray(weight)
+            lazy = isinstance(weight, dask.array.Array)
+            weight = _sized(weight) if lazy else dask.array.from_array(np.asarray(weight))
             if weight.shape != (self.count,):
                 raise ValueError(f"sample_weight must have the shape {(self.count,)}, got {weight.shape}")
             self._weights = weight.rechunk((self._lengths,)).to_delayed().tolist()
 
     def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
         task, once = delayed(_total, pure=False), delayed(function, pure=False, traverse=False)
-        sums = [
-            task(once, width, rows, weight)
-            for rows, weight, length in zip(self._blocks(), self._weights, self._lengths, strict=True)
-            if length
-        ]
+        sums = [task(once, width, rows, weight, start) for rows, weight, start, _ in self._parts()]
         add = delayed(summed, pure=False)
         while len(sums) > 1:
             sums = [add(sums[first : first + _FAN_IN]) for first in range(0, len(sums), _FAN_IN)]
         return sums[0].compute()
 
-    def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
+    def each(
+        self,
+        function: Callable[[Block], Tensor],
+        width: int,
+        *,
+        columns: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
         kind = torch.empty(0, dtype=dtype or self.dtype).numpy().dtype
-        shape: dict[str, Any] = {"chunks": (self._lengths, (width,))} if width else {"drop_axis": 1}
-        meta = np.empty((0,) * (2 if width else 1), kind)
-        return self._rows.map_blocks(_each, function, width, kind, dtype=kind, meta=meta, **shape)
+        empty = np.empty(0 if columns is None else (0, columns), kind)
+        shape: dict[str, Any] = (
+            {"drop_axis": 1} if columns is None else {"chunks": (self._lengths, (columns,))}
+        )
+        return self._rows.map_blocks(_each, function, width, empty, dtype=kind, meta=empty, **shape)
 
-    def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
-        starts = np.concatenate([[0], np.cumsum(self._lengths)])
+    def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
         task = delayed(_taken, pure=False)
-        parts = []
-        for rows, weight, start, stop in zip(
-            self._blocks(), self._weights, starts[:-1], starts[1:], strict=True
-        ):
+        tasks = []
+        for rows, weight, start, stop in self._parts():
             inside = None if indices is None else indices[(indices >= start) & (indices < stop)] - start
-            if stop > start and (inside is None or len(inside)):
-                parts.append(task(inside, rows, weight))
-        rows_of, weights_of = zip(*compute(*parts), strict=True)
-        return torch.cat(rows_of), torch.cat(weights_of)
+            if inside is None or len(inside):
+                tasks.append(task(inside, rows, weight, start))
+        rows_of, weights_of = zip(*compute(*tasks), strict=True)
+        return stacked(rows_of), torch.cat(weights_of)
 
     def result(self, values: Tensor) -> Any:
         return values.numpy()
 
-    def _blocks(self) -> list[Any]:
-        return self._rows.to_delayed().ravel().tolist()
+    def _parts(self) -> Iterator[tuple[Any, Any, int, int]]:
+        """The blocks that have rows: these and their weights, to be computed, the first row's index and the next's."""
+        blocks, ends = self._rows.to_delayed().ravel(), accumulate(self._lengths)
+        for rows, weight, length, end in zip(blocks, self._weights, self._lengths, ends, strict=True):
+            if length:
+                yield rows, weight, end - length, end
 
 
-def _total(function: Callable[[Block], Sum], width: int, rows: np.ndarray, weight: np.ndarray | None) -> Sum:
-    return _checked(rows, weight).total(function, width)
+def _sized(array: Any) -> Any:
+    """The array, or one of the same blocks that knows how many rows they have."""
+    return array.copy().compute_chunk_sizes() if np.isnan(array.shape).any() else array
 
 
-def _taken(indices: np.ndarray | None, rows: np.ndarray, weight: np.ndarray | None) -> tuple[Tensor, Tensor]:
-    return _checked(rows, weight).take(indices)
+def _total(
+    function: Callable[[Block], Sum], width: int, rows: Any, weight: np.ndarray | None, start: int
+) -> Sum:
+    return _in_memory(rows, weight, start).total(function, width)
 
 
-def _each(rows: np.ndarray, function: Callable[[Block], Tensor], width: int, kind: np.dtype) -> np.ndarray:
-    if not len(rows):
-        return np.empty((0, width) if width else 0, kind)
-    return _checked(rows, None).each(function, width)
+def _taken(
+    indices: np.ndarray | None, rows: Any, weight: np.ndarray | None, start: int
+) -> tuple[Matrix, Tensor]:
+    return _in_memory(rows, weight, start).take(indices)
 
 
-def _checked(rows: np.ndarray, weight: np.ndarray | None) -> ArrayRows:
+def _each(
+    rows: Any, function: Callable[[Block], Tensor], width: int, empty: np.ndarray, block_info: Any = None
+) -> np.ndarray:
+    if not rows.shape[0]:
+        return empty
+    (start, _), *_ = block_info[0]["array-location"]
+    return _in_memory(rows, None, start).each(function, width)
+
+
+def _in_memory(rows: Any, weight: np.ndarray | None, start: int) -> ArrayRows | SparseRows:
+    """A block of NumPy's or SciPy's, as rows that come after ``start`` others."""
     if weight is not None:
-        usable_weight(shared(weight), len(rows))
-    block = ArrayRows(rows, weight)
+        usable_weight(shared(weight), rows.shape[0])
+    dense = isinstance(rows, np.ndarray)
+    block = ArrayRows(rows, weight, start) if dense else SparseRows(rows.tocsr(), weight, start)
     block.threaded = False  # the scheduler has threads or processes of its own
     return block

@@ -20,17 +20,15 @@ _HALVINGS = 6
 
 
 class EMRun(NamedTuple):
-    """Parameters, the statistics under them, the log-likelihoods of a row up to then, and whether it settled."""
+    """Parameters, the statistics under them, the log-likelihoods of a row up to then, the number of steps tried,
+    and whether it settled.
+    """
 
     parameters: Parameters
     statistics: Statistics
     scores: list[float]
+    steps: int
     converged: bool
-
-    @property
-    def steps(self) -> int:
-        """The number of maximisation steps that were kept."""
-        return len(self.scores) - 1
 
 
 def from_clusters(
@@ -48,6 +46,11 @@ def statistics_of(rows: Rows, family: type[Family], parameters: Parameters) -> S
     """The expectation step: one pass over the rows."""
     components = family.components(parameters, rows.dtype)
     return weighty(rows.total(partial(family.statistics, components), len(parameters.directions)))
+
+
+def rounding(rows: Rows, score: float) -> float:
+    """How far the log-likelihood of a row may be off."""
+    return torch.finfo(rows.dtype).eps * max(1.0, abs(score))
 
 
 def maximised(
@@ -106,18 +109,18 @@ def expectation_maximisation(
         after = statistics_of(rows, family, proposed)
         gain = after.score() - scores[-1]
         report(step, after.score())
-        if gain < -torch.finfo(rows.dtype).eps * max(1.0, abs(scores[-1])):
+        if gain < -rounding(rows, scores[-1]):
             fraction /= 2
             if fraction < 0.5**_HALVINGS:
-                return EMRun(now, statistics, scores, True)
+                return EMRun(now, statistics, scores, step, True)
             continue
         if gain < 0:
-            return EMRun(now, statistics, scores, True)
+            return EMRun(now, statistics, scores, step, True)
         now, statistics, fraction = proposed, after, 1.0
         scores.append(after.score())
         if gain <= tol and not empty.any():
-            return EMRun(now, statistics, scores, True)
-    return EMRun(now, statistics, scores, False)
+            return EMRun(now, statistics, scores, step, True)
+    return EMRun(now, statistics, scores, max_iter, False)
 
 
 def _reseeded(parameters: Parameters, empty: Tensor, reseed: Reseed) -> Parameters:

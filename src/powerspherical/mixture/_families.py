@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.distributions import PowerSpherical, RotationallySymmetric, VonMisesFisher
+from powerspherical.mixture._matrices import Matrix, products, weighted_sums
 from powerspherical.special.sphere import log_sphere_area
 from powerspherical.special.tilt import Tilt
 
@@ -27,24 +28,25 @@ from powerspherical.special.tilt import Tilt
 class Block(NamedTuple):
     """Rows of shape (b, d), the factors (b,) that make unit vectors of them, and their weights (b,); None is one."""
 
-    rows: Tensor
+    rows: Matrix
     scale: Tensor | None = None
     weight: Tensor | None = None
 
     def total_weight(self) -> Tensor:
         """The sum of the weights, float64."""
         if self.weight is None:
-            return torch.tensor(float(len(self.rows)), dtype=torch.float64, device=self.rows.device)
+            # Made on the device: a copy of the host's number would wait for all that is queued there.
+            return torch.full((), float(len(self.rows)), dtype=torch.float64, device=self.rows.device)
         return self.weight.sum(dtype=torch.float64)
 
     def cosines(self, directions: Tensor) -> Tensor:
         """The cosines of (k, d) ``directions`` of the rows' dtype with the rows, (k, b); for a zero row they are 0."""
-        products = torch.mm(directions, self.rows.T)
-        return products if self.scale is None else products.mul_(self.scale)
+        found = products(directions, self.rows)
+        return found if self.scale is None else found.mul_(self.scale)
 
     def sums(self, shares: Tensor) -> Tensor:
         """Σ shares · x over the unit vectors x of the block, for ``shares`` (k, b), which it may overwrite."""
-        return torch.mm(shares if self.scale is None else shares.mul_(self.scale), self.rows).double()
+        return weighted_sums(shares if self.scale is None else shares.mul_(self.scale), self.rows).double()
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,10 @@ class Statistics:
 
     def __mul__(self, factor: float) -> Statistics:
         return Statistics(*(factor * a for a in self._fields()))
+
+    def to(self, device: torch.device) -> Statistics:
+        """The same sums on another device."""
+        return Statistics(*(a.to(device) for a in self._fields()))
 
     def _fields(self) -> tuple[Tensor, ...]:
         return self.count, self.pull, self.bend, self.statistic, self.log_likelihood, self.weight

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.mixture._families import Block, best_
+from powerspherical.mixture._matrices import scaled, sums_by_label, weighted_sums
 from powerspherical.mixture._rows import Rows
 
 #: From the directions so far to others for the clusters without rows, of which it is given the number.
@@ -61,11 +62,10 @@ def clusters_of(directions: Tensor, block: Block) -> Clusters:
         shares = torch.zeros(len(directions), len(cosine), dtype=cosine.dtype, device=cosine.device)
         shares.scatter_(0, labels.unsqueeze(0), torch.ones_like(cosine).unsqueeze(0))
         count = torch.mv(shares, weight).double()
-        sums = torch.mm(shares if factors is None else shares.mul_(factors), block.rows)
+        sums = weighted_sums(shares if factors is None else shares.mul_(factors), block.rows)
     else:
-        rows = block.rows if factors is None else block.rows * factors.unsqueeze(1)
         count.index_add_(0, labels, weight.double())
-        sums = torch.zeros(directions.shape, dtype=rows.dtype).index_add_(0, labels, rows)
+        sums = sums_by_label(labels, len(directions), scaled(block.rows, factors))
     return Clusters(
         count,
         sums.double(),

@@ -15,13 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical.distributions.randomness import seeded
-from powerspherical.mixture._base import SphericalEstimator, enough_rows, tolerance, whole
+from powerspherical.mixture._base import SphericalEstimator, enough_rows, exactly, tolerance, whole
 from powerspherical.mixture._em import (
     LARGEST,
     EMRun,
     expectation_maximisation,
     from_clusters,
     maximised,
+    rounding,
     statistics_of,
 )
 from powerspherical.mixture._families import (
@@ -84,7 +85,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         random = self._random()
         again = self.warm_start and hasattr(self, "mean_directions_")
         best: EMRun | None = None
-        with torch.no_grad():
+        with exactly(rows.device):
             for run in range(1 if again or not isinstance(self.init, str) else runs):
                 start, reseed = self._start(rows, count, random, again)
                 found = expectation_maximisation(
@@ -98,7 +99,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                     report=self._reporter(f"run {run}", "log-likelihood of a row"),
                 )
                 # Runs that end within the tolerance have found the same: which is kept is not left to rounding.
-                if best is None or found.scores[-1] > best.scores[-1] + tol:
+                if best is None or found.scores[-1] > best.scores[-1] + tol + rounding(rows, best.scores[-1]):
                     best = found
         assert best is not None
         self._averages = best.statistics * (1 / float(best.statistics.weight))
@@ -125,14 +126,14 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         rows = self._rows(X, sample_weight, reset=first)
         if first:
             enough_rows(rows, "n_components", count)
-        with torch.no_grad():
+        with exactly(rows.device):
             start = self._start(rows, count, self._random(), not first)[0]
             batch = statistics_of(rows, self._family, start)
             batch = batch * (1 / float(batch.weight))
             if not hasattr(self, "_averages"):  # nor are there any where the attributes were set from outside
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
             step = (1 + self._seen / rows.count) ** -_FORGETTING
-            self._averages = self._averages * (1 - step) + batch * step
+            self._averages = self._averages.to(rows.device) * (1 - step) + batch * step
             largest = LARGEST[rows.dtype]
             self._show(rows, maximised(self._family, self._averages, start, tied=tied, largest=largest))
         self._seen += rows.count
@@ -146,16 +147,16 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def predict(self, X: Any) -> Any:
         """The likeliest component of each row, (n,)."""
-        return self._each(X, _likeliest, 0, torch.int64)
+        return self._each(X, _likeliest, dtype=torch.int64)
 
     def predict_proba(self, X: Any) -> Any:
         """The probability of each component given the row, (n, n_components)."""
         check_is_fitted(self)
-        return self._each(X, _responsibilities, len(self.weights_), None)
+        return self._each(X, _responsibilities, columns=len(self.weights_))
 
     def score_samples(self, X: Any) -> Any:
         """The log density of each row's direction with respect to the area of the sphere, (n,)."""
-        return self._each(X, _log_density, 0, None)
+        return self._each(X, _log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The mean log density of the rows' directions."""
@@ -224,7 +225,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.concentrations_ = rows.result(parameters.concentrations.to(rows.dtype))
 
     def _score(self, rows: Rows) -> float:
-        with torch.no_grad():
+        with exactly(rows.device):
             return statistics_of(rows, self._family, self._parameters(rows.device)).score()
 
     def _parameters(self, device: torch.device | None = None) -> Parameters:
@@ -235,11 +236,11 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         )
         return Parameters(weights.log(), directions, concentrations)
 
-    def _each(self, X: Any, function: Any, width: int, dtype: torch.dtype | None) -> Any:
+    def _each(self, X: Any, function: Any, **what: Any) -> Any:
         rows = self._rows(X)
-        with torch.no_grad():
+        with exactly(rows.device):
             components = self._family.components(self._parameters(rows.device), rows.dtype)
-            return rows.each(partial(function, self._family, components), width, dtype)
+            return rows.each(partial(function, self._family, components), len(components.factors), **what)
 
     def _n_parameters(self) -> int:
         components, dim = self.mean_directions_.shape
@@ -267,11 +268,11 @@ class PowerSphericalMixture(SphericalMixture):
     .. math:: p(x) = \sum_k \pi_k \frac{(1 + \mu_k^\top x)^{\kappa_k}}{N(\kappa_k, d)}.
 
     Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
-    They may be a NumPy array, a SciPy sparse matrix, a CPU or CUDA tensor, or a Dask array; float32 and float64 are
-    computed in themselves, tensors of half precision in float32. What is fitted or predicted is of the same kind and
-    dtype, on the same device (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block
-    of rows for each thread, of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit
-    vectors.
+    They may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA tensor, or a Dask array of
+    either of the first two; float32 and float64 are computed in themselves, tensors of half precision in float32. What
+    is fitted or predicted is of the same kind and dtype, on the same device (with Dask, what there is for each row
+    stays lazy). Memory beyond ``X`` is that of a block of rows for each thread, of 32,768 rows (or 32 k) to choose
+    directions from, and of n norms where rows are not unit vectors.
 
     Args:
         n_components: the number of components k.
@@ -292,9 +293,10 @@ class PowerSphericalMixture(SphericalMixture):
         mean_directions_: μ, (k, d).
         concentrations_: κ, (k,); all alike if tied. At most 1e5 in float32 and 1e9 in float64.
         converged_: whether ``tol`` was reached.
-        n_iter_: the number of steps (after ``partial_fit``: of batches).
+        n_iter_: the number of steps, each a pass over the rows (after ``partial_fit``: of batches).
         lower_bound_: the log-likelihood of a row, as ``score`` gives it for the same rows.
-        lower_bounds_: the same after each step; it never falls. A step that would lower it is taken back and halved.
+        lower_bounds_: the same after each step that was kept; it never falls. A step that would lower it is taken
+            back and halved.
 
     A component that is left with less than a tenth of a row starts again far from the others, once.
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from powerspherical.distributions.constraints import norm_tolerance
 from powerspherical.kernels.precision import computing
 from powerspherical.mixture._families import Block
+from powerspherical.mixture._matrices import Matrix, SparseMatrix, lengths, scaled
 
 
 class Additive(Protocol):
@@ -57,24 +58,34 @@ class Rows(ABC):
         """The sum of ``function`` over the blocks; it makes ``width`` numbers of each row."""
 
     @abstractmethod
-    def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
-        """``function`` of the rows, one or (width > 0) ``width`` numbers of ``dtype`` a row, as the user's kind."""
+    def each(
+        self,
+        function: Callable[[Block], Tensor],
+        width: int,
+        *,
+        columns: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
+        """``function`` of the rows, which makes ``width`` numbers of each, as the user's kind.
+
+        What it returns for b rows is of shape (b,) or (b, ``columns``), of ``dtype`` or else that of the rows.
+        """
 
     @abstractmethod
-    def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
-        """The rows of these indices as unit vectors, and their weights; None is all rows."""
+    def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
+        """The rows of these indices as unit vectors, and their weights, 0 for rows of zeros; None is all rows."""
 
     @abstractmethod
     def result(self, values: Tensor) -> Any:
         """Something of fixed size, as the user's kind of array."""
 
 
-def unit_scale(rows: Tensor, start: int = 0) -> Tensor | None:
+def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
     """The factors that make unit vectors of rows, 0 for zero rows; None where all are unit vectors already.
 
     ``start`` is the index of the first row, for the message where one has no direction.
     """
-    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    norms = lengths(rows)
     deviation = (norms - 1).abs().amax()
     if deviation <= norm_tolerance(rows.dtype, rows.shape[1]):
         return None
@@ -87,13 +98,21 @@ def unit_scale(rows: Tensor, start: int = 0) -> Tensor | None:
     return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, norms)).to(rows.dtype)
 
 
+def block_size(device: torch.device, numbers: int) -> int:
+    """How many rows a block has, where so many ``numbers`` belong to each."""
+    return min(max(_NUMBERS.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
+
+
 def summed(sums: Iterable[Sum]) -> Sum:
     """The sum of one or more."""
     return reduce(operator.add, sums)
 
 
 class _Resident(Rows):
-    """Rows in this process's memory, with one factor and one weight each."""
+    """Rows in this process's memory, with one factor and one weight each.
+
+    They may be some of many: ``start`` is the index of their first one, for what is said of a row.
+    """
 
     scale: Tensor | None
     weight: Tensor | None
@@ -102,15 +121,19 @@ class _Resident(Rows):
     threaded = True
 
     @abstractmethod
-    def _dense(self, index: slice | np.ndarray) -> Tensor:
-        """Some of the rows, as a dense tensor."""
+    def _matrix(self, index: slice | np.ndarray) -> Matrix:
+        """Some of the rows."""
+
+    def _numbers(self) -> int:
+        """How many numbers a row has."""
+        return self.dim
 
     def _block(self, index: Any) -> Block:
         parts = (None if part is None else part[index] for part in (self.scale, self.weight))
-        return Block(self._dense(index), *parts)
+        return Block(self._matrix(index), *parts)
 
     def _slices(self, width: int) -> list[slice]:
-        size = min(max(_NUMBERS.get(self.device.type, 1 << 24) // (self.dim + width), 1 << 9), 1 << 20)
+        size = block_size(self.device, self._numbers() + width)
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
     def _map(self, function: Callable[[list[slice]], Result], width: int) -> Iterator[Result]:
@@ -133,42 +156,50 @@ class _Resident(Rows):
                 threads
             )  # the initializer also set what threads that start later begin with
 
-    def _measure(self) -> Tensor | None:
+    def _measure(self, start: int) -> Tensor | None:
         """The factors for all rows, once."""
         scales: list[Tensor] = []
         needed = False
         for part in self._slices(0):
-            rows = self._dense(part)
-            scale = unit_scale(rows, part.start)
+            rows = self._matrix(part)
+            scale = unit_scale(rows, start + part.start)
             needed = needed or scale is not None
-            scales.append(torch.ones_like(rows[:, 0]) if scale is None else scale)
+            ones = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
+            scales.append(ones if scale is None else scale)
         return torch.cat(scales) if needed else None
 
     def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
         return summed(self._map(lambda group: summed(function(self._block(part)) for part in group), width))
 
-    def each(self, function: Callable[[Block], Tensor], width: int, dtype: torch.dtype | None = None) -> Any:
+    def each(
+        self,
+        function: Callable[[Block], Tensor],
+        width: int,
+        *,
+        columns: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
         groups = self._map(lambda group: torch.cat([function(self._block(part)) for part in group]), width)
         return self.result(torch.cat(list(groups)))
 
-    def take(self, indices: np.ndarray | None) -> tuple[Tensor, Tensor]:
+    def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
         rows, scale, weight = self._block(slice(None) if indices is None else indices)
-        if scale is not None:
-            rows = rows * scale.unsqueeze(1)
-        return rows, torch.ones_like(rows[:, 0]) if weight is None else weight
+        if weight is None:
+            weight = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
+        return scaled(rows, scale), weight if scale is None else weight * (scale > 0)
 
 
 class TensorRows(_Resident):
     """Rows of a tensor; results are tensors beside it."""
 
-    def __init__(self, rows: Tensor, weight: Tensor | None = None) -> None:
+    def __init__(self, rows: Tensor, weight: Tensor | None = None, start: int = 0) -> None:
         self._rows = rows.detach()
         self.count, self.dim = rows.shape
         self.dtype, self.device = computing(rows.dtype), rows.device
-        self.scale = self._measure()
+        self.scale = self._measure(start)
         self.weight = None if weight is None else weight.detach().to(self.device, self.dtype)
 
-    def _dense(self, index: slice | np.ndarray) -> Tensor:
+    def _matrix(self, index: slice | np.ndarray) -> Matrix:
         where = torch.from_numpy(index).to(self.device) if isinstance(index, np.ndarray) else index
         return self._rows[where].to(self.dtype)
 
@@ -179,25 +210,31 @@ class TensorRows(_Resident):
 class ArrayRows(TensorRows):
     """Rows of a NumPy array, not copied; results are NumPy arrays."""
 
-    def __init__(self, rows: np.ndarray, weight: np.ndarray | None = None) -> None:
-        super().__init__(shared(rows), None if weight is None else shared(weight))
+    def __init__(self, rows: np.ndarray, weight: np.ndarray | None = None, start: int = 0) -> None:
+        super().__init__(shared(rows), None if weight is None else shared(weight), start)
 
     def result(self, values: Tensor) -> Any:
         return values.numpy()
 
 
 class SparseRows(_Resident):
-    """Rows of a SciPy CSR matrix, made dense a block at a time; results are NumPy arrays."""
+    """Rows of a SciPy CSR matrix, which stay sparse; results are NumPy arrays."""
 
-    def __init__(self, rows: Any, weight: np.ndarray | None = None) -> None:
-        self._rows = rows
-        self.count, self.dim = rows.shape
-        self.dtype, self.device = shared(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
-        self.scale = self._measure()
+    def __init__(self, rows: Any, weight: np.ndarray | None = None, start: int = 0) -> None:
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()  # the length of a row is not that of its entries where some are to be added up
+        self._rows = SparseMatrix(rows)
+        self.count, self.dim = self._rows.shape
+        self.dtype, self.device = self._rows.dtype, self._rows.device
+        self.scale = self._measure(start)
         self.weight = None if weight is None else shared(weight).to(self.dtype)
 
-    def _dense(self, index: slice | np.ndarray) -> Tensor:
-        return torch.from_numpy(self._rows[index].toarray())
+    def _numbers(self) -> int:
+        return self._rows.rows.nnz // self.count + 1
+
+    def _matrix(self, index: slice | np.ndarray) -> Matrix:
+        return SparseMatrix(self._rows.rows[index])
 
     def result(self, values: Tensor) -> Any:
         return values.numpy()

@@ -10,6 +10,7 @@ import torch
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
+from powerspherical.mixture._matrices import Matrix, products
 from powerspherical.mixture._rows import Rows
 
 #: Directions are chosen among so many rows at most (or 32 for each component, if that is more): what k-means++ gains
@@ -18,9 +19,9 @@ _LEAST, _EACH = 1 << 15, 32
 
 
 class Sample(NamedTuple):
-    """Unit vectors (m, d) drawn from the rows, or all of them, and their weights (m,)."""
+    """Unit vectors (m, d) drawn from the rows, or all of them, and their weights (m,); rows of zeros have none."""
 
-    rows: Tensor
+    rows: Matrix
     weight: Tensor
 
 
@@ -43,28 +44,38 @@ def spread_directions(sample: Sample, chosen: Tensor, count: int, random: np.ran
     trials = 2 + int(math.log(len(chosen) + count))
     found: list[Tensor] = []
     if len(chosen):
-        distance = 1 - torch.mm(rows, chosen.to(rows.dtype).T).amax(1)
+        distance = 1 - products(chosen.to(rows.dtype), rows).amax(0)
     else:
-        first = _draw(weight, random.random_sample(1))
-        found.append(rows[first[0]])
-        distance = 1 - rows @ found[0]
+        first = rows[_draw(weight, random.random_sample(1))]
+        found.append(first[0])
+        distance = 1 - products(first, rows)[0]
     distance.clamp_(min=0)
     while len(found) < count:
-        candidates = _draw(weight * distance, random.random_sample(trials))
-        remaining = torch.minimum(distance, (1 - torch.mm(rows[candidates], rows.T)).clamp_(min=0))
+        candidates = rows[_draw(weight * distance, random.random_sample(trials))]
+        remaining = torch.minimum(distance, (1 - products(candidates, rows)).clamp_(min=0))
         best = torch.argmin(torch.mv(remaining, weight))
         distance = remaining[best]
-        found.append(rows[candidates[best]])
-    return torch.stack(found).double()
+        found.append(candidates[best])
+    return _with_directions(torch.stack(found).double(), random)
 
 
 def random_directions(sample: Sample, count: int, random: np.random.RandomState) -> Tensor:
     """``count`` different rows of the sample at random."""
-    share = sample.weight.double().cpu().numpy()
-    share = share / share.sum()
-    enough = np.count_nonzero(share) >= count
-    chosen = random.choice(len(share), count, replace=False, p=share if enough else None)
-    return sample.rows[torch.from_numpy(chosen).to(sample.rows.device)].double()
+    weight = sample.weight.double().cpu().numpy()
+    enough = np.count_nonzero(weight) >= count
+    chosen = random.choice(len(weight), count, replace=False, p=weight / weight.sum() if enough else None)
+    rows = sample.rows[torch.from_numpy(chosen).to(sample.rows.device)]
+    return _with_directions(rows.double(), random)
+
+
+def _with_directions(vectors: Tensor, random: np.random.RandomState) -> Tensor:
+    """The vectors, and random ones for those that are zero, as where there are too few others to choose from."""
+    zero = ~vectors.any(1)
+    missing = int(zero.sum())
+    if missing:
+        anywhere = torch.from_numpy(random.standard_normal((missing, vectors.shape[1]))).to(vectors)
+        vectors[zero] = torch.nn.functional.normalize(anywhere, dim=1)
+    return vectors
 
 
 def _draw(mass: Tensor, uniforms: np.ndarray) -> Tensor:

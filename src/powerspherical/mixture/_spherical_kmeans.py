@@ -11,7 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transfor
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from powerspherical.mixture._base import SphericalEstimator, enough_rows, tolerance, whole
+from powerspherical.mixture._base import SphericalEstimator, enough_rows, exactly, tolerance, whole
 from powerspherical.mixture._families import Block
 from powerspherical.mixture._lloyd import KMeansRun, clusters_of, nearest
 
@@ -79,7 +79,7 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         enough_rows(rows, "n_clusters", count)
         random = self._random()
         best: KMeansRun | None = None
-        with torch.no_grad():
+        with exactly(rows.device):
             for run in range(runs if isinstance(self.init, str) else 1):
                 report = self._reporter(f"run {run}", "mean distance 1 - t")
                 found, _ = self._clustered(rows, count, random, tol, max_iter, report)
@@ -87,7 +87,7 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
                 if best is None or found.clusters.distance() < (1 - tol) * best.clusters.distance():
                     best = found
             assert best is not None
-            self.labels_ = rows.each(partial(nearest, best.directions), 0, torch.int64)
+            self.labels_ = rows.each(partial(nearest, best.directions), count, dtype=torch.int64)
         self.cluster_centers_ = rows.result(best.directions.to(rows.dtype))
         self.inertia_ = 2 * best.clusters.distance() * float(best.clusters.weight)
         self.n_iter_, self._n_features_out = best.steps, count
@@ -102,19 +102,21 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
     def predict(self, X: Any) -> Any:
         """The index of the nearest direction for each row, (n,)."""
         rows = self._rows(X)
-        with torch.no_grad():
-            return rows.each(partial(nearest, self._directions(rows.device)), 0, torch.int64)
+        with exactly(rows.device):
+            directions = self._directions(rows.device)
+            return rows.each(partial(nearest, directions), len(directions), dtype=torch.int64)
 
     def transform(self, X: Any) -> Any:
         """The distance √(2-2t) of each row's direction from each centre, (n, n_clusters)."""
         rows = self._rows(X)
-        with torch.no_grad():
-            return rows.each(partial(_distances, self._directions(rows.device)), len(self.cluster_centers_))
+        with exactly(rows.device):
+            directions = self._directions(rows.device)
+            return rows.each(partial(_distances, directions), len(directions), columns=len(directions))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the ``inertia_`` that the rows of X have with these centres."""
         rows = self._rows(X, sample_weight)
-        with torch.no_grad():
+        with exactly(rows.device):
             directions = self._directions(rows.device)
             clusters = rows.total(partial(clusters_of, directions), len(directions))
         return -2 * clusters.distance() * float(clusters.weight)

@@ -1,0 +1,81 @@
+"""Rows as a matrix, a dense tensor or a sparse one of SciPy's, and the few products that are taken with it.
+
+A sparse matrix stays sparse: rows of text have a hundred numbers in a hundred thousand columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+
+class SparseMatrix:
+    """Rows (b, d) of SciPy's, with as much of a tensor's face as is needed here."""
+
+    device = torch.device("cpu")
+    is_cuda = False
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = scipy.sparse.csr_array(rows)
+        self.dtype = torch.from_numpy(np.empty(0, self.rows.dtype)).dtype
+        self.shape: tuple[int, int] = self.rows.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        """Some rows, dense."""
+        return torch.from_numpy(self.rows[indices.numpy()].toarray())
+
+
+Matrix = Tensor | SparseMatrix
+
+
+def products(directions: Tensor, rows: Matrix) -> Tensor:
+    """The products of (k, d) ``directions`` with (b, d) rows, (k, b)."""
+    if isinstance(rows, Tensor):
+        return torch.mm(directions, rows.T)
+    return torch.from_numpy(rows.rows @ directions.numpy().T).T.contiguous()
+
+
+def weighted_sums(shares: Tensor, rows: Matrix) -> Tensor:
+    """The sums over (b, d) rows, each times its column of (k, b) ``shares``, (k, d)."""
+    if isinstance(rows, Tensor):
+        return torch.mm(shares, rows)
+    return torch.from_numpy((rows.rows.T @ shares.numpy().T).T)
+
+
+def sums_by_label(labels: Tensor, count: int, rows: Matrix) -> Tensor:
+    """The sums over the (b, d) rows of each of ``count`` labels (b,), (count, d); on a CPU."""
+    if isinstance(rows, Tensor):
+        return rows.new_zeros(count, rows.shape[1]).index_add_(0, labels, rows)
+    members = (np.ones(len(rows), rows.rows.dtype), (labels.numpy(), np.arange(len(rows))))
+    return torch.from_numpy((scipy.sparse.csr_array(members, (count, len(rows))) @ rows.rows).toarray())
+
+
+def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:
+    """The rows, each times its factor (b,); None is one."""
+    if factors is None:
+        return rows
+    if isinstance(rows, Tensor):
+        return rows * factors.unsqueeze(1)
+    return SparseMatrix(rows.rows.multiply(factors.numpy()[:, None]))
+
+
+def lengths(rows: Matrix) -> Tensor:
+    """The lengths of the rows, (b,), float64."""
+    if isinstance(rows, Tensor):
+        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return torch.from_numpy(rows.rows.astype(np.float64).power(2).sum(1)).sqrt()
+
+
+def stacked(parts: Sequence[Matrix]) -> Matrix:
+    """The rows of several matrices of one kind, one after the other."""
+    if isinstance(parts[0], Tensor):
+        return torch.cat(list(parts))  # type: ignore[arg-type]
+    return SparseMatrix(scipy.sparse.vstack([part.rows for part in parts]))  # type: ignore[union-attr]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from examples import BRAIN, DOUBLE, FLOAT, directions, dtypes, families
 from members import DRAWS, EVERY, EVERY_ID, MEMBERS
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from statistical import assert_law, assert_mean
+from waiting import waiting
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
@@ -31,19 +31,6 @@ every = pytest.mark.parametrize(("family", "name", "member"), EVERY, ids=EVERY_I
 def parameters(dtype: torch.dtype, device: str = "cuda") -> tuple[Tensor, Tensor]:
     kappa = torch.tensor([0.0, 0.5, 4.0, 300.0], dtype=dtype)
     return directions(4, DIM, dtype=dtype).to(device), kappa.to(device)
-
-
-@contextlib.contextmanager
-def waiting(mode: str) -> Iterator[None]:
-    """In this context torch warns of, or refuses, what makes the host wait for the GPU."""
-    torch.cuda.synchronize()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype feature")
-        torch.cuda.set_sync_debug_mode(mode)
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 class TestResults:

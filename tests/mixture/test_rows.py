@@ -16,6 +16,7 @@ from powerspherical.mixture._families import Block, ExponentialFamily, Parameter
 from powerspherical.mixture._lloyd import clusters_of
 from powerspherical.mixture._matrices import products
 from powerspherical.mixture._rows import _NUMBERS, ArrayRows, SparseRows, TensorRows, unit_scale
+from waiting import waiting
 
 X, _ = clustered()
 X[7] = 0.0
@@ -239,12 +240,8 @@ class TestBlocks:
             partial(clusters_of, directions),
         ):
             rows.total(function, 3)
-            torch.cuda.synchronize()
-            torch.cuda.set_sync_debug_mode("error")
-            try:
+            with waiting("error"):
                 rows.total(function, 3)
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
 
     @estimators
     @pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])

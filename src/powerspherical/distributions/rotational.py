@@ -275,7 +275,8 @@ class RotationallySymmetric(Distribution):
         # Both square roots have infinite slopes at their ends, where the angle is constant.
         inside = (one_minus_t > 0) & (one_plus_t > 0)
         near, far = (torch.sqrt(torch.where(inside, x, 1.0)) for x in (one_minus_t, one_plus_t))
-        angle = torch.where(inside, 2 * torch.atan2(near, far), torch.where(one_minus_t > 0, math.pi, 0.0))
+        at_end = (one_minus_t > 0).to(one_minus_t.dtype) * math.pi
+        angle = torch.where(inside, 2 * torch.atan2(near, far), at_end)
         return angle.to(probability.dtype)
 
     def _validate_sample(self, value: Tensor) -> None:

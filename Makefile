@@ -5,6 +5,7 @@
 #   OUT=reproduction      where `make reproduce` writes
 #   WORKERS=2             processes that run the tests
 #   BENCH=bench           where `make bench` writes
+#   DEVICE=cpu            what `make bench` times, cpu or cuda
 #   TFP=path/to/python    an interpreter with TensorFlow Probability, for `make bench` (benchmarks/README.md)
 
 PYTHON ?= python3
@@ -13,6 +14,7 @@ VENV ?= .venv
 OUT ?= reproduction
 WORKERS ?= 2
 BENCH ?= bench
+DEVICE ?= cpu
 TFP ?=
 
 BIN := $(VENV)/bin
@@ -59,8 +61,8 @@ reproduce: $(STAMP)
 bench: $(STAMP)
 	@test -d $(BENCH)/peers || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  $(PIP_ARGS) --target $(BENCH)/peers power-spherical==0.8.1 || echo "the authors' package could not be had"
-	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/sampling.py --out $(BENCH) $(if $(TFP),--tfp $(TFP))
-	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/training_step.py --out $(BENCH)
+	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/sampling.py --device $(DEVICE) --out $(BENCH) $(if $(TFP),--tfp $(TFP))
+	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/training_step.py --device $(DEVICE) --out $(BENCH)
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -67,7 +67,7 @@ PLANS = {
         dims=(8, 64, 512, 4096, 32_768),
         sweep=6_400_000,
         memory=((100_000, 64), (10_000, 768)),
-        effort=Effort(seconds=2.0, least=7, most=301),
+        effort=Effort(seconds=2.0, least=15, most=301),
     ),
     "cuda": Plan(
         sizes=((100, 64), (65_536, 16), (65_536, 64), (1_000_000, 64), (100_000, 768), (10_000, 10_000)),

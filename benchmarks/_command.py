@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from _timing import Clock, event_clock, wall_clock
+from _timing import Clock, event_clock, keep_freed_memory, wall_clock
 
 from powerspherical.experiments._results import PACKAGES, hardware, name_on, versions, write_text
 from powerspherical.experiments.published import REFERENCE
@@ -61,7 +61,8 @@ def thread_counts(wanted: int | None, device: torch.device) -> list[int]:
 
 
 def clock_on(device: torch.device) -> Clock:
-    """What times a call on the device."""
+    """What times a call on the device, in a process that is made ready for it."""
+    keep_freed_memory()
     return wall_clock if device.type == "cpu" else event_clock(torch.cuda)
 
 

@@ -14,13 +14,14 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from _timing import Call, Effort, measure, wall_clock
+from _timing import Call, Effort, keep_freed_memory, measure, wall_clock
 
 KEYS = 64
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """The rounds of every size and quantity that is asked for, in seconds, and the versions."""
+    keep_freed_memory()
     # JAX has no setting for its threads: it takes as many as the process may use processors.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request["threads"]])
     import jax

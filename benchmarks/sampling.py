@@ -13,7 +13,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +49,11 @@ class Plan:
     sweep: int
     memory: Sequence[tuple[int, int]]
     effort: Effort
+
+    def effort_for(self, section: str) -> Effort:
+        """More rounds where differences of a few percent count."""
+        many = section == "concentrations"
+        return replace(self.effort, least=3 * self.effort.least) if many else self.effort
 
     def groups(self, *, sweeps: bool) -> Iterator[tuple[str, list[Case]]]:
         """The cases that are measured together, by the section of the results they belong to."""
@@ -98,7 +103,7 @@ def timed(
             calls = keyed(cases[0], floors(cases[0], device))
             for case in cases:
                 calls |= keyed(case, methods(case, quantity, device))
-            times = measure(calls, plan.effort, clock, cases[0].calls(device))
+            times = measure(calls, plan.effort_for(section), clock, cases[0].calls(device))
             yield summary(section, quantity, threads, times, FLOOR)
 
 

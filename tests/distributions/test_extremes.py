@@ -47,7 +47,9 @@ def test_caps_of_all_and_nothing(family: type) -> None:
     kappa = torch.tensor(2.0, requires_grad=True)
     angles = family(torch.eye(3)[0], kappa).cap_angle(torch.tensor([0.0, 0.5, 1.0]))
     torch.testing.assert_close(angles[[0, 2]], torch.tensor([0.0, math.pi]))
-    whole = family(torch.eye(3, dtype=torch.float64)[0], 2.0).cap_angle(torch.tensor(1.0, dtype=torch.float64))
+    whole = family(torch.eye(3, dtype=torch.float64)[0], 2.0).cap_angle(
+        torch.tensor(1.0, dtype=torch.float64)
+    )
     assert whole.item() == math.pi  # to all digits
     ends = torch.autograd.grad(angles[0] + angles[2], kappa, retain_graph=True)[0]
     assert ends == 0

@@ -89,16 +89,25 @@ class _Overshooting(PowerFamily):
         )
 
 
-def test_a_step_too_far_is_taken_back() -> None:
-    x = PowerSpherical(directions(8), 0.5).sample((300,))
-    rows, parameters = TensorRows(x), start_for(_Overshooting, x, 3)
-    falls, scores, now = 0, [], parameters
+def unguarded_scores(rows: TensorRows, parameters: Parameters) -> list[float]:
+    scores = []
     for _ in range(30):
-        statistics = statistics_of(rows, _Overshooting, now)
+        statistics = statistics_of(rows, _Overshooting, parameters)
         scores.append(statistics.score())
-        now = maximised(_Overshooting, statistics, now, tied=True, largest=1e9)
-    falls = (np.diff(scores) < -1e-9).sum()
-    assert falls > 0, "this start was to need the safeguard"
+        parameters = maximised(_Overshooting, statistics, parameters, tied=True, largest=1e9)
+    return scores
+
+
+def test_a_step_too_far_is_taken_back() -> None:
+    for seed in range(20):  # a few of them need the safeguard
+        torch.manual_seed(seed)
+        x = PowerSpherical(directions(8), 0.5).sample((300,))
+        rows, parameters = TensorRows(x), start_for(_Overshooting, x, 3)
+        scores = unguarded_scores(rows, parameters)
+        if (np.diff(scores) < -1e-9).any():
+            break
+    else:
+        pytest.fail("no start needs the safeguard")
     run = expectation_maximisation(
         rows,
         _Overshooting,

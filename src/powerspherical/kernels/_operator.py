@@ -13,15 +13,16 @@ and x alone, everything between them is float32.
 The three scalars a row beside x are what the backward pass needs beside it; (dt/dκ)/(1-t²) is computed there, and only
 if it is asked for. The noise is the family's own, for that.
 
-``seed`` is one random integer, drawn by torch itself. It tells ``vmap`` of the randomness inside, which it
-would otherwise miss when neither parameter is batched, and keeps equal calls in a compiled graph apart. The
-fused kernels for CUDA take their random numbers from it; the composition below draws from torch's generator.
+``seed`` is one integer. Drawn by torch itself it tells ``vmap`` of the randomness inside, which it would otherwise miss
+when neither parameter is batched, and it keeps equal calls in a compiled graph apart. The fused kernels for CUDA take
+their random numbers from it; the composition below draws from torch's generator.
 Where nothing but autograd looks on, the operators are not called, only what they run: without a seed.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from torch import Tensor
 from powerspherical.kernels import _fused, _geometry
 from powerspherical.kernels._autograd import Draws, register_derivative
 from powerspherical.kernels.precision import unit_vectors_as
+from powerspherical.special._constants import untraced
 from powerspherical.special._fusing import is_plain
 from powerspherical.special.tail import implicit_gradient
 from powerspherical.special.tilt import Tilt
@@ -174,12 +176,28 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
 
 
 def _seed(device: torch.device) -> Tensor:
-    """A random integer; where nobody needs it a zero, so that the draw has the numbers of a plain one."""
-    if device.type == "cpu" and not torch.compiler.is_compiling():
-        layers = torch._C._functorch.get_interpreter_stack() or []
-        if all(layer.key() != torch._C._functorch.TransformType.Vmap for layer in layers):
-            return torch.zeros((), dtype=torch.int64)
+    """What tells of the randomness: a random number under vmap, and on CUDA, where it is that of the kernels.
+
+    On the CPU any will do otherwise, and then the draw has the numbers of a plain one.
+    """
+    if device.type == "cpu" and not _is_batching():
+        return torch.full((), _another(), dtype=torch.int64)
     return torch.randint(2**63 - 1, (), device=device)
+
+
+@untraced
+def _is_batching() -> bool:
+    layers = torch._C._functorch.get_interpreter_stack() or []
+    return any(layer.key() == torch._C._functorch.TransformType.Vmap for layer in layers)
+
+
+@untraced
+def _another() -> int:
+    """A number that no other call has: the compiler makes one of equal calls."""
+    return next(_numbers)
+
+
+_numbers = itertools.count()
 
 
 def relative_slope(

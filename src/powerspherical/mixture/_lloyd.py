@@ -52,24 +52,22 @@ class KMeansRun(NamedTuple):
 def clusters_of(directions: Tensor, block: Block) -> Clusters:
     """The sums over a block."""
     cosine, labels = best_(block.cosines(directions.to(block.rows.dtype)))
-    factors = block.weight if block.scale is None else block.scale
-    if block.scale is not None and block.weight is not None:
-        factors = block.scale * block.weight
-    weight = torch.ones_like(cosine) if block.weight is None else block.weight
-    count = torch.zeros(len(directions), dtype=torch.float64, device=cosine.device)
+    weight, factors = block.weight, block.scale
+    if weight is not None:
+        factors = weight if factors is None else factors * weight
     if block.rows.is_cuda:
         # Additions of many rows to one are slow there, and the product with a matrix of zeros and factors is not.
         shares = torch.zeros(len(directions), len(cosine), dtype=cosine.dtype, device=cosine.device)
         shares.scatter_(0, labels.unsqueeze(0), torch.ones_like(cosine).unsqueeze(0))
-        count = torch.mv(shares, weight).double()
+        count = torch.mv(shares, torch.ones_like(cosine) if weight is None else weight)
         sums = weighted_sums(shares if factors is None else shares.mul_(factors), block.rows)
     else:
-        count.index_add_(0, labels, weight.double())
+        count = torch.bincount(labels, None if weight is None else weight.double(), minlength=len(directions))
         sums = sums_by_label(labels, len(directions), scaled(block.rows, factors))
     return Clusters(
-        count,
+        count.double(),
         sums.double(),
-        (cosine * weight).sum(dtype=torch.float64),
+        (cosine if weight is None else cosine * weight).sum(dtype=torch.float64),
         block.total_weight(),
     )
 

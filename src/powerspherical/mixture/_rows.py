@@ -34,8 +34,8 @@ Sum = TypeVar("Sum", bound=Additive)
 Result = TypeVar("Result")
 
 #: Numbers in a block and in what is computed from it: on a CPU, what fits its cache.
-_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 28}
-_GROUP = 4  # blocks that a thread takes at a time
+_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 28}
+_GROUP = 2  # blocks that a thread takes at a time
 
 
 class Rows(ABC):

@@ -7,7 +7,7 @@ the backward pass it also takes a gradient in the draw, which is there beforehan
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -63,15 +63,21 @@ def families() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Any]]]:
         yield "reference_ps", partial(importlib.import_module(REFERENCE).PowerSpherical, validate_args=False)
 
 
+@lru_cache(1)
+def inputs(rows: int, dim: int, shared: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+    """μ and the gradient in x; cases that differ in κ alone share them, since where a tensor lies can cost time."""
+    loc = torch.nn.functional.normalize(torch.randn(*(() if shared else (rows,)), dim), dim=-1)
+    return loc.to(device), torch.randn(rows, dim).to(device)
+
+
 def methods(case: Case, quantity: str, device: torch.device) -> dict[str, Call]:
     """The methods by name, each ready to be called."""
-    batch = () if case.shared else (case.rows,)
-    loc = torch.nn.functional.normalize(torch.randn(*batch, case.dim), dim=-1).to(device)
-    kappa = torch.full(batch, case.kappa, device=device)
-    weights = torch.randn(case.rows, case.dim).to(device) if quantity == BACKWARD else None
+    loc, weights = inputs(case.rows, case.dim, case.shared, device)
+    kappa = torch.full(loc.shape[:-1], case.kappa, device=device)
+    count = case.rows if case.shared else None
     too_many = quantity == BACKWARD and device.type == "cpu" and case.rows > VMF_GRADIENTS
     found: dict[str, Call] = {
-        name: draw(family, loc, kappa, case.rows if case.shared else None, weights)
+        name: draw(family, loc, kappa, count, weights if quantity == BACKWARD else None)
         for name, family in families()
         if not (name == "our_vmf" and too_many)
     }
@@ -92,7 +98,7 @@ def draw(
     shape = () if count is None else (count,)
     if weights is None:
         return lambda: family(loc, kappa).rsample(shape)
-    leaves = loc.requires_grad_(), kappa.requires_grad_()
+    leaves = loc.detach().requires_grad_(), kappa.requires_grad_()
     return lambda: torch.autograd.grad(family(*leaves).rsample(shape), leaves, weights)
 
 

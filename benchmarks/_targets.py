@@ -100,7 +100,10 @@ def _family_target(size: tuple[int, int]) -> Target:
     return Target("vMF over PS, {} × {}, {}".format(*size, FORWARD), value, "≤", 2)
 
 
-_SPREAD = Target(f"PS, slowest over fastest κ, {FORWARD}", spread("our_ps", FORWARD), "≤", 1.1)
+_SPREADS = tuple(
+    Target(f"PS, slowest over fastest κ, {quantity}", spread("our_ps", quantity), "≤", 1.1)
+    for quantity in (FORWARD, BACKWARD)
+)
 
 TARGETS = {
     "cpu": (
@@ -109,7 +112,7 @@ TARGETS = {
         *_floor_targets((1000, 10_000), 1.7, 2.7),
         *_authors_targets((100, 64), 4, 3),
         _family_target((100_000, 64)),
-        _SPREAD,
+        *_SPREADS,
     ),
     "cuda": (
         *_floor_targets((1_000_000, 64), 1.0, 2.6, SHARED),
@@ -121,7 +124,7 @@ TARGETS = {
         *_authors_targets((65_536, 64), 8, 8),
         _family_target((1_000_000, 64)),
         Target("PS, 100 × 64, a draw of 20 in a CUDA graph, µs", graphed, "≤", 8),
-        _SPREAD,
+        *_SPREADS,
     ),
 }
 

@@ -9,6 +9,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
+from gamma import log_slope
 from powerspherical.kernels import power_spherical, von_mises_fisher
 
 pytestmark = pytest.mark.usefixtures("_devices")
@@ -66,6 +67,20 @@ def test_power_spherical_single_precision_derivative() -> None:
     other = gamma * one_minus_t / one_plus_t  # t = (G-H)/(G+H), solved for H
     expected = 2 * other * torch._standard_gamma_grad(shape, gamma) / (gamma + other) ** 2
     torch.testing.assert_close(slope, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [2, 12, 13, 40, 5000])
+@pytest.mark.parametrize("count", [60, 6000])
+def test_power_spherical_single_precision_derivative_is_exact(dim: int, count: int) -> None:
+    """For few rows and many, at shapes on both sides of where an expansion begins; κ lies in memory as it likes."""
+    loc = directions(dim, dtype=torch.float32)
+    kappa = torch.logspace(-1, 6, count).view(3, -1).T.requires_grad_()
+    operator = torch.ops.powerspherical.power_spherical
+    x, one_minus_t, one_plus_t, gamma = operator(loc, kappa, kappa.shape, torch.tensor(0), dim)
+    (slope,) = torch.autograd.grad((x @ loc).sum(), kappa)
+    relative = slope.double() / (one_minus_t.double() * one_plus_t.double())
+    expected = 0.5 * log_slope(kappa.double() + (dim - 1) / 2, gamma)
+    torch.testing.assert_close(relative.cpu(), expected, rtol=1e-3, atol=0)
 
 
 def test_concentration_moves_x_along_the_meridian(family) -> None:

@@ -1,7 +1,8 @@
 """(dt/dκ)/(1-t²) of Power Spherical draws with Triton: ½ dlog G/dα at a fixed second Gamma variable.
 
 G is the draw's Gamma variable of shape α = κ + (d-1)/2; see ``power_spherical``. torch's own derivative of a Gamma draw
-is right to 1e-3, but in float32 on CUDA it is NaN at large α.
+is right to 1e-3, but in float32 on CUDA it is NaN at large α. ``_gamma`` says where
+the expansion comes from that is used instead.
 """
 
 # mypy: ignore-errors
@@ -11,28 +12,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from powerspherical.kernels import _gamma
+
 #: Ways to a slope: as it is given, by the expansion for large shapes, or by that only where the shape is large enough.
 GIVEN = tl.constexpr(1)
 EXPANDED = tl.constexpr(2)
 EXPANDED_OR_GIVEN = tl.constexpr(3)
 
-#: From this shape on the expansion gives dlog G/dα to 6e-4, better than torch's derivative does; at 20 to 6e-5.
-_LARGE = tl.constexpr(6.0)
+_LARGE = tl.constexpr(_gamma.LARGE)
+_NEAR = tl.constexpr(_gamma.NEAR)
 
 
 @triton.jit
 def _log_gamma_slope(alpha, gamma):
-    """dlog G/dα of a Gamma variable G = α(1+h) at a fixed probability, for large α.
-
-    By the saddle point, P(G ≤ α(1+h)) ≈ Φ(√α s + m/√α), with s² = 2(h - log(1+h)) and m = log(h/s)/s (Barndorff-Nielsen
-    1986). What is inside the bracket is held; then, to the second order in 1/α, where log(h/s) falls out,
-
-        α dlog G/dα = 1 - h r + (r + p)/α + 1/(60 α²),    r = (h - log(1+h))/h²,    p = (r - ½)/h.
-
-    (The last term is that at h = 0, from an expansion of exact values.)
-    """
+    """dlog G/dα of a Gamma variable G = α(1+h) of a large shape α, as in ``_gamma``."""
     h = (gamma - alpha) / alpha
-    near = tl.abs(h) < 0.1
+    near = tl.abs(h) < _NEAR
     c = tl.where(near, h, 0.0)
     series = -1 / 3 + c * (0.25 + c * (-0.2 + c * (1 / 6 + c * (-1 / 7 + c * 0.125))))
     away = tl.where(near, 1.0, h)

@@ -153,23 +153,24 @@ def test_a_row_without_a_direction_is_named_by_its_place_in_the_whole(container)
         fit(PowerSphericalMixture, X).predict(lazy).compute()
 
 
-def _deadly(block: np.ndarray, folder: str) -> np.ndarray:
-    """A block of rows; whoever makes one for the twentieth time dies, once."""
-    calls = Path(folder)
-    (calls / f"{os.getpid()}-{os.urandom(8).hex()}").touch()
-    if len(list(calls.iterdir())) >= 20:
-        try:
-            (calls / "killed").touch(exist_ok=False)
-        except FileExistsError:
-            return block
-        os.kill(os.getpid(), signal.SIGKILL)
-    return block
-
-
 @pytest.mark.filterwarnings("ignore")  # what a cluster says of a worker that died is not ours
 def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    blocks = da.from_array(X, chunks=(150, 8)).map_blocks(_deadly, str(tmp_path), dtype=X.dtype, meta=X[:0])
+
+    def deadly(
+        block: np.ndarray, calls: Path
+    ) -> np.ndarray:  # in here it travels whole: workers know no tests
+        """A block of rows; whoever makes one for the twentieth time dies, once."""
+        (calls / f"{os.getpid()}-{os.urandom(8).hex()}").touch()
+        if len(list(calls.iterdir())) >= 20:
+            try:
+                (calls / "killed").touch(exist_ok=False)
+            except FileExistsError:
+                return block
+            os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    blocks = da.from_array(X, chunks=(150, 8)).map_blocks(deadly, tmp_path, dtype=X.dtype, meta=X[:0])
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 10}),
         distributed.LocalCluster(

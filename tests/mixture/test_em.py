@@ -15,7 +15,7 @@ from powerspherical.mixture._em import (
     maximised,
     statistics_of,
 )
-from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily, best_
+from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily, best_, places
 from powerspherical.mixture._lloyd import clusters_of
 from powerspherical.mixture._rows import TensorRows
 
@@ -23,7 +23,7 @@ families = pytest.mark.parametrize("family", [PowerFamily, ExponentialFamily], i
 
 
 def start_for(family, x: torch.Tensor, components: int) -> Parameters:
-    return from_clusters(family, x[:components], clusters_of(x[:components], Block(x)), x.dtype)
+    return from_clusters(family, x[:components], clusters_of(x[:components], [Block(x)]), x.dtype)
 
 
 def no_reseeding(kept: torch.Tensor, wanted: int) -> torch.Tensor:
@@ -177,6 +177,6 @@ def test_hard_rows(mixture: type, concentration: str, dtype: type) -> None:
 
 def test_best_is_the_first_of_equals() -> None:
     values = torch.tensor([[1.0, 2.0, -5.0], [3.0, 2.0, -4.0], [3.0, 0.0, -4.0]])
-    largest, index = best_(values.clone())
+    largest, index = best_(values.clone(), places(values))
     assert largest.tolist() == [3.0, 2.0, -4.0]
     assert index.tolist() == [1, 0, 1]

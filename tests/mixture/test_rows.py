@@ -12,6 +12,7 @@ import torch
 
 from clusters import clustered, estimators, fitted_directions, mixtures
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
+from powerspherical.mixture._em import statistics_of_blocks
 from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily
 from powerspherical.mixture._lloyd import clusters_of
 from powerspherical.mixture._matrices import products
@@ -234,7 +235,7 @@ class TestBlocks:
         parameters = Parameters(torch.zeros(3).double().cuda(), directions, torch.ones(3).double().cuda())
         for function in (
             *(
-                partial(f.statistics, f.components(parameters, x.dtype))
+                partial(statistics_of_blocks, f, f.components(parameters, x.dtype))
                 for f in (PowerFamily, ExponentialFamily)
             ),
             partial(clusters_of, directions),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from powerspherical.mixture._families import Family, Parameters, Statistics
+from powerspherical.mixture._families import Block, Components, Family, Parameters, Statistics
 from powerspherical.mixture._lloyd import Clusters, Reseed, weighty
-from powerspherical.mixture._rows import Rows
+from powerspherical.mixture._rows import Rows, summed
 
 #: The largest concentration. Cosines have the rounding of the rows' dtype, which κ multiplies.
 LARGEST = {torch.float64: 1e9, torch.float32: 1e5}
@@ -45,7 +45,12 @@ def from_clusters(
 def statistics_of(rows: Rows, family: type[Family], parameters: Parameters) -> Statistics:
     """The expectation step: one pass over the rows."""
     components = family.components(parameters, rows.dtype)
-    return weighty(rows.total(partial(family.statistics, components), len(parameters.directions)))
+    return weighty(rows.total(partial(statistics_of_blocks, family, components), len(parameters.directions)))
+
+
+def statistics_of_blocks(family: type[Family], components: Components, blocks: Sequence[Block]) -> Statistics:
+    """What blocks add to it."""
+    return summed(family.statistics(components, block) for block in blocks)
 
 
 def rounding(rows: Rows, score: float) -> float:

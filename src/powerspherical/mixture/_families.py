@@ -221,15 +221,19 @@ def normalise_(log_densities: Tensor, weight: Tensor | None = None) -> Tensor:
     return largest.add_(sums.log_())
 
 
-def best_(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of each column of (k, b) values, which it overwrites, and the first index where that is.
+def places(directions: Tensor) -> Tensor:
+    """The indices of (k, d) directions as a column of their dtype, for ``best_``."""
+    return torch.arange(len(directions), dtype=directions.dtype, device=directions.device).unsqueeze(1)
+
+
+def best_(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each column of (k, b) values, which it overwrites, and the first of the ``places`` where that is.
 
     It is ``values.max(0)`` in a quarter of the time: on the CPU, torch vectorises comparisons but not that.
     """
-    count = len(values)
     largest = values.amax(0)
-    ranks = torch.arange(count, 0, -1, dtype=values.dtype, device=values.device).unsqueeze(1)
-    return largest, values.ge_(largest).mul_(ranks).amax(0).neg_().add_(count).long()
+    # Other places come after all of those.
+    return largest, torch.add(places, values.lt_(largest), alpha=len(values), out=values).amin(0).long()
 
 
 def _weighted_sum(values: Tensor, block: Block) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from powerspherical.mixture._families import Block, best_
-from powerspherical.mixture._matrices import scaled, sums_by_label, weighted_sums
-from powerspherical.mixture._rows import Rows
+from powerspherical.mixture._families import Block, best_, places
+from powerspherical.mixture._matrices import add_by_label_, scaled, weighted_sums
+from powerspherical.mixture._rows import Rows, summed
 
 #: From the directions so far to others for the clusters without rows, of which it is given the number.
 Reseed = Callable[[Tensor, int], Tensor]
@@ -49,32 +49,61 @@ class KMeansRun(NamedTuple):
     converged: bool
 
 
-def clusters_of(directions: Tensor, block: Block) -> Clusters:
-    """The sums over a block."""
-    cosine, labels = best_(block.cosines(directions.to(block.rows.dtype)))
-    weight, factors = block.weight, block.scale
-    if weight is not None:
-        factors = weight if factors is None else factors * weight
-    if block.rows.is_cuda:
-        # Additions of many rows to one are slow there, and the product with a matrix of zeros and factors is not.
-        shares = torch.zeros(len(directions), len(cosine), dtype=cosine.dtype, device=cosine.device)
-        shares.scatter_(0, labels.unsqueeze(0), torch.ones_like(cosine).unsqueeze(0))
-        count = torch.mv(shares, torch.ones_like(cosine) if weight is None else weight)
-        sums = weighted_sums(shares if factors is None else shares.mul_(factors), block.rows)
-    else:
-        count = torch.bincount(labels, None if weight is None else weight.double(), minlength=len(directions))
-        sums = sums_by_label(labels, len(directions), scaled(block.rows, factors))
+def clusters_of(directions: Tensor, blocks: Sequence[Block]) -> Clusters:
+    """The sums over blocks."""
+    directions = directions.to(blocks[0].rows.dtype)
+    if directions.is_cuda:
+        return summed(_by_products(directions, block) for block in blocks)
+    return _by_labels(directions, blocks)
+
+
+def _by_labels(directions: Tensor, blocks: Sequence[Block]) -> Clusters:
+    """With few operations: where several threads go through blocks, one may wait for another before each."""
+    order, sums = places(directions), torch.zeros_like(directions)
+    found = []
+    for block in blocks:
+        cosine, labels = best_(block.cosines(directions), order)
+        add_by_label_(sums, labels, scaled(block.rows, _factors(block)))
+        found.append((cosine, labels))
+    cosine, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
+    weights = [block.weight for block in blocks if block.weight is not None]
+    weight = torch.cat(weights) if weights else None
+    count = torch.bincount(labels, None if weight is None else weight.double(), minlength=len(directions))
     return Clusters(
         count.double(),
         sums.double(),
         (cosine if weight is None else cosine * weight).sum(dtype=torch.float64),
+        count.sum(dtype=torch.float64),
+    )
+
+
+def _by_products(directions: Tensor, block: Block) -> Clusters:
+    """With products only: on CUDA, additions of many rows to one are slow, and these, with many zeros, are not."""
+    cosine, labels = best_(block.cosines(directions), places(directions))
+    ones, factors = torch.ones_like(cosine), _factors(block)
+    shares = torch.zeros(len(directions), len(cosine), dtype=cosine.dtype, device=cosine.device)
+    shares.scatter_(0, labels.unsqueeze(0), ones.unsqueeze(0))
+    count = torch.mv(shares, ones if block.weight is None else block.weight)
+    sums = weighted_sums(shares if factors is None else shares.mul_(factors), block.rows)
+    return Clusters(
+        count.double(),
+        sums.double(),
+        (cosine if block.weight is None else cosine * block.weight).sum(dtype=torch.float64),
         block.total_weight(),
     )
 
 
+def _factors(block: Block) -> Tensor | None:
+    """What makes unit vectors of the rows, times their weights."""
+    if block.scale is None or block.weight is None:
+        return block.weight if block.scale is None else block.scale
+    return block.scale * block.weight
+
+
 def nearest(directions: Tensor, block: Block) -> Tensor:
     """The index of the nearest direction for each row of a block."""
-    return best_(block.cosines(directions.to(block.rows.dtype)))[1]
+    directions = directions.to(block.rows.dtype)
+    return best_(block.cosines(directions), places(directions))[1]
 
 
 class _Weighed(Protocol):

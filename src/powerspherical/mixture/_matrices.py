@@ -50,12 +50,14 @@ def weighted_sums(shares: Tensor, rows: Matrix) -> Tensor:
     return torch.from_numpy((rows.rows.T @ shares.numpy().T).T)
 
 
-def sums_by_label(labels: Tensor, count: int, rows: Matrix) -> Tensor:
-    """The sums over the (b, d) rows of each of ``count`` labels (b,), (count, d); on a CPU."""
+def add_by_label_(sums: Tensor, labels: Tensor, rows: Matrix) -> None:
+    """Add each of the (b, d) rows to that of the (k, d) sums which its label (b,) says; on a CPU."""
     if isinstance(rows, Tensor):
-        return rows.new_zeros(count, rows.shape[1]).index_add_(0, labels, rows)
-    members = (np.ones(len(rows), rows.rows.dtype), (labels.numpy(), np.arange(len(rows))))
-    return torch.from_numpy((scipy.sparse.csr_array(members, (count, len(rows))) @ rows.rows).toarray())
+        sums.index_add_(0, labels, rows)
+    else:
+        members = (np.ones(len(rows), rows.rows.dtype), (labels.numpy(), np.arange(len(rows))))
+        shape = len(sums), len(rows)
+        sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ rows.rows).toarray())
 
 
 def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:

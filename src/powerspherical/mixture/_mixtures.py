@@ -34,6 +34,7 @@ from powerspherical.mixture._families import (
     PowerFamily,
     best_,
     normalise_,
+    places,
 )
 from powerspherical.mixture._lloyd import Reseed
 from powerspherical.mixture._rows import Rows
@@ -249,7 +250,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
 
 def _likeliest(family: type[Family], components: Components, block: Block) -> Tensor:
-    return best_(family.log_densities(components, block))[1]
+    return best_(family.log_densities(components, block), places(components.factors))[1]
 
 
 def _responsibilities(family: type[Family], components: Components, block: Block) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any, Protocol, Self, TypeVar
@@ -34,8 +34,10 @@ Sum = TypeVar("Sum", bound=Additive)
 Result = TypeVar("Result")
 
 #: Numbers in a block and in what is computed from it: on a CPU, what fits its cache.
-_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 28}
-_GROUP = 2  # blocks that a thread takes at a time
+_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 28}
+
+#: Blocks that a thread takes at a time, at most, and how many times it should be able to where rows are few.
+_GROUP, _TURNS = 8, 16
 
 
 class Rows(ABC):
@@ -54,8 +56,11 @@ class Rows(ABC):
     device: torch.device
 
     @abstractmethod
-    def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
-        """The sum of ``function`` over the blocks; it makes ``width`` numbers of each row."""
+    def total(self, function: Callable[[Sequence[Block]], Sum], width: int) -> Sum:
+        """The sum of ``function`` over all blocks, of which it is given a few at a time.
+
+        It goes through them one by one, and makes ``width`` numbers of each row.
+        """
 
     @abstractmethod
     def each(
@@ -143,7 +148,8 @@ class _Resident(Rows):
         each other. What is in a block, and the order of results, do not depend on the number of threads.
         """
         slices = self._slices(width)
-        groups = [slices[first : first + _GROUP] for first in range(0, len(slices), _GROUP)]
+        size = min(max(len(slices) // _TURNS, 1), _GROUP)
+        groups = [slices[first : first + size] for first in range(0, len(slices), size)]
         threads = torch.get_num_threads() if self.threaded and self.device.type == "cpu" else 1
         if min(threads, len(groups)) == 1:
             yield from map(function, groups)
@@ -168,8 +174,8 @@ class _Resident(Rows):
             scales.append(ones if scale is None else scale)
         return torch.cat(scales) if needed else None
 
-    def total(self, function: Callable[[Block], Sum], width: int) -> Sum:
-        return summed(self._map(lambda group: summed(function(self._block(part)) for part in group), width))
+    def total(self, function: Callable[[Sequence[Block]], Sum], width: int) -> Sum:
+        return summed(self._map(lambda group: function([self._block(part) for part in group]), width))
 
     def each(
         self,

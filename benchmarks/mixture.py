@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 SIZES = {"cpu": (100_000, 384, 50), "cuda": (10_000_000, 384, 100)}
 QUICK_SIZE = (3_000, 32, 5)
-FEW, MORE = 2, 8
-ROUNDS, QUICK_ROUNDS = 7, 2
+FEW, MORE = 2, 12
+ROUNDS, QUICK_ROUNDS = 15, 2
 LLOYD, PRODUCTS = "scikit_learn_lloyd", "products"
 TARGETS = {"power_spherical": 2.6, "von_mises_fisher": 2.6, "spherical_kmeans": 1.3}
 TARGETS_TO_PRODUCTS = {"power_spherical": 2.0, "von_mises_fisher": 2.0}  # on CUDA

@@ -9,8 +9,7 @@ from __future__ import annotations
 import operator
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, Protocol, Self, TypeVar
 
@@ -22,6 +21,7 @@ from powerspherical.distributions.constraints import norm_tolerance
 from powerspherical.kernels.precision import computing
 from powerspherical.mixture._families import Block
 from powerspherical.mixture._matrices import Matrix, SparseMatrix, lengths, scaled
+from powerspherical.mixture._threads import grouped, in_order
 
 
 class Additive(Protocol):
@@ -35,9 +35,6 @@ Result = TypeVar("Result")
 
 #: Numbers in a block and in what is computed from it: on a CPU, what fits its cache.
 _NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 28}
-
-#: Blocks that a thread takes at a time, at most, and how many times it should be able to where rows are few.
-_GROUP, _TURNS = 8, 16
 
 
 class Rows(ABC):
@@ -141,26 +138,17 @@ class _Resident(Rows):
         size = block_size(self.device, self._numbers() + width)
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
-    def _map(self, function: Callable[[list[slice]], Result], width: int) -> Iterator[Result]:
-        """``function`` of a few blocks at a time, in order.
+    def _map(
+        self, function: Callable[[list[Block]], Result], take: Callable[[Result], None], width: int
+    ) -> None:
+        """``take`` what ``function`` makes of a few blocks at a time, in order.
 
-        On a CPU each thread takes its own blocks, since within an operation on one block threads would mostly wait for
+        On a CPU each thread has its own blocks, since within an operation on one block threads would mostly wait for
         each other. What is in a block, and the order of results, do not depend on the number of threads.
         """
-        slices = self._slices(width)
-        size = min(max(len(slices) // _TURNS, 1), _GROUP)
-        groups = [slices[first : first + size] for first in range(0, len(slices), size)]
         threads = torch.get_num_threads() if self.threaded and self.device.type == "cpu" else 1
-        if min(threads, len(groups)) == 1:
-            yield from map(function, groups)
-            return
-        try:
-            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                yield from pool.map(function, groups)
-        finally:
-            torch.set_num_threads(
-                threads
-            )  # the initializer also set what threads that start later begin with
+        groups = grouped(self._slices(width))
+        in_order(lambda group: function([self._block(part) for part in group]), groups, take, threads)
 
     def _measure(self, start: int) -> Tensor | None:
         """The factors for all rows, once."""
@@ -175,7 +163,13 @@ class _Resident(Rows):
         return torch.cat(scales) if needed else None
 
     def total(self, function: Callable[[Sequence[Block]], Sum], width: int) -> Sum:
-        return summed(self._map(lambda group: function([self._block(part) for part in group]), width))
+        sums: list[Sum] = []  # all so far in one
+
+        def add(one: Sum) -> None:
+            sums[:] = [sums[0] + one] if sums else [one]
+
+        self._map(function, add, width)
+        return sums[0]
 
     def each(
         self,
@@ -185,8 +179,9 @@ class _Resident(Rows):
         columns: int | None = None,
         dtype: torch.dtype | None = None,
     ) -> Any:
-        groups = self._map(lambda group: torch.cat([function(self._block(part)) for part in group]), width)
-        return self.result(torch.cat(list(groups)))
+        parts: list[Tensor] = []
+        self._map(lambda blocks: [function(block) for block in blocks], parts.extend, width)
+        return self.result(torch.cat(parts))
 
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
         rows, scale, weight = self._block(slice(None) if indices is None else indices)

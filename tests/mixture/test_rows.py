@@ -204,7 +204,7 @@ class TestBlocks:
                 return products(torch.eye(1, 16), block.rows)[0]
 
             np.testing.assert_array_equal(rows.each(first_column, 100), x[:, 0])
-            most = block_size(rows.device, (16 if kind == "dense" else 2) + 100)
+            most = block_size(rows.device, (16 if kind == "dense" else 1) + 100)
             assert most // 2 < max(sizes) <= most < 20_000
 
     @estimators

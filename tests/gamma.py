@@ -21,4 +21,4 @@ def log_slope(alpha: Tensor, gamma: Tensor) -> Tensor:
         )
         for h in (-step, step)
     ]
-    return torch.as_tensor((ends[1] - ends[0]) / (2 * step) / value)
+    return torch.from_numpy((ends[1] - ends[0]) / (2 * step) / value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -207,6 +209,24 @@ class TestBlocks:
             most = block_size(rows.device, (16 if kind == "dense" else 1) + 100)
             assert most // 2 < max(sizes) <= most < 20_000
 
+    def test_blocks_are_made_one_at_a_time(self, monkeypatch) -> None:
+        """Those of half precision are copies, and a few are asked for at a time."""
+        monkeypatch.setitem(_NUMBERS, "cpu", 1)  # the smallest blocks, 512 rows
+        made: list[weakref.ref] = []
+
+        def count(blocks: Iterable[Block]) -> int:
+            total = 0
+            for block in blocks:
+                made.append(weakref.ref(block.rows))
+                assert sum(one() is not None for one in made) <= 2  # this and the one before
+                total += len(block.rows)
+            return total
+
+        rows = TensorRows(torch.ones(20_000, 3, dtype=torch.bfloat16))
+        rows.threaded = False
+        assert rows.total(count, 3) == 20_000
+        assert len(made) > 30
+
     @estimators
     def test_blocks_are_smaller_for_more_components(self, estimator: type, monkeypatch) -> None:
         """Whatever is asked of the rows, cosines with many directions do not outgrow a block."""
@@ -237,7 +257,7 @@ class TestBlocks:
                 partial(statistics_of_blocks, f, f.components(parameters, x.dtype))
                 for f in (PowerFamily, ExponentialFamily)
             ),
-            partial(clusters_of, directions),
+            partial(clusters_of, directions.to(x.dtype)),
         ):
             rows.total(function, 3)
             with waiting("error"):

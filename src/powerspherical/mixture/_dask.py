@@ -7,7 +7,7 @@ be read or computed again, a file or a formula, not from data that were scattere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -48,7 +48,7 @@ class DaskRows(Rows):
                 raise ValueError(f"sample_weight must have the shape {(self.count,)}, got {weight.shape}")
             self._weights = weight.rechunk((self._lengths,)).to_delayed().tolist()
 
-    def total(self, function: Callable[[Sequence[Block]], Sum], width: int) -> Sum:
+    def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
         task, once = delayed(_total, pure=False), delayed(function, pure=False, traverse=False)
         sums = [task(once, width, rows, weight, start) for rows, weight, start, _ in self._parts()]
         add = delayed(summed, pure=False)
@@ -98,7 +98,7 @@ def _sized(array: Any) -> Any:
 
 
 def _total(
-    function: Callable[[Sequence[Block]], Sum], width: int, rows: Any, weight: np.ndarray | None, start: int
+    function: Callable[[Iterable[Block]], Sum], width: int, rows: Any, weight: np.ndarray | None, start: int
 ) -> Sum:
     return _in_memory(rows, weight, start).total(function, width)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ def statistics_of(rows: Rows, family: type[Family], parameters: Parameters) -> S
     return weighty(rows.total(partial(statistics_of_blocks, family, components), len(parameters.directions)))
 
 
-def statistics_of_blocks(family: type[Family], components: Components, blocks: Sequence[Block]) -> Statistics:
+def statistics_of_blocks(family: type[Family], components: Components, blocks: Iterable[Block]) -> Statistics:
     """What blocks add to it."""
     return summed(family.statistics(components, block) for block in blocks)
 

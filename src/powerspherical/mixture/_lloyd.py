@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -49,24 +49,24 @@ class KMeansRun(NamedTuple):
     converged: bool
 
 
-def clusters_of(directions: Tensor, blocks: Sequence[Block]) -> Clusters:
-    """The sums over blocks."""
-    directions = directions.to(blocks[0].rows.dtype)
+def clusters_of(directions: Tensor, blocks: Iterable[Block]) -> Clusters:
+    """The sums over blocks, for directions of their dtype."""
     if directions.is_cuda:
         return summed(_by_products(directions, block) for block in blocks)
     return _by_labels(directions, blocks)
 
 
-def _by_labels(directions: Tensor, blocks: Sequence[Block]) -> Clusters:
+def _by_labels(directions: Tensor, blocks: Iterable[Block]) -> Clusters:
     """With few operations: where several threads go through blocks, one may wait for another before each."""
     order, sums = places(directions), torch.zeros_like(directions)
-    found = []
+    found, weights = [], []
     for block in blocks:
         cosine, labels = best_(block.cosines(directions), order)
         add_by_label_(sums, labels, scaled(block.rows, _factors(block)))
         found.append((cosine, labels))
+        if block.weight is not None:
+            weights.append(block.weight)
     cosine, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
-    weights = [block.weight for block in blocks if block.weight is not None]
     weight = torch.cat(weights) if weights else None
     count = torch.bincount(labels, None if weight is None else weight.double(), minlength=len(directions))
     return Clusters(
@@ -132,10 +132,10 @@ def lloyd(
 ) -> KMeansRun:
     """Spherical k-means from (k, d) ``directions``, until the mean distance falls by less than ``tol`` of itself."""
     width = len(directions)
-    clusters = weighty(rows.total(partial(clusters_of, directions), width))
+    clusters = weighty(rows.total(partial(clusters_of, directions.to(rows.dtype)), width))
     for step in range(1, max_iter + 1):
         proposed = _moved(directions, clusters, reseed)
-        after = rows.total(partial(clusters_of, proposed), width)
+        after = rows.total(partial(clusters_of, proposed.to(rows.dtype)), width)
         report(step, after.distance())
         gain = clusters.distance() - after.distance()
         if gain < 0:  # by rounding, or because a reseeded cluster took a direction that was needed

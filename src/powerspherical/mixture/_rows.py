@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, Protocol, Self, TypeVar
 
@@ -53,10 +53,10 @@ class Rows(ABC):
     device: torch.device
 
     @abstractmethod
-    def total(self, function: Callable[[Sequence[Block]], Sum], width: int) -> Sum:
-        """The sum of ``function`` over all blocks, of which it is given a few at a time.
+    def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
+        """The sum of ``function`` over all blocks, of which it is given a few at a time, to go through once.
 
-        It goes through them one by one, and makes ``width`` numbers of each row.
+        It makes ``width`` numbers of each row.
         """
 
     @abstractmethod
@@ -139,7 +139,7 @@ class _Resident(Rows):
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
     def _map(
-        self, function: Callable[[list[Block]], Result], take: Callable[[Result], None], width: int
+        self, function: Callable[[Iterable[Block]], Result], take: Callable[[Result], None], width: int
     ) -> None:
         """``take`` what ``function`` makes of a few blocks at a time, in order.
 
@@ -148,7 +148,7 @@ class _Resident(Rows):
         """
         threads = torch.get_num_threads() if self.threaded and self.device.type == "cpu" else 1
         groups = grouped(self._slices(width))
-        in_order(lambda group: function([self._block(part) for part in group]), groups, take, threads)
+        in_order(lambda group: function(map(self._block, group)), groups, take, threads)
 
     def _measure(self, start: int) -> Tensor | None:
         """The factors for all rows, once."""
@@ -162,7 +162,7 @@ class _Resident(Rows):
             scales.append(ones if scale is None else scale)
         return torch.cat(scales) if needed else None
 
-    def total(self, function: Callable[[Sequence[Block]], Sum], width: int) -> Sum:
+    def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
         sums: list[Sum] = []  # all so far in one
 
         def add(one: Sum) -> None:

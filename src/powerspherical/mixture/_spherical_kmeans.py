@@ -118,7 +118,7 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         rows = self._rows(X, sample_weight)
         with exactly(rows.device):
             directions = self._directions(rows.device)
-            clusters = rows.total(partial(clusters_of, directions), len(directions))
+            clusters = rows.total(partial(clusters_of, directions.to(rows.dtype)), len(directions))
         return -2 * clusters.distance() * float(clusters.weight)
 
     def _directions(self, device: torch.device) -> Tensor:

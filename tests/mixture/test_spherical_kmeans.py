@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
@@ -39,6 +40,17 @@ def test_the_optimum_is_that_of_k_means_where_lengths_agree() -> None:
     ours = SphericalKMeans(4, init=x[:4]).fit(x)
     theirs = KMeans(4, init=x[:4], n_init=1).fit(x)
     np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+
+
+@pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("count", [3000, 1_000_000])
+def test_centres_of_many_rows_have_all_digits(container, count: int) -> None:
+    """In float32 a sum over as many rows would be off in the third."""
+    x = np.array([0.6, 0.64, 0.48]) + 0.01 * np.random.default_rng(0).normal(size=(count, 3))
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    fitted = SphericalKMeans(1, init=np.array([[0.7, 0.6, 0.4]])).fit(container(x))
+    mean = x.mean(0, dtype=np.float64)
+    np.testing.assert_allclose(fitted.cluster_centers_[0], mean / np.linalg.norm(mean), rtol=2e-6)
 
 
 def test_weights_stand_for_repetitions() -> None:

@@ -20,13 +20,15 @@ LARGE = 6.0
 NEAR = 0.1
 SERIES = (1 / 8, -1 / 7, 1 / 6, -1 / 5, 1 / 4, -1 / 3)
 
-#: Rows at a time: what is computed from them stays in the cache, and takes little memory.
-_BLOCK = 1 << 14
+#: Rows at a time: what is computed from them stays in the cache, and takes little memory. With several threads blocks
+#: are few: in each, threads wait for each other, and for whoever else holds a core.
+_BLOCK, _MOST = 1 << 14, 4
 
 
 def log_gamma_slope_(alpha: Tensor, gamma: Tensor) -> Tensor:
     """dlog G/dα of variables G of shapes α ≥ ``LARGE``, written over α; both contiguous, on a CPU."""
-    for shape, value in zip(alpha.view(-1).split(_BLOCK), gamma.view(-1).split(_BLOCK), strict=True):
+    block = _BLOCK if torch.get_num_threads() == 1 else max(alpha.numel() // _MOST, _BLOCK)
+    for shape, value in zip(alpha.view(-1).split(block), gamma.view(-1).split(block), strict=True):
         _block_(shape, value)
     return alpha
 

@@ -12,8 +12,8 @@ from powerspherical.kernels._gamma import LARGE, log_gamma_slope_
 from powerspherical.kernels._operator import register, relative_slope
 from powerspherical.special import POWER_TILT
 
-#: Rows from which on an expansion of some twenty operations takes less time than one call of a slow function.
-_MANY = 1 << 11
+#: Rows from which on an expansion of some twenty operations takes no more time than torch's derivative at small shapes.
+_MANY = 1 << 14
 
 
 @functools.lru_cache(1024)

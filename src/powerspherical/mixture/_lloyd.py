@@ -58,7 +58,7 @@ def clusters_of(directions: Tensor, blocks: Iterable[Block]) -> Clusters:
 
 def _by_labels(directions: Tensor, blocks: Iterable[Block]) -> Clusters:
     """With few operations: where several threads go through blocks, one may wait for another before each."""
-    order, sums = places(directions), torch.zeros_like(directions)
+    order, sums = places(directions), torch.zeros_like(directions, dtype=torch.float64)
     found, weights = [], []
     for block in blocks:
         cosine, labels = best_(block.cosines(directions), order)
@@ -71,7 +71,7 @@ def _by_labels(directions: Tensor, blocks: Iterable[Block]) -> Clusters:
     count = torch.bincount(labels, None if weight is None else weight.double(), minlength=len(directions))
     return Clusters(
         count.double(),
-        sums.double(),
+        sums,
         (cosine if weight is None else cosine * weight).sum(dtype=torch.float64),
         count.sum(dtype=torch.float64),
     )

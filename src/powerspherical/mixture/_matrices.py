@@ -35,6 +35,9 @@ class SparseMatrix:
 
 Matrix = Tensor | SparseMatrix
 
+#: Rows that may be added up one after the other in float32, which is faster: of more, rounding would show.
+_FEW = 4096
+
 
 def products(directions: Tensor, rows: Matrix) -> Tensor:
     """The products of (k, d) ``directions`` with (b, d) rows, (k, b)."""
@@ -51,13 +54,15 @@ def weighted_sums(shares: Tensor, rows: Matrix) -> Tensor:
 
 
 def add_by_label_(sums: Tensor, labels: Tensor, rows: Matrix) -> None:
-    """Add each of the (b, d) rows to that of the (k, d) sums which its label (b,) says; on a CPU."""
-    if isinstance(rows, Tensor):
-        sums.index_add_(0, labels, rows)
-    else:
-        members = (np.ones(len(rows), rows.rows.dtype), (labels.numpy(), np.arange(len(rows))))
+    """Add each of the (b, d) rows to that of the (k, d) sums, float64, which its label (b,) says; on a CPU."""
+    if isinstance(rows, SparseMatrix):
+        members = (np.ones(len(rows)), (labels.numpy(), np.arange(len(rows))))
         shape = len(sums), len(rows)
         sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ rows.rows).toarray())
+    elif len(rows) > _FEW:
+        sums.index_add_(0, labels, rows.double())
+    else:
+        sums += torch.zeros_like(sums, dtype=rows.dtype).index_add_(0, labels, rows)
 
 
 def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:

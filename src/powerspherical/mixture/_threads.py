@@ -38,9 +38,11 @@ def in_order(
     """``take`` the results of ``function`` for the items, one at a time and in their order.
 
     Each thread takes the next item as it is done with one, and what is ready to be taken, itself: the thread that waits
-    for all of them is woken once, and few results are kept. Within ``function`` torch uses one thread.
+    for all of them is woken once, and no more results are kept than come before one that is late. With several threads,
+    torch uses one within each.
     """
-    if min(threads, len(items)) <= 1:
+    threads = min(threads, len(items))
+    if threads <= 1:
         for item in items:
             take(function(item))
         return
@@ -70,9 +72,8 @@ def in_order(
     before = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            workers = [pool.submit(work) for _ in range(threads)]
             try:
-                for worker in workers:
+                for worker in [pool.submit(work) for _ in range(threads)]:
                     worker.result()
             finally:
                 stopped = True  # where this thread was interrupted, the others need not go on

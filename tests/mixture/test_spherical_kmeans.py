@@ -45,8 +45,8 @@ def test_the_optimum_is_that_of_k_means_where_lengths_agree() -> None:
 @pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("count", [3000, 1_000_000])
 def test_centres_of_many_rows_have_all_digits(container, count: int) -> None:
-    """In float32 a sum over as many rows would be off in the third."""
-    x = np.array([0.6, 0.64, 0.48]) + 0.01 * np.random.default_rng(0).normal(size=(count, 3))
+    """Tight clusters, where a sum over as many rows in float32 would be off in the fourth."""
+    x = np.array([0.6, 0.64, 0.48]) + 1e-3 * np.random.default_rng(0).normal(size=(count, 3))
     x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
     fitted = SphericalKMeans(1, init=np.array([[0.7, 0.6, 0.4]])).fit(container(x))
     mean = x.mean(0, dtype=np.float64)

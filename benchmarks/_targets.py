@@ -59,13 +59,11 @@ def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str) -> Valu
 
 
 def spread(method: str, quantity: str) -> Value:
-    """The slowest over the fastest concentration."""
+    """The slowest over the fastest concentration, by their ratios to the floor: rounds differ by more than these do."""
 
     def value(rows: list[Row]) -> float | None:
         wanted = ("concentrations", quantity, method)
-        times = [
-            row["milliseconds"] for row in rows if (row["section"], row["quantity"], row["method"]) == wanted
-        ]
+        times = [row["ratio"] for row in rows if (row["section"], row["quantity"], row["method"]) == wanted]
         return max(times) / min(times) if times else None
 
     return value

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical.special._constants import tensor_constant
+from powerspherical._torch.constants import tensor_constant
 
 
 class _CosineEnds(torch.autograd.Function):

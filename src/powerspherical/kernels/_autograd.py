@@ -18,7 +18,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from powerspherical.special._fusing import is_plain
+from powerspherical._torch.modes import is_plain
 
 Draws = tuple[Tensor, Tensor, Tensor, Tensor]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.special._fusing import triton_takes
+from powerspherical._torch.triton import triton_takes
 
 if TYPE_CHECKING:
     from powerspherical.kernels._autograd import Draws

@@ -32,8 +32,8 @@ from torch import Tensor
 from powerspherical.kernels import _fused, _geometry
 from powerspherical.kernels._autograd import Draws, register_derivative
 from powerspherical.kernels.precision import unit_vectors_as
-from powerspherical.special._constants import untraced
-from powerspherical.special._fusing import is_plain
+from powerspherical._torch.constants import untraced
+from powerspherical._torch.modes import is_plain
 from powerspherical.special.tail import implicit_gradient
 from powerspherical.special.tilt import Tilt
 

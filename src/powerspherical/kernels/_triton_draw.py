@@ -30,7 +30,7 @@ from powerspherical.kernels._triton_random import (
     normals,
     uniform,
 )
-from powerspherical.special._launch import Launch, blocks, next_power_of_two
+from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.special._triton_gamma import log1p
 
 POWER_SPHERICAL = 0

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels._triton_slope import relative_slope
-from powerspherical.special._launch import Launch, blocks, next_power_of_two
+from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 
 _ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
 _PROGRAMS = 1056  # where many rows share few directions: eight for each multiprocessor of an H100

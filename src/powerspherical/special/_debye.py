@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from powerspherical.special._constants import untraced
+from powerspherical._torch.constants import untraced
 
 Polynomial = list[Fraction]
 

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical.special._constants import legendre, tensor_constant
+from powerspherical._torch.constants import tensor_constant
+from powerspherical._torch.derivatives import with_derivatives
+from powerspherical.special._quadrature import legendre
 
 
 def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
@@ -45,66 +47,21 @@ def log1pmx_near_zero(x: Tensor) -> Tensor:
 
 
 def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Give ``f(kappa, dim)`` the derivative ``derivative(kappa, dim)`` in the tensor kappa.
+    """Give ``f(kappa, dim)`` the derivative ``derivative(kappa, dim)`` in the float32 or float64 tensor kappa.
 
-    The derivative is itself a differentiable function, so chains of such functions can be differentiated
-    as often as the chain is long, and no derivative is ever taken through a series or a branch.
+    The derivative is itself such a function, so chains of them can be differentiated as often as the chain is long.
     """
 
     def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        class Smooth(torch.autograd.Function):
-            generate_vmap_rule = True
-
-            @staticmethod
-            def forward(kappa: Tensor, dim: float) -> Tensor:
-                return function(kappa, dim)
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-                kappa, ctx.dim = inputs
-                ctx.save_for_backward(kappa)
-
-            @staticmethod
-            def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-                (kappa,) = ctx.saved_tensors
-                return grad * derivative(kappa, ctx.dim), None
-
-        # What ``apply`` comes to outside of transforms, once it has inspected the signature of ``forward``: that
-        # alone takes longer than the whole call.
-        plain = super(torch.autograd.Function, Smooth).apply
+        smooth = with_derivatives(derivative)(function)
 
         @functools.wraps(function)
-        def smooth(kappa: Tensor, dim: float) -> Tensor:
+        def checked(kappa: Tensor, dim: float) -> Tensor:
             if not isinstance(kappa, Tensor) or kappa.dtype not in (torch.float32, torch.float64):
                 kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
                 raise ValueError(f"{function.__name__} takes a float32 or float64 tensor, got {kind}")
-            if not torch.is_grad_enabled():
-                return function(kappa, dim)
-            if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-                return Smooth.apply(kappa, dim)
-            return plain(kappa, dim)
+            return smooth(kappa, dim)
 
-        return smooth
+        return checked
 
     return decorate
-
-
-class _NoDerivative(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(value: Tensor, *sources: Tensor) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> None:
-        raise RuntimeError("tail probabilities and quantiles are differentiable once, not twice")
-
-
-def differentiable_no_further(value: Tensor, *sources: Tensor) -> Tensor:
-    """``value``, a gradient, with an error instead of silence where it is differentiated in its ``sources``."""
-    return _NoDerivative.apply(value, *sources) if torch.is_grad_enabled() else value

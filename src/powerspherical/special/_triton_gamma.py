@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.special._launch import Launch, blocks
+from powerspherical._torch.triton import Launch, blocks
 
 _BLOCK = 256
 

@@ -13,12 +13,13 @@ its cancellations. Functions take the order ν, a static number; those named aft
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from powerspherical.special._constants import untraced
+from powerspherical._torch.constants import untraced
+from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.special._debye import debye, hankel
 from powerspherical.special._elementary import horner, with_derivative
 
@@ -238,33 +239,21 @@ def log_bessel_i(order: float, x: Tensor) -> Tensor:
     return torch.xlogy(order, x / 2) + (growth - math.lgamma(order + 1))
 
 
-class _InverseRatio(torch.autograd.Function):
+@with_derivatives(
+    lambda kappa, ratio, complement, dim: 1 / bessel_ratio_slope(kappa, dim), None, from_output=True
+)
+def _inverse_ratio(ratio: Tensor, complement: Tensor, dim: float) -> Tensor:
     """Amos' bound (Math. Comp. 28, 1974) solved for κ as a start, then three steps of Halley's method."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(ratio: Tensor, complement: Tensor, dim: float) -> Tensor:
-        a, b = (dim - 1) / 2, (dim + 1) / 2
-        rest = complement * (1 + ratio)
-        kappa = ratio * (a + torch.sqrt(a * a * ratio * ratio + b * b * rest)) / rest
-        for _ in range(3):
-            now = bessel_ratios(kappa, _order(dim), derivatives=2)
-            error = torch.where(ratio < 0.5, now.value - ratio, complement - now.complement)
-            slope, curvature = _asked_for(now.slope), _asked_for(now.curvature)
-            step = error / slope
-            kappa = kappa - step / (1 - 0.5 * step * (curvature / slope))
-        return kappa
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
-        ctx.dim = inputs[2]
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (kappa,) = ctx.saved_tensors
-        return grad / bessel_ratio_slope(kappa, ctx.dim), None, None
+    a, b = (dim - 1) / 2, (dim + 1) / 2
+    rest = complement * (1 + ratio)
+    kappa = ratio * (a + torch.sqrt(a * a * ratio * ratio + b * b * rest)) / rest
+    for _ in range(3):
+        now = bessel_ratios(kappa, _order(dim), derivatives=2)
+        error = torch.where(ratio < 0.5, now.value - ratio, complement - now.complement)
+        slope, curvature = _asked_for(now.slope), _asked_for(now.curvature)
+        step = error / slope
+        kappa = kappa - step / (1 - 0.5 * step * (curvature / slope))
+    return kappa
 
 
 def bessel_ratio_inverse(ratio: Tensor, dim: float, complement: Tensor | None = None) -> Tensor:
@@ -282,4 +271,4 @@ def bessel_ratio_inverse(ratio: Tensor, dim: float, complement: Tensor | None = 
     >>> bessel_ratio(kappa, 768)
     tensor(0.5000, dtype=torch.float64)
     """
-    return _InverseRatio.apply(ratio, (1 - ratio if complement is None else complement).detach(), dim)
+    return _inverse_ratio(ratio, (1 - ratio if complement is None else complement).detach(), dim)

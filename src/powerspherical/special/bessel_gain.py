@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.special._debye import debye
 from powerspherical.special._elementary import horner
 from powerspherical.special.bessel import bessel_ratio, bessel_ratio_slope, recurrence_steps
@@ -46,60 +45,37 @@ def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor,
     return gain, torch.where(kappa > 0, u_gain / torch.where(kappa > 0, kappa, 1.0), 0.0)
 
 
-def _sum_to(value: Tensor, like: Tensor) -> Tensor:
-    return value.sum_to_size(like.shape)
+def _slope_in_lower(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
+    at_lower = bessel_ratio(kappa * lower, dim) + kappa * lower * bessel_ratio_slope(kappa * lower, dim)
+    return _slope_in_gap(kappa, lower, gap, dim) - at_lower
 
 
-class _GainSlope(torch.autograd.Function):
+def _slope_in_gap(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
+    end = kappa * (lower + gap)
+    return bessel_ratio(end, dim) + end * bessel_ratio_slope(end, dim)
+
+
+def _slope_in_kappa(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
+    upper = lower + gap
+    slope, low_slope = (bessel_ratio_slope(kappa * end, dim) for end in (upper, lower))
+    return upper * upper * slope - lower * lower * low_slope
+
+
+@with_derivatives(_slope_in_kappa, _slope_in_lower, _slope_in_gap)
+def _gain_slope(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
     """b·A(κb) - l·A(κl)."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-        return _gains(kappa, lower, gap, dim)[1]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
-        *tensors, ctx.dim = inputs
-        ctx.save_for_backward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kappa, lower, gap = ctx.saved_tensors
-        upper = lower + gap
-        slope, low_slope = (bessel_ratio_slope(kappa * end, ctx.dim) for end in (upper, lower))
-        in_kappa = upper * upper * slope - lower * lower * low_slope
-        in_gap = bessel_ratio(kappa * upper, ctx.dim) + kappa * upper * slope
-        in_lower = None
-        if ctx.needs_input_grad[1]:
-            at_lower = bessel_ratio(kappa * lower, ctx.dim) + kappa * lower * low_slope
-            in_lower = _sum_to(grad * (in_gap - at_lower), lower)
-        return _sum_to(grad * in_kappa, kappa), in_lower, _sum_to(grad * in_gap, gap), None
+    return _gains(kappa, lower, gap, dim)[1]
 
 
-class _Gain(torch.autograd.Function):
-    """G(κ(l+g)) - G(κl)."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-        return _gains(kappa, lower, gap, dim)[0]
-
-    setup_context = _GainSlope.setup_context
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kappa, lower, gap = ctx.saved_tensors
-        in_kappa = _GainSlope.apply(kappa, lower, gap, ctx.dim)
-        in_gap = kappa * bessel_ratio(kappa * (lower + gap), ctx.dim)
-        in_lower = None
-        if ctx.needs_input_grad[1]:
-            in_lower = _sum_to(grad * (in_gap - kappa * bessel_ratio(kappa * lower, ctx.dim)), lower)
-        return _sum_to(grad * in_kappa, kappa), in_lower, _sum_to(grad * in_gap, gap), None
+def _in_lower(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
+    return kappa * (bessel_ratio(kappa * (lower + gap), dim) - bessel_ratio(kappa * lower, dim))
 
 
+@with_derivatives(
+    _gain_slope,
+    _in_lower,
+    lambda kappa, lower, gap, dim: kappa * bessel_ratio(kappa * (lower + gap), dim),
+)
 def log_hyp0f1_gain(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
     """G(κ(l+g)) - G(κl) ≥ 0 with G = ``log_hyp0f1``; differentiable twice."""
-    return _Gain.apply(kappa, lower, gap, dim)
+    return _gains(kappa, lower, gap, dim)[0]

@@ -20,9 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical.special._constants import tensor_constant, untraced
+from powerspherical._torch.constants import tensor_constant, untraced
+from powerspherical._torch.modes import is_plain
+from powerspherical._torch.triton import triton_takes
 from powerspherical.special._elementary import horner, log1pmx_near_zero, with_derivative
-from powerspherical.special._fusing import is_plain, triton_takes
 
 _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from powerspherical.special._constants import untraced
+from powerspherical._torch.constants import untraced
 
 
 @untraced

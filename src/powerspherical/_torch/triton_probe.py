@@ -1,4 +1,4 @@
-"""Next to nothing, compiled and run by Triton: whether that is possible at all."""
+"""The smallest kernel, to find out whether Triton can compile and run one."""
 
 # mypy: ignore-errors
 

@@ -10,7 +10,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,20 +43,3 @@ def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
         return cache[key]
 
     return constant
-
-
-def legendre(count: int) -> tuple[list[float], list[float]]:
-    """Nodes and weights of the Gauss–Legendre rule on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
-
-
-@tensor_constant
-def _legendre(count: int) -> Numbers:
-    return legendre(count)
-
-
-def gauss_legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of the Gauss–Legendre rule on [0, 1], with ``like``'s dtype and device."""
-    nodes, weights = _legendre(like, count).unbind()
-    return nodes, weights

@@ -1,9 +1,14 @@
-"""Launching Triton kernels for small batches: what costs there is Triton looking at every argument, each time."""
+"""Whether Triton can run here, and launching its kernels cheaply.
+
+For small batches the cost of a launch is Triton's inspection of every argument: ``Launch`` does it once.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import operator
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +16,38 @@ import torch
 from torch import Tensor
 
 
-class Launch:
-    """A kernel with all that does not change from call to call; calling it launches it.
+def triton_takes(tensor: Tensor) -> bool:
+    """Whether a float32 kernel can run on the tensor's device."""
+    return tensor.is_cuda and tensor.dtype == torch.float32 and _compiles(tensor.device.index)
 
-    Keep one, in a cache, for each set of types: of the devices and dtypes of the tensors, and of the constants. The
-    kernel takes tensors, numbers and constants, in this order. It must declare the types of its numbers and not
-    specialise on their values.
+
+@functools.cache
+def _compiles(device: int) -> bool:
+    """Whether Triton is installed and works for the device: it also needs a C compiler and Python's headers."""
+    if torch.version.hip or importlib.util.find_spec("triton") is None:
+        return False
+    from powerspherical._torch import triton_probe
+
+    try:
+        with torch.cuda.device(device):
+            triton_probe.write_one(torch.empty(1, device="cuda"))
+    except Exception as error:  # a compiler, a linker or a driver may raise anything
+        if torch.cuda.is_current_stream_capturing():
+            raise  # a failure during capture says nothing about other calls
+        warnings.warn(
+            "Triton cannot compile for this GPU, so draws take several kernels instead of one: the same law, more "
+            f"time and memory. To change that, install a C compiler and Python's headers. ({error})",
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+class Launch:
+    """A kernel bound to everything that does not change between calls; calling it launches the kernel.
+
+    Keep one in a cache for each combination of device, dtypes and constants. The kernel takes tensors, numbers and
+    constants, in this order. It must declare the types of its numbers and not specialise on their values.
 
     Args:
         kernel: what ``triton.jit`` made.

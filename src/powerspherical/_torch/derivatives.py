@@ -1,0 +1,147 @@
+"""Derivatives by formula: values come from series and branches that no derivative should ever be taken through.
+
+``with_derivatives`` works under plain autograd to any order the formulas allow, and under ``torch.func`` (grad, jvp,
+vmap, jacfwd, jacrev, hessian, in any nesting), forward-mode AD and ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from powerspherical._torch.modes import differentiates_through_functions, transforms_active
+
+Partial = Callable[..., Any]
+
+
+def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Callable[..., Any]:
+    """Give ``f(*tensors, *constants)``, elementwise in tensors that broadcast, its partial derivatives.
+
+    Args:
+        partials: for each tensor argument, a function of the same arguments, or None for a derivative of zero. It is
+            differentiated in turn for derivatives of higher order.
+        from_output: whether partials take the value of f before its arguments, as the derivative of an inverse does.
+
+    A function of several results returns a tuple, and so does each of its partials.
+    """
+    count = len(partials)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        class Smooth(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(first: Tensor, *rest: Any) -> Any:
+                return function(first, *rest)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+                ctx.constants = inputs[count:]
+                ctx.save_for_backward(*inputs[:count], *(_as_tuple(output) if from_output else ()))
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+                tensors, outputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+                first = (outputs if len(outputs) > 1 else outputs[0],) if from_output else ()
+                results = []
+                for partial, tensor, needed in zip(partials, tensors, ctx.needs_input_grad, strict=False):
+                    if partial is None or not needed:
+                        results.append(None)
+                        continue
+                    slopes = _as_tuple(partial(*first, *tensors, *ctx.constants))
+                    total = _dot(grads, slopes)
+                    results.append(total if total.shape == tensor.shape else total.sum_to_size(tensor.shape))
+                return *results, *[None] * len(ctx.constants)
+
+        # ``apply`` outside of transforms, without its inspection of the signature, which takes longer than the call.
+        plain = super(torch.autograd.Function, Smooth).apply
+
+        @functools.wraps(function)
+        def smooth(*args: Any) -> Any:
+            if differentiates_through_functions():
+                return _expanded(function, partials, args[:count], args[count:], from_output)
+            if not torch.is_grad_enabled():
+                return function(*args)
+            if transforms_active() or torch.compiler.is_compiling():
+                return Smooth.apply(*args)
+            return plain(*args)
+
+        return smooth
+
+    return decorate
+
+
+def _expanded(
+    function: Callable[..., Any],
+    partials: Sequence[Partial | None],
+    tensors: Sequence[Tensor],
+    constants: Sequence[Any],
+    from_output: bool,
+) -> Any:
+    """f as an expression of torch operations with the right derivatives, for modes that ignore custom backwards.
+
+    With x̄ = x.detach() and δ = x - x̄ = 0 it is f(x̄) + Σᵢ δᵢ ∂ᵢf(x̄ + δ/2): the midpoint rule for the integral of the
+    gradient along δ. Its derivatives at δ = 0 are those of f up to the second, in any nesting of transforms.
+    """
+    base = [x.detach() for x in tensors]
+    change = [x - b for x, b in zip(tensors, base, strict=True)]
+    middle = [b + 0.5 * c for b, c in zip(base, change, strict=True)]
+    value = _as_tuple(function(*base, *constants))
+    first: tuple[Any, ...] = ()
+    if from_output:
+        halfway = value
+        for partial, c in zip(partials, change, strict=True):
+            if partial is not None:
+                slopes = _as_tuple(partial(_unpacked(value), *base, *constants))
+                halfway = tuple(h + 0.5 * c * s for h, s in zip(halfway, slopes, strict=True))
+        first = (_unpacked(halfway),)
+    for partial, c in zip(partials, change, strict=True):
+        if partial is not None:
+            slopes = _as_tuple(partial(*first, *middle, *constants))
+            value = tuple(v + c * s for v, s in zip(value, slopes, strict=True))
+    return _unpacked(value)
+
+
+def _as_tuple(value: Any) -> tuple[Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _unpacked(values: tuple[Tensor, ...]) -> Any:
+    return values if len(values) > 1 else values[0]
+
+
+def _dot(grads: Sequence[Tensor], slopes: Sequence[Tensor]) -> Tensor:
+    first, *others = (grad * slope for grad, slope in zip(grads, slopes, strict=True))
+    return functools.reduce(torch.add, others, first)
+
+
+class _Once(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value: Tensor, *sources: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        raise RuntimeError("tail probabilities and quantiles are differentiable once, not twice")
+
+
+def differentiable_once(value: Tensor, *sources: Tensor) -> Tensor:
+    """``value``, a derivative, with an error where it is differentiated in turn with respect to ``sources``."""
+    return _Once.apply(value, *sources) if torch.is_grad_enabled() else value
+
+
+def value_and_slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """An elementwise function and its derivative, by forward-mode AD."""
+    x = x.contiguous()  # an expanded tensor cannot carry a tangent
+    value, slope = torch.func.jvp(function, (x,), (torch.ones_like(x),))
+    return value, slope

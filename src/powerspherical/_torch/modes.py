@@ -1,0 +1,67 @@
+"""How a call is being run: in plain eager mode, or under a transform, tracer, capture or forward-mode AD."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from powerspherical._torch.constants import untraced
+
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Whether nothing but autograd observes what happens to these tensors: no transform, mode or tracer.
+
+    In plain eager mode we bypass the dispatcher and call implementations directly.
+    """
+    return (
+        _PLAIN.issuperset(map(type, tensors))
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
+        and forward_ad._current_level < 0
+    )
+
+
+def transforms_active() -> bool:
+    """Whether a ``torch.func`` transform is running."""
+    return torch._C._are_functorch_transforms_active()
+
+
+def is_tracing() -> bool:
+    """Whether the call is being compiled or runs under a mode such as FakeTensorMode."""
+    return torch.compiler.is_compiling() or bool(torch._C._len_torch_dispatch_stack())
+
+
+def differentiates_through_functions() -> bool:
+    """Whether derivatives ignore the backward of an ``autograd.Function``.
+
+    Forward-mode AD does, and so do ``torch.func`` transforms inside ``torch.compile``, which differentiates the traced
+    operations of ``forward`` instead.
+    """
+    return forward_ad._current_level >= 0 or (
+        torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+    )
+
+
+def is_capturing(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is being captured on the tensor's stream."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+@untraced
+def is_batching() -> bool:
+    """Whether ``torch.func.vmap`` is among the transforms that are running."""
+    layers = torch._C._functorch.get_interpreter_stack() or []
+    return any(layer.key() == torch._C._functorch.TransformType.Vmap for layer in layers)
+
+
+def can_look() -> bool:
+    """Whether the values of tensors can be inspected here and now."""
+    if is_tracing():
+        return False
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return False
+    return not is_batching()

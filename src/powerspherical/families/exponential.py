@@ -1,0 +1,142 @@
+"""Exponential families on the sphere: density exp(κT(t) - Ψ(κ)) relative to the uniform distribution.
+
+The statistic T is normalised to T ≤ 0 with T = 0 at the mode t = 1. Everything follows from Ψ(κ) = log E_U exp(κT):
+E T = Ψ', Var T = Ψ'', the relative entropy KL(p‖U) = κΨ' - Ψ, and
+
+    log p(x) = -log(area) + KL + κ(T - E T),
+
+whose terms are small where those of κT - Ψ would be large and cancel.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from powerspherical._torch.derivatives import value_and_slope, with_derivatives
+from powerspherical.families import _quadrature as quadrature
+from powerspherical.families._solve import increasing_inverse
+from powerspherical.families.base import Family
+from powerspherical.special._quadrature import gauss_legendre
+
+_BREGMAN_NODES = 12
+
+
+class ExponentialFamily(Family):
+    """A family whose unnormalised density is exp(κ(T + peak)), so that its maximum is exp(κ·peak).
+
+    A subclass needs ``statistic`` alone; it should override what it knows in closed form, ``log_partition`` first.
+    """
+
+    #: What the family's customary unnormalised density adds to κT: log 2 for (1+t)^κ, 1 for e^{κt}.
+    peak: ClassVar[float] = 0.0
+
+    @abstractmethod
+    def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
+        """T, from 1-t and 1+t; elementwise and differentiable."""
+
+    def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        statistic = self.statistic(one_minus_t, one_plus_t) + self.peak
+        # κ = 0 is the uniform also at the antipode, where T may be -inf.
+        return torch.where(kappa == 0, 0.0 * kappa, kappa * statistic)
+
+    def mean_statistic(self, kappa: Tensor, dim: int) -> Tensor:
+        """E T ≤ 0."""
+        return value_and_slope(lambda k: self.log_partition(k, dim), kappa)[1] - self.peak
+
+    def variance_statistic(self, kappa: Tensor, dim: int) -> Tensor:
+        """Var T, the derivative of ``mean_statistic``."""
+        return value_and_slope(lambda k: self.mean_statistic(k, dim), kappa)[1]
+
+    def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
+        return kappa * (self.mean_statistic(kappa, dim) + self.peak) - self.log_partition(kappa, dim)
+
+    def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        statistic = self.statistic(one_minus_t, one_plus_t)
+        return _log_density(kappa.expand_as(statistic), statistic, self, dim)
+
+    def score(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        return self.statistic(one_minus_t, one_plus_t)
+
+    def fitted_concentration(self, mean_score: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        return self.concentration_from_mean_statistic(mean_score, dim)
+
+    def concentration_from_mean_statistic(self, mean: Tensor, dim: int) -> Tensor:
+        """The inverse of ``mean_statistic`` for a ``mean`` < 0; 0 where it is not above that of the uniform.
+
+        It is the maximum-likelihood estimate of κ where ``mean`` is the mean of T over the data.
+        """
+        lowest = self.mean_statistic(torch.zeros_like(mean), dim)
+
+        def gain(kappa: Tensor) -> Tensor:
+            return self.mean_statistic(kappa, dim) - lowest
+
+        wanted = (mean - lowest).clamp(min=0.0)
+        return increasing_inverse(
+            wanted,
+            gain,
+            lambda kappa: torch.log(gain(kappa) / -self.mean_statistic(kappa, dim)),
+            lambda x: torch.log(x / -mean),
+        )
+
+    def divergence_from(
+        self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+    ) -> Tensor:
+        """KL(p‖self) = KL(p‖U) + Ψ - κ E_p T(νᵀX); within the family, the Bregman divergence of Ψ and a misalignment.
+
+        -E_p T is the loss at equal directions plus the misalignment, both ≥ 0.
+        """
+        misaligned = self.mean_misalignment(p, kappa_p, half_chord, dim, single=single)
+        if p is self:
+            return bregman(kappa_p, kappa, self, dim) + kappa * misaligned
+        loss = self.mean_loss(p, kappa_p, dim, single=single) + misaligned
+        # Ψ ≤ 0, as a sum of two terms of one sign
+        log_partition = kappa * self.mean_statistic(kappa, dim) - self.relative_entropy(kappa, dim)
+        return p.relative_entropy(kappa_p, dim) + log_partition + kappa * loss
+
+    def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
+        """-E_p T(μᵀX) ≥ 0 for X of the member κ_p of the family ``p`` with mean direction μ."""
+        return quadrature.expectation(p, kappa_p, dim, lambda minus, plus: -self.statistic(minus, plus))
+
+    def mean_misalignment(
+        self, p: Family, kappa_p: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+    ) -> Tensor:
+        """E_p T(μᵀX) - E_p T(νᵀX) ≥ 0, where (1-μᵀν)/2 = ``half_chord``."""
+
+        def change(minus: Tensor, plus: Tensor, minus_there: Tensor, plus_there: Tensor) -> Tensor:
+            return self.statistic(minus, plus) - self.statistic(minus_there, plus_there)
+
+        return quadrature.expectation_elsewhere(p, kappa_p, half_chord, dim, change)
+
+
+@with_derivatives(
+    # KL' = κ Var T cancels against κ dE T/dκ on paper: what is left is T - E T.
+    lambda kappa, statistic, family, dim: statistic - family.mean_statistic(kappa, dim),
+    lambda kappa, statistic, family, dim: kappa,
+)
+def _log_density(kappa: Tensor, statistic: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
+    """KL + κ(T - E T); differentiable twice."""
+    deviation = statistic - family.mean_statistic(kappa, dim)
+    return family.relative_entropy(kappa, dim) + torch.where(kappa == 0, 0.0, kappa * deviation)
+
+
+@with_derivatives(
+    lambda kappa_p, kappa, family, dim: (kappa_p - kappa) * family.variance_statistic(kappa_p, dim),
+    lambda kappa_p, kappa, family, dim: (
+        family.mean_statistic(kappa, dim) - family.mean_statistic(kappa_p, dim)
+    ),
+)
+def bregman(kappa_p: Tensor, kappa: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
+    """Ψ(κ) - Ψ(κ_p) - (κ-κ_p)Ψ'(κ_p): the divergence within a family at equal directions."""
+    change = kappa - kappa_p
+    # Close by, Δ²∫₀¹(1-s)Ψ''(κ_p+sΔ)ds; at a distance the difference itself has no cancellation to speak of.
+    near = change.abs() < 0.7 * (torch.minimum(kappa_p, kappa) + (dim - 1) / 2)
+    nodes, weights = gauss_legendre(_BREGMAN_NODES, kappa_p)
+    path = kappa_p.unsqueeze(-1) + torch.where(near, change, 0.0).unsqueeze(-1) * nodes
+    curvature = (weights * (1 - nodes) * family.variance_statistic(path, dim)).sum(-1)
+    means = family.mean_statistic(kappa, dim) - family.mean_statistic(kappa_p, dim)
+    entropies = family.relative_entropy(kappa_p, dim) - family.relative_entropy(kappa, dim)
+    return torch.where(near, change * change * curvature, entropies + kappa * means)

@@ -1,0 +1,152 @@
+"""The spherical Cauchy family (Kato & McCullagh 2020): heavy tails, and closed under the Möbius maps of the sphere.
+
+The unit vector x = (1-ρ²)(u+ψ)/‖u+ψ‖² + ψ with u uniform and ψ = ρμ has the density ((1-ρ²)/‖x-ψ‖²)^{d-1} relative to
+the uniform distribution. In its cosine this is a shift of the rapidity, artanh t = artanh t₀ + τ with τ = 2 artanh ρ.
+
+The concentration is κ = e^τ - 1 in [0, ∞), so that ρ = κ/(κ+2). It keeps the digits of 1-ρ = 2/(κ+2), which ρ itself
+loses in float32, and every formula is rational in it. Density, KL and draws are smooth in κ at the uniform κ = 0, and
+for large κ points lie within angles of about 2/κ.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from powerspherical.families.base import Family
+from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
+from powerspherical.special import mobius
+from powerspherical.special.gamma import mean_log1p
+
+
+class SphericalCauchyFamily(Family):
+    """Density (cosh τ - t sinh τ)^{-(d-1)} relative to the uniform, e^τ = 1+κ: it needs no normaliser."""
+
+    name = "spherical_cauchy"
+    title = "spherical Cauchy"
+
+    def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        # cosh τ - t sinh τ = e^{-τ}(1 + (1-t)κ(κ+2)/2): the logarithm of each factor keeps its digits
+        spread = torch.log1p(0.5 * one_minus_t * kappa * (kappa + 2))
+        return (dim - 1) * (torch.log1p(kappa) - spread)
+
+    def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
+        return torch.zeros_like(kappa)
+
+    def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        return self.log_kernel(one_minus_t, one_plus_t, kappa, dim)
+
+    def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
+        return mobius.cauchy_relative_entropy(kappa, dim)
+
+    def mean_cosine(self, kappa: Tensor, dim: int) -> Tensor:
+        return mobius.cauchy_mean_cosine(kappa, dim)
+
+    def mean_cosine_complement(self, kappa: Tensor, dim: int) -> Tensor:
+        return mobius.cauchy_mean_cosine_complement(kappa, dim)
+
+    def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
+        return mobius.cauchy_variance_cosine(kappa, dim)
+
+    # The logarithms log(1 ± νᵀX) transform under the Möbius map like log of a distance: their means are those of the
+    # uniform, the conformal factor at -ν or ν, and the mean of its own logarithm.
+
+    def mean_log1p_cosine(self, kappa: Tensor, dim: int) -> Tensor:
+        return self._mean_log_distance(kappa, dim) + torch.log1p(kappa)
+
+    def mean_log1m_cosine(self, kappa: Tensor, dim: int) -> Tensor:
+        return self._mean_log_distance(kappa, dim) - torch.log1p(kappa)
+
+    def _mean_log_distance(self, kappa: Tensor, dim: int) -> Tensor:
+        return mean_log1p(torch.zeros_like(kappa), dim) - self.relative_entropy(kappa, dim) / (dim - 1)
+
+    def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
+        shrink = (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))  # 1 - e^{-2τ}
+        return -torch.log1p(-half_chord * shrink)
+
+    # Probabilities and draws: those of the uniform, shifted in rapidity
+
+    def log_near_tail(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor]:
+        ends = _shifted(one_minus_t, one_plus_t, 1 / (1 + kappa))
+        return VON_MISES_FISHER.log_near_tail(*ends, torch.zeros_like(kappa), dim)
+
+    def quantile_values(
+        self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor]:
+        ends = VON_MISES_FISHER.quantile_values(u, complement, torch.zeros_like(kappa), dim)
+        return _shifted(*ends, 1 + kappa)
+
+    def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        return 1 / (1 + kappa)
+
+    def draw_cosine(
+        self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """t₀ = n/√(n²+S) of a uniform point, n ~ N(0, 1), shifted."""
+        normal = torch.randn(kappa.shape, dtype=kappa.dtype, device=kappa.device, generator=generator)
+        root = (normal * normal).add_(squared_length).sqrt_()
+        large = root.add_(normal.abs()).square_()
+        # 1-t₀ : 1+t₀ = S : (|n| + √(n²+S))² where n > 0, and the other way round where not
+        positive = normal > 0
+        minus = torch.where(positive, squared_length, large)
+        plus = torch.where(positive, large, squared_length)
+        return *_shifted(minus, plus, 1 + kappa), kappa.clone()
+
+    def rapidity_slope(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
+    ) -> Tensor:
+        return 1 / (1 + kappa)
+
+    # Likelihood and divergences
+
+    def score(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        # d log p/dτ = (d-1)(t cosh τ - sinh τ)/(cosh τ - t sinh τ), and dτ/dκ = 1/(1+κ)
+        growth = (1 + kappa).square()
+        return (dim - 1) / (1 + kappa) * (one_plus_t - growth * one_minus_t) / (one_plus_t + growth * one_minus_t)
+
+    def pull_and_bend(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor]:
+        # With g = -(d-1) log(1 + w(1-t)): g' = (d-1)w/(1 + w(1-t)), g'' = g'²/(d-1), w = κ(κ+2)/2
+        weight = 0.5 * (kappa + 2)  # w/κ
+        factor = weight / (1 + kappa * weight * one_minus_t)
+        pull = (dim - 1) * factor
+        return pull, -one_minus_t * one_plus_t * kappa * factor * pull
+
+    def fitted_concentration(self, mean_score: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        # Fisher scoring in the rapidity τ, in which the information (d-1)²·E t₀² = (d-1)²/d is constant.
+        step = mean_score * (1 + kappa) * dim / (dim - 1) ** 2
+        return torch.expm1(torch.log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
+
+    def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
+        if dim > 2:
+            return super().concentration_from_relative_entropy(nats, dim)
+        # log(1 + κ²/(4(1+κ))) = nats
+        q = torch.expm1(nats)
+        return 2 * (q + torch.sqrt(q * (1 + q)))
+
+    def divergence_from(
+        self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+    ) -> Tensor:
+        """Within the family (d-1) times a function of the hyperbolic distance of ρ_pμ and ρν in the ball, symmetric."""
+        if p is not self:
+            return super().divergence_from(p, kappa_p, kappa, half_chord, dim, single=single)
+        # sinh²(τ/2) for the distance τ, by the hyperbolic law of cosines: a sum of two terms ≥ 0
+        growth, growth_p = 1 + kappa, 1 + kappa_p
+        radial = 0.25 * (kappa - kappa_p).square() / growth / growth_p
+        sines = mobius.sinh_rapidity(kappa) * mobius.sinh_rapidity(kappa_p)
+        return (dim - 1) * mobius.mean_log_boost(radial + sines * half_chord, dim)
+
+
+def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t after (1+t)/(1-t) is multiplied by factor²; the two may come with a common factor."""
+    minus, plus = one_minus_t / factor, one_plus_t * factor
+    half = 2 / (minus + plus)
+    return minus * half, plus * half
+
+
+SPHERICAL_CAUCHY = SphericalCauchyFamily()

@@ -1,0 +1,155 @@
+"""Averages over the sphere behind the spherical Cauchy distribution (Kato & McCullagh 2020).
+
+That distribution is the uniform one moved by a Möbius map of the sphere: a boost by the rapidity τ ≥ 0, which takes a
+cosine t to (t + tanh τ)/(1 + t tanh τ). Relative to the uniform its density is (cosh τ - t sinh τ)^{-(d-1)}. Three
+averages over the cosine t of a uniform point are all that its moments and divergences need:
+
+    KL = (d-1) E log(cosh τ - t sinh τ),    E t of the moved point,    and its variance.
+
+Averaging over t and -t first leaves sums of positive terms in s = 1-t² alone, with S = sinh τ and D = 1 + sS²:
+
+    KL = (d-1)/2 E log D,    1 - E t' = E A,  A = (1 - sSe^{-τ})/D,    E t' = E sS cosh τ/D,
+    Var t' = E (A - E A)² + E (1-s)/D².
+
+In the rapidity y = artanh t the uniform law has the density ∝ sech^{d-1} y. All integrands are analytic in the strip
+|Im y| < π/2, whatever τ, so the trapezoidal rule converges geometrically (Trefethen & Weideman 2014): with the steps
+below its error is under 1e-15, and for large d it has a dozen nodes. On the circle all of this is elementary.
+
+Functions take the concentration κ = e^τ - 1 ≥ 0, for which ρ = κ/(κ+2) is the radius ρ = tanh(τ/2) of the Möbius map.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from powerspherical._torch.constants import Numbers, tensor_constant
+
+#: Integrands are followed until they have fallen by e to this power, and aliasing errors are below that too.
+_EXPONENT = {torch.float64: 37.0, torch.float32: 17.0}
+
+
+def _step(dim: int, exponent: float) -> float:
+    """The step of a trapezoidal rule for integrands like sech^m y, m = d+3, with an error of about e^-exponent.
+
+    The error is the Fourier transform at 2π/h, relative to that at 0: |Γ(a+ib)/Γ(a)|² with a = m/2 and b = π/h. By
+    Stirling's formula its logarithm is (a-½) log(1 + b²/a²) - 2b atan(b/a), which falls with b.
+    """
+    a, low, high = (dim + 3) / 2, 0.0, 10.0 * (exponent + dim)
+    for _ in range(60):
+        b = (low + high) / 2
+        log_error = (a - 0.5) * math.log1p((b / a) ** 2) - 2 * b * math.atan(b / a)
+        low, high = (b, high) if log_error > -exponent else (low, b)
+    return math.pi / high
+
+
+@tensor_constant
+def _rule(dim: int, decay: int, reach: float, exponent: float) -> Numbers:
+    """s = sech² y, 1-s and weights of the trapezoidal rule in y ≥ 0, up to where sech^decay has fallen by e^-reach."""
+    end = reach / decay + math.log(2) if reach > 30 * decay else math.acosh(math.exp(reach / decay))
+    step = _step(dim, exponent)
+    nodes = [step * j for j in range(math.ceil(end / step) + 1)]
+    logs = [math.log1p(2 * math.sinh(y / 2) ** 2) for y in nodes]  # log cosh y, for small y to full accuracy
+    weights = [math.exp(-(dim - 1) * log) * (1.0 if j else 0.5) for j, log in enumerate(logs)]
+    total = math.fsum(weights)
+    return [
+        [math.exp(-2 * log) for log in logs],
+        [math.tanh(y) ** 2 for y in nodes],
+        [weight / total for weight in weights],
+    ]
+
+
+def _nodes(like: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """s and weights along the last axis, for averages of functions that grow at most like a logarithm."""
+    s, _, weights = uniform_cosine_rule(like, dim)
+    return s, weights
+
+
+def uniform_cosine_rule(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """1-t², t² and weights for the cosine t ≥ 0 of a uniform point on the unit sphere of R^dim; its law is symmetric."""
+    exponent = _EXPONENT[like.dtype]
+    s, complement, weights = _rule(like, dim, dim - 1, exponent, exponent).unbind()
+    return s, complement, weights
+
+
+def _moment_nodes(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """s, 1-s and weights, for averages with 1/D², which grows as cosh⁴ y up to y = τ."""
+    decay = max(dim - 5, 1)
+    s, complement, weights = _rule(
+        like, dim, decay, _EXPONENT[torch.float64], _EXPONENT[like.dtype]
+    ).unbind()
+    return s, complement, weights
+
+
+def sinh_rapidity(kappa: Tensor) -> Tensor:
+    """sinh τ for e^τ = 1+κ, without cancellation."""
+    return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
+
+
+def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
+    """E_U log(cosh τ - t sinh τ) ≥ 0, from q = sinh²(τ/2) ≥ 0.
+
+    Args:
+        half_sinh_square: q, of any shape, float32 or float64. For two points of the ball at the hyperbolic distance τ,
+            (d-1) times the result is the divergence between their spherical Cauchy distributions.
+        dim: the ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 3e-7 (float32) for d from 2 to 1e7 and any q; differentiable.
+
+    >>> mean_log_boost(torch.tensor(1.0, dtype=torch.float64), 2)  # log(1+q) on the circle
+    tensor(0.6931, dtype=torch.float64)
+    """
+    q = half_sinh_square
+    if dim == 2:
+        return torch.log1p(q)
+    # E log1p(4q(1+q)s); beyond 1e8 the logarithm of the product in parts, for it might overflow.
+    s, weights = _nodes(q, dim)
+    small = q < 1e8
+    near, far = torch.where(small, q, 1.0), torch.where(small, 1.0, q)
+    average = (weights * torch.log1p((4 * near * (1 + near)).unsqueeze(-1) * s)).sum(-1)
+    logs = 2 * torch.log(2 * far) + torch.log1p(1 / far)
+    rest = (weights * torch.log(s + (0.25 / far / (1 + far)).unsqueeze(-1))).sum(-1)
+    return 0.5 * torch.where(small, average, logs + rest)
+
+
+def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
+    """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
+    # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
+    return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
+
+
+def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
+    """E t under the spherical Cauchy distribution; κ/(κ+2) on the circle."""
+    if dim == 2:
+        return kappa / (kappa + 2)
+    s, _, weights = _moment_nodes(kappa, dim)
+    sinh = sinh_rapidity(kappa).unsqueeze(-1)
+    cosh = sinh + (1 / (1 + kappa)).unsqueeze(-1)
+    return (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
+
+
+def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
+    """A: the mean of 1-t' over the two points that come from t and -t, with s = 1-t²."""
+    sinh = sinh_rapidity(kappa).unsqueeze(-1)
+    return (1 - s * (sinh / (1 + kappa).unsqueeze(-1))) / (1 + s * sinh.square())
+
+
+def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
+    """1 - E t under the spherical Cauchy distribution, to full accuracy where it is small."""
+    if dim == 2:
+        return 2 / (kappa + 2)
+    s, _, weights = _moment_nodes(kappa, dim)
+    return (weights * _antipodal_mean(kappa, s)).sum(-1)
+
+
+def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
+    """Var t under the spherical Cauchy distribution."""
+    if dim == 2:
+        return 2 * (1 + kappa) / (kappa + 2).square()
+    s, complement, weights = _moment_nodes(kappa, dim)
+    means = _antipodal_mean(kappa, s)
+    centre = (weights * means).sum(-1, keepdim=True)
+    spread = complement / (1 + s * sinh_rapidity(kappa).unsqueeze(-1).square()).square()
+    return (weights * ((means - centre).square() + spread)).sum(-1)

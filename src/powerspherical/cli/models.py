@@ -9,7 +9,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from powerspherical.mixture import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
-from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
 
 MIXTURES: dict[str, type[SphericalMixture]] = {
     "power-spherical": PowerSphericalMixture,

@@ -41,7 +41,7 @@ def add_to(app: "Typer") -> None:
         """
         from powerspherical.cli.models import load_model
         from powerspherical.cli.rows import Array, check, read
-        from powerspherical.nn.checkpoint import CheckpointError
+        from powerspherical.nn import CheckpointError
 
         path = draws.destination(out)
         try:

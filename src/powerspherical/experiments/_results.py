@@ -8,8 +8,7 @@ then moved there.
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import powerspherical
+from powerspherical._files.drafts import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,15 +147,3 @@ def cpu_model() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine() or "unknown"
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Yield a draft beside `path`, and move it there when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield draft
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)

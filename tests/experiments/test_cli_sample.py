@@ -74,9 +74,10 @@ def test_without_a_seed_draws_differ(folder):
     assert not np.array_equal(np.load("a.npy"), np.load("b.npy"))
 
 
-def test_a_folder_is_made_and_a_file_replaced(folder):
-    for number in (5, 7):
-        assert cli.run(["sample", "uniform", "-n", str(number), "--out", "new/folder/a.npy"]) == 0
+def test_a_folder_is_made_and_a_file_replaced_by_force(folder):
+    for number, force in ((5, []), (7, ["--force"])):
+        command = ["sample", "uniform", "-n", str(number), "--out", "new/folder/a.npy"]
+        assert cli.run([*command, *force]) == 0
         assert np.load("new/folder/a.npy").shape == (number, 3)
 
 
@@ -156,7 +157,7 @@ def test_an_error_leaves_the_old_file(name, folder, monkeypatch, capsys):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(draws, "blocks", full)
-    assert cli.run(["sample", *KAPPA, "--out", name]) == 1
+    assert cli.run(["sample", *KAPPA, "--out", name, "--force"]) == 1
     assert capsys.readouterr().err == "powerspherical: OSError: No space left on device\n"
     assert [path.name for path in folder.iterdir()] == [name]
     assert (folder / name).read_text() == "old"

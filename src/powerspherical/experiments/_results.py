@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PACKAGES = ("powerspherical", "torch", "numpy", "scipy", "matplotlib")
 """The distributions whose versions every result records."""
 
+MADE_BY = "powerspherical reproduce"
+"""The mark of a figure or a text, by which the command knows its own files."""
+
 Progress = Callable[[float], None]
 """Called with the fraction of the work that is done, from 0 to 1."""
 
@@ -103,7 +106,10 @@ def write_figure(folder: Path, name: str, figure: "Figure", *, dpi: int = 300) -
 
     paths = []
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        for suffix, metadata in (
+            ("png", {"Software": MADE_BY}),
+            ("svg", {"Creator": MADE_BY, "Date": None}),
+        ):
             path = folder / f"{name}.{suffix}"
             with whole(path) as draft:
                 figure.savefig(draft, format=suffix, dpi=dpi, metadata=metadata)

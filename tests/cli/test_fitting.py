@@ -173,6 +173,18 @@ def test_fit_writes_the_likelier(model: list[str], folder, capsys) -> None:
     assert capsys.readouterr().out.splitlines()[-1] == "written: sub/b.safetensors"
 
 
+def test_a_fit_that_cannot_be_written_is_shown(folder, monkeypatch, capsys) -> None:
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert cli.run(["fit", "a.npy", "--out", "a.safetensors"]) == 1
+    shown = capsys.readouterr()
+    assert "von-mises-fisher" in shown.out
+    assert shown.err == "powerspherical: OSError: No space left on device\n"
+    assert names(folder) == ["a.npy", "a.parquet"]
+
+
 K = ["-k", "3"]
 OUT = ["--out", "out"]
 

@@ -58,11 +58,10 @@ def add_to(app: "Typer") -> None:
             for name in [model] if model else MIXTURES:
                 mixture = MIXTURES[name](tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=tell)
                 fits.append(fitted(mixture, rows.rows))
-            best = max(fits, key=lambda mixture: mixture.lower_bound_)
-            if path:
-                best.save(path, notes={"made_by": "powerspherical fit"})
-        _show(rows, fits)
+        _show(rows, fits)  # before the file, which may fail to be written
         if path:
+            best = max(fits, key=lambda mixture: mixture.lower_bound_)
+            best.save(path, notes={"made_by": "powerspherical fit"})
             print(f"written: {path}")
 
 

@@ -56,13 +56,10 @@ class RotationallySymmetric(Distribution):
         if concentration.dtype != dtype and concentration.dim():
             # torch.result_type(loc, concentration), which the compiler does not trace
             dtype = torch.promote_types(dtype, concentration.dtype)
-        batch_shape = validation.broadcast_shape(
-            **{"loc.shape[:-1]": loc.shape[:-1], "concentration.shape": concentration.shape}
-        )
+        batch_shape = validation.paired_shape("loc", loc, "concentration", concentration)
         if validation.wanted(validate_args):
-            validation.require(
-                [validation.unit("loc", loc), validation.non_negative("concentration", concentration)]
-            )
+            usable = validation.non_negative("concentration", concentration, computing(dtype))
+            loc = validation.unit_vectors("loc", loc, usable)
         self._parameters = unit_vectors_as(loc, dtype), concentration
         self._broadcast(batch_shape)
         # The values were checked above, with messages that name the way out.
@@ -89,7 +86,7 @@ class RotationallySymmetric(Distribution):
             validation.require([validation.non_negative("nats", nats)])
         concentration = concentration_from_relative_entropy(cls._tilt, nats, dim)
         if validation.wanted(validate_args):
-            validation.require([validation.reachable("nats", nats, concentration, dim)])
+            validation.require([validation.reachable("nats", nats, concentration, dim, computing(dtype))])
         return cls(loc, concentration, validate_args)._drawing(dtype)
 
     @classmethod
@@ -98,6 +95,7 @@ class RotationallySymmetric(Distribution):
         length, dim, dtype = cls._scalar_argument(loc, "length", length)
         if validation.wanted(validate_args):
             validation.require([validation.between("length", length, 0.0, 1.0, below=True)])
+        length = torch.where((length >= 0) & (length < 1), length, torch.nan)
         concentration = cls._tilt.concentration_from_mean_cosine(length, 1 - length, dim)
         return cls(loc, concentration, validate_args)._drawing(dtype)
 
@@ -138,7 +136,7 @@ class RotationallySymmetric(Distribution):
         """``value``, named ``name``, as a tensor to compute with beside ``loc``; d; the dtype of both together."""
         dim = validation.vectors("loc", loc)
         number = validation.number_or_tensor(name, value, computing(loc.dtype), loc.device)
-        validation.broadcast_shape(**{"loc.shape[:-1]": loc.shape[:-1], f"{name}.shape": number.shape})
+        validation.paired_shape("loc", loc, name, number)
         dtype = torch.promote_types(loc.dtype, number.dtype) if number.dim() else loc.dtype
         exact = torch.promote_types(computing(loc.dtype), computing(number.dtype))
         return number.to(exact), dim, dtype
@@ -182,8 +180,10 @@ class RotationallySymmetric(Distribution):
 
     @property
     def marginal(self) -> Marginal:
-        """The distribution of t = ``loc``ᵀx."""
-        return self._marginal_class(self.dim, self._exact_concentration, validate_args=False)
+        """The distribution of t = ``loc``ᵀx, with the ``validate_args`` of this one."""
+        marginal = self._marginal_class(self.dim, self._exact_concentration, validate_args=False)
+        marginal._validate_args = self._validate_args  # from now on: the concentration has been checked here
+        return marginal
 
     @property
     def log_normalizer(self) -> Tensor:
@@ -192,7 +192,7 @@ class RotationallySymmetric(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log density at the unit vectors ``value`` (…, d); at least float32, differentiable twice."""
-        self._validate_sample(value)
+        value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
         point, loc = unit_vectors_as(value, dtype), unit_vectors_as(self.loc, dtype)
         one_minus_t, one_plus_t = cosine_ends(point, loc)
@@ -258,7 +258,7 @@ class RotationallySymmetric(Distribution):
         if self._validate_args:
             validation.require([validation.between("angle", angle, 0.0, math.pi + 1e-6)])
         validation.broadcast_shape(**{"angle.shape": angle.shape, "batch_shape": self.batch_shape})
-        half = angle.double() / 2
+        half = angle.double().clamp(0.0, math.pi) / 2
         one_minus_t, one_plus_t = 2 * torch.sin(half).square(), 2 * torch.cos(half).square()
         return self.marginal.tails(one_minus_t, one_plus_t)[1].exp().to(angle.dtype)
 
@@ -275,9 +275,6 @@ class RotationallySymmetric(Distribution):
         # Both square roots have infinite slopes at their ends, where the angle is constant.
         inside = (one_minus_t > 0) & (one_plus_t > 0)
         near, far = (torch.sqrt(torch.where(inside, x, 1.0)) for x in (one_minus_t, one_plus_t))
-        at_end = (one_minus_t > 0).to(one_minus_t.dtype) * math.pi
+        at_end = (one_minus_t * (math.pi / 2)).detach()  # 0 or π, or NaN
         angle = torch.where(inside, 2 * torch.atan2(near, far), at_end)
         return angle.to(probability.dtype)
-
-    def _validate_sample(self, value: Tensor) -> None:
-        validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)

@@ -74,7 +74,7 @@ class HypersphericalUniform(Distribution):
         return uniform(shape, dtype=computing(dtype), device=self._like.device).to(dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """-log(area), in the dtype (at least float32) and on the device of ``value``."""
+        """-log(area), in the dtype (at least float32) and on the device of ``value``; NaN where that has a NaN."""
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         density = torch.full(

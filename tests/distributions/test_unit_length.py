@@ -99,6 +99,17 @@ def test_gradients_are_tangential(family: type) -> None:
 
 
 @families
+def test_gradients_of_moments(family: type) -> None:
+    """They are those at the direction, divided by the norm: nothing changes with a rounding error more or less."""
+    found = []
+    for scale in (1.0, 1.005):
+        leaf = (scale * directions(DIM)).requires_grad_()
+        q = family(leaf, 40.0, validate_args=True)
+        found.append(scale * torch.autograd.grad(q.mean[0] + q.variance[1] + q.mode[2], leaf)[0])
+    assert_close(*found)
+
+
+@families
 def test_where_values_cannot_be_inspected(family: type) -> None:
     """Under vmap there is no way to see which vectors need it: all are normalised."""
     loc, x = directions(5, DIM), directions(5, DIM, seed=2)

@@ -126,7 +126,10 @@ def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
         settled = held[0]
         if not all(held):
             require([(error <= NORM_TOLERANCE, message), *checks])
-    return value if settled else torch.nn.functional.normalize(value, dim=-1)
+    if settled:
+        return value
+    # With the norm held constant the gradient is the one that unit vectors have here, divided by the norm.
+    return value / torch.linalg.vector_norm(value.detach(), dim=-1, keepdim=True)
 
 
 def non_negative(name: str, value: Tensor, dtype: torch.dtype | None = None) -> Check:

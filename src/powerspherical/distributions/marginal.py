@@ -24,6 +24,10 @@ class Marginal(Distribution):
     Its density is that of the tilt times the density c(1-t²)^{(d-3)/2} of a uniform point's coordinate. Tail
     probabilities and quantiles are computed in float64, whatever the dtype of the concentration, and are
     differentiable once in t (or the probability) and κ.
+
+    With ``validate_args`` a t outside [-1, 1] and a probability outside [0, 1] are errors. Without it the density is
+    zero beyond the ends (``log_prob`` is -inf), the cdf is 0 or 1 there, and a probability outside [0, 1] has the
+    quantile NaN.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"concentration": constraints.nonnegative}
@@ -73,6 +77,8 @@ class Marginal(Distribution):
         self._validate_sample(value)
         dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
+        outside = value.abs() > 1
+        value = value.clamp(-1, 1)
         one_minus_t, one_plus_t = 1 - value, 1 + value
         power = 0.5 * (self.dim - 3)
         # At t = -1 two infinite logarithms may meet: the sum of their powers decides.
@@ -85,7 +91,9 @@ class Marginal(Distribution):
         total = (
             power + concentration if self._tilt.kink_at_antipode else torch.full_like(concentration, power)
         )
-        return torch.where(bottom & (total != 0), -torch.inf * total.sign(), density)
+        at_end = torch.where(outside, -torch.inf, -torch.inf * total.sign())
+        ends = (outside | (bottom & (total != 0))) & ~concentration.isnan()
+        return torch.where(ends, at_end, density)
 
     def tails(self, one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
         """log P(T ≤ t) and log P(T > t) in float64, from the distances of t to both ends."""

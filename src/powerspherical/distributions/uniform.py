@@ -74,12 +74,13 @@ class HypersphericalUniform(Distribution):
         return uniform(shape, dtype=computing(dtype), device=self._like.device).to(dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """-log(area), in the dtype (at least float32) and on the device of ``value``."""
-        self._validate_sample(value)
+        """-log(area), in the dtype (at least float32) and on the device of ``value``; NaN where that has a NaN."""
+        value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
-        return torch.full(
+        density = torch.full(
             shape, -log_sphere_area(self.dim), dtype=computing(value.dtype), device=value.device
         )
+        return density.masked_fill(value.detach().sum(-1).isnan(), torch.nan)
 
     def entropy(self) -> Tensor:
         """log(area)."""
@@ -106,6 +107,3 @@ class HypersphericalUniform(Distribution):
         """The identity divided by d."""
         identity = torch.eye(self.dim, dtype=self._like.dtype, device=self._like.device)
         return (identity / self.dim).expand(*self.batch_shape, self.dim, self.dim)
-
-    def _validate_sample(self, value: Tensor) -> None:
-        validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)

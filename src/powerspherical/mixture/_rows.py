@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from powerspherical.distributions.constraints import norm_tolerance
+from powerspherical.distributions.constraints import norm_rounding
 from powerspherical.kernels.precision import computing
 from powerspherical.mixture._families import Block
 from powerspherical.mixture._matrices import Matrix, SparseMatrix, lengths, scaled
@@ -89,7 +89,7 @@ def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
     """
     norms = lengths(rows)
     deviation = (norms - 1).abs().amax()
-    if deviation <= norm_tolerance(rows.dtype, rows.shape[1]):
+    if deviation <= norm_rounding(rows.dtype, rows.shape[1]):
         return None
     if not torch.isfinite(deviation):
         first = start + int(torch.argmin(torch.isfinite(norms).to(torch.uint8)))

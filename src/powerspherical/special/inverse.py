@@ -21,7 +21,8 @@ class _FromRelativeEntropy(torch.autograd.Function):
     def forward(nats: Tensor, tilt: Tilt, dim: int) -> Tensor:
         # In float64: e^{nats/β} magnifies the rounding of nats.
         target = nats.double()
-        safe = torch.where(target > 0, target, 1.0)
+        zero = target == 0
+        safe = torch.where(zero, 1.0, target)
         kappa = tilt.concentration_guess(safe, dim)
         for _ in range(_STEPS):
             divergence = tilt.relative_entropy(kappa, dim)
@@ -31,7 +32,7 @@ class _FromRelativeEntropy(torch.autograd.Function):
                 safe < 1, divergence / slope * torch.log(safe / divergence), (safe - divergence) / slope
             )
             kappa = kappa * torch.exp(step.clamp(-2, 2))
-        return torch.where(target > 0, kappa, 0.0).to(nats.dtype)
+        return torch.where(zero, 0.0, kappa).to(nats.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tilt, int], output: Tensor) -> None:
@@ -45,5 +46,8 @@ class _FromRelativeEntropy(torch.autograd.Function):
 
 
 def concentration_from_relative_entropy(tilt: Tilt, nats: Tensor, dim: int) -> Tensor:
-    """The κ ≥ 0 with KL(p‖U) = nats; differentiable twice for nats > 0 (the derivative at 0 is infinite)."""
+    """The κ ≥ 0 with KL(p‖U) = nats; differentiable twice for nats > 0 (the derivative at 0 is infinite).
+
+    NaN where nats < 0.
+    """
     return _FromRelativeEntropy.apply(nats, tilt, dim)

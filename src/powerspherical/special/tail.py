@@ -9,7 +9,8 @@ to its value at φ, therefore serves every family, dimension and concentration:
 
 σ = +1 towards the antipode (small t) and -1 towards the mode. The second line is implicit differentiation of
 F(t; κ) = u (Figurnov et al., 2018), since ∂/∂κ of the density is (T - E T) times the density.
-Everything here is computed in float64, whatever the inputs: a handful of scalars a row.
+Everything here is computed in float64, whatever the inputs: a handful of scalars a row. Results are rounded to their
+dtype.
 """
 
 from __future__ import annotations
@@ -197,7 +198,8 @@ def _log_tails(
     far = _log1mexp(near)
     below = side > 0
     log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
-    bottom, top = one_plus_t <= 0, one_minus_t <= 0
+    known = ~kappa.isnan()
+    bottom, top = (one_plus_t <= 0) & known, (one_minus_t <= 0) & known
     log_cdf = torch.where(top, 0.0, torch.where(bottom, -math.inf, log_cdf))
     log_sf = torch.where(bottom, 0.0, torch.where(top, -math.inf, log_sf))
     return log_cdf, log_sf
@@ -236,8 +238,32 @@ class _LogTails(torch.autograd.Function):
 def log_tails(
     tilt: Tilt, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
 ) -> tuple[Tensor, Tensor]:
-    """log P(T ≤ t) and log P(T > t), each to a relative error below 1e-10 of the probability."""
-    return _LogTails.apply(one_minus_t, one_plus_t, kappa, tilt, dim)
+    """log P(T ≤ t) and log P(T > t), each to a relative error below 1e-10 of the probability.
+
+    Args:
+        tilt: the family.
+        one_minus_t, one_plus_t: the distances of t from both ends, each to its own relative accuracy; t beyond an end
+            counts as that end.
+        kappa: concentration, of the same shape.
+        dim: the ambient dimension.
+
+    Computed in float64 and rounded to the dtype of the arguments, the widest of the three. Differentiable once.
+
+    >>> from powerspherical.special import POWER_TILT
+    >>> half = torch.tensor(0.5)  # t = ½ under the density (1+t)/2 at d = 3, κ = 1: cdf (3/4)²
+    >>> log_cdf, log_sf = log_tails(POWER_TILT, half, 3 * half, torch.tensor(1.0), 3)
+    >>> log_cdf.exp()
+    tensor(0.5625)
+    """
+    dtype, arguments = _in_float64(one_minus_t, one_plus_t, kappa)
+    log_cdf, log_sf = _LogTails.apply(*arguments, tilt, dim)
+    return log_cdf.to(dtype), log_sf.to(dtype)
+
+
+def _in_float64(*tensors: Tensor) -> tuple[torch.dtype, list[Tensor]]:
+    """The widest dtype of the tensors, and all of them in float64."""
+    dtype = functools.reduce(torch.promote_types, (x.dtype for x in tensors))
+    return dtype, [x.double() for x in tensors]
 
 
 def _start_logit(tilt: Tilt, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Tensor:
@@ -280,7 +306,8 @@ def _quantile(tilt: Tilt, dim: int, u: Tensor, complement: Tensor, kappa: Tensor
         # Far out log P is a straight line in the logit, and large steps are right; at first they might not be.
         logit = logit - (excess / slope).clamp(-4 * step**2, 4 * step**2)
     one_minus_t, one_plus_t = _ends(logit)
-    bottom, top = u <= 0, complement <= 0
+    known = ~kappa.isnan()
+    bottom, top = (u == 0) & known, (complement == 0) & known
     one_minus_t = torch.where(bottom, 2.0, torch.where(top, 0.0, one_minus_t))
     one_plus_t = torch.where(bottom, 0.0, torch.where(top, 2.0, one_plus_t))
     return one_minus_t, one_plus_t
@@ -317,6 +344,14 @@ class _Quantile(torch.autograd.Function):
 def quantile(tilt: Tilt, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """1-t and 1+t with P(T ≤ t) = u, given u and its complement 1-u (each accurate where it is small).
 
-    Exact to rounding for probabilities down to 1e-60.
+    Computed in float64 and rounded to the dtype of the arguments, the widest of the three; exact to rounding for
+    probabilities down to 1e-60, and NaN outside [0, 1]. Differentiable once.
+
+    >>> from powerspherical.special import POWER_TILT
+    >>> u = torch.tensor(0.5625)  # the density (1+t)/2 at d = 3, κ = 1: cdf ((1+t)/2)²
+    >>> quantile(POWER_TILT, u, 1 - u, torch.tensor(1.0), 3)
+    (tensor(0.5000), tensor(1.5000))
     """
-    return _Quantile.apply(u, complement, kappa, tilt, dim)
+    dtype, arguments = _in_float64(u, complement, kappa)
+    one_minus_t, one_plus_t = _Quantile.apply(*arguments, tilt, dim)
+    return one_minus_t.to(dtype), one_plus_t.to(dtype)

@@ -147,8 +147,9 @@ class _LogDensity(torch.autograd.Function):
     @staticmethod
     def forward(kappa: Tensor, statistic: Tensor, tilt: Tilt, dim: int) -> Tensor:
         deviation = statistic - tilt.mean_statistic(kappa, dim)
-        # κ = 0 is the uniform, also at the antipode, where T may be -inf.
-        return tilt.relative_entropy(kappa, dim) + torch.where(kappa == 0, 0.0, kappa * deviation)
+        # κ = 0 is the uniform, also at the antipode, where T may be -inf and 0·T would be NaN.
+        deviation = torch.where(kappa == 0, deviation.clamp(min=-1.0), deviation)
+        return tilt.relative_entropy(kappa, dim) + kappa * deviation
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tilt, int], output: Tensor) -> None:

@@ -95,7 +95,7 @@ class FrozenRotational(FrozenSpherical):
 
     def __init__(self, family: type[RotationallySymmetric], mu: Any, kappa: Any, seed: Any = None) -> None:
         loc, concentration = unit_vectors("mu", mu), real("kappa", kappa)
-        validation.broadcast_shape(**{"mu.shape[:-1]": loc.shape[:-1], "kappa.shape": concentration.shape})
+        validation.paired_shape("mu", loc, "kappa", concentration)
         validation.require([validation.non_negative("kappa", concentration)])
         distribution = family(loc, concentration, validate_args=True)
         super().__init__(distribution, distribution, seed)

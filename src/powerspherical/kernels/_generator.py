@@ -1,0 +1,25 @@
+"""The caller's own source of random numbers."""
+
+from __future__ import annotations
+
+import torch
+
+
+def check_generator(generator: torch.Generator, device: torch.device) -> None:
+    """Raise unless ``generator`` can draw on ``device``."""
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(
+            msg="torch.compile cannot trace a draw from a torch.Generator. Leave out the generator (compiled draws "
+            "follow torch.manual_seed), or leave out fullgraph=True."
+        )
+    if not isinstance(generator, torch.Generator):
+        raise ValueError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}: {generator!r}; "
+            f"use torch.Generator({device.type!r}).manual_seed(seed)"
+        )
+    found = generator.device
+    # A generator made for "cuda", without an index, draws on any GPU.
+    if found.type != device.type or found.index not in (None, device.index):
+        raise ValueError(
+            f"generator is on {found}, but the draws are on {device}: use torch.Generator({str(device)!r})"
+        )

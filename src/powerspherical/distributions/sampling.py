@@ -12,13 +12,13 @@ from torch.distributions import Distribution
 
 def sizes(name: str, value: Any) -> torch.Size:
     """The shape that ``value`` means: an integer ≥ 0 or a sequence of them."""
+    sequence: Any = value
     if not isinstance(value, tuple) and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        shape = torch.Size((value,))
-    else:
-        try:
-            shape = torch.Size(value)
-        except TypeError:
-            raise _not_sizes(name, value) from None
+        sequence = (value,)
+    try:
+        shape = torch.Size(sequence)
+    except TypeError:
+        raise _not_sizes(name, value) from None
     # The compiler cannot compare sizes that depend on data.
     if shape and not torch.compiler.is_compiling() and min(shape) < 0:
         raise _not_sizes(name, value)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+
+
+def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
+    """The keyword argument of torch's random functions: none without a generator.
+
+    With ``generator=None`` torch takes an overload that ``torch.compile`` cannot trace for dynamic shapes.
+    """
+    return {} if generator is None else {"generator": generator}
 
 
 def check_generator(generator: torch.Generator, device: torch.device) -> None:

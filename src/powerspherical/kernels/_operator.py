@@ -31,7 +31,7 @@ from torch import Tensor
 
 from powerspherical.kernels import _fused, _geometry
 from powerspherical.kernels._autograd import Draws, register_derivative
-from powerspherical.kernels._generator import check_generator
+from powerspherical.kernels._generator import check_generator, from_generator
 from powerspherical.kernels.precision import unit_vectors_as
 from powerspherical.special._constants import untraced
 from powerspherical.special._fusing import is_plain
@@ -198,7 +198,7 @@ def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor:
     """
     if device.type == "cpu" and not _is_batching():
         return torch.full((), _another(), dtype=torch.int64)
-    return torch.randint(2**63 - 1, (), device=device, generator=generator)
+    return torch.randint(2**63 - 1, (), device=device, **from_generator(generator))
 
 
 @untraced

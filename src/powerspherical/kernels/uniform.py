@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from powerspherical.kernels._generator import check_generator
+from powerspherical.kernels._generator import check_generator, from_generator
 
 
 def uniform(
@@ -19,7 +19,7 @@ def uniform(
     if generator is not None:
         check_generator(generator, torch.empty(0, device=device).device)
     with torch.no_grad():
-        noise = torch.randn(shape, dtype=dtype, device=device, generator=generator)
+        noise = torch.randn(shape, dtype=dtype, device=device, **from_generator(generator))
         norm = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
         # torch's float32 normals can be exactly 0; a vector of nothing else becomes the first unit vector.
         missing = (norm == 0).to(noise.dtype)

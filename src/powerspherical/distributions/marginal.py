@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from powerspherical.distributions import validation
+from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.kernels import power_spherical, von_mises_fisher
 from powerspherical.kernels.precision import computing
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
@@ -18,7 +19,7 @@ from powerspherical.special.tail import log_tails, quantile
 from powerspherical.special.tilt import Tilt
 
 
-class Marginal(Distribution):
+class Marginal(Reparameterised):
     """A distribution on [-1, 1]: the law of t = μᵀx under a tilt on the unit sphere of R^dim.
 
     Its density is that of the tilt times the density c(1-t²)^{(d-3)/2} of a uniform point's coordinate. Tail
@@ -32,10 +33,9 @@ class Marginal(Distribution):
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"concentration": constraints.nonnegative}
     support = constraints.interval(-1.0, 1.0)
-    has_rsample = True
 
     _tilt: ClassVar[Tilt]
-    _draw: ClassVar[staticmethod[[Tensor, Tensor, torch.Size, int], Tensor]]
+    _draw: ClassVar[staticmethod[..., Tensor]]
 
     dim: int
     concentration: Tensor
@@ -128,13 +128,12 @@ class Marginal(Distribution):
         one_minus_t, one_plus_t = self.quantile(exact, 1 - exact)
         return self._result(0.5 * (one_plus_t - one_minus_t), value)
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
-        """Draws of t, differentiable once in the concentration."""
-        shape = self._extended_shape(torch.Size(sample_shape))
+    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         concentration = self._exact_concentration
         # A circle through the mean direction shows t in its first coordinate.
         pole = torch.nn.functional.pad(concentration.new_ones(1), (0, 1))
-        return self._draw(pole, concentration, shape, self.dim)[..., 0].to(self.concentration.dtype)
+        points = self._draw(pole, concentration, shape, self.dim, generator)
+        return points[..., 0].to(self.concentration.dtype)
 
     @property
     def mean(self) -> Tensor:

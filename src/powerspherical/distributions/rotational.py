@@ -12,20 +12,21 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.distributions.marginal import Marginal
+from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.kernels.precision import computing, unit_vectors_as
 from powerspherical.special.inverse import concentration_from_relative_entropy
 from powerspherical.special.sphere import log_sphere_area
 from powerspherical.special.tilt import Tilt
 
 
-class RotationallySymmetric(Distribution):
+class RotationallySymmetric(Reparameterised):
     """Distributions on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``."""
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
@@ -33,11 +34,10 @@ class RotationallySymmetric(Distribution):
         "concentration": constraints.nonnegative,
     }
     support = unit_vector
-    has_rsample = True
 
     _tilt: ClassVar[Tilt]
     _marginal_class: ClassVar[type[Marginal]]
-    _draw: ClassVar[staticmethod[[Tensor, Tensor, torch.Size], Tensor]]
+    _draw: ClassVar[staticmethod[..., Tensor]]
 
     loc: Tensor
     concentration: Tensor
@@ -212,14 +212,12 @@ class RotationallySymmetric(Distribution):
         concentration = self.concentration.to(dtype).expand_as(statistic)
         return self._tilt.log_density(concentration, statistic, self.dim) - log_sphere_area(self.dim)
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
-        """Draws of shape ``sample_shape + batch_shape + (d,)``, differentiable once in both parameters."""
-        shape = torch.Size(sample_shape) + self.batch_shape
+    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         loc, concentration = self._parameters
         dtype = computing(loc.dtype)
-        return self._draw(
-            loc, concentration if concentration.dtype == dtype else concentration.to(dtype), shape
-        )
+        if concentration.dtype != dtype:
+            concentration = concentration.to(dtype)
+        return self._draw(loc, concentration, shape, generator=generator)
 
     def entropy(self) -> Tensor:
         """Differential entropy with respect to the area of the sphere; differentiable twice.

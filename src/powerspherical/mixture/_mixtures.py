@@ -15,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from powerspherical.distributions.randomness import seeded
 from powerspherical.mixture._base import SphericalEstimator, enough_rows, exactly, tolerance, whole
 from powerspherical.mixture._em import (
     LARGEST,
@@ -191,13 +190,13 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         counts = torch.from_numpy(random.multinomial(n_samples, share / share.sum()))
         device = parameters.directions.device
         labels = torch.repeat_interleave(torch.arange(len(share)), counts).to(device)
-        with seeded(int(random.randint(np.iinfo(np.int32).max)), device):
-            components = self._family.distribution(
-                torch.nn.functional.normalize(parameters.directions, dim=1)[labels],
-                parameters.concentrations[labels],
-                validate_args=False,
-            )
-            draws = components.sample()
+        components = self._family.distribution(
+            torch.nn.functional.normalize(parameters.directions, dim=1)[labels],
+            parameters.concentrations[labels],
+            validate_args=False,
+        )
+        generator = torch.Generator(device).manual_seed(int(random.randint(np.iinfo(np.int32).max)))
+        draws = components.sample(generator=generator)
         if isinstance(self.mean_directions_, Tensor):
             return draws.to(self.mean_directions_.dtype), labels
         return draws.numpy().astype(self.mean_directions_.dtype), labels.numpy()

@@ -55,6 +55,7 @@ class TestClasses:
         first = p()
         torch.manual_seed(1)
         assert torch.equal(first, q.rsample())
+        assert torch.equal(p.sample(generator=torch.Generator().manual_seed(1)), first)
 
     @pyro_families
     def test_shapes(self, family: type, plain: type) -> None:

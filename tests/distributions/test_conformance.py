@@ -124,11 +124,11 @@ class TestIndependence:
             assert_uncorrelated(t[:, i], t[:, j])
 
     @families
-    def test_column_of_concentrations(self, family: type) -> None:
-        """(B, 1) against (B, d) broadcasts as (B, 1) against (B,): every pair, (B, B)."""
+    def test_every_pair(self, family: type) -> None:
+        """(B, 1) against (1, B, d) is every pair, (B, B); against (B, d) it is refused."""
         loc = directions(3, 4)
         kappa = torch.tensor([[1.0], [10.0], [100.0]], dtype=DOUBLE)
-        p = family(loc, kappa)
+        p = family(loc[None], kappa)
         assert (p.batch_shape, p.sample().shape) == ((3, 3), (3, 3, 4))
         torch.testing.assert_close(p.entropy(), family(loc[0], kappa[:, 0]).entropy()[:, None].expand(3, 3))
         torch.testing.assert_close(p.mode, loc.expand(3, 3, 4))

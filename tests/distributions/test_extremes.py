@@ -89,9 +89,26 @@ def test_draws_of_a_barely_accepted_direction(family: type) -> None:
 
 
 @families
+@pytest.mark.parametrize("dim", [2, 3, 8, 13, 359, 4096])
+def test_differences_of_large_terms(family: type, dim: int) -> None:
+    """Entropy and normaliser in float32, next to a zero of theirs too: to 2e-6 of the larger of their two terms."""
+    loc = torch.eye(1, dim)[0]
+    kappas = torch.cat([torch.zeros(1), torch.logspace(-3, 9, 2000), torch.tensor([1228.3])])
+    q, exact = family(loc, kappas), family(loc.double(), kappas.double())
+    area = HypersphericalUniform(dim, dtype=torch.float64).entropy()
+    for value, expected in ((q.entropy(), exact.entropy()), (q.log_normalizer, exact.log_normalizer)):
+        larger = torch.maximum((expected - area).abs(), area.abs())
+        assert ((value.double() - expected).abs() <= 2e-6 * larger).all()
+
+
+@families
 def test_rates_that_no_concentration_reaches(family: type) -> None:
     with pytest.raises(ValueError, match=r"nats up to 500 at d = 3 .* beyond the range of torch.float32"):
         family.from_kl(torch.eye(3)[0], 500.0)
+    rate = torch.tensor(200.0, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"nats up to 200 .* beyond .* torch.float32: use loc.double\(\)"):
+        family.from_kl(torch.eye(3)[0], rate)
+    assert family.from_kl(torch.eye(3)[0].double(), rate).concentration.isfinite()
 
 
 def test_numbers_of_numpy() -> None:

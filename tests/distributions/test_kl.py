@@ -42,7 +42,7 @@ def grid(first: type, second: type, dim: int, dtype: torch.dtype) -> tuple[Distr
     """p and q over the axes κ_p, κ_q, θ of the table."""
     kappa = double(*TABLE["kappas"]).to(dtype)
     loc = at_angle(double(*TABLE["thetas"]), dim).to(dtype)
-    return first(loc[0], kappa[:, None, None]), second(loc, kappa[:, None])
+    return first(loc[0], kappa[:, None, None]), second(loc[None], kappa[:, None])
 
 
 @pairs

@@ -159,6 +159,20 @@ def test_uniform() -> None:
     torch.testing.assert_close(first.norm(dim=-1), torch.ones(2, 3))
 
 
+def test_numbers_of_draws_that_are_dynamic() -> None:
+    """A size of another tensor as the sample shape, an integer or in a sequence."""
+    posterior, prior = PowerSpherical(directions(3, DIM), 4.0), HypersphericalUniform(DIM)
+
+    def draws(x: Tensor) -> tuple[Tensor, ...]:
+        count = x.shape[0]
+        return posterior.rsample(count), posterior.marginal.sample([count, 2]), prior.sample(count)
+
+    function = compiled(draws, dynamic=True)
+    for count in (3, 7):
+        shapes = [draw.shape for draw in function(torch.zeros(count))]
+        assert shapes == [(count, 3, DIM), (count, 2, 3), (count, DIM)]
+
+
 def test_circle() -> None:
     """Here the Bessel functions have their own expansion for large κ."""
 

@@ -218,6 +218,34 @@ class TestGraph:
         assert_mean(together.cpu(), expected.mean, rounding=1e-6)
         torch.testing.assert_close(rate.cpu(), kl_divergence(expected, HypersphericalUniform(DIM)))
 
+    @families
+    @dtypes
+    def test_generator_that_is_registered(self, family: type, dtype: torch.dtype) -> None:
+        q = family(*parameters(dtype), validate_args=False)
+        generator = torch.Generator("cuda").manual_seed(3)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            q.sample(generator=generator)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            x = q.sample((500,), generator=generator)
+
+        def replays() -> list[Tensor]:
+            generator.manual_seed(3)
+            draws = []
+            for _ in range(2):
+                graph.replay()
+                draws.append(x.clone())
+            return draws
+
+        before = torch.cuda.get_rng_state()
+        first, second = replays()
+        assert not torch.equal(first, second)
+        assert all(torch.equal(a, b) for a, b in zip(replays(), (first, second), strict=True))
+        assert torch.equal(torch.cuda.get_rng_state(), before)
+
     def test_whole_training_step(self) -> None:
         loc, kappa = (p.requires_grad_() for p in parameters(FLOAT))
         side = torch.cuda.Stream()

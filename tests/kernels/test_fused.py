@@ -21,11 +21,15 @@ CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 
 
+def _seed_on_the_cpu(device: torch.device, generator: torch.Generator | None) -> int:
+    return torch.randint(2**63 - 1, (), generator=generator).item()
+
+
 @pytest.fixture(autouse=True)
 def _fuse_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     if not CUDA:
         monkeypatch.setattr(_fused, "triton_takes", lambda tensor: tensor.dtype == torch.float32)
-        monkeypatch.setattr(_fused, "_seed", lambda device: torch.randint(2**63 - 1, ()).item())
+        monkeypatch.setattr(_fused, "_seed", _seed_on_the_cpu)
         monkeypatch.setattr(_triton_draw, "draw", functools.partial(_triton_draw.draw, fast=False))
 
 
@@ -125,6 +129,16 @@ def test_other_layouts(family) -> None:
     (one,) = torch.autograd.grad(plain, loc, grad, retain_graph=True)
     (other,) = torch.autograd.grad(plain, loc, grad.contiguous())
     assert torch.equal(one, other)
+
+
+def test_generator(family) -> None:
+    loc, kappa = parameters((4, 6), (4, 6))
+    generator = torch.Generator(DEVICE).manual_seed(7)
+    before = torch.cuda.get_rng_state() if CUDA else torch.get_rng_state()
+    first, second = family(loc, kappa, generator=generator), family(loc, kappa, generator=generator)
+    assert not torch.equal(first, second)
+    assert torch.equal(family(loc, kappa, generator=generator.manual_seed(7)), first)
+    assert torch.equal(torch.cuda.get_rng_state() if CUDA else torch.get_rng_state(), before)
 
 
 def test_double_precision_is_left_to_the_composition(family, monkeypatch: pytest.MonkeyPatch) -> None:

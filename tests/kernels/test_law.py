@@ -131,7 +131,12 @@ def test_unit_norm_where_the_noise_is_nearly_parallel(family, monkeypatch) -> No
     """Noise almost along μ leaves a tangent vector of the size of its rounding errors."""
     loc = directions(1000, 3, dtype=torch.float32)
     nearly = loc + 1e-6 * torch.randn(1000, 3)
-    monkeypatch.setattr(torch, "randn", lambda *args, **kwargs: nearly.clone())
+    randn_like = torch.randn_like
+
+    def nearly_like(tensor: Tensor, **options: object) -> Tensor:
+        return nearly.clone() if tensor.shape == nearly.shape else randn_like(tensor, **options)
+
+    monkeypatch.setattr(torch, "randn_like", nearly_like)
     x = family(loc, torch.ones(1000))
     assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * torch.finfo(torch.float32).eps
 
@@ -191,7 +196,7 @@ def test_uniform(dtype: torch.dtype, monkeypatch) -> None:
             > LEVEL
         )
     assert uniform((0, 3)).shape == (0, 3)
-    monkeypatch.setattr(torch, "randn", torch.zeros)
+    monkeypatch.setattr(torch, "randn", lambda shape, **_: torch.zeros(shape))
     assert uniform((2, 3)).norm(dim=-1).tolist() == [1.0, 1.0]
 
 

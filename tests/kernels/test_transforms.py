@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, jacrev, vmap
 
 from powerspherical.kernels import _geometry, power_spherical, von_mises_fisher
@@ -203,6 +205,42 @@ class TestGrad:
             torch.func.jvp(lambda k: family(loc, k), (kappa,), (kappa,))
 
 
+class TestGenerator:
+    """A generator of the caller's own reaches the operators through torch.func, and torch's stays as it is."""
+
+    @pytest.fixture(autouse=True)
+    def _untouched(self):
+        before = torch.get_rng_state()
+        yield
+        assert torch.equal(torch.get_rng_state(), before)
+
+    @pytest.mark.parametrize("name", ["grad", "vmap(grad)", "grad(vmap)"])
+    def test_transforms(self, family, name: str) -> None:
+        noise = torch.Generator().manual_seed(3)
+        loc = torch.nn.functional.normalize(torch.randn(6, 5, generator=noise), dim=-1)
+        kappa, weight = 5 * torch.rand(6, generator=noise), torch.randn(5, generator=noise)
+        generator = torch.Generator()
+        function = transforms(functools.partial(family, generator=generator), weight)[name]
+        results = []
+        for seed in (11, 11, 12):
+            generator.manual_seed(seed)
+            results.append(function(loc, kappa))
+        assert all(torch.equal(a, b) for a, b in zip(results[0], results[1], strict=True))
+        assert not any(torch.equal(a, b) for a, b in zip(results[0], results[2], strict=True))
+
+    def test_shared_parameters(self, family) -> None:
+        loc, kappa = torch.eye(5)[0], torch.tensor(2.0)
+        generator = torch.Generator().manual_seed(11)
+        assert all_distinct(different(lambda _: family(loc, kappa, generator=generator))(torch.zeros(4)))
+        shared = vmap(lambda _: family(loc, kappa, generator=generator), randomness="same")(torch.zeros(4))
+        assert len(shared.unique(dim=0)) == 1
+
+    def test_fake_tensors(self, family) -> None:
+        with FakeTensorMode():
+            x = family(torch.empty(3, 5), torch.empty(3), generator=torch.Generator())
+        assert x.shape == (3, 5)
+
+
 class TestCompile:
     @pytest.fixture(autouse=True)
     def _reset(self):
@@ -228,6 +266,25 @@ class TestCompile:
         loc, kappa = parameters(6)
         twice = torch.compile(lambda m, k: (family(m, k), family(m, k)), backend="aot_eager", fullgraph=True)
         assert all_distinct(torch.cat([*twice(loc, kappa), *twice(loc, kappa)]))
+
+    def test_generator_in_a_full_graph_is_refused(self, family) -> None:
+        function = functools.partial(family, generator=torch.Generator())
+        compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+        with pytest.raises(
+            torch._dynamo.exc.Unsupported, match=r"cannot trace a draw from a torch\.Generator"
+        ):
+            compiled(*parameters(6))
+
+    @pytest.mark.filterwarnings("ignore:Dynamo:UserWarning")  # of what it leaves to eager mode
+    def test_generator_outside_the_graph(self, family) -> None:
+        loc, kappa = parameters(6)
+        generator = torch.Generator()
+
+        def function(loc: Tensor, kappa: Tensor) -> Tensor:
+            return 2 * family(loc, kappa, generator=generator.manual_seed(3))
+
+        compiled = torch.compile(function, backend="aot_eager")
+        torch.testing.assert_close(compiled(loc, kappa), function(loc, kappa))
 
     def test_dynamic_shapes(self, family) -> None:
         compiled = torch.compile(family, backend="aot_eager", fullgraph=True, dynamic=True)

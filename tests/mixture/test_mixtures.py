@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -114,6 +115,16 @@ class TestNumbers:
         torch.manual_seed(1)
         fitted.sample(5)
         assert torch.equal(torch.rand(3), expected)
+
+    @mixtures
+    def test_threads_sample_what_one_samples(self, mixture: type) -> None:
+        fitted = mixture(2, random_state=0).fit(X)
+        before = torch.get_rng_state()
+        expected, _ = fitted.sample(500)
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: fitted.sample(500)[0], range(200)))
+        assert torch.equal(torch.get_rng_state(), before)
+        np.testing.assert_array_equal(found, np.broadcast_to(expected, (200, *expected.shape)))
 
 
 class TestOptions:

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import pytest
+import scipy.stats
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck
@@ -124,6 +125,48 @@ def test_implicit_gradient_keeps_shape_and_dtype(tilt: Tilt) -> None:
     last = one_minus_t[-1, -1].double()
     exact = implicit_gradient(tilt, last, 2 - last, kappa.double(), 5)
     torch.testing.assert_close(value[-1, -1], exact.float(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 10, 64, 359])
+def test_single_precision_is_computed_in_double(dim: int) -> None:
+    """Against SciPy's Beta distribution of (1+t)/2, at numbers that float32 holds exactly."""
+    one_minus_t = torch.arange(1, 64) / 32
+    kappa = torch.tensor([[0.0], [0.5], [3.0], [40.0], [1000.0]])
+    arguments = torch.broadcast_tensors(one_minus_t, 2 - one_minus_t, kappa)
+    beta = (dim - 1) / 2
+    law = scipy.stats.beta(beta + kappa.double().numpy(), beta)
+    place = 1 - one_minus_t.double().numpy() / 2
+    tails = log_tails(POWER_TILT, *arguments, dim)
+    for value, expected in zip(tails, (law.logcdf(place), law.logsf(place)), strict=True):
+        assert value.dtype == torch.float32
+        usual = torch.from_numpy(expected > -600)  # SciPy's probabilities underflow
+        torch.testing.assert_close(
+            value[usual], torch.from_numpy(expected).float()[usual], rtol=3e-7, atol=1e-12
+        )
+    u = torch.arange(1, 16) / 16
+    ends = quantile(POWER_TILT, *torch.broadcast_tensors(u, 1 - u, kappa), dim)
+    above, below = law.isf(1 - u.double().numpy()), 1 - law.ppf(u.double().numpy())
+    for value, expected in zip(ends, (2 * below, 2 * above), strict=True):
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value, torch.from_numpy(expected).float(), rtol=3e-7, atol=1e-7)
+
+
+@tilts
+@pytest.mark.parametrize("name", ["log_tails", "quantile"])
+def test_single_precision_is_rounded_double(tilt: Tilt, name: str) -> None:
+    """Values and gradients."""
+    function = {"log_tails": log_tails, "quantile": quantile}[name]
+    whole = {"log_tails": 2.0, "quantile": 1.0}[name]
+    first = torch.tensor([0.001, 0.3, 0.6, 0.999])
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        kappa = torch.tensor([0.1, 7.0, 150.0, 3000.0]).to(dtype).requires_grad_()
+        place = first.to(dtype), (whole - first).to(dtype)
+        values = function(tilt, *place, kappa, 12)
+        results.append((*values, *torch.autograd.grad(values[0].sum(), kappa)))
+    for single, double in zip(*results, strict=True):
+        assert single.dtype == torch.float32
+        torch.testing.assert_close(single, double.float(), rtol=2e-7, atol=0)
 
 
 @tilts

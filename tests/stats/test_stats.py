@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -170,6 +171,21 @@ def test_without_a_state_numpys_own_decides() -> None:
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.parametrize("frozen", [power_spherical(MU, 7.0), von_mises_fisher(MU, 7.0), uniform_sphere(4)])
+def test_threads_draw_what_one_draws(frozen) -> None:
+    """Seeded draws in four threads are those of one, and torch's generator stays as it is."""
+
+    def draw(seed: int) -> np.ndarray:
+        return frozen.rvs(200, random_state=seed)
+
+    before = torch.get_rng_state()
+    expected = list(map(draw, range(300)))
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(draw, range(300)))
+    assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_draws_are_not_those_of_torchs_seed_alone() -> None:
     """The draws come from the sampler, seeded: setting torch's generator by hand gives them too."""
     seed = int(np.random.default_rng(4).integers(2**63 - 1))
@@ -208,6 +224,10 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
         (lambda: power_spherical([0, 1], -1.0), "kappa .* ≥ 0"),
         (lambda: power_spherical([0, 1], math.inf), "kappa .* finite"),
         (lambda: power_spherical(np.eye(3), [1.0, 2.0]), r"mu.shape\[:-1\] \(3,\) and kappa.shape \(2,\)"),
+        (
+            lambda: power_spherical(np.eye(3), np.ones((3, 1))),
+            r"kappa of shape \(3, 1\) .* mu of shape \(3, 3\) .* kappa.squeeze\(-1\) .* mu\[None\]",
+        ),
         (lambda: power_spherical(MU, 1.0).pdf([0, 1]), r"x must have the shape \(…, 4\), got \(2,\)"),
         (lambda: power_spherical(np.eye(3), 1.0).pdf(np.eye(3)[:2]), r"x.shape\[:-1\] \(2,\)"),
         (lambda: power_spherical(MU, 1.0).logpdf(2 * X), r"x of shape \(7, 4\) .* norm 2"),
@@ -215,6 +235,7 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
         (lambda: power_spherical(MU, 1.0).ppf(1.5), "probability must lie in"),
         (lambda: power_spherical(MU, 1.0).rvs(-1), "size must be an integer ≥ 0"),
         (lambda: power_spherical(MU, 1.0).rvs(2.5), "size must be"),
+        (lambda: power_spherical(MU, 1.0).rvs((2, -1)), "size must be an integer ≥ 0"),
         (lambda: power_spherical(MU, 1.0).rvs(3, random_state="x"), "random_state must be None"),
         (lambda: power_spherical(MU, 1.0).rvs(3, random_state=-1), "random_state must be None"),
         (lambda: power_spherical(MU, 1.0, seed=0.5), "random_state must be None"),

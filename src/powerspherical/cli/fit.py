@@ -1,9 +1,11 @@
 """`powerspherical fit`: one distribution for the rows of a file."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from powerspherical.cli._common import require_folder, status, wrong
+from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +25,7 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Option
 
-    from powerspherical.cli._options import DataFile, Key, Model, Strict
+    from powerspherical.cli._options import DataFile, Force, Key, Model, Strict
 
     @app.command()
     def fit(
@@ -38,14 +40,15 @@ def add_to(app: "Typer") -> None:
             str | None,
             Option(metavar="FILE", help="FILE.safetensors for the fit, of the two the likelier one."),
         ] = None,
+        force: Force = False,
     ) -> None:
         """Fit one distribution to the rows of a file.
 
         Maximum likelihood, for both families unless one is named, beside the uniform distribution. For example:
         powerspherical fit embeddings.npy
         """
-        path = None if out is None else _file(out)
-        from powerspherical.cli.models import MIXTURES, fitted, save_model
+        path = None if out is None else _file(out, data, force)
+        from powerspherical.cli.models import MIXTURES, fitted
         from powerspherical.cli.rows import check, read
 
         rows = read(data, key)
@@ -55,18 +58,19 @@ def add_to(app: "Typer") -> None:
             for name in [model] if model else MIXTURES:
                 mixture = MIXTURES[name](tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=tell)
                 fits.append(fitted(mixture, rows.rows))
-            best = max(fits, key=lambda mixture: mixture.lower_bound_)
-            if path:
-                save_model(path, best)
-        _show(rows, fits)
+        _show(rows, fits)  # before the file, which may fail to be written
         if path:
+            best = max(fits, key=lambda mixture: mixture.lower_bound_)
+            best.save(path, notes={"made_by": "powerspherical fit"})
             print(f"written: {path}")
 
 
-def _file(out: str) -> Path:
+def _file(out: str, data: Path, force: bool) -> Path:
+    """The file to write, once it is known that it may be written."""
     path = Path(out)
     if path.suffix != MODEL_SUFFIX or path.is_dir():
         raise wrong("--out", f"{out} must be a file that ends in {MODEL_SUFFIX}")
+    require_free([path], inputs=[data], force=force, is_own=partial(is_made_by, "fit"))
     require_folder(path.parent)
     return path
 

@@ -1,22 +1,17 @@
-"""Mixtures by name, and their files: safetensors with JSON in the header, which run no code when they are read."""
+"""Mixtures by name, and fitting one."""
 
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
-import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from powerspherical.mixture import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
-from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 
 MIXTURES: dict[str, type[SphericalMixture]] = {
     "power-spherical": PowerSphericalMixture,
     "von-mises-fisher": VonMisesFisherMixture,
 }
-FITTED = ("weights_", "mean_directions_", "concentrations_")
-TOLD = ("converged_", "n_iter_", "lower_bound_")
 
 
 def name_of(mixture: SphericalMixture) -> str:
@@ -32,33 +27,4 @@ def fitted(mixture: SphericalMixture, rows: Any, way_out: str = "") -> Spherical
     if not mixture.converged_:
         told = f"the likelihood still rose after {mixture.max_iter} step(s){way_out}"
         print(f"powerspherical: {told}", file=sys.stderr)
-    return mixture
-
-
-def save_model(path: Path, mixture: SphericalMixture) -> Path:
-    """Write a fitted mixture, in one step."""
-    state: dict[str, Any] = {"mixture": name_of(mixture), "concentration": mixture.concentration}
-    state |= {name: torch.as_tensor(getattr(mixture, name)) for name in FITTED}
-    state |= {name: getattr(mixture, name) for name in TOLD}
-    return save_checkpoint(path, state)
-
-
-def load_model(path: Path) -> SphericalMixture:
-    """The mixture that `save_model` wrote, ready to predict; raises `CheckpointError` or `FileNotFoundError`."""
-    try:
-        state = load_checkpoint(path)
-    except (
-        CheckpointError
-    ) as error:  # whose way out, to delete the file, is none for what may be the user's rows
-        told = f"{path} is no model that `powerspherical cluster` or `fit` wrote, or it was damaged"
-        raise CheckpointError(told) from error
-    if state.get("mixture") not in MIXTURES:
-        raise CheckpointError(f"{path} is a checkpoint, but not of a mixture")
-    directions = state["mean_directions_"]
-    mixture = MIXTURES[state["mixture"]](len(directions), concentration=state["concentration"])
-    mixture.n_features_in_ = directions.shape[1]
-    for name in FITTED:
-        setattr(mixture, name, state[name].numpy())
-    for name in TOLD:
-        setattr(mixture, name, state[name])
     return mixture

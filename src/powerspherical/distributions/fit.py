@@ -50,9 +50,9 @@ def maximum_likelihood(
     tilt: Tilt, x: Tensor, weights: Tensor | None, max_iter: int, bias_correction: bool
 ) -> Fit:
     """The fit of ``tilt`` to unit vectors ``x`` (n, *batch, d) with ``weights`` (n, *batch); arguments are checked."""
-    shares = _shares(x, weights)
+    x, shares = _unit_vectors_and_shares(x, weights)
     dim = x.shape[-1]
-    x = unit_vectors_as(x.detach(), computing(x.dtype))
+    x = unit_vectors_as(x, computing(x.dtype))
     with torch.autocast(x.device.type, enabled=False):  # sums over points are matrix products to it
         loc, mean, converged = _climb(tilt, x, shares, max_iter)
     mean = mean.clamp(max=-CLOSEST[x.dtype])
@@ -70,21 +70,19 @@ def maximum_likelihood(
     return Fit(loc, concentration.to(x.dtype), converged)
 
 
-def _shares(x: Tensor, weights: Tensor | None) -> Tensor:
-    """The weights as fractions of their sum over the first axis, in float64; raises where there are none."""
+def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """``x``, checked, and the weights as fractions of their sum over the first axis, in float64."""
     validation.vectors("x", x)
+    x = x.detach()
     if x.dim() < 2 or not x.shape[0]:
         raise ValueError(
             f"x must hold at least one point, of shape (n, …, d) with n ≥ 1, got {tuple(x.shape)}"
         )
     if x.shape.numel() == 0:
-        return x.new_ones(
-            x.shape[:-1], dtype=torch.float64
-        )  # an empty batch: nothing to fit, nothing to look at
-    checks = [validation.unit("x", x, slack=2.0)]
+        return x, x.new_ones(x.shape[:-1], dtype=torch.float64)  # an empty batch: nothing to fit or to check
     if weights is None:
-        validation.require(checks)
-        return x.new_full(x.shape[:-1], 1 / x.shape[0], dtype=torch.float64)
+        shares = x.new_full(x.shape[:-1], 1 / x.shape[0], dtype=torch.float64)
+        return validation.unit_vectors("x", x), shares
     weights = validation.floating_tensor("weights", weights).detach()
     if weights.shape != x.shape[:-1]:
         raise ValueError(
@@ -92,10 +90,10 @@ def _shares(x: Tensor, weights: Tensor | None) -> Tensor:
         )
     if weights.device != x.device:
         raise ValueError(f"x is on {x.device} and weights on {weights.device}: move one of them")
-    validation.require([*checks, validation.weights("weights", weights)])
+    x = validation.unit_vectors("x", x, validation.weights("weights", weights))
     # By the largest first: the sum of large weights could overflow.
     scaled = weights.double() / weights.amax(0).double()
-    return scaled / scaled.sum(0)
+    return x, scaled / scaled.sum(0)
 
 
 def _climb(tilt: Tilt, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor, Tensor, Tensor]:

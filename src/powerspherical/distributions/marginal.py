@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from powerspherical.distributions import validation
+from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.kernels import power_spherical, von_mises_fisher
 from powerspherical.kernels.precision import computing
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
@@ -18,20 +19,23 @@ from powerspherical.special.tail import log_tails, quantile
 from powerspherical.special.tilt import Tilt
 
 
-class Marginal(Distribution):
+class Marginal(Reparameterised):
     """A distribution on [-1, 1]: the law of t = μᵀx under a tilt on the unit sphere of R^dim.
 
     Its density is that of the tilt times the density c(1-t²)^{(d-3)/2} of a uniform point's coordinate. Tail
     probabilities and quantiles are computed in float64, whatever the dtype of the concentration, and are
     differentiable once in t (or the probability) and κ.
+
+    With ``validate_args`` a t outside [-1, 1] and a probability outside [0, 1] are errors. Without it the density is
+    zero beyond the ends (``log_prob`` is -inf), the cdf is 0 or 1 there, and a probability outside [0, 1] has the
+    quantile NaN.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"concentration": constraints.nonnegative}
     support = constraints.interval(-1.0, 1.0)
-    has_rsample = True
 
     _tilt: ClassVar[Tilt]
-    _draw: ClassVar[staticmethod[[Tensor, Tensor, torch.Size, int], Tensor]]
+    _draw: ClassVar[staticmethod[..., Tensor]]
 
     dim: int
     concentration: Tensor
@@ -73,6 +77,8 @@ class Marginal(Distribution):
         self._validate_sample(value)
         dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
+        outside = value.abs() > 1
+        value = value.clamp(-1, 1)
         one_minus_t, one_plus_t = 1 - value, 1 + value
         power = 0.5 * (self.dim - 3)
         # At t = -1 two infinite logarithms may meet: the sum of their powers decides.
@@ -85,7 +91,9 @@ class Marginal(Distribution):
         total = (
             power + concentration if self._tilt.kink_at_antipode else torch.full_like(concentration, power)
         )
-        return torch.where(bottom & (total != 0), -torch.inf * total.sign(), density)
+        at_end = torch.where(outside, -torch.inf, -torch.inf * total.sign())
+        ends = (outside | (bottom & (total != 0))) & ~concentration.isnan()
+        return torch.where(ends, at_end, density)
 
     def tails(self, one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
         """log P(T ≤ t) and log P(T > t) in float64, from the distances of t to both ends."""
@@ -120,13 +128,12 @@ class Marginal(Distribution):
         one_minus_t, one_plus_t = self.quantile(exact, 1 - exact)
         return self._result(0.5 * (one_plus_t - one_minus_t), value)
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
-        """Draws of t, differentiable once in the concentration."""
-        shape = self._extended_shape(torch.Size(sample_shape))
+    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         concentration = self._exact_concentration
         # A circle through the mean direction shows t in its first coordinate.
         pole = torch.nn.functional.pad(concentration.new_ones(1), (0, 1))
-        return self._draw(pole, concentration, shape, self.dim)[..., 0].to(self.concentration.dtype)
+        points = self._draw(pole, concentration, shape, self.dim, generator)
+        return points[..., 0].to(self.concentration.dtype)
 
     @property
     def mean(self) -> Tensor:

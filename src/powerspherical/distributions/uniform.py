@@ -6,16 +6,17 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
+from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.kernels import uniform
 from powerspherical.kernels.precision import computing
 from powerspherical.special.sphere import log_sphere_area
 
 
-class HypersphericalUniform(Distribution):
+class HypersphericalUniform(Reparameterised):
     """The uniform distribution on the unit sphere of R^dim.
 
     Args:
@@ -35,7 +36,6 @@ class HypersphericalUniform(Distribution):
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     support = unit_vector
-    has_rsample = True
 
     def __init__(
         self,
@@ -67,19 +67,19 @@ class HypersphericalUniform(Distribution):
         batch = f", batch_shape: {tuple(self.batch_shape)}" if self.batch_shape else ""
         return f"{type(self).__name__}(dim: {self.dim}{batch})"
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
-        """Draws of shape ``sample_shape + batch_shape + (d,)``: normalised Gaussian vectors."""
-        shape = self._extended_shape(torch.Size(sample_shape))
-        dtype = self._like.dtype
-        return uniform(shape, dtype=computing(dtype), device=self._like.device).to(dtype)
+    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        dtype, device = self._like.dtype, self._like.device
+        vectors = uniform((*shape, self.dim), dtype=computing(dtype), device=device, generator=generator)
+        return vectors.to(dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """-log(area), in the dtype (at least float32) and on the device of ``value``."""
-        self._validate_sample(value)
+        """-log(area), in the dtype (at least float32) and on the device of ``value``; NaN where that has a NaN."""
+        value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
-        return torch.full(
+        density = torch.full(
             shape, -log_sphere_area(self.dim), dtype=computing(value.dtype), device=value.device
         )
+        return density.masked_fill(value.detach().sum(-1).isnan(), torch.nan)
 
     def entropy(self) -> Tensor:
         """log(area)."""
@@ -106,6 +106,3 @@ class HypersphericalUniform(Distribution):
         """The identity divided by d."""
         identity = torch.eye(self.dim, dtype=self._like.dtype, device=self._like.device)
         return (identity / self.dim).expand(*self.batch_shape, self.dim, self.dim)
-
-    def _validate_sample(self, value: Tensor) -> None:
-        validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)

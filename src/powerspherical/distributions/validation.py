@@ -6,6 +6,7 @@ function batched, so all value checks of a call are gathered into one flag that 
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from powerspherical.distributions.constraints import norm_error, norm_tolerance
+from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
+from powerspherical.kernels.precision import computing
 
 #: A condition that must hold everywhere, and the message if it does not.
 Check = tuple[Tensor, Callable[[], str]]
@@ -39,14 +41,19 @@ def can_look() -> bool:
 
 def require(checks: Sequence[Check]) -> None:
     """Raise the message of the first check that fails, after one look at all of them together."""
-    if not can_look() or any(condition.is_meta for condition, _ in checks):
+    held = _look([condition for condition, _ in checks])
+    if held is None:
         return
-    flags = [condition.all() for condition, _ in checks]
-    if torch.stack(flags).all():
-        return
-    for flag, (_, message) in zip(flags, checks, strict=True):
-        if not flag:
+    for holds, (_, message) in zip(held, checks, strict=True):
+        if not holds:
             raise ValueError(message())
+
+
+def _look(conditions: Sequence[Tensor]) -> list[bool] | None:
+    """Whether each condition holds everywhere, read at once; None where values cannot be inspected."""
+    if not can_look() or any(condition.is_meta for condition in conditions):
+        return None
+    return torch.stack([condition.all() for condition in conditions]).tolist()
 
 
 def floating_tensor(name: str, value: object, hint: str = "") -> Tensor:
@@ -72,42 +79,70 @@ def vectors(name: str, value: object) -> int:
 def number_or_tensor(
     name: str, value: object, dtype: torch.dtype | None = None, device: torch.device | None = None
 ) -> Tensor:
-    """A floating-point tensor as it is; a number as a tensor of the given kind, or torch's default."""
+    """A floating-point tensor as it is; a number as a tensor of the given kind, or torch's default.
+
+    The ``dtype``, where one is given, is that of ``loc``.
+    """
     if not isinstance(value, Tensor) and isinstance(value, numbers.Real):
+        kept = torch.get_default_dtype() if dtype is None else dtype
+        number = float(value)
+        if torch.finfo(kept).max < abs(number) < math.inf:
+            raise ValueError(
+                _overflow(name, number, kept, "a float64 tensor" if dtype is None else "loc.double()")
+            )
         # on CUDA a fill, not a copy that waits
-        return torch.full((), float(value), dtype=dtype, device=device)
+        return torch.full((), number, dtype=dtype, device=device)
     return floating_tensor(name, value, " or a number")
 
 
-def unit(name: str, value: Tensor, slack: float = 1.0) -> Check:
-    """Every row of ``value`` has length one, to the rounding of the dtype it arrived in."""
-    tolerance = slack * norm_tolerance(value.dtype, value.shape[-1])
+def _overflow(name: str, value: float, dtype: torch.dtype, way_out: str) -> str:
+    return f"{name} = {value:.6g} overflows {dtype}: use {way_out}"
+
+
+def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
+    """``value`` (…, d), once its rows are known to have unit length to 1 % and the other ``checks`` to hold.
+
+    Rows that are off by more than rounding are normalised again. Where values cannot be inspected, all rows are.
+    Half precision stays as it is, because it is normalised as soon as it is computed with.
+    """
     error = norm_error(value.detach())
 
     def message() -> str:
         if torch.isnan(error).any():
             return f"{name} of shape {tuple(value.shape)} has NaN entries in {int(torch.isnan(error).sum())} row(s)"
-        exact = value.detach() if value.dtype == torch.float64 else value.detach().float()
-        norms = torch.linalg.vector_norm(exact, dim=-1)
-        worst = norms.flatten()[error.argmax()].item()
-        cause = ""
-        half = norm_tolerance(torch.bfloat16, value.shape[-1])
-        if value.dtype == torch.float32 and 20 * tolerance < abs(worst - 1) <= half:
-            cause = " (was it rounded to half precision on the way? Normalise after the conversion)"
+        exact = value.detach().to(computing(value.dtype))
+        worst = torch.linalg.vector_norm(exact, dim=-1).flatten()[error.argmax()].item()
         return (
             f"{name} of shape {tuple(value.shape)} must hold unit vectors along its last dimension: the worst norm is "
-            f"{worst:.9g}, more than {tolerance:.1e} from 1{cause}; use torch.nn.functional.normalize({name}, dim=-1)"
+            f"{worst:.9g}, more than {NORM_TOLERANCE:.0%} from 1; use torch.nn.functional.normalize({name}, dim=-1)"
         )
 
-    return error <= tolerance, message
+    # Usually all norms are one to rounding, and nothing is left to do after one look.
+    usual = error <= norm_rounding(value.dtype, value.shape[-1])
+    held = _look([usual, *(condition for condition, _ in checks)])
+    if held is None:
+        settled = value.dtype != computing(value.dtype)
+    else:
+        settled = held[0]
+        if not all(held):
+            require([(error <= NORM_TOLERANCE, message), *checks])
+    if settled:
+        return value
+    # With the norm held constant the gradient is the one that unit vectors have here, divided by the norm.
+    return value / torch.linalg.vector_norm(value.detach(), dim=-1, keepdim=True)
 
 
-def non_negative(name: str, value: Tensor) -> Check:
-    """Every entry of ``value`` is a finite number ≥ 0."""
+def non_negative(name: str, value: Tensor, dtype: torch.dtype | None = None) -> Check:
+    """Every entry of ``value`` is a finite number ≥ 0, also in ``dtype`` if it will be computed with in that."""
     value = value.detach()
+    largest = torch.finfo(dtype or value.dtype).max
+    proper = (value >= 0) & (value <= largest)
 
     def message() -> str:
-        bad = value[~((value >= 0) & torch.isfinite(value))].flatten()
+        bad = value[~proper].flatten()
+        example = bad[0].item()
+        if dtype is not None and largest < example < math.inf:
+            return _overflow(name, example, dtype, "loc.double()")
         way_out = (
             "; a network's output can be mapped there by torch.nn.functional.softplus"
             if (bad < 0).any()
@@ -115,10 +150,10 @@ def non_negative(name: str, value: Tensor) -> Check:
         )
         return (
             f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0 (0 is the uniform distribution), but has "
-            f"{bad.numel()} other value(s), such as {bad[0].item():.6g}{way_out}"
+            f"{bad.numel()} other value(s), such as {example:.6g}{way_out}"
         )
 
-    return (value >= 0) & torch.isfinite(value), message
+    return proper, message
 
 
 def weights(name: str, value: Tensor) -> Check:
@@ -144,21 +179,22 @@ def between(name: str, value: Tensor, low: float, high: float, *, below: bool = 
 
     def message() -> str:
         bad = value[~inside].flatten()
-        example = f"{bad.numel()} other value(s), such as {bad[0].item():.6g}"
+        example = f"{bad.numel()} other value(s), such as {bad[0].item():.9g}"
         return f"{name} must lie in [{low:g}, {high:g}{')' if below else ']'}, but has {example}"
 
     return inside, message
 
 
-def reachable(name: str, value: Tensor, concentration: Tensor, dim: int) -> Check:
-    """The concentration that was computed from ``value`` is a finite number."""
+def reachable(name: str, value: Tensor, concentration: Tensor, dim: int, dtype: torch.dtype) -> Check:
+    """The concentration that was computed from ``value`` is a finite number in ``dtype``."""
+    proper = concentration.detach() <= torch.finfo(dtype).max
 
     def message() -> str:
-        worst = value[~torch.isfinite(concentration)].max().item()
-        dtype = concentration.dtype
-        return f"{name} up to {worst:.6g} at d = {dim} needs a concentration beyond the range of {dtype}: give less"
+        worst = value[~proper].max().item()
+        way_out = "fewer nats" if dtype == torch.float64 else "loc.double(), or fewer nats"
+        return f"{name} up to {worst:.6g} at d = {dim} needs a concentration beyond the range of {dtype}: use {way_out}"
 
-    return torch.isfinite(concentration), message
+    return proper, message
 
 
 def dimension(dim: Any) -> int:
@@ -189,12 +225,26 @@ def broadcast_shape(**shapes: torch.Size) -> torch.Size:
         raise ValueError(f"the batch shapes do not broadcast: {listing}") from None
 
 
-def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, look: bool) -> None:
-    """``value`` can be scored by a distribution on the unit sphere of R^dim."""
+def paired_shape(vectors_name: str, vectors: Tensor, name: str, value: Tensor) -> torch.Size:
+    """The batch shape of vectors (…, d) with the numbers ``value``, broadcast against ``vectors.shape[:-1]``.
+
+    Numbers in a column, (…, 1) beside (…, d), are refused: (B, 1) would broadcast against (B,) to all (B, B) pairs,
+    which is hardly ever meant. One vector with one number leaves no such doubt.
+    """
+    rows, shape = vectors.shape[:-1], value.shape
+    if len(shape) > 1 and shape[-1] == 1 and shape[:-1] == rows and rows.numel() != 1:
+        raise ValueError(
+            f"{name} of shape {tuple(shape)} has one axis more than {vectors_name} of shape {tuple(vectors.shape)} has "
+            f"batch axes: use {name}.squeeze(-1) for one value per vector, or {vectors_name}[None] to pair each value "
+            "with each vector"
+        )
+    return broadcast_shape(**{f"{vectors_name}.shape[:-1]": rows, f"{name}.shape": shape})
+
+
+def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, look: bool) -> Tensor:
+    """``value`` as it can be scored by a distribution on the unit sphere of R^dim; see ``unit_vectors``."""
     floating_tensor("value", value)
     if value.dim() < 1 or value.shape[-1] != dim:
         raise ValueError(f"value must have the shape (…, {dim}), got {tuple(value.shape)}")
     broadcast_shape(**{"value.shape[:-1]": value.shape[:-1], "batch_shape": batch_shape})
-    if look:
-        # A draw adds its own rounding to that of ``loc``.
-        require([unit("value", value, slack=2.0)])
+    return unit_vectors("value", value) if look else value

@@ -286,7 +286,8 @@ def _from_relative_entropy(nats: Tensor, family: PreciseFamily, dim: int) -> Ten
     In float64, because e^{nats/β} magnifies the rounding of nats.
     """
     target = nats.double()
-    safe = torch.where(target > 0, target, 1.0)
+    zero = target == 0
+    safe = torch.where(zero, 1.0, target)
     kappa = family.concentration_guess(safe, dim)
     for _ in range(_ENTROPY_STEPS):
         divergence = family.relative_entropy(kappa, dim)
@@ -296,4 +297,4 @@ def _from_relative_entropy(nats: Tensor, family: PreciseFamily, dim: int) -> Ten
             safe < 1, divergence / slope * torch.log(safe / divergence), (safe - divergence) / slope
         )
         kappa = kappa * torch.exp(step.clamp(-2, 2))
-    return torch.where(target > 0, kappa, 0.0).to(nats.dtype)
+    return torch.where(zero, 0.0, kappa).to(nats.dtype)

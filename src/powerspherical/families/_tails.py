@@ -95,7 +95,8 @@ def log_tails(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Fa
         near, below = family.log_near_tail(one_minus_t, one_plus_t, kappa, dim)
         far = _log1mexp(near)
         log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
-        bottom, top = one_plus_t <= 0, one_minus_t <= 0
+        known = ~kappa.isnan()
+        bottom, top = (one_plus_t <= 0) & known, (one_minus_t <= 0) & known
         log_cdf = torch.where(top, 0.0, torch.where(bottom, -math.inf, log_cdf))
         log_sf = torch.where(bottom, 0.0, torch.where(top, -math.inf, log_sf))
         return log_cdf, log_sf
@@ -131,7 +132,8 @@ def quantile(u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: 
 
     def rows(u: Tensor, complement: Tensor, kappa: Tensor) -> Pair:
         one_minus_t, one_plus_t = family.quantile_values(u, complement, kappa, dim)
-        bottom, top = u <= 0, complement <= 0
+        known = ~kappa.isnan()
+        bottom, top = (u == 0) & known, (complement == 0) & known
         one_minus_t = torch.where(bottom, 2.0, torch.where(top, 0.0, one_minus_t))
         one_plus_t = torch.where(bottom, 0.0, torch.where(top, 2.0, one_plus_t))
         return one_minus_t, one_plus_t

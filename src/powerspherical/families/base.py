@@ -8,6 +8,7 @@ family overrides what it knows in closed form.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -25,6 +26,10 @@ from powerspherical.families._solve import increasing_inverse
 def _doubles(*tensors: Tensor) -> tuple[Tensor, ...]:
     """In float64 and of one shape."""
     return torch.broadcast_tensors(*(x.double() for x in tensors))
+
+
+def _widest(*tensors: Tensor) -> torch.dtype:
+    return functools.reduce(torch.promote_types, (x.dtype for x in tensors))
 
 
 class Family(ABC):
@@ -97,15 +102,22 @@ class Family(ABC):
     def log_tails(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        """log P(T ≤ t) and log P(T > t), in float64; arguments broadcast; differentiable once."""
-        return tails.log_tails(*_doubles(one_minus_t, one_plus_t, kappa), self, dim)
+        """log P(T ≤ t) and log P(T > t), computed in float64 and rounded to the widest dtype of the arguments.
+
+        Arguments broadcast; t beyond an end counts as that end; differentiable once.
+        """
+        log_cdf, log_sf = tails.log_tails(*_doubles(one_minus_t, one_plus_t, kappa), self, dim)
+        dtype = _widest(one_minus_t, one_plus_t, kappa)
+        return log_cdf.to(dtype), log_sf.to(dtype)
 
     def quantile(self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """1-t and 1+t with P(T ≤ t) = u, in float64, given u and 1-u, each accurate where it is small.
+        """1-t and 1+t with P(T ≤ t) = u, given u and 1-u, each accurate where it is small; NaN outside [0, 1].
 
-        Arguments broadcast; differentiable once.
+        Computed in float64 and rounded to the widest dtype of the arguments, which broadcast; differentiable once.
         """
-        return tails.quantile(*_doubles(u, complement, kappa), self, dim)
+        one_minus_t, one_plus_t = tails.quantile(*_doubles(u, complement, kappa), self, dim)
+        dtype = _widest(u, complement, kappa)
+        return one_minus_t.to(dtype), one_plus_t.to(dtype)
 
     def log_near_tail(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int

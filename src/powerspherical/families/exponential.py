@@ -39,9 +39,7 @@ class ExponentialFamily(Family):
         """T, from 1-t and 1+t; elementwise and differentiable."""
 
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        statistic = self.statistic(one_minus_t, one_plus_t) + self.peak
-        # κ = 0 is the uniform also at the antipode, where T may be -inf.
-        return torch.where(kappa == 0, 0.0 * kappa, kappa * statistic)
+        return kappa * (_finite_at_zero(self.statistic(one_minus_t, one_plus_t), kappa) + self.peak)
 
     def mean_statistic(self, kappa: Tensor, dim: int) -> Tensor:
         """E T ≤ 0."""
@@ -119,8 +117,13 @@ class ExponentialFamily(Family):
 )
 def _log_density(kappa: Tensor, statistic: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
     """KL + κ(T - E T); differentiable twice."""
-    deviation = statistic - family.mean_statistic(kappa, dim)
-    return family.relative_entropy(kappa, dim) + torch.where(kappa == 0, 0.0, kappa * deviation)
+    deviation = _finite_at_zero(statistic, kappa) - family.mean_statistic(kappa, dim)
+    return family.relative_entropy(kappa, dim) + kappa * deviation
+
+
+def _finite_at_zero(statistic: Tensor, kappa: Tensor) -> Tensor:
+    """κ = 0 is the uniform also at the antipode, where T may be -inf and 0·T would be NaN."""
+    return torch.where(kappa == 0, statistic.clamp(min=-1.0), statistic)
 
 
 @with_derivatives(

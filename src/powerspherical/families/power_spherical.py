@@ -49,9 +49,9 @@ class PowerSphericalFamily(PreciseFamily):
         near = one_minus_t < 1
         close = torch.log1p(torch.where(near, one_minus_t, 0.0) / -2)
         # At the antipode itself log 0 = -inf, but its derivative is taken as 0 instead of NaN.
-        away = ~near & (one_plus_t > 0)
-        far = torch.log(torch.where(away, one_plus_t, 1.0) / 2)
-        return torch.where(near, close, torch.where(away, far, -math.inf))
+        antipode = one_plus_t <= 0
+        far = torch.log(torch.where(near | antipode, 1.0, one_plus_t) / 2)
+        return torch.where(near, close, torch.where(antipode, -math.inf, far))
 
     def mean_statistic(self, kappa: Tensor, dim: int) -> Tensor:
         return -gamma.digamma_difference(kappa, dim)

@@ -33,6 +33,9 @@ _REVERSE = (
 )
 
 
+#: Gradients of the arguments after ``loc`` and ``concentration``.
+_NO_GRADIENTS = (None,) * 4
+
 #: Whether the ``vmap`` of ``is_grads_batched``, which is one of its own, hides in a tensor.
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
 
@@ -46,17 +49,23 @@ def register_derivative(
 ) -> Any:
     """Give the operator ``forward`` the derivative ``backward``, and errors for all further ones.
 
-    ``forward(loc, concentration, shape, seed, dim)`` gives x and what ``backward`` takes with it, see ``_operator``;
-    ``run`` and ``run_backward`` are what they do. Returns the autograd function for where the inputs are plain, which
-    gives x alone.
+    ``forward(loc, concentration, shape, seed, dim, generator)`` returns x and the other inputs of ``backward``, see
+    ``_operator``; ``run`` and ``run_backward`` are their implementations. Returns the autograd function for plain
+    eager mode, which returns x alone.
     """
 
     class Draw(_SingleLevelFunction):
         @staticmethod
         def forward(
-            ctx: Any, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor, dim: int
+            ctx: Any,
+            loc: Tensor,
+            concentration: Tensor,
+            shape: Sequence[int],
+            seed: Tensor,
+            dim: int,
+            generator: torch.Generator | None = None,
         ) -> Draws:
-            x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim)
+            x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim, generator)
             ctx.dim = dim
             ctx.mark_non_differentiable(*rows)
             ctx.set_materialize_grads(False)  # spares zero gradients for the rows
@@ -68,7 +77,7 @@ def register_derivative(
             first, second = needs = ctx.needs_input_grad[:2]
             inputs = grad, *ctx.saved_tensors, ctx.dim, *needs
             grad_loc, grad_concentration = backward(*inputs)
-            return grad_loc if first else None, grad_concentration if second else None, None, None, None
+            return grad_loc if first else None, grad_concentration if second else None, *_NO_GRADIENTS
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Tensor | None) -> None:
@@ -79,9 +88,15 @@ def register_derivative(
 
         @staticmethod
         def forward(  # type: ignore[override]
-            ctx: Any, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor | None, dim: int
+            ctx: Any,
+            loc: Tensor,
+            concentration: Tensor,
+            shape: Sequence[int],
+            seed: None,
+            dim: int,
+            generator: torch.Generator | None,
         ) -> Tensor:
-            x, *rows = run(loc, concentration, shape, seed, dim)
+            x, *rows = run(loc, concentration, shape, seed, dim, generator)
             ctx.dim = dim
             ctx.save_for_backward(x, loc, *rows, concentration)
             return x
@@ -93,7 +108,7 @@ def register_derivative(
                 return Draw.backward(ctx, grad)
             first, second = needs = ctx.needs_input_grad[:2]
             grad_loc, grad_concentration = run_backward(grad, *ctx.saved_tensors, ctx.dim, *needs)
-            return grad_loc if first else None, grad_concentration if second else None, None, None, None
+            return grad_loc if first else None, grad_concentration if second else None, *_NO_GRADIENTS
 
     class DrawBackward(_SingleLevelFunction):
         @staticmethod

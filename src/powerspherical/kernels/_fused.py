@@ -7,6 +7,7 @@ They take CUDA tensors in float32 and half precision. All else, float64 above al
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,14 +38,20 @@ def covers(name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) 
 
 
 def draw(
-    name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor | None, dim: int
+    name: str,
+    loc: Tensor,
+    concentration: Tensor,
+    shape: Sequence[int],
+    seed: Tensor | None,
+    dim: int,
+    generator: torch.Generator | None,
 ) -> Draws:
     """What the operator of the family returns."""
     directions, kappa = _directions(loc, shape), _concentrations(concentration, shape)
     x = _empty((*shape, loc.shape[-1]), directions)
     noise = _empty(shape, kappa)
     scalars = torch.empty_like(noise), torch.empty_like(noise), noise
-    key = _seed(loc.device) if seed is None else seed
+    key = _seed(loc.device, generator) if seed is None else seed
     _kernels().draw.draw(x, scalars, directions, kappa, key, FAMILIES[name], dim)
     return x, *scalars
 
@@ -70,13 +77,16 @@ def _kernels() -> _Kernels:
     return _Kernels(_triton_draw, _triton_pull_back, _triton_slope, _triton_tail)
 
 
-def _seed(device: torch.device) -> Tensor | int:
-    """A random 64-bit integer from torch's generator for the device, whose numbers it uses up as a kernel would."""
+def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor | int:
+    """A random 63-bit integer from the generator, by default torch's for the device; it advances as by a kernel."""
     if torch.cuda.is_current_stream_capturing():
-        return torch.randint(2**63 - 1, (), device=device)  # to be drawn anew in each replay
-    generator = torch.cuda.default_generators[device.index]
-    offset = generator.get_offset()
-    generator.set_offset(offset + 4)  # it counts in fours
+        # A tensor: each replay of the graph draws it anew.
+        return torch.randint(2**63 - 1, (), device=device, generator=generator)
+    if generator is None:
+        generator = torch.cuda.default_generators[device.index]
+    with _ADVANCING:
+        offset = generator.get_offset()
+        generator.set_offset(offset + 4)  # CUDA generators count in fours
     # Torch's kernels have the generator's seed itself as their key: ours is another, by a step of SplitMix64.
     mixed = (generator.initial_seed() + (offset + 1) * 0x9E3779B97F4A7C15) & _WORD
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
@@ -85,6 +95,9 @@ def _seed(device: torch.device) -> Tensor | int:
 
 
 _WORD = 2**64 - 1
+
+#: Without it, two threads that share a generator could read the same offset, and draw the same numbers.
+_ADVANCING = threading.Lock()
 
 
 def pull_back(

@@ -63,7 +63,7 @@ def _row_dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1)
 
 
-def tangent_gaussian(loc: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+def tangent_gaussian(loc: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None, Tensor]:
     """A standard normal vector v of the tangent space at each unit vector ``loc``: ε, ε·μ and S = ‖v‖² > 0.
 
     v = ε - (ε·μ)μ is left for ``place_`` to take, which saves a pass over memory; or the first is v itself, and there
@@ -71,12 +71,14 @@ def tangent_gaussian(loc: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
     """
     dim = loc.shape[-1]
     if dim == 2:
-        v, squared_length = _circle_tangent(loc)
+        v, squared_length = _circle_tangent(loc, generator)
         return v, None, squared_length
     # Contiguous, also where loc is not.
     contiguous = loc.is_contiguous()
     noise = (
-        torch.randn_like(loc) if contiguous else torch.randn(loc.shape, dtype=loc.dtype, device=loc.device)
+        torch.randn_like(loc, generator=generator)
+        if contiguous
+        else torch.randn(loc.shape, dtype=loc.dtype, device=loc.device, generator=generator)
     )
     if dim > _SHORT:
         along = row_dot(noise, loc)
@@ -93,9 +95,9 @@ def _squared_length(v: Tensor) -> Tensor:
     return length.mul_(length)
 
 
-def _circle_tangent(loc: Tensor) -> tuple[Tensor, Tensor]:
+def _circle_tangent(loc: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """On the circle the tangent at μ is the line of (-μ₂, μ₁): no projection, no rounding."""
-    length = torch.randn(loc.shape[:-1], dtype=loc.dtype, device=loc.device)
+    length = torch.randn(loc.shape[:-1], dtype=loc.dtype, device=loc.device, generator=generator)
     # torch's float32 normals are exactly 0 once in 2²⁴; v must have a direction nevertheless.
     length.masked_fill_(length == 0, 1e-9)
     first, second = loc.unbind(-1)

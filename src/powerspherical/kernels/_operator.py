@@ -2,7 +2,7 @@
 
 ``register`` defines two operators in the namespace ``powerspherical``, opaque to ``torch.compile``:
 
-    <name>(loc, concentration, shape, seed, dim) -> (x, 1-t, 1+t, noise)
+    <name>(loc, concentration, shape, seed, dim, generator) -> (x, 1-t, 1+t, noise)
     <name>_backward(grad, x, loc, 1-t, 1+t, noise, concentration, dim, needs_loc, needs_concentration)
         -> (gradient in loc, gradient in concentration)
 
@@ -15,8 +15,8 @@ if it is asked for. The noise is the family's own, for that.
 
 ``seed`` is one integer. Drawn by torch itself it tells ``vmap`` of the randomness inside, which it would otherwise miss
 when neither parameter is batched, and it keeps equal calls in a compiled graph apart. The fused kernels for CUDA take
-their random numbers from it; the composition below draws from torch's generator.
-Where nothing but autograd looks on, the operators are not called, only what they run: without a seed.
+their random numbers from it; the composition below draws from ``generator``, by default torch's for the device.
+In plain eager mode we bypass the dispatcher and call the implementation directly, without a seed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from torch import Tensor
 
 from powerspherical.kernels import _fused, _geometry
 from powerspherical.kernels._autograd import Draws, register_derivative
+from powerspherical.kernels._generator import check_generator, from_generator
 from powerspherical.kernels.precision import unit_vectors_as
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import is_plain
@@ -44,7 +45,7 @@ class DrawCosine(Protocol):
     """How a family draws t = μᵀx."""
 
     def __call__(
-        self, squared_length: Tensor, concentration: Tensor, dim: int
+        self, squared_length: Tensor, concentration: Tensor, dim: int, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """1-t and 1+t, each to its own relative accuracy, and what dt/dκ needs of the noise behind them.
 
@@ -74,6 +75,7 @@ class Sample(Protocol):
         concentration: Tensor,
         shape: Sequence[int] | None = None,
         dim: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Points x at the cosine t to ``loc``; see ``register``."""
 
@@ -84,14 +86,15 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
     That function takes ``loc`` (…, d), unit vectors, and ``concentration`` (…), float64 where ``loc`` is and float32
     otherwise, which broadcast to ``shape``, by default to each other, and returns x, of that shape and d and in the
     dtype of ``loc``, differentiable in both. In half precision ``loc`` is normalised to float32's digits.
-    ``dim`` is the dimension whose law t has, if that is not d: to see t alone, the circle is enough.
+    ``dim`` is the dimension used for the law of t, by default d: to see t alone, the circle is enough.
+    ``generator`` is the source of the random numbers, by default torch's for the device.
 
     Under ``torch.func.vmap`` it follows torch's own random functions: randomness="different" draws anew for
     each example, "same" shares one draw and is refused where a parameter is batched, "error" raises.
     """
     forward = _define(
-        f"{name}(Tensor loc, Tensor concentration, SymInt[] shape, Tensor seed, int dim) "
-        "-> (Tensor, Tensor, Tensor, Tensor)",
+        f"{name}(Tensor loc, Tensor concentration, SymInt[] shape, Tensor seed, int dim, "
+        "Generator? generator=None) -> (Tensor, Tensor, Tensor, Tensor)",
         tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
     )
     backward = _define(
@@ -101,19 +104,26 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
         tags=(torch.Tag.pt2_compliant_tag,),
     )
 
-    def run(loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor | None, dim: int) -> Draws:
+    def run(
+        loc: Tensor,
+        concentration: Tensor,
+        shape: Sequence[int],
+        seed: Tensor | None,
+        dim: int,
+        generator: torch.Generator | None = None,
+    ) -> Draws:
         if _fused.covers(name, loc, concentration, shape):
-            return _fused.draw(name, loc, concentration, shape, seed, dim)
+            return _fused.draw(name, loc, concentration, shape, seed, dim, generator)
         unit = unit_vectors_as(loc, concentration.dtype)
         if unit.shape[:-1] != shape:  # where they agree, as in training, even a view would take its time
             unit = unit.expand(*shape, -1)
         if concentration.shape != shape:
             concentration = concentration.expand(shape)
-        x, along, squared_length = _geometry.tangent_gaussian(unit)
+        x, along, squared_length = _geometry.tangent_gaussian(unit, generator)
         free = squared_length
         if dim != loc.shape[-1]:
-            free = torch._standard_gamma(torch.full_like(squared_length, (dim - 1) / 2)).mul_(2)
-        one_minus_t, one_plus_t, noise = draw(free, concentration, dim)
+            free = torch._standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
+        one_minus_t, one_plus_t, noise = draw(free, concentration, dim, generator)
         _geometry.place_(x, along, squared_length, unit, one_minus_t, one_plus_t)
         if x.dtype != loc.dtype:
             x = x.to(loc.dtype)
@@ -160,29 +170,35 @@ def register(name: str, draw: DrawCosine, derivative: CosineDerivative) -> Sampl
     differentiable = register_derivative(_LIBRARY, forward, backward, run, run_backward)
 
     def sample(
-        loc: Tensor, concentration: Tensor, shape: Sequence[int] | None = None, dim: int | None = None
+        loc: Tensor,
+        concentration: Tensor,
+        shape: Sequence[int] | None = None,
+        dim: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
+        if generator is not None:
+            check_generator(generator, loc.device)
         if shape is None:
             shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
         if dim is None:
             dim = loc.shape[-1]
         if not is_plain(loc, concentration):
-            return forward(loc, concentration, shape, _seed(loc.device), dim)[0]
+            return forward(loc, concentration, shape, _seed(loc.device, generator), dim, generator)[0]
         if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-            return differentiable.apply(loc, concentration, shape, None, dim)
-        return run(loc, concentration, shape, None, dim)[0]
+            return differentiable.apply(loc, concentration, shape, None, dim, generator)
+        return run(loc, concentration, shape, None, dim, generator)[0]
 
     return sample
 
 
-def _seed(device: torch.device) -> Tensor:
+def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor:
     """What tells of the randomness: a random number under vmap, and on CUDA, where it is that of the kernels.
 
     On the CPU any will do otherwise, and then the draw has the numbers of a plain one.
     """
     if device.type == "cpu" and not _is_batching():
         return torch.full((), _another(), dtype=torch.int64)
-    return torch.randint(2**63 - 1, (), device=device)
+    return torch.randint(2**63 - 1, (), device=device, **from_generator(generator))
 
 
 @untraced
@@ -221,7 +237,7 @@ def _register_transforms(
     torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
 
 
-def _fake_forward(loc: Tensor, concentration: Tensor, shape: Sequence[int], seed: Tensor, dim: int) -> Draws:
+def _fake_forward(loc: Tensor, concentration: Tensor, shape: Sequence[int], *_: Any) -> Draws:
     rows = (concentration.new_empty(shape) for _ in range(3))
     return loc.new_empty((*shape, loc.shape[-1])), *rows  # type: ignore[return-value]
 
@@ -253,6 +269,7 @@ def _batch_forward(
     shape: Sequence[int],
     seed: Tensor,
     dim: int,
+    generator: torch.Generator | None = None,
 ) -> tuple[Draws, tuple[int, ...]]:
     if info.randomness != "different":
         # What torch's own Gamma and Poisson do: with rejection inside, "the same noise" has no meaning.
@@ -265,7 +282,8 @@ def _batch_forward(
     if dims[1] is not None:
         concentration = _aligned(concentration.movedim(dims[1], 0), len(shape) + 1)
     one_seed = seed if dims[3] is None else seed.select(dims[3], 0)
-    return operator(loc, concentration, (info.batch_size, *shape), one_seed, dim), (0, 0, 0, 0)
+    draws = operator(loc, concentration, (info.batch_size, *shape), one_seed, dim, generator)
+    return draws, (0, 0, 0, 0)
 
 
 def _batch_backward(

@@ -24,14 +24,16 @@ def _half_degrees(dim: int, dtype: torch.dtype) -> Tensor:
     )  # such a number goes with tensors of any device
 
 
-def _draw(squared_length: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+def _draw(
+    squared_length: Tensor, concentration: Tensor, dim: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """1-t, 1+t and G, where (1+t)/2 = G/(G + H) ~ Beta(β+κ, β) with G ~ Gamma(β+κ), H ~ Gamma(β), β = (d-1)/2.
 
     Half the squared length of the tangent Gaussian is that H: ‖v‖² ~ χ²_{d-1}, independent of v/‖v‖.
     """
     shape = concentration + _half_degrees(dim, concentration.dtype)
     # torch draws a number even where the shape is NaN: 0·shape hands the NaN on.
-    gamma = torch._standard_gamma(shape).add_(shape, alpha=0)
+    gamma = torch._standard_gamma(shape, generator).add_(shape, alpha=0)
     del shape  # in low dimensions a number a row is not nothing
     total = gamma.add(squared_length, alpha=0.5)
     half = gamma / total  # 2G may overflow
@@ -59,7 +61,11 @@ _sample = register("power_spherical", _draw, _derivative)
 
 
 def power_spherical(
-    loc: Tensor, concentration: Tensor, shape: Sequence[int] | None = None, dim: int | None = None
+    loc: Tensor,
+    concentration: Tensor,
+    shape: Sequence[int] | None = None,
+    dim: int | None = None,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """Points x of the unit sphere with density ∝ (1 + μᵀx)^κ, differentiable once in both arguments.
 
@@ -67,7 +73,8 @@ def power_spherical(
         loc: the mean directions μ, unit vectors, of shape (…, d), of any floating dtype.
         concentration: κ ≥ 0, of shape (…), float64 where ``loc`` is, else float32; right up to 1e9 and
             beyond. NaN gives NaN.
-        shape: what both broadcast to, without d; by default each other; x has d more.
-        dim: the dimension whose law t = μᵀx has, if it is not d.
+        shape: batch shape of the draws. Default: the broadcast of ``loc.shape[:-1]`` and ``concentration.shape``.
+        dim: dimension used for the law of t = μᵀx. Default: ``loc.shape[-1]``.
+        generator: source of the random numbers, on the device of ``loc``. Default: torch's generator of that device.
     """
-    return _sample(loc, concentration, shape, dim)
+    return _sample(loc, concentration, shape, dim, generator)

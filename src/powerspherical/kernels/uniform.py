@@ -5,13 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from powerspherical.kernels._generator import check_generator, from_generator
+
 
 def uniform(
-    shape: tuple[int, ...], *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    shape: tuple[int, ...],
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """Unit vectors of the given shape (…, d): normalised Gaussian vectors. Nothing to differentiate."""
+    if generator is not None:
+        check_generator(generator, torch.empty(0, device=device).device)
     with torch.no_grad():
-        noise = torch.randn(shape, dtype=dtype, device=device)
+        noise = torch.randn(shape, dtype=dtype, device=device, **from_generator(generator))
         norm = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
         # torch's float32 normals can be exactly 0; a vector of nothing else becomes the first unit vector.
         missing = (norm == 0).to(noise.dtype)

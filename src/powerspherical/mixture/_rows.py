@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from powerspherical.distributions.constraints import norm_tolerance
+from powerspherical.distributions.constraints import norm_rounding
 from powerspherical.kernels.precision import computing
 from powerspherical.mixture._families import Block
 from powerspherical.mixture._matrices import Matrix, SparseMatrix, lengths, scaled
@@ -89,7 +89,7 @@ def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
     """
     norms = lengths(rows)
     deviation = (norms - 1).abs().amax()
-    if deviation <= norm_tolerance(rows.dtype, rows.shape[1]):
+    if deviation <= norm_rounding(rows.dtype, rows.shape[1]):
         return None
     if not torch.isfinite(deviation):
         first = start + int(torch.argmin(torch.isfinite(norms).to(torch.uint8)))
@@ -252,6 +252,9 @@ def usable_weight(weight: Tensor, count: int) -> Tensor:
 
 def shared(array: np.ndarray) -> Tensor:
     """The tensor over an array's memory, which is only ever read."""
+    array = np.ascontiguousarray(array)
+    if min(array.strides, default=0) < 0:  # NumPy calls one row read backwards contiguous, torch refuses it
+        array = array.copy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        return torch.from_numpy(np.ascontiguousarray(array))
+        return torch.from_numpy(array)

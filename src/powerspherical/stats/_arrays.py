@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from powerspherical.distributions.sampling import sizes
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: How far from one a norm may be, as in SciPy: unit vectors in float32 are among those. They are normalised again.
@@ -50,12 +52,9 @@ def array_of(values: Tensor) -> Any:
     return values.numpy()[()]
 
 
-def shape_of(size: Any) -> tuple[int, ...]:
+def shape_of(size: Any) -> torch.Size:
     """The shape that ``size`` means: a number, a tuple, or None for a single draw."""
-    sizes = () if size is None else size if isinstance(size, tuple | list) else (size,)
-    if any(not isinstance(length, numbers.Integral) or length < 0 for length in sizes):
-        raise ValueError(f"size must be an integer ≥ 0, a tuple of them or None, got {size!r}")
-    return tuple(int(length) for length in sizes)
+    return torch.Size() if size is None else sizes("size", size)
 
 
 def generator_of(random_state: Any) -> Any:

@@ -13,7 +13,6 @@ from powerspherical.distributions import (
     RotationallySymmetric,
     validation,
 )
-from powerspherical.distributions.randomness import seeded
 from powerspherical.stats._arrays import (
     Array,
     array_of,
@@ -51,12 +50,12 @@ class FrozenSpherical:
 
         Args:
             size: a number, a shape, or None for a single draw of shape (d,).
-            random_state: None (NumPy's global state), a seed, or a ``Generator`` or ``RandomState`` of NumPy's. What it
-                gives reproduces the draws; torch's generators stay as they are.
+            random_state: None (NumPy's global state), a seed, or a ``Generator`` or ``RandomState`` of NumPy's. It
+                determines the draws, also in threads. Torch's global generator is not used.
         """
         seed = seed_from(self.random_state if random_state is None else random_state)
-        with seeded(seed, torch.device("cpu")):
-            return self._distribution.sample(shape_of(size)).numpy()
+        generator = torch.Generator().manual_seed(seed)
+        return self._distribution.sample(shape_of(size), generator=generator).numpy()
 
     def logpdf(self, x: Any) -> Any:
         """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
@@ -95,7 +94,7 @@ class FrozenRotational(FrozenSpherical):
 
     def __init__(self, family: type[RotationallySymmetric], mu: Any, kappa: Any, seed: Any = None) -> None:
         loc, concentration = unit_vectors("mu", mu), real("kappa", kappa)
-        validation.broadcast_shape(**{"mu.shape[:-1]": loc.shape[:-1], "kappa.shape": concentration.shape})
+        validation.paired_shape("mu", loc, "kappa", concentration)
         validation.require([validation.non_negative("kappa", concentration)])
         distribution = family(loc, concentration, validate_args=True)
         super().__init__(distribution, distribution, seed)

@@ -1,0 +1,35 @@
+"""The caller's own source of random numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
+    """The keyword argument of torch's random functions: none without a generator.
+
+    With ``generator=None`` torch takes an overload that ``torch.compile`` cannot trace for dynamic shapes.
+    """
+    return {} if generator is None else {"generator": generator}
+
+
+def check_generator(generator: torch.Generator, device: torch.device) -> None:
+    """Raise unless ``generator`` can draw on ``device``."""
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(
+            msg="torch.compile cannot trace a draw from a torch.Generator. Leave out the generator (compiled draws "
+            "follow torch.manual_seed), or leave out fullgraph=True."
+        )
+    if not isinstance(generator, torch.Generator):
+        raise ValueError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}: {generator!r}; "
+            f"use torch.Generator({device.type!r}).manual_seed(seed)"
+        )
+    found = generator.device
+    # A generator made for "cuda", without an index, draws on any GPU.
+    if found.type != device.type or found.index not in (None, device.index):
+        raise ValueError(
+            f"generator is on {found}, but the draws are on {device}: use torch.Generator({str(device)!r})"
+        )

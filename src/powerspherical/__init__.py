@@ -1,14 +1,17 @@
-"""Distributions for variables on the unit sphere: Power Spherical, von Mises–Fisher and the uniform.
+"""Distributions for variables on the unit sphere: Power Spherical, von Mises–Fisher,
+spherical Cauchy and the uniform.
 
 Importing the package registers the KL divergences of all pairs with ``torch.distributions.kl_divergence`` and the
 sphere with ``torch.distributions.transform_to``.
 """
 
-from powerspherical import special
+from powerspherical import families, special
 from powerspherical.distributions import (
     HypersphericalUniform,
     PowerSpherical,
     PowerSphericalMarginal,
+    SphericalCauchy,
+    SphericalCauchyMarginal,
     VonMisesFisher,
     VonMisesFisherMarginal,
 )
@@ -19,7 +22,10 @@ __all__ = [
     "HypersphericalUniform",
     "PowerSpherical",
     "PowerSphericalMarginal",
+    "SphericalCauchy",
+    "SphericalCauchyMarginal",
     "VonMisesFisher",
     "VonMisesFisherMarginal",
+    "families",
     "special",
 ]

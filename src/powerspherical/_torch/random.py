@@ -1,6 +1,8 @@
-"""Gamma variables with a generator: torch has them as private functions only."""
+"""Random numbers from the caller's own generator, and Gamma variables, which torch has as private functions only."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,3 +17,31 @@ def standard_gamma(shape: Tensor, generator: torch.Generator | None = None) -> T
 def standard_gamma_slope(shape: Tensor, gamma: Tensor) -> Tensor:
     """dG/dα of Gamma variables G of shape α at a fixed probability; relative error up to 1e-3."""
     return torch._standard_gamma_grad(shape, gamma)
+
+
+def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
+    """The keyword argument of torch's random functions: none without a generator.
+
+    With ``generator=None`` torch takes an overload that ``torch.compile`` cannot trace for dynamic shapes.
+    """
+    return {} if generator is None else {"generator": generator}
+
+
+def check_generator(generator: torch.Generator, device: torch.device) -> None:
+    """Raise unless ``generator`` can draw on ``device``."""
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(
+            msg="torch.compile cannot trace a draw from a torch.Generator. Leave out the generator (compiled draws "
+            "follow torch.manual_seed), or leave out fullgraph=True."
+        )
+    if not isinstance(generator, torch.Generator):
+        raise ValueError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}: {generator!r}; "
+            f"use torch.Generator({device.type!r}).manual_seed(seed)"
+        )
+    found = generator.device
+    # A generator made for "cuda", without an index, draws on any GPU.
+    if found.type != device.type or found.index not in (None, device.index):
+        raise ValueError(
+            f"generator is on {found}, but the draws are on {device}: use torch.Generator({str(device)!r})"
+        )

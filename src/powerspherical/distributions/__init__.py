@@ -2,9 +2,15 @@
 
 from powerspherical.distributions import kl as _kl  # noqa: F401  (registers the divergences)
 from powerspherical.distributions.constraints import NormalizeTransform, UnitVector, unit_vector
-from powerspherical.distributions.marginal import Marginal, PowerSphericalMarginal, VonMisesFisherMarginal
+from powerspherical.distributions.marginal import (
+    Marginal,
+    PowerSphericalMarginal,
+    SphericalCauchyMarginal,
+    VonMisesFisherMarginal,
+)
 from powerspherical.distributions.power_spherical import PowerSpherical
 from powerspherical.distributions.rotational import RotationallySymmetric
+from powerspherical.distributions.spherical_cauchy import SphericalCauchy
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
 
@@ -15,6 +21,8 @@ __all__ = [
     "PowerSpherical",
     "PowerSphericalMarginal",
     "RotationallySymmetric",
+    "SphericalCauchy",
+    "SphericalCauchyMarginal",
     "UnitVector",
     "VonMisesFisher",
     "VonMisesFisherMarginal",

@@ -1,10 +1,12 @@
-"""Maximum likelihood for a tilt: the mean direction and the concentration of weighted unit vectors.
+"""Maximum likelihood: the mean direction and the concentration of weighted unit vectors.
 
-With shares p_i that sum to one, the log-likelihood of a point is κ T̄(μ) - Ψ(κ), T̄(μ) = Σ p_i T(μᵀx_i). Its maximum
-over κ grows with T̄ alone, so the direction is the one that maximises T̄, whatever κ, and κ then solves Ψ'(κ) = T̄.
-For the von Mises–Fisher distribution T̄ is linear and its maximum the direction of the mean; in general it is climbed,
-from there. In two or three dimensions points without a common direction may have several such maxima, of much the same
-height: the one found is then not always the highest.
+In an exponential family, with shares p_i that sum to one, the log-likelihood per point is κ T̄(μ) - Ψ(κ) with
+T̄(μ) = Σ p_i T(μᵀx_i). Its maximum over κ grows with T̄ alone, so the direction is the one that maximises T̄, whatever κ,
+and κ then solves Ψ'(κ) = T̄. For the von Mises–Fisher distribution T̄ is linear and its maximum the direction of the mean;
+in general it is climbed, from there. In two or three dimensions points without a common direction may have several such
+maxima of much the same height: the one found is then not always the highest.
+
+In any other family the best direction depends on κ: steps in both alternate until neither moves.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from torch import Tensor
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.geometry import cosine_ends, directions_of
-from powerspherical.kernels.precision import computing, unit_vectors_as
-from powerspherical.special.tilt import Tilt
+from powerspherical.families import ExponentialFamily, Family
+from powerspherical.sampling.precision import computing, unit_vectors_as
 
 #: The mean of |T| below which points count as one and the same: κ is then about (d-1)/2 over it, and no more.
 CLOSEST = {torch.float64: 1e-9, torch.float32: 1e-6}
@@ -47,19 +49,28 @@ class _Point(NamedTuple):
 
 @torch.no_grad()
 def maximum_likelihood(
-    tilt: Tilt, x: Tensor, weights: Tensor | None, max_iter: int, bias_correction: bool
+    family: Family, x: Tensor, weights: Tensor | None, max_iter: int, bias_correction: bool
 ) -> Fit:
-    """The fit of ``tilt`` to unit vectors ``x`` (n, *batch, d) with ``weights`` (n, *batch); arguments are checked."""
+    """The fit of ``family`` to unit vectors ``x`` (n, *batch, d) with ``weights`` (n, *batch); arguments are checked."""
+    if bias_correction and not isinstance(family, ExponentialFamily):
+        raise ValueError(
+            f"bias_correction is known for exponential families only, not for the {family.title} distribution: "
+            "leave it out"
+        )
     x, shares = _unit_vectors_and_shares(x, weights)
     dim = x.shape[-1]
     x = unit_vectors_as(x, computing(x.dtype))
     with torch.autocast(x.device.type, enabled=False):  # sums over points are matrix products to it
-        loc, mean, converged = _climb(tilt, x, shares, max_iter)
-    mean = mean.clamp(max=-CLOSEST[x.dtype])
-    concentration = tilt.concentration_from_mean_statistic(mean, dim)
-    if bias_correction:
-        rows = 1 / shares.square().sum(0)
-        concentration = _without_bias(tilt, mean, concentration, rows, dim)
+        if isinstance(family, ExponentialFamily):
+            loc, mean, converged = _climb(family, x, shares, max_iter)
+        else:
+            loc, concentration, converged = _alternate(family, x, shares, max_iter)
+    if isinstance(family, ExponentialFamily):
+        mean = mean.clamp(max=-CLOSEST[x.dtype])
+        concentration = family.concentration_from_mean_statistic(mean, dim)
+        if bias_correction:
+            rows = 1 / shares.square().sum(0)
+            concentration = _without_bias(family, mean, concentration, rows, dim)
     if not converged.all():
         warnings.warn(
             f"the mean direction did not settle in {max_iter} steps for {int((~converged).sum())} of "
@@ -96,7 +107,7 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
     return x, scaled / scaled.sum(0)
 
 
-def _climb(tilt: Tilt, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor, Tensor, Tensor]:
+def _climb(family: ExponentialFamily, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor, Tensor, Tensor]:
     """The direction that maximises T̄, T̄ there, and whether it settled.
 
     Each step is Newton's for data that are symmetric around μ, scaled as Barzilai & Borwein (1988) do, by what the
@@ -104,13 +115,13 @@ def _climb(tilt: Tilt, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor
     """
     epsilon = torch.finfo(x.dtype).eps
     mean = torch.einsum("n...,n...d->...d", shares.to(x.dtype), x)
-    # Where the mean vanishes, it is some direction that is none of the data's.
-    here = _look(tilt, directions_of(mean + epsilon**0.5 * _anywhere(mean)), x, shares)
+    # Where the mean vanishes, a fixed direction takes its place.
+    here = _look(family, directions_of(mean + epsilon**0.5 * _anywhere(mean)), x, shares)
     scale = torch.ones_like(here.mean)
     for _ in range(max_iter):
         if (here.gain <= epsilon**1.5).all():
             break
-        there = _look(tilt, directions_of(here.loc + _column(scale, x) * here.step), x, shares)
+        there = _look(family, directions_of(here.loc + _column(scale, x) * here.step), x, shares)
         better = there.mean >= here.mean + 4 * epsilon * here.mean  # T̄ < 0: the rounding of T̄ is allowed for
         moved = (there.loc - here.loc).double()
         slackened = (moved * (here.step - there.step)).sum(-1)
@@ -125,11 +136,61 @@ def _climb(tilt: Tilt, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor
     return here.loc, here.mean, here.gain <= epsilon**1.5
 
 
-def _look(tilt: Tilt, loc: Tensor, x: Tensor, shares: Tensor) -> _Point:
+def _alternate(
+    family: Family, x: Tensor, shares: Tensor, max_iter: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Direction and κ by turns, and whether both settled: the steps of ``mixture`` for one component.
+
+    A step that would lower the likelihood is taken back and halved.
+    """
+    epsilon, dim = torch.finfo(x.dtype).eps, x.shape[-1]
+    mean = torch.einsum("n...,n...d->...d", shares.to(x.dtype), x)
+    length = torch.linalg.vector_norm(mean, dim=-1).double()
+    length = length.clamp(min=1e-6, max=1 - CLOSEST[x.dtype])
+    loc = directions_of(mean + epsilon**0.5 * _anywhere(mean))
+    kappa = family.concentration_from_mean_cosine(length, 1 - length, dim)
+    largest = 1 / CLOSEST[x.dtype]
+    fraction, settled = torch.ones_like(kappa), torch.zeros_like(kappa, dtype=torch.bool)
+    score = _log_likelihood(family, loc, kappa, x, shares)
+    for _ in range(max_iter):
+        ends = _ends(x, loc)
+        pull, bend = family.pull_and_bend(*ends, kappa.expand_as(ends[0]), dim)
+        target = torch.einsum("n...,n...d->...d", (shares * pull).to(x.dtype), x)
+        slack = (shares * bend).sum(0).clamp(min=0) / (dim - 1)
+        target = directions_of(target + _column(slack, x) * loc)
+        there = directions_of(torch.lerp(loc, target, _column(fraction, x)))
+        mean_score = (shares * family.score(*_ends(x, there), kappa.expand_as(ends[0]), dim)).sum(0)
+        wanted = family.fitted_concentration(mean_score, kappa, dim).clamp(min=0.0, max=largest)
+        new_kappa = torch.lerp(kappa, wanted, fraction)
+        new_score = _log_likelihood(family, there, new_kappa, x, shares)
+        better = new_score >= score - 8 * epsilon * score.abs().clamp(min=1.0)
+        moved = (there - loc).square().sum(-1).double() + ((new_kappa - kappa) / (1 + kappa)).square()
+        settled = settled | (better & (moved <= epsilon**1.5)) | (fraction < 1e-6)
+        loc = torch.where(_column(better, x).bool(), there, loc)
+        kappa, score = torch.where(better, new_kappa, kappa), torch.where(better, new_score, score)
+        fraction = torch.where(better, (2 * fraction).clamp(max=1.0), fraction / 2)
+        if settled.all():
+            break
+    return loc, kappa, settled
+
+
+def _log_likelihood(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+    """The mean log density relative to the uniform."""
+    ends = _ends(x, loc)
+    return (shares * family.log_density(*ends, kappa.expand_as(ends[0]), x.shape[-1])).sum(0)
+
+
+def _ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t in float64, away from zero by more than rounding."""
     tiny = torch.finfo(x.dtype).eps ** 2
     one_minus_t, one_plus_t = (end.double().clamp(min=tiny) for end in cosine_ends(x, loc))
-    statistic = tilt.statistic(one_minus_t, one_plus_t)
-    pull, bend = tilt.pull_and_bend(one_minus_t, one_plus_t)
+    return one_minus_t, one_plus_t
+
+
+def _look(family: ExponentialFamily, loc: Tensor, x: Tensor, shares: Tensor) -> _Point:
+    one_minus_t, one_plus_t = _ends(x, loc)
+    statistic = family.statistic(one_minus_t, one_plus_t)
+    pull, bend = family.pull_and_bend(one_minus_t, one_plus_t, torch.ones_like(one_minus_t), x.shape[-1])
     pull = shares * pull
     total = torch.einsum("n...,n...d->...d", pull.to(x.dtype), x)
     along = (total * loc).sum(-1, keepdim=True)
@@ -151,7 +212,7 @@ def _anywhere(like: Tensor) -> Tensor:
     return torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
 
 
-def _without_bias(tilt: Tilt, mean: Tensor, concentration: Tensor, rows: Tensor, dim: int) -> Tensor:
+def _without_bias(family: ExponentialFamily, mean: Tensor, concentration: Tensor, rows: Tensor, dim: int) -> Tensor:
     """κ from T̄ without what the choice of μ adds to it.
 
     At the fitted direction T̄ exceeds its value at the true one by about δ = (d-1)/(2nκ): half a χ² of d-1 degrees of
@@ -159,8 +220,8 @@ def _without_bias(tilt: Tilt, mean: Tensor, concentration: Tensor, rows: Tensor,
     u - √(u² - 2uδ): δ where the signal is strong, and where it is weak what makes R² unbiased,
     E R² = ‖E x‖² + (1 - ‖E x‖² - Var t)/n with the part of the variance that lies along μ left in place.
     """
-    uniform = tilt.mean_statistic(torch.zeros_like(mean), dim)
+    uniform = family.mean_statistic(torch.zeros_like(mean), dim)
     signal = (mean - uniform).clamp(min=0)
     excess = (dim - 1) * signal / (rows * concentration.clamp(min=torch.finfo(torch.float64).tiny))
     corrected = uniform + (signal.square() - excess).clamp(min=0).sqrt()
-    return torch.where(corrected > uniform, tilt.concentration_from_mean_statistic(corrected, dim), 0.0)
+    return torch.where(corrected > uniform, family.concentration_from_mean_statistic(corrected, dim), 0.0)

@@ -9,14 +9,21 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
+from powerspherical._torch.modes import differentiates_through_functions
+
+
+def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t for t = xᵀμ over the last dimension, broadcast; differentiable twice.
+
+    1 - xᵀμ = ‖x-μ‖²/2 and 1 + xᵀμ = ‖x+μ‖²/2: the dot product would lose the digits of 1-t that a large concentration
+    multiplies. Derivatives are tangential to the sphere.
+    """
+    if differentiates_through_functions():
+        return _expanded_ends(x, loc)
+    return _CosineEnds.apply(x, loc)
 
 
 class _CosineEnds(torch.autograd.Function):
-    """1 - xᵀμ = ‖x-μ‖²/2 and 1 + xᵀμ = ‖x+μ‖²/2, with the derivatives tangential to the sphere.
-
-    The dot product would lose the digits of 1-t that a large concentration multiplies.
-    """
-
     generate_vmap_rule = True
 
     @staticmethod
@@ -29,23 +36,35 @@ class _CosineEnds(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_minus: Tensor, grad_plus: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, loc, one_minus_t, one_plus_t = ctx.saved_tensors
+        x, loc, *ends = ctx.saved_tensors
         grad = (grad_plus - grad_minus).unsqueeze(-1)
-        # μ - tx = (μ - sx) + s(1-st)x with s = ±1 the sign of t: near both ends a sum of small terms.
-        near = (one_minus_t < one_plus_t).unsqueeze(-1)
-        sign = torch.where(near, 1.0, -1.0).to(x.dtype)
-        short = sign * torch.where(near, one_minus_t.unsqueeze(-1), one_plus_t.unsqueeze(-1))
         in_x = in_loc = None
         if ctx.needs_input_grad[0]:
-            in_x = (grad * ((loc - sign * x) + short * x)).sum_to_size(x.shape)
+            in_x = (grad * _tangential(loc, x, *ends)).sum_to_size(x.shape)
         if ctx.needs_input_grad[1]:
-            in_loc = (grad * ((x - sign * loc) + short * loc)).sum_to_size(loc.shape)
+            in_loc = (grad * _tangential(x, loc, *ends)).sum_to_size(loc.shape)
         return in_x, in_loc
 
 
-def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t for t = xᵀμ over the last dimension, broadcast; differentiable twice."""
-    return _CosineEnds.apply(x, loc)
+def _tangential(other: Tensor, x: Tensor, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
+    """The derivative of t in x: y - tx for the other vector y, with s = ±1 the sign of t as (y - sx) + s(1-st)x.
+
+    Near both ends this is a sum of small terms.
+    """
+    near = (one_minus_t < one_plus_t).unsqueeze(-1)
+    sign = torch.where(near, 1.0, -1.0).to(x.dtype)
+    short = sign * torch.where(near, one_minus_t.unsqueeze(-1), one_plus_t.unsqueeze(-1))
+    return (other - sign * x) + short * x
+
+
+def _expanded_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
+    """The same as torch operations, for modes that ignore custom backwards: see ``_torch.derivatives``.
+
+    Moving x to a point off the sphere changes t as the projection of that point does, to second order: t is a function
+    of the directions of both vectors.
+    """
+    unit_x, unit_loc = (v / torch.linalg.vector_norm(v, dim=-1, keepdim=True) for v in (x, loc))
+    return 0.5 * (unit_x - unit_loc).square().sum(-1), 0.5 * (unit_x + unit_loc).square().sum(-1)
 
 
 @tensor_constant

@@ -1,4 +1,4 @@
-"""The distribution of the cosine t = μᵀx, for any tilt."""
+"""The distribution of the cosine t = μᵀx, for any family."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from torch.distributions import constraints
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.sampling import Reparameterised
-from powerspherical.kernels import power_spherical, von_mises_fisher
-from powerspherical.kernels.precision import computing
-from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
-from powerspherical.special.overlap import mean_log1m_cosine, mean_log1p_cosine
+from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
+from powerspherical.sampling import draw
+from powerspherical.sampling.precision import computing
 from powerspherical.special.sphere import log_cosine_normalizer
-from powerspherical.special.tail import log_tails, quantile
-from powerspherical.special.tilt import Tilt
 
 
 class Marginal(Reparameterised):
-    """A distribution on [-1, 1]: the law of t = μᵀx under a tilt on the unit sphere of R^dim.
+    """A distribution on [-1, 1]: the law of t = μᵀx under a family on the unit sphere of R^dim.
 
-    Its density is that of the tilt times the density c(1-t²)^{(d-3)/2} of a uniform point's coordinate. Tail
+    Its density is that of the family times the density c(1-t²)^{(d-3)/2} of a uniform point's coordinate. Tail
     probabilities and quantiles are computed in float64, whatever the dtype of the concentration, and are
     differentiable once in t (or the probability) and κ.
 
@@ -34,13 +31,22 @@ class Marginal(Reparameterised):
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"concentration": constraints.nonnegative}
     support = constraints.interval(-1.0, 1.0)
 
-    _tilt: ClassVar[Tilt]
-    _draw: ClassVar[staticmethod[..., Tensor]]
+    #: The law of t; a subclass has it, this class takes it as an argument.
+    family: Family
 
     dim: int
     concentration: Tensor
 
-    def __init__(self, dim: int, concentration: Tensor | float, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        concentration: Tensor | float,
+        validate_args: bool | None = None,
+        *,
+        family: Family | None = None,
+    ) -> None:
+        if family is not None:
+            self.family = family
         self.dim = validation.dimension(dim)
         concentration = validation.number_or_tensor("concentration", concentration)
         if validation.wanted(validate_args):
@@ -52,7 +58,7 @@ class Marginal(Reparameterised):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(Marginal, _instance)
         batch_shape = torch.Size(batch_shape)
-        new.dim = self.dim
+        new.dim, new.family = self.dim, self.family
         new.concentration = self.concentration.expand(batch_shape)
         super(Marginal, new).__init__(batch_shape, torch.Size(), validate_args=False)
         new._validate_args = self._validate_args
@@ -84,13 +90,12 @@ class Marginal(Reparameterised):
         # At t = -1 two infinite logarithms may meet: the sum of their powers decides.
         bottom = one_plus_t == 0
         one_plus_t = torch.where(bottom, torch.finfo(dtype).tiny, one_plus_t)
-        statistic = self._tilt.statistic(one_minus_t, one_plus_t)
-        density = self._tilt.log_density(concentration, statistic, self.dim) + log_cosine_normalizer(self.dim)
+        density = self.family.log_density(one_minus_t, one_plus_t, concentration, self.dim)
+        density = density + log_cosine_normalizer(self.dim)
         if power:
             density = density + power * (torch.log(one_minus_t) + torch.log(one_plus_t))
-        total = (
-            power + concentration if self._tilt.kink_at_antipode else torch.full_like(concentration, power)
-        )
+        own_power = self.family.antipode_power(concentration)
+        total = torch.full_like(concentration, power) if own_power is None else power + own_power
         at_end = torch.where(outside, -torch.inf, -torch.inf * total.sign())
         ends = (outside | (bottom & (total != 0))) & ~concentration.isnan()
         return torch.where(ends, at_end, density)
@@ -98,12 +103,12 @@ class Marginal(Reparameterised):
     def tails(self, one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
         """log P(T ≤ t) and log P(T > t) in float64, from the distances of t to both ends."""
         minus, plus, kappa = torch.broadcast_tensors(one_minus_t, one_plus_t, self.concentration.double())
-        return log_tails(self._tilt, minus, plus, kappa, self.dim)
+        return self.family.log_tails(minus, plus, kappa, self.dim)
 
     def quantile(self, probability: Tensor, complement: Tensor) -> tuple[Tensor, Tensor]:
         """1-t and 1+t in float64 with P(T ≤ t) = ``probability`` = 1 - ``complement``."""
         below, above, kappa = torch.broadcast_tensors(probability, complement, self.concentration.double())
-        return quantile(self._tilt, below, above, kappa, self.dim)
+        return self.family.quantile(below, above, kappa, self.dim)
 
     def log_cdf(self, value: Tensor) -> Tensor:
         """log P(T ≤ value), accurate in both tails."""
@@ -132,23 +137,23 @@ class Marginal(Reparameterised):
         concentration = self._exact_concentration
         # A circle through the mean direction shows t in its first coordinate.
         pole = torch.nn.functional.pad(concentration.new_ones(1), (0, 1))
-        points = self._draw(pole, concentration, shape, self.dim, generator)
+        points = draw(self.family, pole, concentration, shape, self.dim, generator)
         return points[..., 0].to(self.concentration.dtype)
 
     @property
     def mean(self) -> Tensor:
-        return self._tilt.mean_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
+        return self.family.mean_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     @property
     def variance(self) -> Tensor:
-        return self._tilt.variance_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
+        return self.family.variance_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     def entropy(self) -> Tensor:
         """-E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²); differentiable twice."""
         concentration = self.concentration.double()
-        logs = mean_log1p_cosine(self._tilt, concentration, self.dim)
-        logs = logs + mean_log1m_cosine(self._tilt, concentration, self.dim)
-        divergence = self._tilt.relative_entropy(concentration, self.dim)
+        logs = self.family.mean_log1p_cosine(concentration, self.dim)
+        logs = logs + self.family.mean_log1m_cosine(concentration, self.dim)
+        divergence = self.family.relative_entropy(concentration, self.dim)
         return self._result(-divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs)
 
     def _validate_sample(self, value: Tensor) -> None:
@@ -173,8 +178,7 @@ class PowerSphericalMarginal(Marginal):
     tensor(0.2500, dtype=torch.float64)
     """
 
-    _tilt = POWER_TILT
-    _draw = staticmethod(power_spherical)
+    family = POWER_SPHERICAL
 
 
 class VonMisesFisherMarginal(Marginal):
@@ -189,5 +193,19 @@ class VonMisesFisherMarginal(Marginal):
     tensor(0.5373, dtype=torch.float64)
     """
 
-    _tilt = EXPONENTIAL_TILT
-    _draw = staticmethod(von_mises_fisher)
+    family = VON_MISES_FISHER
+
+
+class SphericalCauchyMarginal(Marginal):
+    """The law of t = μᵀx for x spherical Cauchy: a uniform point's cosine with artanh t shifted by log(1+κ).
+
+    Args:
+        dim: the ambient dimension d ≥ 2.
+        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+
+    >>> t = SphericalCauchyMarginal(2, torch.tensor(2.0, dtype=torch.float64))
+    >>> t.mean  # κ/(κ+2) on the circle
+    tensor(0.5000, dtype=torch.float64)
+    """
+
+    family = SPHERICAL_CAUCHY

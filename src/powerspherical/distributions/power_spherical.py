@@ -5,8 +5,7 @@ from __future__ import annotations
 from powerspherical.distributions.marginal import PowerSphericalMarginal
 from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
-from powerspherical.kernels import power_spherical
-from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
 
 
 class PowerSpherical(RotationallySymmetric):
@@ -39,9 +38,8 @@ class PowerSpherical(RotationallySymmetric):
     tensor([[0.2778, 0.5556, 0.5556]])
     """
 
-    _tilt = POWER_TILT
+    family = POWER_SPHERICAL
     _marginal_class = PowerSphericalMarginal
-    _draw = staticmethod(power_spherical)
 
     def closest_von_mises_fisher(self) -> VonMisesFisher:
         """The von Mises–Fisher distribution q that minimises KL(self‖q).
@@ -50,9 +48,9 @@ class PowerSpherical(RotationallySymmetric):
         κ' solves A_d(κ') = κ/(κ+d-1).
         """
         kappa = self._exact_concentration
-        length = self._tilt.mean_cosine(kappa, self.dim)
-        complement = self._tilt.mean_cosine_complement(kappa, self.dim)
-        closest = EXPONENTIAL_TILT.concentration_from_mean_cosine(length, complement, self.dim)
+        length = self.family.mean_cosine(kappa, self.dim)
+        complement = self.family.mean_cosine_complement(kappa, self.dim)
+        closest = VON_MISES_FISHER.concentration_from_mean_cosine(length, complement, self.dim)
         return VonMisesFisher(
             self.loc, closest.to(self.concentration.dtype), validate_args=self._validate_args
         )

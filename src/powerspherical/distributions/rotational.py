@@ -1,8 +1,8 @@
 """The base of every distribution on the sphere that depends on x only through t = μᵀx.
 
-Such a distribution *is* a marginal on [-1, 1] and a uniform direction in the tangent space at μ (De Cao & Aziz 2020,
-theorem 1; the direction lives on S^{d-2}, where the paper prints S^{d-1}). So a family is its marginal: a ``Tilt``
-with the law of t, and an operator that draws. All the rest is here, once.
+Such a distribution *is* a law of t on [-1, 1] and a uniform direction in the tangent space at μ (De Cao & Aziz 2020,
+theorem 1; the direction lives on S^{d-2}, where the paper prints S^{d-1}). The law of t is a ``Family``. All the rest is
+here, once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.distributions.marginal import Marginal
 from powerspherical.distributions.sampling import Reparameterised
-from powerspherical.kernels.precision import computing, unit_vectors_as
-from powerspherical.special.inverse import concentration_from_relative_entropy
+from powerspherical.families import Family
+from powerspherical.sampling import draw
+from powerspherical.sampling.precision import computing, unit_vectors_as
 from powerspherical.special.sphere import log_sphere_area
-from powerspherical.special.tilt import Tilt
 
 
 class RotationallySymmetric(Reparameterised):
-    """Distributions on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``."""
+    """Distributions on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
+
+    A subclass names its ``family`` and has everything else from it.
+    """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
         "loc": unit_vector,
@@ -35,9 +38,10 @@ class RotationallySymmetric(Reparameterised):
     }
     support = unit_vector
 
-    _tilt: ClassVar[Tilt]
-    _marginal_class: ClassVar[type[Marginal]]
-    _draw: ClassVar[staticmethod[..., Tensor]]
+    #: The law of the cosine t = ``loc``ᵀx.
+    family: ClassVar[Family]
+
+    _marginal_class: ClassVar[type[Marginal]] = Marginal
 
     loc: Tensor
     concentration: Tensor
@@ -85,7 +89,7 @@ class RotationallySymmetric(Reparameterised):
         nats, dim, dtype = cls._scalar_argument(loc, "nats", nats)
         if validation.wanted(validate_args):
             validation.require([validation.non_negative("nats", nats)])
-        concentration = concentration_from_relative_entropy(cls._tilt, nats, dim)
+        concentration = cls.family.concentration_from_relative_entropy(nats, dim)
         if validation.wanted(validate_args):
             validation.require([validation.reachable("nats", nats, concentration, dim, computing(dtype))])
         return cls(loc, concentration, validate_args)._drawing(dtype)
@@ -100,7 +104,7 @@ class RotationallySymmetric(Reparameterised):
         if validation.wanted(validate_args):
             validation.require([validation.between("length", length, 0.0, 1.0, below=True)])
         length = torch.where((length >= 0) & (length < 1), length, torch.nan)
-        concentration = cls._tilt.concentration_from_mean_cosine(length, 1 - length, dim)
+        concentration = cls.family.concentration_from_mean_cosine(length, 1 - length, dim)
         return cls(loc, concentration, validate_args)._drawing(dtype)
 
     @classmethod
@@ -131,7 +135,7 @@ class RotationallySymmetric(Reparameterised):
         >>> VonMisesFisher.fit(truth.sample((10_000,))).concentration.round()
         tensor([ 5., 50.], dtype=torch.float64)
         """
-        found = maximum_likelihood(cls._tilt, x, weights, max_iter, bias_correction)
+        found = maximum_likelihood(cls.family, x, weights, max_iter, bias_correction)
         return cls(found.loc, found.concentration, validate_args=False)
 
     @classmethod
@@ -186,7 +190,9 @@ class RotationallySymmetric(Reparameterised):
     @property
     def marginal(self) -> Marginal:
         """The distribution of t = ``loc``ᵀx, with the ``validate_args`` of this one."""
-        marginal = self._marginal_class(self.dim, self._exact_concentration, validate_args=False)
+        marginal = self._marginal_class(
+            self.dim, self._exact_concentration, validate_args=False, family=self.family
+        )
         marginal._validate_args = self._validate_args  # from now on: the concentration has been checked here
         return marginal
 
@@ -197,7 +203,7 @@ class RotationallySymmetric(Reparameterised):
         It is log(area) plus the log-partition relative to the uniform. Where the two nearly cancel, the error is that
         of the larger one: in float32 2e-6 of it, at most.
         """
-        return self._tilt.log_partition(self._exact_concentration, self.dim) + log_sphere_area(self.dim)
+        return self.family.log_partition(self._exact_concentration, self.dim) + log_sphere_area(self.dim)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log density at the unit vectors ``value`` (…, d); at least float32, differentiable twice.
@@ -207,17 +213,15 @@ class RotationallySymmetric(Reparameterised):
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
         point, loc = unit_vectors_as(value, dtype), unit_vectors_as(self.loc, dtype)
-        one_minus_t, one_plus_t = cosine_ends(point, loc)
-        statistic = self._tilt.statistic(one_minus_t, one_plus_t)
-        concentration = self.concentration.to(dtype).expand_as(statistic)
-        return self._tilt.log_density(concentration, statistic, self.dim) - log_sphere_area(self.dim)
+        density = self.family.log_density(*cosine_ends(point, loc), self.concentration.to(dtype), self.dim)
+        return density - log_sphere_area(self.dim)
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         loc, concentration = self._parameters
         dtype = computing(loc.dtype)
         if concentration.dtype != dtype:
             concentration = concentration.to(dtype)
-        return self._draw(loc, concentration, shape, generator=generator)
+        return draw(self.family, loc, concentration, shape, generator=generator)
 
     def entropy(self) -> Tensor:
         """Differential entropy with respect to the area of the sphere; differentiable twice.
@@ -225,12 +229,12 @@ class RotationallySymmetric(Reparameterised):
         It is log(area) minus KL from the uniform. Where the two nearly cancel, the error is that of the larger one: in
         float32 2e-6 of it, at most.
         """
-        return log_sphere_area(self.dim) - self._tilt.relative_entropy(self._exact_concentration, self.dim)
+        return log_sphere_area(self.dim) - self.family.relative_entropy(self._exact_concentration, self.dim)
 
     @property
     def mean(self) -> Tensor:
         """E x = E[t]·loc."""
-        length = self._tilt.mean_cosine(self._exact_concentration, self.dim)
+        length = self.family.mean_cosine(self._exact_concentration, self.dim)
         return (length.unsqueeze(-1) * self._exact_loc).to(self.loc.dtype)
 
     @property
@@ -257,8 +261,8 @@ class RotationallySymmetric(Reparameterised):
     def _variances(self) -> tuple[Tensor, Tensor]:
         """Var t, and the variance (1 - E t²)/(d-1) in each direction across."""
         concentration = self._exact_concentration
-        variance = self._tilt.variance_cosine(concentration, self.dim)
-        complement = self._tilt.mean_cosine_complement(concentration, self.dim)
+        variance = self.family.variance_cosine(concentration, self.dim)
+        complement = self.family.mean_cosine_complement(concentration, self.dim)
         return variance, (complement * (2 - complement) - variance) / (self.dim - 1)
 
     def _number(self, name: str, value: Tensor | float) -> Tensor:

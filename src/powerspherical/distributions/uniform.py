@@ -11,8 +11,8 @@ from torch.distributions import constraints
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.sampling import Reparameterised
-from powerspherical.kernels import uniform
-from powerspherical.kernels.precision import computing
+from powerspherical.sampling import uniform
+from powerspherical.sampling.precision import computing
 from powerspherical.special.sphere import log_sphere_area
 
 

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from powerspherical._torch.modes import can_look
 from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
-from powerspherical.kernels.precision import computing
+from powerspherical.sampling.precision import computing
 
 #: A condition that must hold everywhere, and the message if it does not.
 Check = tuple[Tensor, Callable[[], str]]
@@ -26,17 +27,6 @@ Check = tuple[Tensor, Callable[[], str]]
 def wanted(validate_args: bool | None) -> bool:
     """The effect of ``validate_args``: ``None`` follows torch's global default."""
     return Distribution._validate_args if validate_args is None else validate_args
-
-
-def can_look() -> bool:
-    """Whether tensor values can be inspected here and now."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        return False  # traced, or under a mode such as FakeTensorMode
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        return False
-    vmap = torch._C._functorch.TransformType.Vmap
-    stack = torch._C._functorch.get_interpreter_stack() or []
-    return all(layer.key() != vmap for layer in stack)
 
 
 def require(checks: Sequence[Check]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from powerspherical.distributions.marginal import VonMisesFisherMarginal
 from powerspherical.distributions.rotational import RotationallySymmetric
-from powerspherical.kernels import von_mises_fisher
-from powerspherical.special import EXPONENTIAL_TILT
+from powerspherical.families import VON_MISES_FISHER
 
 
 class VonMisesFisher(RotationallySymmetric):
@@ -35,6 +34,5 @@ class VonMisesFisher(RotationallySymmetric):
     tensor([0.3130, 0.9900])
     """
 
-    _tilt = EXPONENTIAL_TILT
+    family = VON_MISES_FISHER
     _marginal_class = VonMisesFisherMarginal
-    _draw = staticmethod(von_mises_fisher)

@@ -193,6 +193,14 @@ def score_moments(family: Family, kappa: Tensor, dim: int) -> tuple[Tensor, Tens
     return mean.to(kappa.dtype), variance.to(kappa.dtype)
 
 
+def uniform_expectation(function: Callable[[Tensor, Tensor], Tensor], like: Tensor, dim: int) -> Tensor:
+    """E_U function(1-t, 1+t), where ``function`` returns values along a last axis of nodes."""
+    squared_sine, squared_cosine, weights = uniform_cosine_rule(like, dim)
+    far = 1 + torch.sqrt(squared_cosine)
+    near = squared_sine / far
+    return (0.5 * weights * (function(near, far) + function(far, near))).sum(-1)
+
+
 # Seen from another direction
 
 

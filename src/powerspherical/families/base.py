@@ -225,6 +225,13 @@ class Family(ABC):
         cross = quadrature.expectation_elsewhere(p, kappa_p, half_chord, dim, log_kernel, kappa)
         return p.relative_entropy(kappa_p, dim) + self.log_partition(kappa, dim) - cross
 
+    def divergence_from_uniform(self, kappa: Tensor, dim: int) -> Tensor:
+        """KL(U‖self), of the uniform distribution from the member κ."""
+        kernel = quadrature.uniform_expectation(
+            lambda minus, plus: self.log_kernel(minus, plus, kappa.unsqueeze(-1), dim), kappa, dim
+        )
+        return self.log_partition(kappa, dim) - kernel
+
     # Likelihood: how single points pull at the parameters
 
     def score(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:

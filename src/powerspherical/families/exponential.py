@@ -95,6 +95,10 @@ class ExponentialFamily(Family):
         log_partition = kappa * self.mean_statistic(kappa, dim) - self.relative_entropy(kappa, dim)
         return p.relative_entropy(kappa_p, dim) + log_partition + kappa * loss
 
+    def divergence_from_uniform(self, kappa: Tensor, dim: int) -> Tensor:
+        # The uniform is the member κ = 0, whatever its direction.
+        return bregman(torch.zeros_like(kappa), kappa, self, dim)
+
     def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
         """-E_p T(μᵀX) ≥ 0 for X of the member κ_p of the family ``p`` with mean direction μ."""
         return quadrature.expectation(p, kappa_p, dim, lambda minus, plus: -self.statistic(minus, plus))

@@ -129,6 +129,9 @@ class SphericalCauchyFamily(Family):
         q = torch.expm1(nats)
         return 2 * (q + torch.sqrt(q * (1 + q)))
 
+    def divergence_from_uniform(self, kappa: Tensor, dim: int) -> Tensor:
+        return self.relative_entropy(kappa, dim)
+
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:

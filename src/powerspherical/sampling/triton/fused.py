@@ -18,10 +18,10 @@ from torch import Tensor
 from powerspherical._torch.triton import triton_takes
 
 if TYPE_CHECKING:
-    from powerspherical.kernels._autograd import Draws
+    from powerspherical.sampling.operator import Draws
 
-POWER_SPHERICAL = "power_spherical"
-FAMILIES = {POWER_SPHERICAL: 0, "von_mises_fisher": 1}  # as ``_triton_draw`` numbers them
+#: The families with a branch in the kernels, as ``draw`` numbers them.
+FAMILIES = {"power_spherical": 0, "von_mises_fisher": 1, "spherical_cauchy": 2}
 
 #: A program holds whole rows in its registers; this is the longest that was run.
 MOST_DIM = 1 << 16
@@ -72,9 +72,9 @@ class _Kernels(NamedTuple):
 
 @functools.cache
 def _kernels() -> _Kernels:
-    from powerspherical.kernels import _triton_draw, _triton_pull_back, _triton_slope, _triton_tail
+    from powerspherical.sampling.triton import draw, pull_back, slope, tail
 
-    return _Kernels(_triton_draw, _triton_pull_back, _triton_slope, _triton_tail)
+    return _Kernels(draw, pull_back, slope, tail)
 
 
 def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor | int:
@@ -117,17 +117,19 @@ def pull_back(
 
     x and the three scalars a row are contiguous, as ``draw`` made them.
 
-    One kernel, another one that sums where many rows share few directions, and before them what (dt/dκ)/(1-t²) takes:
-    for von Mises–Fisher one, for Power Spherical none but in low dimensions.
+    One kernel, and another one that sums where many rows share few directions. Before them, d artanh(t)/dκ takes one
+    kernel for von Mises–Fisher, and for Power Spherical in low dimensions.
     """
     kernels = _kernels()
     shape = noise.shape
     kappa = _concentrations(concentration, shape)
     slope = None
-    if needs_concentration and name == POWER_SPHERICAL:
+    if needs_concentration and name == "power_spherical":
         slope = kernels.slope.power_spherical_slope(noise, kappa, dim)
+    elif needs_concentration and name == "spherical_cauchy":
+        slope = kernels.slope.SHIFTED.value, noise
     elif needs_concentration:
-        slope = kernels.slope.GIVEN.value, kernels.tail.relative_slope(one_minus_t, one_plus_t, kappa, dim)
+        slope = kernels.slope.GIVEN.value, kernels.tail.implicit_slope(one_minus_t, one_plus_t, kappa, dim)
     grad_loc, grad_concentration = kernels.pull_back.pull_back(
         grad.contiguous(),
         x,

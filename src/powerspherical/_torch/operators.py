@@ -1,4 +1,4 @@
-"""Derivatives of a draw: of first order, in reverse mode, by the family's backward operator.
+"""Operators for random draws: their definition, and derivatives of first order, in reverse mode.
 
 Operators differentiated by ``torch.library.register_autograd`` fail under ``torch.func.grad``: it makes an
 ``autograd.Function`` of them, whose ``apply`` looks for functorch's transforms from within the dispatcher,
@@ -9,6 +9,7 @@ there, in eager code, under transforms and in what ``torch.compile`` makes of ei
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,28 +21,49 @@ from torch.autograd.function import _SingleLevelFunction
 
 from powerspherical._torch.modes import is_plain
 
-Draws = tuple[Tensor, Tensor, Tensor, Tensor]
-
 _ONCE = (
-    "a draw from {} is differentiable once, its second derivative is not implemented. Leave out the second "
-    "differentiation (create_graph=True, nested torch.func transforms), or apply it to what is known in "
-    "closed form (log_prob, entropy, kl_divergence) at a detached sample."
+    "a draw is differentiable once, its second derivative is not implemented. Leave out the second differentiation "
+    "(create_graph=True, nested torch.func transforms), or apply it to what is known in closed form (log_prob, entropy, "
+    "kl_divergence) at a detached sample."
 )
 _REVERSE = (
-    "forward-mode derivatives of a draw from {} are not implemented. Use reverse mode: backward(), "
-    "torch.func.grad, torch.func.vjp or torch.func.jacrev."
+    "forward-mode derivatives of a draw are not implemented. Use reverse mode: backward(), torch.func.grad, "
+    "torch.func.vjp or torch.func.jacrev."
 )
 
-
-#: Gradients of the arguments after ``loc`` and ``concentration``.
-_NO_GRADIENTS = (None,) * 4
+_LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
 
 #: Whether the ``vmap`` of ``is_grads_batched``, which is one of its own, hides in a tensor.
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
+def define_operator(
+    schema: str,
+    run: Callable[..., Any],
+    *,
+    fake: Callable[..., Any],
+    batch: Callable[..., Any],
+    random: bool = False,
+) -> torch._ops.OpOverload:
+    """Define an operator of the namespace ``powerspherical``, opaque to ``torch.compile``.
+
+    Args:
+        schema: name, arguments and results, in torch's schema language.
+        run: the implementation, for all devices.
+        fake: the shapes of the results, for tracing.
+        batch: runs a batch of calls as one call, see ``torch.library.register_vmap``; takes the operator first.
+        random: whether results differ from call to call.
+    """
+    tags = (torch.Tag.pt2_compliant_tag, *((torch.Tag.nondeterministic_seeded,) if random else ()))
+    _LIBRARY.define(schema, tags=tags)
+    operator = getattr(torch.ops.powerspherical, schema.partition("(")[0]).default
+    _LIBRARY.impl(operator.name(), run, "CompositeExplicitAutograd")
+    torch.library.register_fake(operator.name(), fake, lib=_LIBRARY)
+    torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
+    return operator
+
+
 def register_derivative(
-    library: torch.library.Library,
     forward: torch._ops.OpOverload,
     backward: torch._ops.OpOverload,
     run: Callable[..., Any],
@@ -49,9 +71,10 @@ def register_derivative(
 ) -> Any:
     """Give the operator ``forward`` the derivative ``backward``, and errors for all further ones.
 
-    ``forward(loc, concentration, shape, seed, dim, generator)`` returns x and the other inputs of ``backward``, see
-    ``_operator``; ``run`` and ``run_backward`` are their implementations. Returns the autograd function for plain
-    eager mode, which returns x alone.
+    ``forward(loc, concentration, shape, seed, dim, family, generator)`` returns x and further tensors; ``backward``
+    takes the gradient in x, then x, loc, those tensors, concentration, dim, family, and which gradients are needed.
+    ``run`` and ``run_backward`` are their implementations. Returns the autograd function for plain eager mode, which
+    returns x alone.
     """
 
     class Draw(_SingleLevelFunction):
@@ -63,10 +86,11 @@ def register_derivative(
             shape: Sequence[int],
             seed: Tensor,
             dim: int,
+            family: str,
             generator: torch.Generator | None = None,
-        ) -> Draws:
-            x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim, generator)
-            ctx.dim = dim
+        ) -> tuple[Tensor, ...]:
+            x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim, family, generator)
+            ctx.dim, ctx.family = dim, family
             ctx.mark_non_differentiable(*rows)
             ctx.set_materialize_grads(False)  # spares zero gradients for the rows
             ctx.save_for_backward(x, loc, *rows, concentration)
@@ -74,17 +98,14 @@ def register_derivative(
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-            first, second = needs = ctx.needs_input_grad[:2]
-            inputs = grad, *ctx.saved_tensors, ctx.dim, *needs
-            grad_loc, grad_concentration = backward(*inputs)
-            return grad_loc if first else None, grad_concentration if second else None, *_NO_GRADIENTS
+            return _pulled_back(ctx, grad, backward)
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Tensor | None) -> None:
-            raise NotImplementedError(_REVERSE.format(forward.name()))
+            raise NotImplementedError(_REVERSE)
 
     class PlainDraw(Draw):
-        """Fewer results, and fewer looks at them: for a small batch these are what takes time."""
+        """Returns x alone, without marks on further results: for a small batch those take most of the time."""
 
         @staticmethod
         def forward(  # type: ignore[override]
@@ -94,21 +115,19 @@ def register_derivative(
             shape: Sequence[int],
             seed: None,
             dim: int,
+            family: str,
             generator: torch.Generator | None,
         ) -> Tensor:
-            x, *rows = run(loc, concentration, shape, seed, dim, generator)
-            ctx.dim = dim
+            x, *rows = run(loc, concentration, shape, seed, dim, family, generator)
+            ctx.dim, ctx.family = dim, family
             ctx.save_for_backward(x, loc, *rows, concentration)
             return x
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-            # What was saved is plain, so the gradient alone may not be.
-            if torch.is_grad_enabled() or not is_plain(grad) or _is_batched(grad):
-                return Draw.backward(ctx, grad)
-            first, second = needs = ctx.needs_input_grad[:2]
-            grad_loc, grad_concentration = run_backward(grad, *ctx.saved_tensors, ctx.dim, *needs)
-            return grad_loc if first else None, grad_concentration if second else None, *_NO_GRADIENTS
+            # The saved tensors are plain: only the gradient may be transformed.
+            plain = not torch.is_grad_enabled() and is_plain(grad) and not _is_batched(grad)
+            return _pulled_back(ctx, grad, run_backward if plain else backward)
 
     class DrawBackward(_SingleLevelFunction):
         @staticmethod
@@ -117,13 +136,24 @@ def register_derivative(
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor) -> None:
-            raise NotImplementedError(_ONCE.format(forward.name()))
+            raise NotImplementedError(_ONCE)
 
         jvp = backward
 
-    library.impl(forward.name(), _autograd_kernel(forward, Draw), "Autograd")
-    library.impl(backward.name(), _autograd_kernel(backward, DrawBackward), "Autograd")
+    _LIBRARY.impl(forward.name(), _autograd_kernel(forward, Draw), "Autograd")
+    _LIBRARY.impl(backward.name(), _autograd_kernel(backward, DrawBackward), "Autograd")
     return PlainDraw
+
+
+def _pulled_back(ctx: Any, grad: Tensor, backward: Callable[..., Any]) -> tuple[Tensor | None, ...]:
+    """The gradients of all inputs of a draw."""
+    first, second = needs = ctx.needs_input_grad[:2]
+    grad_loc, grad_concentration = backward(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *needs)
+    return grad_loc if first else None, grad_concentration if second else None, *_NO_GRADIENTS
+
+
+#: Gradients of the arguments after ``loc`` and ``concentration``.
+_NO_GRADIENTS = (None,) * 5
 
 
 def _autograd_kernel(operator: torch._ops.OpOverload, function: Any) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from powerspherical.kernels._generator import check_generator, from_generator
+from powerspherical._torch.random import check_generator, from_generator
 
 
 def uniform(

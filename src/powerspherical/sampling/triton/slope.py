@@ -7,20 +7,22 @@ the expansion comes from that is used instead.
 
 # mypy: ignore-errors
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.kernels import _gamma
+from powerspherical._torch.random import standard_gamma_slope
+from powerspherical.special import gamma_draw
 
-#: Ways to a slope: as it is given, by the expansion for large shapes, or by that only where the shape is large enough.
+#: Ways to a slope: as it is given, by the expansion for large shapes, by that only where the shape is large enough, or
+#: that of a shift in rapidity, 1/(1+κ).
 GIVEN = tl.constexpr(1)
 EXPANDED = tl.constexpr(2)
 EXPANDED_OR_GIVEN = tl.constexpr(3)
+SHIFTED = tl.constexpr(4)
 
-_LARGE = tl.constexpr(_gamma.LARGE)
-_NEAR = tl.constexpr(_gamma.NEAR)
+_LARGE = tl.constexpr(gamma_draw.LARGE)
+_NEAR = tl.constexpr(gamma_draw.NEAR)
 
 
 @triton.jit
@@ -38,10 +40,12 @@ def _log_gamma_slope(alpha, gamma):
 
 
 @triton.jit
-def relative_slope(KIND: tl.constexpr, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there):
+def rapidity_slope(KIND: tl.constexpr, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there):
     """(dt/dκ)/(1-t²) of rows, by one of the ways above."""
     if KIND == GIVEN:
         result = tl.load(given_ptr + row, mask=there, other=0.0)
+    elif KIND == SHIFTED:
+        result = 1.0 / (1.0 + tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0))
     else:
         gamma = tl.load(gamma_ptr + row, mask=there, other=1.0)
         alpha = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0) + beta
@@ -58,4 +62,4 @@ def power_spherical_slope(gamma: Tensor, concentration: Tensor, dim: int) -> tup
     beta = (dim - 1) / 2
     if beta >= _LARGE.value:
         return EXPANDED.value, gamma  # something has to stand there
-    return EXPANDED_OR_GIVEN.value, torch._standard_gamma_grad((concentration + beta).expand_as(gamma), gamma)
+    return EXPANDED_OR_GIVEN.value, standard_gamma_slope((concentration + beta).expand_as(gamma), gamma)

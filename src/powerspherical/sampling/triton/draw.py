@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.kernels._triton_random import (
+from powerspherical.sampling.triton.random import (
     GAMMA,
     LENGTH,
     NORMALS,
@@ -35,6 +35,9 @@ from powerspherical.special._triton_gamma import log1p
 
 POWER_SPHERICAL = 0
 VON_MISES_FISHER = 1
+SPHERICAL_CAUCHY = 2
+_CAUCHY = tl.constexpr(SPHERICAL_CAUCHY)
+_VON_MISES_FISHER = tl.constexpr(VON_MISES_FISHER)
 
 #: How many directions there are: one, one for each row, or some that repeat.
 ONE = tl.constexpr(1)
@@ -130,7 +133,7 @@ def _draw(
     kappa_stride: tl.int64,
     degrees: tl.float32,
     SEED_IN_MEMORY: tl.constexpr,
-    HAS_COSINES: tl.constexpr,
+    FAMILY: tl.constexpr,
     OTHER_DIM: tl.constexpr,
     FAST: tl.constexpr,
     DIRECTIONS: tl.constexpr,
@@ -183,7 +186,7 @@ def _draw(
             v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
         squared_length = _dot(v0, v1, v2, v3, v0, v1, v2, v3)
 
-    if HAS_COSINES:
+    if FAMILY == _VON_MISES_FISHER:
         one_minus_t = tl.load(minus_ptr + row, mask=there, other=1.0)
         one_plus_t = tl.load(plus_ptr + row, mask=there, other=1.0)
     else:
@@ -191,13 +194,25 @@ def _draw(
         free = squared_length
         if OTHER_DIM:
             free = 2.0 * gamma(row * 0.0 + 0.5 * degrees, seed, row, LENGTH, FAST)
-        larger = gamma(kappa + 0.5 * degrees, seed, row, GAMMA, FAST)
-        total = larger + 0.5 * free
-        one_minus_t = free / total
-        one_plus_t = 2.0 * (larger / total)
+        if FAMILY == _CAUCHY:
+            # A uniform point's cosine, shifted in rapidity, as in ``SphericalCauchyFamily.draw_cosine``.
+            i, j, _, _ = bits(seed, (row * 0).to(tl.int32), row, PROPOSAL)
+            normal, _ = normal_pair(i, j, FAST)
+            far = tl.sqrt(normal * normal + free) + tl.abs(normal)
+            far = far * far
+            minus = tl.where(normal > 0, free, far) / (1.0 + kappa)
+            plus = tl.where(normal > 0, far, free) * (1.0 + kappa)
+            half = 2.0 / (minus + plus)
+            one_minus_t = minus * half
+            one_plus_t = plus * half
+        else:
+            larger = gamma(kappa + 0.5 * degrees, seed, row, GAMMA, FAST)
+            total = larger + 0.5 * free
+            one_minus_t = free / total
+            one_plus_t = 2.0 * (larger / total)
+            tl.store(noise_ptr + row, larger, mask=there)
         tl.store(minus_ptr + row, one_minus_t, mask=there)
         tl.store(plus_ptr + row, one_plus_t, mask=there)
-        tl.store(noise_ptr + row, larger, mask=there)
 
     t = 0.5 * (one_plus_t - one_minus_t)[:, None]
     stretch = tl.sqrt(one_minus_t * one_plus_t / squared_length)[:, None]
@@ -223,7 +238,7 @@ def draw(
 ) -> None:
     """Write n > 0 draws to ``x`` (…, d), and 1-t, 1+t and the noise that dt/dκ needs to ``scalars``.
 
-    That noise is the Gamma variable of a Power Spherical draw; von Mises–Fisher needs none and leaves it as it is.
+    That noise is the Gamma variable of a Power Spherical draw; the other families need none and leave it as it is.
 
     Args:
         x: in the dtype of ``loc``; contiguous, as all tensors here.
@@ -231,7 +246,7 @@ def draw(
         loc: m directions (…, d) of any floating dtype; m divides n, and row r has direction r mod m.
         concentration: κ for each row or one for all, float32.
         seed: a random int64; a tensor on the device is read by the kernel, anew in each replay of a CUDA graph.
-        family: ``POWER_SPHERICAL`` or ``VON_MISES_FISHER``.
+        family: ``POWER_SPHERICAL``, ``VON_MISES_FISHER`` or ``SPHERICAL_CAUCHY``.
         dim: the dimension whose law t has.
         fast: whether to take the hardware's approximate functions.
     """
@@ -283,7 +298,7 @@ def _points_launch(
     quarter = blocks(width, 4)
     quads = next_power_of_two(quarter)
     rows_a_program = max(1, _QUADS // quads)
-    has_cosines, other_dim = family != POWER_SPHERICAL, dim != width
+    other_dim = dim != width
     kind = ONE if directions == 1 else ONE_EACH if directions == rows else SOME
     projections = 2 if width <= _PROJECT_TWICE else 1
     shape = width, quarter, rows_a_program, quads, projections
@@ -291,7 +306,7 @@ def _points_launch(
         _draw,
         (blocks(rows, rows_a_program), 1),
         (rows, directions, kappa_stride, float(dim - 1)),
-        (in_memory, has_cosines, other_dim, fast, kind.value, *shape),
+        (in_memory, family, other_dim, fast, kind.value, *shape),
         num_warps=_warps(rows_a_program * quads),
     )
 

@@ -95,7 +95,7 @@ def _tail(SIDE: tl.constexpr, one_minus_t, one_plus_t, kappa, degrees, nodes, we
 
 
 @triton.jit(do_not_specialize=["rows", "kappa_stride"])
-def _relative_slope(
+def _implicit_slope(
     slope_ptr,
     minus_ptr,
     plus_ptr,
@@ -123,7 +123,7 @@ def _relative_slope(
     tl.store(slope_ptr + row, slope.to(tl.float32), mask=there)
 
 
-def relative_slope(one_minus_t: Tensor, one_plus_t: Tensor, concentration: Tensor, dim: int) -> Tensor:
+def implicit_slope(one_minus_t: Tensor, one_plus_t: Tensor, concentration: Tensor, dim: int) -> Tensor:
     """(dt/dκ)/(1-t²) of each row, float32. All are contiguous, ``concentration`` may be one for all rows."""
     slope = torch.empty_like(one_minus_t)
     rule = _rule(one_minus_t.device)
@@ -141,7 +141,7 @@ def _rule(device: torch.device) -> Tensor:
 @functools.lru_cache(1024)  # launches, of the latest sizes
 def _launch(rows: int, kappa_stride: int, dim: int, device: torch.device) -> Launch:
     return Launch(
-        _relative_slope,
+        _implicit_slope,
         (blocks(rows, _ROWS), 1),
         (rows, kappa_stride, float(dim - 2)),
         (dim == 2, _ROWS, _NODES),

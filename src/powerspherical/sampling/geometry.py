@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from powerspherical.kernels.precision import unit_vectors_as
+from powerspherical.sampling.precision import unit_vectors_as
 
 #: Elements of a CPU tensor that are treated at a time.
 _BLOCK = 1 << 17
@@ -66,8 +66,7 @@ def _row_dot(a: Tensor, b: Tensor) -> Tensor:
 def tangent_gaussian(loc: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None, Tensor]:
     """A standard normal vector v of the tangent space at each unit vector ``loc``: ε, ε·μ and S = ‖v‖² > 0.
 
-    v = ε - (ε·μ)μ is left for ``place_`` to take, which saves a pass over memory; or the first is v itself, and there
-    is no second. S ~ χ²_{d-1} and v/‖v‖ are independent, so a family may use S up in the draw of t.
+    ``place_`` subtracts (ε·μ)μ later, which saves a pass over memory. In low dimensions, returns (v, None, S). S ~ χ²_{d-1} and v/‖v‖ are independent, so a family may use S up in the draw of t.
     """
     dim = loc.shape[-1]
     if dim == 2:

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.kernels._triton_slope import relative_slope
+from powerspherical.sampling.triton.slope import rapidity_slope
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 
 _ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
@@ -101,7 +101,7 @@ def _pull_back(
             total += t[:, None] * grad - along[:, None] * x
         if SLOPE != NONE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
-            slope = relative_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there)
+            slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there)
             result = _grad_kappa(along, across, minus, plus, slope)
             if SUMS_KAPPA:
                 total_kappa += tl.where(there, result, 0.0)
@@ -176,7 +176,7 @@ def _pull_back_long(
             tl.store(grad_loc_ptr + start + column, result, mask=mask)
     if SLOPE != NONE:
         across = tl.sum(across_part, 0)
-        slope = relative_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, row >= 0)
+        slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, row >= 0)
         tl.store(grad_kappa_ptr + row, _grad_kappa(along, across, minus, plus, slope))
 
 

@@ -1,0 +1,47 @@
+"""The spherical Cauchy distribution (Kato & McCullagh, 2020)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from powerspherical.distributions.marginal import SphericalCauchyMarginal
+from powerspherical.distributions.rotational import RotationallySymmetric
+from powerspherical.families import SPHERICAL_CAUCHY
+
+
+class SphericalCauchy(RotationallySymmetric):
+    r"""The spherical Cauchy distribution on the unit sphere of R^d.
+
+    .. math:: p(x; \mu, \rho) = \frac{\Gamma(d/2)}{2 \pi^{d/2}}
+              \left( \frac{1 - \rho^2}{\lVert x - \rho \mu \rVert^2} \right)^{d-1}, \qquad
+              \rho = \frac{\kappa}{\kappa + 2}.
+
+    Its tails are heavy: at the antipode of μ the density is still ((1-ρ)/(1+ρ))^{d-1} of that of the uniform. Sampling
+    takes one Gaussian vector and one normal variable, without rejection, and is differentiable in both parameters.
+    KL between any two members is symmetric and known in closed form.
+
+    Args:
+        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %: what is off by more than
+            rounding is normalised. Half precision is computed in float32.
+        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. κ keeps
+            the digits of 1-ρ = 2/(κ+2) that ρ itself loses near 1. For large κ points lie within angles of about 2/κ.
+        validate_args: whether to check values (one synchronisation on CUDA); default: torch's global setting.
+
+    KL between two members has a relative error of about 1e-15 in float64 and 1e-6 in float32, d from 2 to 1e6 and ρ up
+    to 1-1e-9.
+
+    >>> import torch
+    >>> p = SphericalCauchy(torch.eye(3)[0], torch.tensor([2.0, 100.0]))
+    >>> p.rho
+    tensor([0.5000, 0.9804])
+    >>> p.rsample().shape
+    torch.Size([2, 3])
+    """
+
+    family = SPHERICAL_CAUCHY
+    _marginal_class = SphericalCauchyMarginal
+
+    @property
+    def rho(self) -> Tensor:
+        """ρ = κ/(κ+2) in [0, 1), the length of the vector ψ = ρμ in the unit ball."""
+        return self.concentration / (self.concentration + 2)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from powerspherical.cli._common import require_folder, status, wrong
+from powerspherical.cli._common import require, require_folder, status, wrong
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
     from typer import Typer
 
     from powerspherical.cli.clusters import Clusters
@@ -24,7 +25,17 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Option
 
-    from powerspherical.cli._options import Concentration, DataFile, Key, Model, Seed, Strict
+    from powerspherical.cli._options import (
+        Columns,
+        Concentration,
+        DataFile,
+        Drop,
+        Header,
+        Key,
+        Model,
+        Seed,
+        Strict,
+    )
 
     @app.command()
     def cluster(
@@ -44,6 +55,16 @@ def add_to(app: "Typer") -> None:
         max_iter: Annotated[int, Option(metavar="N", min=1, help="The most steps of each.")] = 200,
         seed: Seed = 0,
         key: Key = None,
+        columns: Columns = None,
+        drop: Drop = None,
+        header: Header = None,
+        text: Annotated[
+            str | None,
+            Option(
+                metavar="FILE|COLUMN",
+                help="Show the texts of central rows: a file with a line for each row, or a column of DATA.",
+            ),
+        ] = None,
         strict: Strict = False,
     ) -> None:
         """Cluster the rows of a file by direction.
@@ -52,11 +73,15 @@ def add_to(app: "Typer") -> None:
         summary.json (sizes, concentrations, most central rows) and clusters.png, all of them or none. For example:
         powerspherical cluster embeddings.npy -k 20 --out clusters
         """
+        require("matplotlib", "safetensors", "scipy", "sklearn", needed_for="cluster")
         from powerspherical.cli.clusters import assign, summary
+        from powerspherical.cli.columns import Wanted
         from powerspherical.cli.models import MIXTURES, fitted
         from powerspherical.cli.rows import check, read
+        from powerspherical.cli.texts import pick, texts
 
-        rows = read(data, key)
+        rows = read(data, key, Wanted.of(columns, drop), header=header)
+        described = texts(text, rows) if text else None
         if clusters > rows.count:
             raise wrong("-k", f"{data} has {rows.count} row(s), fewer than {clusters} clusters")
         with _folder(out), status(f"reading {data}") as tell:
@@ -75,10 +100,10 @@ def add_to(app: "Typer") -> None:
             )
             found = assign(mixture, rows, lambda done: tell(f"labelling: {done:,} of {rows.count:,} rows"))
             told = {"model": model, "concentration": concentration, "seed": seed} | summary(
-                mixture, found, rows
+                mixture, found, rows, pick(described, found.central_rows) if described else {}
             )
             tell("writing")
-            files = _write(out, mixture, found, told)
+            files = _write(out, mixture, found, told, rows.columns)
         _show(told)
         for file in files:
             print(f"written: {file}")
@@ -98,7 +123,11 @@ def _folder(out: Path) -> Iterator[None]:
 
 
 def _write(
-    out: Path, mixture: "SphericalMixture", clusters: "Clusters", summary: dict[str, Any]
+    out: Path,
+    mixture: "SphericalMixture",
+    clusters: "Clusters",
+    summary: dict[str, Any],
+    columns: Sequence[str],
 ) -> list[Path]:
     """Write all files, and only then move them to their places."""
     from powerspherical.cli.clusters import picture
@@ -107,7 +136,7 @@ def _write(
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     files: dict[str, Callable[[Path], Any]] = {
         "labels.npy": lambda path: np.save(path, clusters.labels),
-        "model.safetensors": lambda path: save_model(path, mixture),
+        "model.safetensors": lambda path: save_model(path, mixture, columns),
         "summary.json": lambda path: path.write_text(text, encoding="utf-8"),
         "clusters.png": lambda path: picture(mixture, clusters).savefig(
             path, dpi=150, metadata={"Software": None}
@@ -135,16 +164,26 @@ def _show(summary: dict[str, Any]) -> None:
 def _table(clusters: list[dict[str, Any]]) -> "Table":
     """A line for each cluster, the largest first."""
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table()
     for heading in ("cluster", "rows", "concentration"):
         shown.add_column(heading, justify="right")
-    shown.add_column("most central rows")
+    with_texts = any("text" in row for cluster in clusters for row in cluster["central_rows"])
+    shown.add_column("most central rows", no_wrap=with_texts, overflow="ellipsis")
     for cluster in sorted(clusters, key=lambda cluster: -cluster["size"]):
         shown.add_row(
             str(cluster["cluster"]),
             str(cluster["size"]),
             f"{cluster['concentration']:.4g}",
-            ", ".join(str(central["row"]) for central in cluster["central_rows"]),
+            Text("\n" if with_texts else ", ").join(map(_central, cluster["central_rows"])),
         )
     return shown
+
+
+def _central(row: dict[str, Any]) -> "Text":
+    """The number of a row, and its text if it has one. The text is no markup of rich."""
+    from rich.text import Text
+
+    text = f": {' '.join(row['text'].split())}" if "text" in row else ""
+    return Text(f"{row['row']}{text}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from powerspherical.cli._common import require_folder, status, wrong
+from powerspherical.cli._common import require, require_folder, status, wrong
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +23,7 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Option
 
-    from powerspherical.cli._options import DataFile, Key, Model, Strict
+    from powerspherical.cli._options import Columns, DataFile, Drop, Header, Key, Model, Strict
 
     @app.command()
     def fit(
@@ -33,6 +33,9 @@ def add_to(app: "Typer") -> None:
             Option(metavar="NAME", help="power-spherical or von-mises-fisher.", show_default="both"),
         ] = None,
         key: Key = None,
+        columns: Columns = None,
+        drop: Drop = None,
+        header: Header = None,
         strict: Strict = False,
         out: Annotated[
             str | None,
@@ -44,11 +47,13 @@ def add_to(app: "Typer") -> None:
         Maximum likelihood, for both families unless one is named, beside the uniform distribution. For example:
         powerspherical fit embeddings.npy
         """
+        require("scipy", "sklearn", *(["safetensors"] if out else []), needed_for="fit")
         path = None if out is None else _file(out)
+        from powerspherical.cli.columns import Wanted
         from powerspherical.cli.models import MIXTURES, fitted, save_model
         from powerspherical.cli.rows import check, read
 
-        rows = read(data, key)
+        rows = read(data, key, Wanted.of(columns, drop), header=header)
         fits = []
         with status(f"reading {data}") as tell:
             check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
@@ -57,7 +62,7 @@ def add_to(app: "Typer") -> None:
                 fits.append(fitted(mixture, rows.rows))
             best = max(fits, key=lambda mixture: mixture.lower_bound_)
             if path:
-                save_model(path, best)
+                save_model(path, best, rows.columns)
         _show(rows, fits)
         if path:
             print(f"written: {path}")

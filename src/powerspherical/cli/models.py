@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,10 @@ def fitted(mixture: SphericalMixture, rows: Any, way_out: str = "") -> Spherical
     return mixture
 
 
-def save_model(path: Path, mixture: SphericalMixture) -> Path:
-    """Write a fitted mixture, in one step."""
+def save_model(path: Path, mixture: SphericalMixture, columns: Sequence[str] = ()) -> Path:
+    """Write a fitted mixture, and the names of the columns it was fitted with if they have any, in one step."""
     state: dict[str, Any] = {"mixture": name_of(mixture), "concentration": mixture.concentration}
+    state["columns"] = list(columns)
     state |= {name: torch.as_tensor(getattr(mixture, name)) for name in FITTED}
     state |= {name: getattr(mixture, name) for name in TOLD}
     return save_checkpoint(path, state)
@@ -62,3 +64,8 @@ def load_model(path: Path) -> SphericalMixture:
     for name in TOLD:
         setattr(mixture, name, state[name])
     return mixture
+
+
+def fitted_columns(path: Path) -> list[str]:
+    """The names of the columns that the mixture in a file was fitted with; none if they had no names."""
+    return load_checkpoint(path).get("columns", [])

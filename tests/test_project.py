@@ -140,6 +140,13 @@ def test_constraints_pin_releases_not_builds():
     assert any(pin.startswith("torch==") for pin in pins)
 
 
+def test_pyro_is_asked_for():
+    code = "import sys; sys.modules['pyro'] = None; import powerspherical.pyro"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    told = f"ImportError: powerspherical.pyro needs Pyro: {install_hint('pyro')}"
+    assert done.stderr.splitlines()[-1] == told
+
+
 def installed(extra):
     """The modules that an extra installs, those of the extras it names included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

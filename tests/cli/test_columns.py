@@ -138,6 +138,8 @@ def test_lists_come_before_numbers(tmp_path) -> None:
         data = read(tmp_path / "a.parquet", None, wanted)
         assert data.notice == "columns used as coordinates: e (1 of 5); left out: id, x, y, tokens"
         np.testing.assert_array_equal(data.rows, lists)
+    with pytest.raises(typer.BadParameter, match="--key names the column already"):
+        read(tmp_path / "a.parquet", "e", Wanted(columns=["x", "y"]))
     for wanted in (Wanted(columns=["x", "y"]), Wanted(drop=["e", "id"]), Wanted(fitted=["x", "y"])):
         np.testing.assert_array_equal(
             read(tmp_path / "a.parquet", None, wanted).rows, [[0.5, 0.1], [0.1, 0.2]]

@@ -144,6 +144,7 @@ def bad_files(folder) -> None:
     (folder / "twins.csv").write_text("x,x,y\n1.5,2.5,3.5\n")
     (folder / "packed.csv.gz").write_text("1,2\n")
     (folder / "packed.npy.gz").write_bytes(gzip.compress((folder / "flat.npy").read_bytes())[:-20])
+    (folder / "archive.npy.gz").write_bytes(gzip.compress((folder / "two.npz").read_bytes()))
     (folder / "packed.npz.gz").write_bytes(b"")
     (folder / "empty.csv").write_text("")
     (folder / "latin.csv").write_bytes(b"1,2\n\xe9,3\n")
@@ -186,6 +187,7 @@ def bad_files(folder) -> None:
         ("two.npz", None, r"has 2 \(a, b\): choose with --key"),
         ("packed.csv.gz", None, "Not a gzipped file"),
         ("packed.npy.gz", None, "ended before"),
+        ("archive.npy.gz", None, "is an .npz archive"),
         ("packed.npz.gz", None, "unpack it with gunzip first"),
         ("two.npz", "c", "it has no 'c', only a, b"),
         ("none.npz", None, r"has 0 \(none\)"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from powerspherical.cli._common import wrong
 from powerspherical.cli.columns import Array, Column, Wanted, choose, listed
 
 
@@ -70,6 +71,8 @@ class ParquetFiles:
         """The column of lists to read, if the rows are in one."""
         lists = [column for column in self._columns if column.kind.startswith("lists of")]
         if self._key is not None:
+            if wanted.columns:
+                raise wrong("--columns", "--key names the column already: leave one of them out")
             named = [column for column in self._columns if column.name == self._key]
             if not named:
                 raise ValueError(f"it has no column {self._key!r}, only {listed(self.names)}")
@@ -143,9 +146,9 @@ def _lists(column: Any, start: int, dim: int) -> Array:
     import pyarrow.compute as compute
 
     lengths = compute.list_value_length(column).fill_null(-1).to_numpy()
-    wrong = lengths != dim
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    others = lengths != dim
+    if others.any():
+        row = int(np.argmax(others))
         found = "no list" if lengths[row] < 0 else f"a list of length {lengths[row]}"
         raise ValueError(
             f"row {start + row} has {found}, but the first row has {dim} numbers (rows count from 0)"

@@ -171,8 +171,9 @@ def _floating(array: Array) -> Array:
 def _npy(path: Path) -> Array:
     if path.suffix.lower() == ".gz":
         with opened(path) as file:
-            return _floating(np.load(file, allow_pickle=False))
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+            array = np.load(file, allow_pickle=False)
+    else:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError("it is an .npz archive, and should be called so")
     return _floating(array)
@@ -218,5 +219,6 @@ def _table(path: Path, table: CsvFile | ParquetFiles, wanted: Wanted) -> Data:
     if others or (named and len(used) > 1):
         notice = f"columns used as coordinates: {listed(names)} ({len(used)} of {len(table.names)})"
     if others:
-        notice += f"; left out: {listed([column.name or 'the unnamed one' for column in others])}"
+        left_out = ["the index" if column.is_index else column.name or "an unnamed one" for column in others]
+        notice += f"; left out: {listed(left_out)}"
     return Data(str(path), rows, table, names if named else (), notice)

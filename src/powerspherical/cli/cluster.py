@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,7 +103,7 @@ def add_to(app: "Typer") -> None:
                 mixture, found, rows, pick(described, found.central_rows) if described else {}
             )
             tell("writing")
-            files = _write(out, mixture, found, told, rows.columns)
+            files = _write(out, mixture, found, told)
         _show(told)
         for file in files:
             print(f"written: {file}")
@@ -123,11 +123,7 @@ def _folder(out: Path) -> Iterator[None]:
 
 
 def _write(
-    out: Path,
-    mixture: "SphericalMixture",
-    clusters: "Clusters",
-    summary: dict[str, Any],
-    columns: Sequence[str],
+    out: Path, mixture: "SphericalMixture", clusters: "Clusters", summary: dict[str, Any]
 ) -> list[Path]:
     """Write all files, and only then move them to their places."""
     from powerspherical.cli.clusters import picture
@@ -136,7 +132,7 @@ def _write(
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     files: dict[str, Callable[[Path], Any]] = {
         "labels.npy": lambda path: np.save(path, clusters.labels),
-        "model.safetensors": lambda path: save_model(path, mixture, columns),
+        "model.safetensors": lambda path: save_model(path, mixture, summary["columns"]),
         "summary.json": lambda path: path.write_text(text, encoding="utf-8"),
         "clusters.png": lambda path: picture(mixture, clusters).savefig(
             path, dpi=150, metadata={"Software": None}

@@ -223,8 +223,8 @@ def test_predict_uses_the_columns_of_the_fit(tmp_path, monkeypatch, capsys) -> N
     np.save("a.npy", x)
     capsys.readouterr()
     for data in ("a.parquet", "a.csv", "plain.csv", "a.npy"):
-        assert cli.run(["predict", "out/model.safetensors", data, "--out", "labels.npy"]) == 0
-        np.testing.assert_array_equal(np.load("labels.npy"), found)
+        assert cli.run(["predict", "out/model.safetensors", data, "--out", f"{data}.labels.npy"]) == 0
+        np.testing.assert_array_equal(np.load(f"{data}.labels.npy"), found)
     capsys.readouterr()
     assert cli.run(["predict", "out/model.safetensors", "a.csv", "--columns", "a,b"]) == 2
     assert capsys.readouterr().err == (

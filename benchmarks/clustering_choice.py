@@ -17,7 +17,7 @@ from _command import parsed, parser, show, write
 from clustering import read
 from sklearn.metrics import adjusted_rand_score
 
-from powerspherical.experiments._results import whole
+from powerspherical._files.drafts import whole
 from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture, compare
 
 if TYPE_CHECKING:

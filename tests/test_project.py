@@ -23,7 +23,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A part may import itself and the parts on earlier lines; parts on one line do not know each other.
 LAYERS = [
     ["_extras"],
-    ["special"],
+    ["_files", "special"],
     ["kernels"],
     ["distributions"],
     ["__init__"],  # the public names
@@ -160,7 +160,7 @@ def installed(extra):
 
 def test_extras_install_what_the_commands_need():
     """`reproduce` asks for all of its extra but what other commands need; theirs are tested in tests/cli."""
-    assert installed("mixture") == {"scipy", "sklearn"}
+    assert installed("mixture") == {"safetensors", "scipy", "sklearn"}
     assert installed("cli") == {
         "dask", "matplotlib", "pyarrow", "rich", "safetensors", "scipy", "sklearn", "typer"
     }  # fmt: skip

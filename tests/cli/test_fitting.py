@@ -20,8 +20,7 @@ from clusters import clustered
 from powerspherical import PowerSpherical, VonMisesFisher, cli
 from powerspherical.cli import clusters as clusters_module
 from powerspherical.cli.clusters import plane
-from powerspherical.cli.models import load_model
-from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture
+from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture, load
 from powerspherical.nn import save_checkpoint
 
 X, LABELS = clustered(300, dim=5)
@@ -75,7 +74,7 @@ def test_cluster_with_every_option(folder, capsys) -> None:
     options = ["--model", "von-mises-fisher", "--concentration", "free", "--starts", "2", "--seed", "3"]
     assert cli.run(["cluster", "a.npy", "-k", "3", *options, "--strict", "--out", "out"]) == 0
     twin = VonMisesFisherMixture(3, concentration="free", n_init=2, random_state=3).fit(UNIT)
-    model = load_model(folder / "out" / "model.safetensors")
+    model = load(folder / "out" / "model.safetensors")
     assert isinstance(model, VonMisesFisherMixture)
     assert model.get_params()["concentration"] == "free"
     for name in ("weights_", "mean_directions_", "concentrations_"):
@@ -92,7 +91,7 @@ def test_blocks_and_a_sample_change_nothing_but_the_picture(folder, monkeypatch)
     assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "two"]) == 0
     for name in ("labels.npy", "summary.json"):
         assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
-    one, two = (load_model(folder / name / "model.safetensors") for name in ("one", "two"))
+    one, two = (load(folder / name / "model.safetensors") for name in ("one", "two"))
     np.testing.assert_array_equal(one.mean_directions_, two.mean_directions_)
 
 
@@ -169,9 +168,21 @@ def test_fit_writes_the_likelier(model: list[str], folder, capsys) -> None:
     torch.manual_seed(0)
     np.save("b.npy", VonMisesFisher(torch.tensor([0.0, 0.6, 0.8], dtype=torch.float64), 9.0).sample((4000,)))
     assert cli.run(["fit", "b.npy", *model, "--out", "sub/b.safetensors"]) == 0
-    found = load_model(folder / "sub" / "b.safetensors")
+    found = load(folder / "sub" / "b.safetensors")
     assert isinstance(found, PowerSphericalMixture if model else VonMisesFisherMixture)
     assert capsys.readouterr().out.splitlines()[-1] == "written: sub/b.safetensors"
+
+
+def test_a_fit_that_cannot_be_written_is_shown(folder, monkeypatch, capsys) -> None:
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert cli.run(["fit", "a.npy", "--out", "a.safetensors"]) == 1
+    shown = capsys.readouterr()
+    assert "von-mises-fisher" in shown.out
+    assert shown.err == "powerspherical: OSError: No space left on device\n"
+    assert names(folder) == ["a.npy", "a.parquet"]
 
 
 K = ["-k", "3"]
@@ -202,11 +213,11 @@ OUT = ["--out", "out"]
         (["predict", "missing.safetensors", "../a.npy"], "there is no checkpoint missing.safetensors"),
         (
             ["predict", "../a.npy", "../a.npy"],
-            "../a.npy is no model that `powerspherical cluster` or `fit` wrote",
+            "../a.npy is not a model file of powerspherical.mixture, or it is damaged",
         ),
         (
             ["predict", "../other.safetensors", "../a.npy"],
-            "other.safetensors is a checkpoint, but not of a mixture",
+            "other.safetensors is a checkpoint, but not a model file of powerspherical.mixture",
         ),
         (["predict", "../3d.safetensors", "../a.npy"], "rows of 5 numbers, but ../3d.safetensors is for 3"),
         (["predict", "../3d.safetensors", "../a.npy", "--out", "a.txt"], "a.txt must end in .npy or .csv"),

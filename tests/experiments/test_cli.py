@@ -1,5 +1,6 @@
 """The command: what `reproduce` writes, what it says, its exit status; and wrong use of every command."""
 
+import json
 import os
 import re
 import signal
@@ -45,7 +46,8 @@ def calls(monkeypatch):
 
         def run(out, *, name=name, **given):
             seen[name] = given
-            return Outcome([write_text(out / f"{name}.json", "{}")], summary=f"all about {name}")
+            text = json.dumps({"command": f"powerspherical reproduce {name} --seed 0"})
+            return Outcome([write_text(out / f"{name}.json", text)], summary=f"all about {name}")
 
         def takes_more(out, *, data=None, data_dir=None, seeds=None, jobs=1, run=run, **given):
             return run(out, data=data, data_dir=data_dir, seeds=seeds, jobs=jobs, **given)
@@ -57,6 +59,7 @@ def calls(monkeypatch):
 def replace(monkeypatch, name, run):
     module = ModuleType(name)
     module.run = run
+    module.FILES = (f"{name}.json",)
     monkeypatch.setitem(sys.modules, f"powerspherical.experiments.{name}", module)
 
 

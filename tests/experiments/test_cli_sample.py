@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -73,9 +74,10 @@ def test_without_a_seed_draws_differ(folder):
     assert not np.array_equal(np.load("a.npy"), np.load("b.npy"))
 
 
-def test_a_folder_is_made_and_a_file_replaced(folder):
-    for number in (5, 7):
-        assert cli.run(["sample", "uniform", "-n", str(number), "--out", "new/folder/a.npy"]) == 0
+def test_a_folder_is_made_and_a_file_replaced_by_force(folder):
+    for number, force in ((5, []), (7, ["--force"])):
+        command = ["sample", "uniform", "-n", str(number), "--out", "new/folder/a.npy"]
+        assert cli.run([*command, *force]) == 0
         assert np.load("new/folder/a.npy").shape == (number, 3)
 
 
@@ -155,18 +157,22 @@ def test_an_error_leaves_the_old_file(name, folder, monkeypatch, capsys):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(draws, "blocks", full)
-    assert cli.run(["sample", *KAPPA, "--out", name]) == 1
+    assert cli.run(["sample", *KAPPA, "--out", name, "--force"]) == 1
     assert capsys.readouterr().err == "powerspherical: OSError: No space left on device\n"
     assert [path.name for path in folder.iterdir()] == [name]
     assert (folder / name).read_text() == "old"
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path):
+@contextmanager
+def drawing(folder):
+    """A process that draws more than it ever will write, once its draft is there."""
     code = f"""
 import signal
 from powerspherical import cli
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
-cli.main(["sample", "uniform", "-n", str(10**9), "--out", {str(tmp_path / "a.csv")!r}])
+for name in ("SIGTERM", "SIGHUP"):  # also where the tests run in the background
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli.main(["sample", "uniform", "-n", str(10**9), "--out", {str(folder / "a.csv")!r}])
 """
     with subprocess.Popen(
         [sys.executable, "-c", code],
@@ -174,9 +180,46 @@ cli.main(["sample", "uniform", "-n", str(10**9), "--out", {str(tmp_path / "a.csv
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     ) as process:
-        while not list(tmp_path.glob(".a.csv.*")) and process.poll() is None:
+        while not list(folder.glob(".powerspherical-draft-*")) and process.poll() is None:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        yield process
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_signal_leaves_nothing_behind(number, tmp_path):
+    with drawing(tmp_path) as process:
+        process.send_signal(number)
         error = process.stderr.read()
     assert (process.returncode, error) == (130, "powerspherical: interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_draft_of_a_killed_run_is_named_and_removed(tmp_path, capsys):
+    with drawing(tmp_path) as process:
+        process.kill()
+    (draft,) = tmp_path.iterdir()
+    assert cli.run(["sample", "uniform", "--out", str(tmp_path / "b.csv")]) == 0
+    assert capsys.readouterr().err == (
+        f"powerspherical: removed {draft}, which a run that was killed left behind\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["b.csv"]
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path):
+    """As under nohup."""
+    code = """
+import signal
+from powerspherical import cli
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+try:
+    cli.main(["sample", "uniform", "--out", "a.csv"])
+finally:
+    print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True"

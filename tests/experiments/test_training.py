@@ -22,7 +22,7 @@ from powerspherical.experiments.training import (
     train,
 )
 from powerspherical.experiments.workers import Workers
-from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
 from stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 
 PIXELS, SEED = 16, 7

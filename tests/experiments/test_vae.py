@@ -11,7 +11,7 @@ from powerspherical.experiments._results import Outcome
 from powerspherical.experiments.scores import Scores
 from powerspherical.experiments.training import Protocol
 from powerspherical.experiments.vae_runs import Run
-from powerspherical.nn.checkpoint import CheckpointError
+from powerspherical.nn import CheckpointError
 
 ONE = Protocol(epochs=1)
 RUNS = [

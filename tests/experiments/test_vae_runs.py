@@ -1,6 +1,9 @@
 """The runs of the table: which there are, and what one of them does."""
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -167,3 +170,43 @@ class TestRun:
         identity = content["identity"]
         assert (identity["data"], identity["images"], identity["processes"]) == ("digits", 200, 1)
         assert identity["protocol"]["epochs"] == 1
+
+
+def test_runs_that_are_ended_leave_no_drafts(tmp_path):
+    """Their processes are ended by a signal, which may reach them while they write a checkpoint."""
+    script, folder = tmp_path / "script.py", tmp_path / "runs"
+    script.write_text(f"""
+import time
+from pathlib import Path
+from powerspherical._files.drafts import whole
+from powerspherical.experiments import vae_runs
+
+FOLDER = Path({str(folder)!r})
+
+def write_forever(index, run, setting):
+    with whole(FOLDER / str(index)) as draft:
+        draft.write_text("half")
+        time.sleep(300)
+
+def stop_once_all_write(fraction):
+    if len(list(FOLDER.glob(".powerspherical-draft-*"))) == 2:
+        raise KeyboardInterrupt
+
+if __name__ == "__main__":
+    vae_runs._do_in_process = write_forever
+    setting = vae_runs.Setting(FOLDER, "digits")
+    runs = vae_runs.do_all([0, 1], setting, None, jobs=2, team=None, progress=stop_once_all_write)
+    try:
+        list(runs)
+    except KeyboardInterrupt:
+        print("stopped")
+""")
+    ended = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert (ended.stdout, ended.returncode) == ("stopped\n", 0), ended.stderr
+    assert list(folder.iterdir()) == []

@@ -20,7 +20,7 @@ from powerspherical.experiments.scores import score
 from powerspherical.experiments.training import Protocol, Step, binarised, train
 from powerspherical.experiments.vae_runs import Run
 from powerspherical.experiments.workers import Workers
-from powerspherical.nn.checkpoint import load_checkpoint, save_checkpoint
+from powerspherical.nn import load_checkpoint, save_checkpoint
 from stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 
 CPU = torch.device("cpu")

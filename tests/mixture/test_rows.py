@@ -149,6 +149,12 @@ class TestKinds:
             fitted_directions(fit(estimator, x, weight)), fitted_directions(expected), atol=1e-9
         )
 
+    @estimators
+    def test_one_row_read_backwards(self, estimator: type) -> None:
+        """NumPy calls it contiguous, although its stride is negative."""
+        fitted = fit(estimator, X)
+        np.testing.assert_array_equal(fitted.predict(X[:1][::-1]), fitted.predict(X[:1]))
+
 
 class TestLengths:
     @estimators

@@ -8,14 +8,15 @@
     powerspherical info                                                          versions, devices, accuracy
 
 Each has its module here, and `--help` lists its options. The exit status is 0 when everything was written and every
-check held, 1 when a check failed or something went wrong, 2 for wrong use or a missing extra, and 130 after Ctrl-C. An
-error takes one line. Without arguments the command shows its help, and its exit status is 2.
+check held, 1 when a check failed or something went wrong, 2 for wrong use or a missing extra, and 130 after Ctrl-C,
+SIGTERM or SIGHUP. An error takes one line. Without arguments the command shows its help, and its exit status is 2.
 
 Under `torchrun` every process runs the same command; the first one speaks for all, and another only when it fails.
 """
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and leave the process; `arguments` default to the process's own."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without κ must not cost the results of hours
+    for name in ("SIGTERM", "SIGHUP"):  # end as Ctrl-C does, and so remove drafts; Windows has no SIGHUP
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
+            signal.signal(getattr(signal, name), signal.default_int_handler)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -1,6 +1,7 @@
 """What the commands share: how they fail, what they check of an option, and how they show progress."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from powerspherical._extras import install_hint
+from powerspherical._files.drafts import remove_stale_drafts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,12 +69,14 @@ def require_device(device: str) -> None:
 
 
 def require_folder(folder: Path) -> None:
-    """Make the folder if need be; raise for wrong use where nothing can be written."""
+    """Make the folder if need be, and remove stale drafts; raise for wrong use where nothing can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()  # permissions alone do not tell: the superuser, read-only disks
     except OSError as error:
         raise wrong("--out", f"cannot write in the folder {folder}: {error.strerror}") from error
+    for draft in remove_stale_drafts(folder):
+        print(f"powerspherical: removed {draft}, which a run that was killed left behind", file=sys.stderr)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The arguments and options that `fit`, `cluster` and `predict` share. Needs typer."""
+"""The arguments and options that commands share. Needs typer."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -47,4 +47,5 @@ Header = Annotated[
     ),
 ]
 Strict = Annotated[bool, Option("--strict", help="Refuse rows that are not unit vectors.")]
+Force = Annotated[bool, Option("--force", help="Replace files that this command did not make.")]
 Seed = Annotated[int, Option(metavar="N", min=0, max=LARGEST_SEED, help="The same seed, the same result.")]

@@ -1,16 +1,17 @@
 """`powerspherical cluster`: a mixture for the rows of a file, and a folder with all there is to tell of it."""
 
+import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from powerspherical._files.drafts import whole
 from powerspherical.cli._common import require, require_folder, status, wrong
+from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from powerspherical.cli.clusters import Clusters
     from powerspherical.mixture import SphericalMixture
+
+
+COMMAND = "powerspherical cluster"
+FILES = LABELS, MODEL, SUMMARY, PICTURE = "labels.npy", "model.safetensors", "summary.json", "clusters.png"
 
 
 def add_to(app: "Typer") -> None:
@@ -30,6 +35,7 @@ def add_to(app: "Typer") -> None:
         Concentration,
         DataFile,
         Drop,
+        Force,
         Header,
         Key,
         Model,
@@ -66,6 +72,7 @@ def add_to(app: "Typer") -> None:
             ),
         ] = None,
         strict: Strict = False,
+        force: Force = False,
     ) -> None:
         """Cluster the rows of a file by direction.
 
@@ -80,6 +87,7 @@ def add_to(app: "Typer") -> None:
         from powerspherical.cli.rows import check, read
         from powerspherical.cli.texts import pick, texts
 
+        require_free([out / name for name in FILES], inputs=[data], force=force, is_own=_is_own)
         rows = read(data, key, Wanted.of(columns, drop), header=header)
         described = texts(text, rows) if text else None
         if clusters > rows.count:
@@ -99,9 +107,12 @@ def add_to(app: "Typer") -> None:
                 way_out=f": --max-iter {5 * max_iter} goes on",
             )
             found = assign(mixture, rows, lambda done: tell(f"labelling: {done:,} of {rows.count:,} rows"))
-            told = {"model": model, "concentration": concentration, "seed": seed} | summary(
-                mixture, found, rows, pick(described, found.central_rows) if described else {}
-            )
+            told = {
+                "command": COMMAND,
+                "model": model,
+                "concentration": concentration,
+                "seed": seed,
+            } | summary(mixture, found, rows, pick(described, found.central_rows) if described else {})
             tell("writing")
             files = _write(out, mixture, found, told)
         _show(told)
@@ -125,25 +136,38 @@ def _folder(out: Path) -> Iterator[None]:
 def _write(
     out: Path, mixture: "SphericalMixture", clusters: "Clusters", summary: dict[str, Any]
 ) -> list[Path]:
-    """Write all files, and only then move them to their places."""
+    """Write all files; none is moved into place before all are complete."""
     from powerspherical.cli.clusters import picture
-    from powerspherical.cli.models import save_model
 
-    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    files: dict[str, Callable[[Path], Any]] = {
-        "labels.npy": lambda path: np.save(path, clusters.labels),
-        "model.safetensors": lambda path: save_model(path, mixture, summary["columns"]),
-        "summary.json": lambda path: path.write_text(text, encoding="utf-8"),
-        "clusters.png": lambda path: picture(mixture, clusters).savefig(
-            path, dpi=150, metadata={"Software": None}
-        ),
-    }
-    with TemporaryDirectory(prefix=".", dir=out) as draft:
-        for name, write in files.items():
-            write(Path(draft) / name)
-        for name in files:
-            os.replace(Path(draft) / name, out / name)
-    return [out / name for name in files]
+    with ExitStack() as drafts:
+        labels, summarised, shown = (
+            drafts.enter_context(whole(out / name)) for name in (LABELS, SUMMARY, PICTURE)
+        )
+        with labels.open("wb") as file:
+            np.save(file, clusters.labels)
+        # With the digest, the next run knows that the labels are its own.
+        text = json.dumps(
+            summary | {"labels_digest": _digest(labels)}, indent=2, ensure_ascii=False, allow_nan=False
+        )
+        summarised.write_text(text + "\n", encoding="utf-8")
+        picture(mixture, clusters).savefig(shown, format="png", dpi=150, metadata={"Software": COMMAND})
+        mixture.save(out / MODEL, notes={"made_by": COMMAND, "columns": summary["columns"]})
+    return [out / name for name in FILES]
+
+
+def _is_own(path: Path) -> bool:
+    """Whether an earlier run made this one of the files."""
+    if path.name != LABELS:
+        return is_made_by("cluster", path)
+    summary = path.with_name(SUMMARY)
+    if not is_made_by("cluster", summary):
+        return False
+    return json.loads(summary.read_text(encoding="utf-8")).get("labels_digest") == _digest(path)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def _show(summary: dict[str, Any]) -> None:

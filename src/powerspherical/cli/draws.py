@@ -11,8 +11,8 @@ import torch
 from torch.distributions import Distribution
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical._files.drafts import whole
 from powerspherical.cli._common import wrong
-from powerspherical.experiments._results import whole
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Family = Literal["power-spherical", "von-mises-fisher", "uniform"]

@@ -1,9 +1,11 @@
 """`powerspherical fit`: one distribution for the rows of a file."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from powerspherical.cli._common import require, require_folder, status, wrong
+from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +25,7 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Option
 
-    from powerspherical.cli._options import Columns, DataFile, Drop, Header, Key, Model, Strict
+    from powerspherical.cli._options import Columns, DataFile, Drop, Force, Header, Key, Model, Strict
 
     @app.command()
     def fit(
@@ -41,6 +43,7 @@ def add_to(app: "Typer") -> None:
             str | None,
             Option(metavar="FILE", help="FILE.safetensors for the fit, of the two the likelier one."),
         ] = None,
+        force: Force = False,
     ) -> None:
         """Fit one distribution to the rows of a file.
 
@@ -48,9 +51,9 @@ def add_to(app: "Typer") -> None:
         powerspherical fit embeddings.npy
         """
         require("scipy", "sklearn", *(["safetensors"] if out else []), needed_for="fit")
-        path = None if out is None else _file(out)
+        path = None if out is None else _file(out, data, force)
         from powerspherical.cli.columns import Wanted
-        from powerspherical.cli.models import MIXTURES, fitted, save_model
+        from powerspherical.cli.models import MIXTURES, fitted
         from powerspherical.cli.rows import check, read
 
         rows = read(data, key, Wanted.of(columns, drop), header=header)
@@ -60,18 +63,19 @@ def add_to(app: "Typer") -> None:
             for name in [model] if model else MIXTURES:
                 mixture = MIXTURES[name](tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=tell)
                 fits.append(fitted(mixture, rows.rows))
-            best = max(fits, key=lambda mixture: mixture.lower_bound_)
-            if path:
-                save_model(path, best, rows.columns)
-        _show(rows, fits)
+        _show(rows, fits)  # before the file, which may fail to be written
         if path:
+            best = max(fits, key=lambda mixture: mixture.lower_bound_)
+            best.save(path, notes={"made_by": "powerspherical fit", "columns": list(rows.columns)})
             print(f"written: {path}")
 
 
-def _file(out: str) -> Path:
+def _file(out: str, data: Path, force: bool) -> Path:
+    """The file to write, once it is known that it may be written."""
     path = Path(out)
     if path.suffix != MODEL_SUFFIX or path.is_dir():
         raise wrong("--out", f"{out} must be a file that ends in {MODEL_SUFFIX}")
+    require_free([path], inputs=[data], force=force, is_own=partial(is_made_by, "fit"))
     require_folder(path.parent)
     return path
 

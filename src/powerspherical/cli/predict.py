@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from powerspherical.cli import draws
 from powerspherical.cli._common import require, require_folder, status, wrong
+from powerspherical.cli._outputs import require_free
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -16,7 +17,7 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Argument, Option
 
-    from powerspherical.cli._options import Columns, DataFile, Drop, Header, Key, Strict
+    from powerspherical.cli._options import Columns, DataFile, Drop, Force, Header, Key, Strict
 
     @app.command()
     def predict(
@@ -36,6 +37,7 @@ def add_to(app: "Typer") -> None:
             str,
             Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - is the standard output."),
         ] = draws.STDOUT,
+        force: Force = False,
     ) -> None:
         """Tell to which cluster each row of a file belongs.
 
@@ -44,13 +46,15 @@ def add_to(app: "Typer") -> None:
         """
         require("safetensors", "scipy", "sklearn", needed_for="predict")
         from powerspherical.cli.columns import Array, Wanted
-        from powerspherical.cli.models import fitted_columns, load_model
+        from powerspherical.cli.models import fitted_columns
         from powerspherical.cli.rows import check, read
-        from powerspherical.nn.checkpoint import CheckpointError
+        from powerspherical.mixture import CheckpointError, load
 
         path = draws.destination(out)
+        if path:
+            require_free([path], inputs=[model, data], force=force)
         try:
-            mixture = load_model(model)
+            mixture = load(model)
         except (CheckpointError, OSError) as error:
             raise wrong("MODEL", str(error)) from error
         fitted = fitted_columns(model)

@@ -6,7 +6,8 @@ that lies in the folder.
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -23,6 +24,7 @@ from powerspherical.cli._common import (
     require_folder,
     wrong,
 )
+from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +43,8 @@ NEEDED = ("PIL", "jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy"
 def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Argument, Option
+
+    from powerspherical.cli._options import Force
 
     @app.command()
     def reproduce(
@@ -75,6 +79,7 @@ def add_to(app: "Typer") -> None:
             int | None, Option(metavar="N", min=1, help="vae: train with N seeds, from --seed on.")
         ] = None,
         jobs: Annotated[int | None, Option(metavar="N", min=1, help="vae: N trainings side by side.")] = None,
+        force: Force = False,
     ) -> None:
         """Make the paper's figures and tables again.
 
@@ -96,11 +101,24 @@ def add_to(app: "Typer") -> None:
         if processes() > 1 and jobs is not None and jobs > 1:
             raise wrong("--jobs", "torchrun shares each training between its processes: leave it at 1")
         require_device(device)
+        require_free(
+            _outputs(experiments.values(), out, device), force=force, is_own=partial(is_made_by, "reproduce")
+        )
         require_folder(out)
         for experiment in experiments.values():
             if hasattr(experiment, "load"):  # data that are missing should not be missed hours later
                 experiment.load(quick, data, data_dir)
         run_each(experiments, out, {"seed": seed, "quick": quick, "device": device}, given)
+
+
+def _outputs(experiments: Iterable[ModuleType], out: Path, device: str) -> list[Path]:
+    """The files that experiments may write in the folder, under their names on the CPU and on the device."""
+    from powerspherical.experiments import report
+    from powerspherical.experiments._results import name_on
+
+    names: list[str] = [name for experiment in experiments for name in experiment.FILES]
+    on_device = [f"{name_on(device, Path(name).stem)}{Path(name).suffix}" for name in names]
+    return [out / name for name in (*names, *on_device, report.NAME)]
 
 
 def _takes(experiment: ModuleType, option: str) -> bool:

@@ -11,6 +11,7 @@ from torch.distributions import Distribution
 
 from powerspherical.cli import draws
 from powerspherical.cli._common import LARGEST_SEED, bars, require_device, require_folder, wrong
+from powerspherical.cli._outputs import require_free
 from powerspherical.cli.draws import DType, Family
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Argument, Option
+
+    from powerspherical.cli._options import Force
 
     @app.command()
     def sample(
@@ -61,6 +64,7 @@ def add_to(app: "Typer") -> None:
         out: Annotated[
             str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - is CSV on the standard output.")
         ] = draws.STDOUT,
+        force: Force = False,
     ) -> None:
         """Draw random unit vectors, one a row.
 
@@ -73,6 +77,8 @@ def add_to(app: "Typer") -> None:
             raise wrong("--loc", str(error)) from error
         dim = dim or (3 if mean is None else len(mean))
         path = draws.destination(out)
+        if path:
+            require_free([path], inputs=[] if loc is None else [Path(loc)], force=force)
         require_device(device)
         if path:
             require_folder(path.parent)

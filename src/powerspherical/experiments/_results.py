@@ -8,8 +8,7 @@ then moved there.
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import powerspherical
+from powerspherical._files.drafts import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 PACKAGES = ("powerspherical", "torch", "numpy", "scipy", "matplotlib")
 """The distributions whose versions every result records."""
+
+MADE_BY = "powerspherical reproduce"
+"""The mark of a figure or a text, by which the command knows its own files."""
 
 Progress = Callable[[float], None]
 """Called with the fraction of the work that is done, from 0 to 1."""
@@ -103,7 +106,10 @@ def write_figure(folder: Path, name: str, figure: "Figure", *, dpi: int = 300) -
 
     paths = []
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        for suffix, metadata in (
+            ("png", {"Software": MADE_BY}),
+            ("svg", {"Creator": MADE_BY, "Date": None}),
+        ):
             path = folder / f"{name}.{suffix}"
             with whole(path) as draft:
                 figure.savefig(draft, format=suffix, dpi=dpi, metadata=metadata)
@@ -147,15 +153,3 @@ def cpu_model() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine() or "unknown"
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Yield a draft beside `path`, and move it there when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield draft
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 Call = Callable[[], Any]
 Times = dict[str, list[list[float]]]  # by method: for each concentration the trials, in milliseconds
 
+FILES = ("efficiency.json", "efficiency.png", "efficiency.svg")
 BATCH, DIM = 100, 64
 TRIALS, DRAWS = 7, 100
 CONSTANT = 1.5  # a time counts as constant in κ if its means differ by no more than this factor

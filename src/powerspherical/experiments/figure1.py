@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
+FILES = ("figure1.json", "figure1.png", "figure1.svg")
 SAMPLES = 1000
 BINS = 90  # of 4 degrees, over the whole circle
 HEIGHT = 0.36  # how far outside the unit circle a density of 1 is drawn

@@ -26,11 +26,12 @@ from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.experiments._quadrature import Symmetric, log_sphere_area, stationary_point
-from powerspherical.experiments._results import Outcome, Progress, silent, write_json, write_text
+from powerspherical.experiments._results import MADE_BY, Outcome, Progress, silent, write_json, write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+FILES = ("properties.json", "properties.txt")
 DIMS = (2, 3, 10, 64)
 CONCENTRATIONS = (0.5, 5.0, 50.0, 500.0)
 SAMPLES = 100_000
@@ -132,7 +133,7 @@ def run(
             },
             seconds=time.perf_counter() - started,
         ),
-        write_text(out / "properties.txt", _plain(full_table(rows))),
+        write_text(out / "properties.txt", f"{MADE_BY} properties\n\n{_plain(full_table(rows))}"),
     ]
     summary = f"{len(rows) - len(failed)} of {len(rows)} comparisons agree"
     return Outcome(files, passed=not failed, summary=summary, table=summary_table(rows))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Method = Callable[[Tensor, Tensor], Tensor]
 
+FILES = ("stability.json", "stability.png", "stability.svg", "accuracy.png", "accuracy.svg")
 DRAWS = 10  # a cell
 LIMIT = 10.0  # standard errors; the sum of ten cosines has a tail much heavier than a normal one for small d
 ROUNDING = 4e-6  # allowed to the mean cosine of float32 draws

@@ -22,8 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from powerspherical.experiments._results import Progress, silent
 from powerspherical.experiments.workers import Workers
-from powerspherical.nn import HypersphericalVAE
-from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoint, save_checkpoint
 
 ALONE = Workers()
 WARM_UP = 3  # steps before a capture, in which libraries set themselves up

@@ -27,6 +27,7 @@ from powerspherical.experiments.training import Protocol
 if TYPE_CHECKING:
     from rich.table import Table
 
+FILES = ("training_time.json",)
 PIXELS, HIDDEN = 784, 10
 DIMS = (5, 10, 20, 40)
 BATCHES = 50  # of data; training goes through them again and again

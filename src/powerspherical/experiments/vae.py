@@ -31,6 +31,7 @@ from powerspherical.experiments.vae_runs import (
 from powerspherical.experiments.vae_table import collect, plain
 from powerspherical.experiments.workers import workers
 
+FILES = ("vae.json", "vae.png", "vae.svg", "vae_images.png", "vae_images.svg", *training_time.FILES)
 SEEDS, SAMPLES = 3, 5000
 # How far below the paper's table a mean may lie, and how far the two posteriors from each other, in nats.
 BELOW_LOG_LIKELIHOOD, BELOW_ELBO, APART = 1.5, 3.5, 0.7

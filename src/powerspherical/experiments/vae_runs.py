@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
+from powerspherical._files.drafts import remove_stale_drafts
 from powerspherical.experiments import datasets
 from powerspherical.experiments._results import Progress, write_text
 from powerspherical.experiments.models import build, with_closest_von_mises_fisher
 from powerspherical.experiments.scores import score
 from powerspherical.experiments.training import Protocol, TrainingError, binarised, derived_seed, train
 from powerspherical.experiments.workers import Workers
-from powerspherical.nn import HypersphericalVAE
-from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint
+from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoint
 
 Row = dict[str, Any]
 
@@ -126,8 +126,12 @@ def do_all(
         except BaseException:
             # What a run has done is in its checkpoint: none needs to be waited for.
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(multiprocessing.active_children()) - strangers:
+            ours = set(multiprocessing.active_children()) - strangers
+            for process in ours:
                 process.terminate()
+            for process in ours:
+                process.join()
+            remove_stale_drafts(setting.folder)  # a checkpoint that was being written
             raise
 
 

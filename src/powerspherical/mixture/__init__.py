@@ -11,16 +11,20 @@ try:
 except ImportError as error:
     raise ImportError(f"powerspherical.mixture needs scikit-learn: {install_hint('mixture')}") from error
 
+from powerspherical._files.checkpoint import CheckpointError
 from powerspherical.mixture._choice import Choice, compare, plot_comparison
 from powerspherical.mixture._mixtures import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
+from powerspherical.mixture._saving import load
 from powerspherical.mixture._spherical_kmeans import SphericalKMeans
 
 __all__ = [
+    "CheckpointError",
     "Choice",
     "PowerSphericalMixture",
     "SphericalKMeans",
     "SphericalMixture",
     "VonMisesFisherMixture",
     "compare",
+    "load",
     "plot_comparison",
 ]

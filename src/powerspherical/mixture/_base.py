@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from powerspherical.mixture._lloyd import KMeansRun, Reseed, lloyd
 from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, TensorRows, shared, usable_weight
+from powerspherical.mixture._saving import SavedEstimator
 from powerspherical.mixture._seeding import Sample, random_directions, sample_of, spread_directions
 
 Report = Callable[[int, float], None]
@@ -30,10 +30,9 @@ def _spread(sample: Sample, count: int, random: np.random.RandomState) -> Tensor
 _CHOICES = {"k-means++": _spread, "random": random_directions}
 
 
-class SphericalEstimator(BaseEstimator):
+class SphericalEstimator(SavedEstimator):
     """An estimator for rows of which only the direction counts."""
 
-    n_features_in_: int
     init: Any
     random_state: Any
     verbose: Any
@@ -99,14 +98,19 @@ class SphericalEstimator(BaseEstimator):
     def _random(self) -> np.random.RandomState:
         return check_random_state(self.random_state)
 
-    def _given(self, rows: Rows, count: int) -> Tensor | None:
-        """The directions that ``init`` holds, (count, d), or None where it names a way to choose them."""
-        if isinstance(self.init, str):
-            if self.init in _CHOICES:
-                return None
+    def _check_start(self) -> None:
+        """Raise for an ``init`` that names no way to choose directions, or a ``random_state`` that is no seed."""
+        self._random()
+        if isinstance(self.init, str) and self.init not in _CHOICES:
             raise ValueError(
                 f"init must be 'k-means++', 'random' or an array of directions, got {self.init!r}"
             )
+
+    def _given(self, rows: Rows, count: int) -> Tensor | None:
+        """The directions that ``init`` holds, (count, d), or None where it names a way to choose them."""
+        self._check_start()
+        if isinstance(self.init, str):
+            return None
         array = self.init.detach().cpu().numpy() if isinstance(self.init, Tensor) else self.init
         array = check_array(array, dtype=np.float64, input_name="init")
         wanted = (count, rows.dim)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -32,12 +33,20 @@ from powerspherical.mixture._families import (
     Family,
     Parameters,
     PowerFamily,
+    Statistics,
     best_,
     normalise_,
     places,
 )
 from powerspherical.mixture._lloyd import Reseed
 from powerspherical.mixture._rows import Rows
+from powerspherical.mixture._saving import (
+    TOLERANCE,
+    entry,
+    require_directions,
+    require_number,
+    require_numbers,
+)
 from powerspherical.mixture._seeding import sample_of, spread_directions
 
 _CLUSTER_STEPS = 10  # of spherical k-means, before EM
@@ -48,6 +57,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     """The base of the mixtures: a family of components is all that they differ in."""
 
     _family: ClassVar[type[Family]]
+    _saved = ("mean_directions_", "weights_", "concentrations_", "converged_", "n_iter_", "lower_bound_")
 
     weights_: Any
     mean_directions_: Any
@@ -78,9 +88,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the mixture to the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
-        count, tied = self._checked()
-        runs, tol = whole("n_init", self.n_init, 1), tolerance("tol", self.tol)
-        max_iter = whole("max_iter", self.max_iter, 1)
+        count, tied, runs, tol, max_iter = self._check_parameters()
         rows = self._rows(X, sample_weight, reset=True)
         enough_rows(rows, "n_components", count)
         random = self._random()
@@ -122,7 +130,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         The first batch chooses the directions, so it should have many rows a component. Averages of the additive
         statistics then move towards those of each batch, by a step that falls with the rows seen before.
         """
-        count, tied = self._checked()
+        count, tied, *_ = self._check_parameters()
         first = not hasattr(self, "mean_directions_")
         rows = self._rows(X, sample_weight, reset=first)
         if first:
@@ -194,11 +202,53 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             return draws.to(self.mean_directions_.dtype), labels
         return draws.numpy().astype(self.mean_directions_.dtype), labels.numpy()
 
-    def _checked(self) -> tuple[int, bool]:
-        """The number of components, and whether they share their concentration, once these arguments are right."""
+    def _check_parameters(self) -> tuple[int, bool, int, float, int]:
+        """The number of components, whether they share their concentration, and of EM: starts, tolerance, steps."""
         if self.concentration not in ("tied", "free"):
             raise ValueError(f"concentration must be 'tied' or 'free', got {self.concentration!r}")
-        return whole("n_components", self.n_components, 1), self.concentration == "tied"
+        self._check_start()
+        return (
+            whole("n_components", self.n_components, 1),
+            self.concentration == "tied",
+            whole("n_init", self.n_init, 1),
+            tolerance("tol", self.tol),
+            whole("max_iter", self.max_iter, 1),
+        )
+
+    def _check_fitted(self) -> None:
+        count, dim = require_directions("mean_directions_", self.mean_directions_)
+        total = float(require_numbers("weights_", self.weights_, (count,), least=0).double().sum())
+        if abs(total - 1) > TOLERANCE:
+            raise ValueError(f"weights_ must add up to one, got {total:g}")
+        require_numbers("concentrations_", self.concentrations_, (count,), least=0)
+        whole("n_iter_", self.n_iter_, 0)
+        require_number("lower_bound_", self.lower_bound_)
+        if not isinstance(self.converged_, bool):
+            raise ValueError(f"converged_ must be True or False, got {self.converged_!r}")
+        for bound in getattr(self, "lower_bounds_", []):
+            require_number("lower_bounds_", bound)
+        if hasattr(self, "_averages"):
+            whole("the number of rows seen", self._seen, 0)
+            for name, value in vars(self._averages).items():
+                shape = {"pull": (count, dim), "log_likelihood": (), "weight": ()}.get(name, (count,))
+                require_numbers(f"the statistic {name}", value, shape)
+
+    def _fitted(self) -> dict[str, Any]:
+        fitted = super()._fitted()
+        if hasattr(self, "lower_bounds_"):
+            fitted["lower_bounds_"] = self.lower_bounds_
+        if hasattr(self, "_averages"):  # what ``partial_fit`` goes on from
+            fitted |= {"seen": self._seen, "averages": vars(self._averages)}
+        return fitted
+
+    def _restore(self, fitted: dict[str, Any]) -> None:
+        super()._restore(fitted)
+        if "lower_bounds_" in fitted:
+            self.lower_bounds_ = entry(fitted, "lower_bounds_", list)
+        if "averages" in fitted:
+            averages, names = entry(fitted, "averages", dict), [field.name for field in fields(Statistics)]
+            self._averages = Statistics(*(entry(averages, name, Tensor) for name in names))
+            self._seen = entry(fitted, "seen", int)
 
     def _start(
         self, rows: Rows, count: int, random: np.random.RandomState, again: bool

@@ -252,6 +252,9 @@ def usable_weight(weight: Tensor, count: int) -> Tensor:
 
 def shared(array: np.ndarray) -> Tensor:
     """The tensor over an array's memory, which is only ever read."""
+    array = np.ascontiguousarray(array)
+    if min(array.strides, default=0) < 0:  # NumPy calls one row read backwards contiguous, torch refuses it
+        array = array.copy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        return torch.from_numpy(np.ascontiguousarray(array))
+        return torch.from_numpy(array)

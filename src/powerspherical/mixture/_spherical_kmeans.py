@@ -14,6 +14,7 @@ from torch import Tensor
 from powerspherical.mixture._base import SphericalEstimator, enough_rows, exactly, tolerance, whole
 from powerspherical.mixture._families import Block
 from powerspherical.mixture._lloyd import KMeansRun, clusters_of, nearest
+from powerspherical.mixture._saving import require_directions, require_number
 
 
 class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SphericalEstimator):
@@ -47,6 +48,8 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
     array([100, 100])
     """
 
+    _saved = ("cluster_centers_", "inertia_", "n_iter_")
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -73,8 +76,7 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
-        count, runs = whole("n_clusters", self.n_clusters, 1), whole("n_init", self.n_init, 1)
-        max_iter, tol = whole("max_iter", self.max_iter, 1), tolerance("tol", self.tol)
+        count, runs, max_iter, tol = self._check_parameters()
         rows = self._rows(X, sample_weight, reset=True)
         enough_rows(rows, "n_clusters", count)
         random = self._random()
@@ -120,6 +122,25 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
             directions = self._directions(rows.device)
             clusters = rows.total(partial(clusters_of, directions.to(rows.dtype)), len(directions))
         return -2 * clusters.distance() * float(clusters.weight)
+
+    def _check_parameters(self) -> tuple[int, int, int, float]:
+        """The number of clusters, of starts and of steps, and the tolerance."""
+        self._check_start()
+        return (
+            whole("n_clusters", self.n_clusters, 1),
+            whole("n_init", self.n_init, 1),
+            whole("max_iter", self.max_iter, 1),
+            tolerance("tol", self.tol),
+        )
+
+    def _check_fitted(self) -> None:
+        require_directions("cluster_centers_", self.cluster_centers_)
+        require_number("inertia_", self.inertia_, least=0)
+        whole("n_iter_", self.n_iter_, 0)
+
+    def _restore(self, fitted: dict[str, Any]) -> None:
+        super()._restore(fitted)
+        self._n_features_out = len(self.cluster_centers_)
 
     def _directions(self, device: torch.device) -> Tensor:
         return torch.as_tensor(self.cluster_centers_).to(device=device, dtype=torch.float64)

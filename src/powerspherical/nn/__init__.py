@@ -1,6 +1,6 @@
 """Parts of networks: heads that turn features into distributions on spheres, the hyperspherical VAE, checkpoints."""
 
-from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical._files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from powerspherical.nn.heads import PowerSphericalHead, SphericalHead, VonMisesFisherHead
 from powerspherical.nn.vae import HypersphericalVAE, Objective, Pass
 

@@ -1,8 +1,8 @@
 """Checkpoints that are whole or not there, and that run no code when they are read.
 
 A checkpoint is one safetensors file: the tensors, and in its header as JSON all the rest of the state and a digest of
-everything. It is written beside its place, flushed to the disk and then moved there, so that a process killed at any
-moment leaves the previous checkpoint or the new one, never half of one. Needs `safetensors`.
+everything. It is written in one step, so a process that is killed leaves the previous checkpoint or the new one, never
+half of one. Needs `safetensors` (extra ``nn``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from powerspherical._extras import install_hint
+from powerspherical._files.drafts import whole
+
 #: The entries of the file's header: the state, with its tensors replaced by their names, and the digest of all.
 HEADER, DIGEST = "powerspherical.state", "powerspherical.digest"
 TENSOR, ITEMS, TUPLE = "$tensor", "$items", "$tuple"
+#: The dtypes that safetensors can both write and read.
+DTYPES = {
+    *(torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+    *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
+}
 
 
 class CheckpointError(Exception):
@@ -38,22 +48,15 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Path
     >>> load_checkpoint(path)
     {'weights': tensor([1., 1.]), 'epoch': 3}
     """
+    _require_safetensors()
     from safetensors.torch import save
 
     path = Path(path)
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_detached(state, "state", tensors))
     content = save(tensors, {HEADER: skeleton, DIGEST: _digest(skeleton, tensors)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())  # the move must not reach the disk before the content
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with whole(path) as draft:
+        draft.write_bytes(content)
     return path
 
 
@@ -62,6 +65,7 @@ def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "
 
     Raises ``FileNotFoundError`` if there is none, ``CheckpointError`` if it is truncated, damaged or not ours.
     """
+    _require_safetensors()
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
@@ -84,6 +88,14 @@ def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "
     )
 
 
+def _require_safetensors() -> None:
+    """Raise an error that names the extra, where safetensors is missing."""
+    try:
+        import safetensors  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"checkpoints need safetensors: {install_hint('nn')}") from error
+
+
 def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
     """Of all that a checkpoint holds: safetensors itself does not see a flipped bit in a weight."""
     digest = hashlib.blake2b(skeleton.encode(), digest_size=16)
@@ -97,12 +109,13 @@ def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
 def _detached(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """The value with each tensor moved to ``tensors``, under a name that is the way to it, and the name left behind."""
     if isinstance(value, Tensor):
-        if value.layout != torch.strided or value.is_meta or value.dtype == torch.complex128:
+        if value.layout != torch.strided or value.is_meta or value.dtype not in DTYPES:
             raise TypeError(
                 f"a checkpoint cannot hold {name}, a {value.layout} {value.dtype} on {value.device}"
             )
-        # safetensors refuses tensors that share memory, as tied weights do; each is saved as its own.
-        tensors[name] = value.detach().to("cpu", copy=True).contiguous()
+        # A copy, because safetensors refuses tensors that share memory, as tied weights do. `contiguous()` would keep
+        # the strides of an axis of length one, which `view` in `_digest` does not accept.
+        tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {TENSOR: name}
     if isinstance(value, dict):
         for key in value:

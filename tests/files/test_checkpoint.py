@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 from collections import OrderedDict
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from powerspherical.nn.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical._extras import install_hint
+from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
 from stopping import same
 
 
@@ -56,9 +59,18 @@ class TestRoundTrip:
             torch.arange(6.0).reshape(2, 3).T,
             torch.arange(6.0)[::2],
             torch.ones(1).expand(4),
+            torch.tensor(1.0).expand(1),
+            torch.tensor(1.0).expand(2, 1, 3),
+            torch.tensor(1.0).expand(0),
+            torch.ones(2, 3)[:, :1][:1, 0],
+            torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last),
+            torch.tensor([1 + 2j]).conj(),
+            torch.tensor([1 + 2j]).conj().imag,
+            torch.ones(3, dtype=torch.float8_e4m3fn),
+            torch.tensor([2**63], dtype=torch.uint64),
             nn.Parameter(torch.ones(2)).data,
         ],
-        ids=lambda tensor: f"{tensor.dtype}{list(tensor.shape)}",
+        ids=lambda tensor: f"{tensor.dtype}{list(tensor.shape)}{tensor.stride()}",
     )
     def test_tensors(self, tensor, path):
         save_checkpoint(path, {"it": tensor})
@@ -140,6 +152,7 @@ class TestRoundTrip:
         ({"tuple": (b"bytes",)}, "state['tuple'][0] of type bytes"),
         ({"model": {("a", 1): 0}}, "state['model'], which has the key ('a', 1)"),
         ({"z": torch.zeros(2, dtype=torch.complex128)}, "state['z'], a torch.strided torch.complex128"),
+        ({"four bits": torch.zeros(2, dtype=torch.float4_e2m1fn_x2)}, "state['four bits'], a torch.strided"),
         ({"sparse": torch.eye(2).to_sparse()}, "state['sparse'], a torch.sparse_coo"),
         ({"empty": torch.zeros(2, device="meta")}, "state['empty'], a torch.strided torch.float32 on meta"),
         (object(), "state of type object"),
@@ -199,6 +212,16 @@ class TestDamage:
         for place in (path, tmp_path):
             with pytest.raises(FileNotFoundError, match=f"no checkpoint {place}"):
                 load_checkpoint(place)
+
+
+@pytest.mark.parametrize("call", ["save_checkpoint('a', {})", "load_checkpoint('a')"])
+def test_a_core_install_names_the_extra(call, tmp_path):
+    code = f"import sys; sys.modules['safetensors'] = None; from powerspherical.nn import *; {call}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == f"ImportError: checkpoints need safetensors: {install_hint('nn')}"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_is_plain_safetensors(path):

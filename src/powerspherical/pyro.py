@@ -29,11 +29,12 @@ True
 from __future__ import annotations
 
 from powerspherical import distributions
+from powerspherical._extras import install_hint
 
 try:
     from pyro.distributions.torch_distribution import TorchDistributionMixin
 except ImportError as error:
-    raise ImportError("powerspherical.pyro needs Pyro: pip install 'powerspherical[pyro]'") from error
+    raise ImportError(f"powerspherical.pyro needs Pyro: {install_hint('pyro')}") from error
 
 __all__ = [
     "HypersphericalUniform",

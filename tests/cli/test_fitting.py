@@ -292,3 +292,66 @@ def test_the_plane_of_a_picture() -> None:
     points = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 0.1, 5], [0, -0.1, -5]])
     np.testing.assert_allclose(plane(points), [[0, 0.02, 1], [1, 0, 0]], atol=1e-3)
     np.testing.assert_array_equal(plane(points[:1]), np.zeros((2, 3)))
+
+
+QUESTIONS = [f"[/bold] question\t{i}" for i in range(300)]  # what looks like markup is text
+
+
+def text_files() -> None:
+    """The rows with their texts beside them, in every form."""
+    with open("questions.txt", "w", encoding="utf-8") as file:
+        file.writelines(f"{text}\n" for text in QUESTIONS)
+    columns = {"question": QUESTIONS} | {f"x{i}": column for i, column in enumerate(UNIT.T)}
+    pq.write_table(pa.table(columns), "texts.parquet", row_group_size=128)
+    with open("texts.csv", "w", encoding="utf-8") as file:
+        file.writelines(
+            ",".join(map(str, row)) + "\n" for row in (columns, *zip(*columns.values(), strict=True))
+        )
+
+
+@pytest.mark.parametrize(
+    ("data", "text"), [("a.npy", "questions.txt"), ("texts.csv", "question"), ("texts.parquet", "question")]
+)
+def test_cluster_shows_texts(data: str, text: str, folder, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text_files()
+    assert cli.run(["cluster", data, "-k", "3", "--out", "out", "--text", text]) == 0
+    told = json.loads((folder / "out" / "summary.json").read_text(encoding="utf-8"))
+    central = [row for cluster in told["clusters"] for row in cluster["central_rows"]]
+    assert len(central) == 15
+    shown = capsys.readouterr().out
+    for row in central:
+        assert row["text"] == QUESTIONS[row["row"]]
+        assert f"{row['row']}: [/bold] question {row['row']} " in shown
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "says"),
+    [
+        (
+            "a.npy",
+            "short.txt",
+            "short.txt has 299 line(s), but a.npy has 300 row(s): give one line for each row",
+        ),
+        ("a.npy", "nothing.txt", "there is no file nothing.txt, and no column 'nothing.txt' in a.npy"),
+        ("texts.csv", "nothing", "in texts.csv: its columns are question, x0, x1, x2, x3, x4"),
+        (
+            "texts.csv",
+            "x0",
+            "x0 is ambiguous: texts.csv has 1 column(s) of that name, and there is a file x0",
+        ),
+        ("twins.csv", "t", "t is ambiguous: twins.csv has 2 column(s) of that name, and there is no file t"),
+        ("a.npy", "latin.txt", "cannot read latin.txt: 'utf-8' codec can't decode"),
+    ],
+)
+def test_wrong_texts(data: str, text: str, says: str, folder, capsys) -> None:
+    text_files()
+    (folder / "short.txt").write_text("a\n" * 299)
+    (folder / "x0").write_text("a\n" * 300)
+    (folder / "latin.txt").write_bytes(b"\xe9\n" * 300)
+    (folder / "twins.csv").write_text("t,t,x,y\n" + "a,b,0.6,0.8\n" * 3)
+    assert cli.run(["cluster", data, "-k", "3", "--out", "out", "--text", text]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("powerspherical: Invalid value for '--text': ")
+    assert says in shown.err
+    assert not (folder / "out").exists()

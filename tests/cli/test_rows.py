@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 
 import numpy as np
@@ -23,7 +24,7 @@ def whole(data) -> np.ndarray:
 
 
 def columns(x: np.ndarray) -> pa.Table:
-    return pa.table({"id": np.arange(len(x))} | {f"x{i}": column for i, column in enumerate(x.T)})
+    return pa.table({"text": ["a"] * len(x)} | {f"x{i}": column for i, column in enumerate(x.T)})
 
 
 def lists(x: np.ndarray, size: int = -1) -> pa.Table:
@@ -37,8 +38,15 @@ def files(tmp_path):
     np.save(tmp_path / "a.npy", X)
     np.savez(tmp_path / "a.npz", rows=X, labels=np.arange(len(X)))
     np.savetxt(tmp_path / "a.csv", X, delimiter=",", fmt="%.17g")
-    for name, header in (("header", "x,y,z"), ("pandas", "0,1,2")):
-        np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", fmt="%.17g", header=header, comments="")
+    np.savetxt(tmp_path / "header.csv", X, delimiter=",", fmt="%.17g", header="x,y,z", comments="")
+    np.savetxt(tmp_path / "COMMENT.CSV", X, delimiter=",", fmt="%.17g", header="made by a test\nx,y,z")
+    np.savetxt(tmp_path / "a.tsv", X, delimiter="\t", fmt="%.17g")
+    np.savetxt(tmp_path / "quotes.csv", X, delimiter=";", fmt='"%.17g"', header='"x";"y;z";"w"', comments="")
+    indexed = np.column_stack([np.arange(len(X)), X])
+    for name, header in (("pandas", ",0,1,2"), ("named", ",x,y,z")):
+        np.savetxt(tmp_path / f"{name}.csv", indexed, delimiter=",", fmt="%.17g", header=header, comments="")
+    for name in ("a.npy", "a.csv"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
     pq.write_table(columns(X), tmp_path / "columns.parquet", row_group_size=15)
     pq.write_table(lists(X), tmp_path / "lists.parquet", row_group_size=15)
     pq.write_table(lists(X, 3), tmp_path / "fixed.parquet")
@@ -56,7 +64,13 @@ def files(tmp_path):
         "a.npz",
         "a.csv",
         "header.csv",
+        "COMMENT.CSV",
+        "a.tsv",
+        "quotes.csv",
         "pandas.csv",
+        "named.csv",
+        "a.npy.gz",
+        "a.csv.gz",
         "columns.parquet",
         "lists.parquet",
         "fixed.parquet",
@@ -123,13 +137,24 @@ def bad_files(folder) -> None:
     (folder / "broken.npy").write_text("")
     (folder / "broken.parquet").write_text("no parquet")
     (folder / "ragged.csv").write_text("1,2\n3,4,5\n")
-    (folder / "words.csv").write_text("1,2\n3,x\n")
+    (folder / "words.csv").write_text("1,2\n3,x\n5,4\n")
+    (folder / "commas.csv").write_text("x;y\n0,1;0,2\n0,3;0,4\n")
+    (folder / "header.csv").write_text("x,y\n")
+    (folder / "spaces.csv").write_text("0.1 0.2\n0.3 0.4\n")
+    (folder / "twins.csv").write_text("x,x,y\n1.5,2.5,3.5\n")
+    (folder / "packed.csv.gz").write_text("1,2\n")
+    (folder / "packed.npy.gz").write_bytes(gzip.compress((folder / "flat.npy").read_bytes())[:-20])
+    (folder / "archive.npy.gz").write_bytes(gzip.compress((folder / "two.npz").read_bytes()))
+    (folder / "packed.npz.gz").write_bytes(b"")
     (folder / "empty.csv").write_text("")
     (folder / "latin.csv").write_bytes(b"1,2\n\xe9,3\n")
     (folder / "a.txt").write_text("1,2")
     (folder / "nothing").mkdir()
-    table = pa.table({"e": [[1.0, 2.0], [3.0]]})
-    pq.write_table(table, folder / "ragged.parquet")
+    table = pa.table({"e": [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0], [4.0]]})  # ten in all
+    pq.write_table(table, folder / "ragged.parquet", row_group_size=3)
+    fixed = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
+    pq.write_table(pa.table({"e": fixed}), folder / "fixed.parquet")
+    pq.write_table(pa.table({"e": [None, [1.0, 2.0]]}), folder / "nothing_first.parquet")
     pq.write_table(pa.table({"e": [[1.0, 2.0], None]}), folder / "null.parquet")
     pq.write_table(table[:0], folder / "empty.parquet")
     pq.write_table(pa.table({"text": ["a"]}), folder / "text.parquet")
@@ -146,7 +171,11 @@ def bad_files(folder) -> None:
         ("missing.csv", None, "No such file"),
         ("missing.npz", None, "No such file"),
         ("missing.parquet", None, "missing.parquet"),
-        ("a.txt", None, "must end in .npy, .npz, .csv, .parquet"),
+        (
+            "a.txt",
+            None,
+            r"must end in .npy, .npz, .csv, .tsv, .parquet, .npy.gz, .csv.gz, .tsv.gz, or be a folder",
+        ),
         ("flat.npy", None, r"its shape is \(40,\)"),
         ("empty.npy", None, r"its shape is \(0, 3\)"),
         ("thin.npy", None, r"at least two numbers, but its shape is \(40, 1\)"),
@@ -156,22 +185,33 @@ def bad_files(folder) -> None:
         ("archive.npy", None, "is an .npz archive"),
         ("array.npz", None, "not a zip file"),
         ("two.npz", None, r"has 2 \(a, b\): choose with --key"),
+        ("packed.csv.gz", None, "Not a gzipped file"),
+        ("packed.npy.gz", None, "ended before"),
+        ("archive.npy.gz", None, "is an .npz archive"),
+        ("packed.npz.gz", None, "unpack it with gunzip first"),
         ("two.npz", "c", "it has no 'c', only a, b"),
         ("none.npz", None, r"has 0 \(none\)"),
-        ("flat.npy", "c", "holds nothing with a name"),
+        ("flat.npy", "c", r"is no \.npz or \.parquet file: leave --key out"),
         ("ragged.csv", None, "columns"),
-        ("words.csv", None, "'x'"),
-        ("empty.csv", None, "no data"),
-        ("latin.csv", None, "decode"),
+        ("words.csv", None, r"its column '1' has 'x' in row 1 \(rows count from 0\)"),
+        ("commas.csv", None, "its column 'x' has '0,1' in row 0 .* no number with a decimal point"),
+        ("empty.csv", None, "no rows"),
+        ("header.csv", None, r"its shape is \(0, 2\)"),
+        ("spaces.csv", None, "numbers need a decimal point, and commas, semicolons or tabs"),
+        ("latin.csv", None, "decode .*; save it as UTF-8"),
+        ("twins.csv", None, "2 of its columns are called 'x'"),
         ("nothing", None, "no .parquet files"),
         ("broken.parquet", None, "broken.parquet"),
         ("empty.parquet", None, "no rows"),
         ("text.parquet", None, r"its shape is \(1, 0\)"),
         ("text.parquet", "text", "'text' holds string, not lists"),
-        ("two.parquet", None, r"has 2 \(a, b\)"),
-        ("ragged.parquet", None, "not all of length 2"),
-        ("null.parquet", None, "not all of length 2"),
-        ("mixed", None, "has not the columns of the first file, e"),
+        ("two.parquet", None, r"2 of its columns hold lists of numbers \(a, b\): choose with --key"),
+        ("two.parquet", "c", "it has no column 'c', only a, b"),
+        ("ragged.parquet", None, "row 3 has a list of length 3, but the first row has 2 numbers"),
+        ("null.parquet", None, "row 1 has no list"),
+        ("fixed.parquet", None, "row 1 has no list"),
+        ("nothing_first.parquet", None, "the first row of its column 'e' holds no numbers"),
+        ("mixed", None, "1.parquet has no column e, which the first file has"),
     ],
 )
 def test_bad_files(name: str, key: str | None, says: str, tmp_path) -> None:
@@ -181,8 +221,10 @@ def test_bad_files(name: str, key: str | None, says: str, tmp_path) -> None:
 
 
 def test_parquet_asks_for_its_extra(files, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(Failure, match=r"pip install 'powerspherical\[dask\]'") as failure:
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with pytest.raises(
+        Failure, match=r"lists\.parquet needs dask; run: pip install 'powerspherical\[cli\]'"
+    ) as failure:
         read(files / "lists.parquet", None)
     assert failure.value.status == 2
 
@@ -213,11 +255,6 @@ def test_other_rows_are_announced_or_refused(monkeypatch, capsys) -> None:
         typer.BadParameter, match=r"2 of 5 rows are not unit vectors, the first is row 1 of a\.npy"
     ):
         checked(x, strict=True)
-
-
-def test_a_unit_vector_is_no_header(tmp_path) -> None:
-    (tmp_path / "a.csv").write_text("0,1\n1,0\n")
-    np.testing.assert_array_equal(read(tmp_path / "a.csv", None).rows, [[0, 1], [1, 0]])
 
 
 def test_an_archive_may_hold_texts_beside_the_rows(tmp_path) -> None:

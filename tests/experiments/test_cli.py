@@ -11,7 +11,8 @@ from typing import get_args
 
 import pytest
 
-from powerspherical import cli
+from powerspherical import __version__, cli
+from powerspherical._extras import install_hint
 from powerspherical.cli.reproduce import Experiment
 from powerspherical.experiments import efficiency, figure1, properties, report, stability
 from powerspherical.experiments._maps import Grid
@@ -251,7 +252,6 @@ def test_a_later_process_of_torchrun_speaks_when_it_fails_alone(calls, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "Missing command"),
         (["frobnicate"], "frobnicate"),
         (["reproduce", "figure9"], "figure9"),
         (["reproduce", "--seed", "many"], "--seed"),
@@ -287,10 +287,36 @@ def test_a_folder_that_cannot_be_made(calls, tmp_path, capsys):
     assert calls == {}
 
 
-@pytest.mark.parametrize("command", ["reproduce", "sample", "info"])
-def test_help(command, capsys):
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("reproduce", "--device"),
+        ("sample", "--device"),
+        ("info", "--device"),
+        ("fit", "--columns"),
+        ("cluster", "--columns"),
+        ("predict", "--columns"),
+    ],
+)
+def test_help(command, option, capsys):
     assert cli.run([command, "--help"]) == 0
-    assert "--device" in capsys.readouterr().out
+    full = capsys.readouterr().out
+    assert option in full
+    assert cli.run([command, "-h"]) == 0
+    assert capsys.readouterr().out == full
+
+
+def test_without_arguments_the_help_is_shown(capsys):
+    assert cli.run(["--help"]) == 0
+    full = capsys.readouterr().out
+    assert cli.run([]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", full)
+
+
+def test_the_version_is_shown(capsys):
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr() == (f"powerspherical {__version__}\n", "")
 
 
 def test_main_leaves_with_the_status(monkeypatch, capsys):
@@ -315,5 +341,5 @@ def test_a_missing_extra_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert cli.run(["reproduce"]) == 2
     assert capsys.readouterr().err == (
-        "powerspherical: missing jinja2, pooch; run: pip install 'powerspherical[experiments]'\n"
+        f"powerspherical: reproduce needs jinja2, pooch; run: {install_hint('experiments')}\n"
     )

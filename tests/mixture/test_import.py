@@ -3,12 +3,14 @@
 import subprocess
 import sys
 
+from powerspherical._extras import install_hint
+
 
 def test_scikit_learn_is_asked_for():
     code = "import sys; sys.modules['sklearn'] = None; import powerspherical.mixture"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == (
-        "ImportError: powerspherical.mixture needs scikit-learn: pip install 'powerspherical[mixture]'"
+        f"ImportError: powerspherical.mixture needs scikit-learn: {install_hint('mixture')}"
     )
 
 

@@ -226,7 +226,7 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
         (lambda: power_spherical(np.eye(3), [1.0, 2.0]), r"mu.shape\[:-1\] \(3,\) and kappa.shape \(2,\)"),
         (
             lambda: power_spherical(np.eye(3), np.ones((3, 1))),
-            r"kappa of shape \(3, 1\) .* mu of shape \(3, 3\) .* kappa.squeeze\(-1\) .* mu\[None\]",
+            r"kappa of shape \(3, 1\) .* mu of shape \(3, 3\): use kappa.squeeze\(-1\) .* mu\[None\]",
         ),
         (lambda: power_spherical(MU, 1.0).pdf([0, 1]), r"x must have the shape \(…, 4\), got \(2,\)"),
         (lambda: power_spherical(np.eye(3), 1.0).pdf(np.eye(3)[:2]), r"x.shape\[:-1\] \(2,\)"),

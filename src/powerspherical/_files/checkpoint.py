@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from powerspherical._extras import install_hint
 from powerspherical._files.drafts import whole
 
 #: The entries of the file's header: the state, with its tensors replaced by their names, and the digest of all.
@@ -92,7 +93,7 @@ def _require_safetensors() -> None:
     try:
         import safetensors  # noqa: F401
     except ImportError as error:
-        raise ImportError("checkpoints need safetensors: pip install 'powerspherical[nn]'") from error
+        raise ImportError(f"checkpoints need safetensors: {install_hint('nn')}") from error
 
 
 def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:

@@ -9,27 +9,23 @@
 
 Each has its module here, and `--help` lists its options. The exit status is 0 when everything was written and every
 check held, 1 when a check failed or something went wrong, 2 for wrong use or a missing extra, and 130 after Ctrl-C,
-SIGTERM or SIGHUP. An error takes one line.
+SIGTERM or SIGHUP. An error takes one line. Without arguments the command shows its help, and its exit status is 2.
 
 Under `torchrun` every process runs the same command; the first one speaks for all, and another only when it fails.
 """
 
-import importlib.util
 import io
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from powerspherical.cli._common import Failure, describe, is_first_process
+from powerspherical.cli._common import Failure, describe, is_first_process, require
 
 if TYPE_CHECKING:
     from typer import Typer
-
-# What the extra `experiments` installs, by the names that are imported.
-EXTRA = ("PIL", "jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn", "typer")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,15 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
-    missing = [module for module in EXTRA if importlib.util.find_spec(module) is None]
-    if missing:
-        return _fail(f"missing {', '.join(missing)}; run: pip install 'powerspherical[experiments]'", 2)
+    try:
+        extra = "experiments" if "reproduce" in arguments else "cli"
+        require("rich", "typer", needed_for="the command", extra=extra)
+    except Failure as failure:
+        return _fail(str(failure), failure.status)
     import typer
 
     try:
         with _one_voice():
             status = application()(args=list(arguments), prog_name="powerspherical", standalone_mode=False)
     except typer.TyperException as error:  # an unknown command or option, or a value that does not fit
+        if not arguments and is_first_process():  # the message is the help
+            print(error.format_message(), file=sys.stderr)
+            return 2
         return _fail(f"{error.format_message()} (see powerspherical --help)", 2)
     except Failure as failure:
         return _fail(str(failure), failure.status)
@@ -67,13 +68,29 @@ def application() -> "Typer":
     """The typer application, made when called: this module can be imported without the extra."""
     import typer
 
+    from powerspherical import __version__
     from powerspherical.cli import cluster, fit, info, predict, reproduce, sample
 
     # Plain help: rich's boxes leave the texts a narrow column of an ordinary terminal.
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app = typer.Typer(
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            print(f"powerspherical {__version__}")
+            raise typer.Exit
 
     @app.callback()
-    def powerspherical() -> None:
+    def powerspherical(
+        version: Annotated[
+            bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+        ] = False,
+    ) -> None:
         """The Power Spherical distribution, mixtures of it, and its paper, from a shell."""
 
     for command in (reproduce, sample, fit, cluster, predict, info):

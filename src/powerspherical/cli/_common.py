@@ -4,12 +4,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import torch
 
+from powerspherical._extras import install_hint
 from powerspherical._files.drafts import remove_stale_drafts
 
 if TYPE_CHECKING:
@@ -49,6 +51,13 @@ def wrong(option: str, message: str) -> Exception:
     from typer import BadParameter
 
     return BadParameter(message, param_hint=f"'{option}'")
+
+
+def require(*modules: str, needed_for: str, extra: str = "cli") -> None:
+    """Raise for a missing extra unless these modules can be imported."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise Failure(f"{needed_for} needs {', '.join(missing)}; run: {install_hint(extra)}", 2)
 
 
 def require_device(device: str) -> None:

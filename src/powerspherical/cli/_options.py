@@ -26,6 +26,26 @@ Key = Annotated[
         show_default="the only one",
     ),
 ]
+Columns = Annotated[
+    str | None,
+    Option(
+        metavar="NAME,…",
+        help="The columns of a .csv or Parquet file to use: names or patterns such as 'x*'.",
+        show_default="all that hold numbers",
+    ),
+]
+Drop = Annotated[
+    str | None,
+    Option(metavar="NAME,…", help="Columns of a .csv or Parquet file not to use, such as an identifier."),
+]
+Header = Annotated[
+    bool | None,
+    Option(
+        "--header/--no-header",
+        help="Whether the first line of a .csv file holds names.",
+        show_default="what it looks like",
+    ),
+]
 Strict = Annotated[bool, Option("--strict", help="Refuse rows that are not unit vectors.")]
 Force = Annotated[bool, Option("--force", help="Replace files that this command did not make.")]
 Seed = Annotated[int, Option(metavar="N", min=0, max=LARGEST_SEED, help="The same seed, the same result.")]

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from powerspherical._files.drafts import whole
-from powerspherical.cli._common import require_folder, status, wrong
+from powerspherical.cli._common import require, require_folder, status, wrong
 from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
     from typer import Typer
 
     from powerspherical.cli.clusters import Clusters
@@ -29,7 +30,18 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Option
 
-    from powerspherical.cli._options import Concentration, DataFile, Force, Key, Model, Seed, Strict
+    from powerspherical.cli._options import (
+        Columns,
+        Concentration,
+        DataFile,
+        Drop,
+        Force,
+        Header,
+        Key,
+        Model,
+        Seed,
+        Strict,
+    )
 
     @app.command()
     def cluster(
@@ -49,6 +61,16 @@ def add_to(app: "Typer") -> None:
         max_iter: Annotated[int, Option(metavar="N", min=1, help="The most steps of each.")] = 200,
         seed: Seed = 0,
         key: Key = None,
+        columns: Columns = None,
+        drop: Drop = None,
+        header: Header = None,
+        text: Annotated[
+            str | None,
+            Option(
+                metavar="FILE|COLUMN",
+                help="Show the texts of central rows: a file with a line for each row, or a column of DATA.",
+            ),
+        ] = None,
         strict: Strict = False,
         force: Force = False,
     ) -> None:
@@ -58,12 +80,16 @@ def add_to(app: "Typer") -> None:
         summary.json (sizes, concentrations, most central rows) and clusters.png, all of them or none. For example:
         powerspherical cluster embeddings.npy -k 20 --out clusters
         """
+        require("matplotlib", "safetensors", "scipy", "sklearn", needed_for="cluster")
         from powerspherical.cli.clusters import assign, summary
+        from powerspherical.cli.columns import Wanted
         from powerspherical.cli.models import MIXTURES, fitted
         from powerspherical.cli.rows import check, read
+        from powerspherical.cli.texts import pick, texts
 
         require_free([out / name for name in FILES], inputs=[data], force=force, is_own=_is_own)
-        rows = read(data, key)
+        rows = read(data, key, Wanted.of(columns, drop), header=header)
+        described = texts(text, rows) if text else None
         if clusters > rows.count:
             raise wrong("-k", f"{data} has {rows.count} row(s), fewer than {clusters} clusters")
         with _folder(out), status(f"reading {data}") as tell:
@@ -86,7 +112,7 @@ def add_to(app: "Typer") -> None:
                 "model": model,
                 "concentration": concentration,
                 "seed": seed,
-            } | summary(mixture, found, rows)
+            } | summary(mixture, found, rows, pick(described, found.central_rows) if described else {})
             tell("writing")
             files = _write(out, mixture, found, told)
         _show(told)
@@ -125,7 +151,7 @@ def _write(
         )
         summarised.write_text(text + "\n", encoding="utf-8")
         picture(mixture, clusters).savefig(shown, format="png", dpi=150, metadata={"Software": COMMAND})
-        mixture.save(out / MODEL, notes={"made_by": COMMAND})
+        mixture.save(out / MODEL, notes={"made_by": COMMAND, "columns": summary["columns"]})
     return [out / name for name in FILES]
 
 
@@ -158,16 +184,26 @@ def _show(summary: dict[str, Any]) -> None:
 def _table(clusters: list[dict[str, Any]]) -> "Table":
     """A line for each cluster, the largest first."""
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table()
     for heading in ("cluster", "rows", "concentration"):
         shown.add_column(heading, justify="right")
-    shown.add_column("most central rows")
+    with_texts = any("text" in row for cluster in clusters for row in cluster["central_rows"])
+    shown.add_column("most central rows", no_wrap=with_texts, overflow="ellipsis")
     for cluster in sorted(clusters, key=lambda cluster: -cluster["size"]):
         shown.add_row(
             str(cluster["cluster"]),
             str(cluster["size"]),
             f"{cluster['concentration']:.4g}",
-            ", ".join(str(central["row"]) for central in cluster["central_rows"]),
+            Text("\n" if with_texts else ", ").join(map(_central, cluster["central_rows"])),
         )
     return shown
+
+
+def _central(row: dict[str, Any]) -> "Text":
+    """The number of a row, and its text if it has one. The text is no markup of rich."""
+    from rich.text import Text
+
+    text = f": {' '.join(row['text'].split())}" if "text" in row else ""
+    return Text(f"{row['row']}{text}")

@@ -1,12 +1,13 @@
 """What there is to tell of clusters, gathered in one pass over the rows, and the picture of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from powerspherical.cli.rows import Array, Data
+from powerspherical.cli.columns import Array
+from powerspherical.cli.rows import Data
 from powerspherical.mixture import SphericalMixture
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class Clusters:
     central: list[list[tuple[int, float]]]
     shown: Array
     shown_labels: Array
+
+    @property
+    def central_rows(self) -> set[int]:
+        """The central rows of all clusters."""
+        return {row for rows in self.central for row, _ in rows}
 
 
 def assign(
@@ -69,13 +75,16 @@ def _closest(clusters: Array, rows: Array, cosines: Array) -> tuple[Array, Array
     return clusters[rank < CENTRAL], rows[rank < CENTRAL], cosines[rank < CENTRAL]
 
 
-def summary(mixture: SphericalMixture, clusters: Clusters, data: Data) -> dict[str, Any]:
-    """All of it but the labels, as JSON can hold it."""
+def summary(
+    mixture: SphericalMixture, clusters: Clusters, data: Data, texts: Mapping[int, str]
+) -> dict[str, Any]:
+    """All of it but the labels, as JSON can hold it; `texts` are those of the central rows, if there are any."""
     sizes = np.bincount(clusters.labels, minlength=len(clusters.central)).tolist()
     return {
         "data": data.name,
         "rows": data.count,
         "dim": data.dim,
+        "columns": list(data.columns),
         "converged": bool(mixture.converged_),
         "steps": int(mixture.n_iter_),
         "log_likelihood": float(mixture.lower_bound_),  # of a row
@@ -85,7 +94,10 @@ def summary(mixture: SphericalMixture, clusters: Clusters, data: Data) -> dict[s
                 "size": sizes[cluster],
                 "weight": float(mixture.weights_[cluster]),
                 "concentration": float(mixture.concentrations_[cluster]),
-                "central_rows": [{"row": row, "cosine": cosine} for row, cosine in central],
+                "central_rows": [
+                    {"row": row, "cosine": cosine} | ({"text": texts[row]} if texts else {})
+                    for row, cosine in central
+                ],
             }
             for cluster, central in enumerate(clusters.central)
         ],

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from powerspherical.cli._common import require_folder, status, wrong
+from powerspherical.cli._common import require, require_folder, status, wrong
 from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Option
 
-    from powerspherical.cli._options import DataFile, Force, Key, Model, Strict
+    from powerspherical.cli._options import Columns, DataFile, Drop, Force, Header, Key, Model, Strict
 
     @app.command()
     def fit(
@@ -35,6 +35,9 @@ def add_to(app: "Typer") -> None:
             Option(metavar="NAME", help="power-spherical or von-mises-fisher.", show_default="both"),
         ] = None,
         key: Key = None,
+        columns: Columns = None,
+        drop: Drop = None,
+        header: Header = None,
         strict: Strict = False,
         out: Annotated[
             str | None,
@@ -47,11 +50,13 @@ def add_to(app: "Typer") -> None:
         Maximum likelihood, for both families unless one is named, beside the uniform distribution. For example:
         powerspherical fit embeddings.npy
         """
+        require("scipy", "sklearn", *(["safetensors"] if out else []), needed_for="fit")
         path = None if out is None else _file(out, data, force)
+        from powerspherical.cli.columns import Wanted
         from powerspherical.cli.models import MIXTURES, fitted
         from powerspherical.cli.rows import check, read
 
-        rows = read(data, key)
+        rows = read(data, key, Wanted.of(columns, drop), header=header)
         fits = []
         with status(f"reading {data}") as tell:
             check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
@@ -61,7 +66,7 @@ def add_to(app: "Typer") -> None:
         _show(rows, fits)  # before the file, which may fail to be written
         if path:
             best = max(fits, key=lambda mixture: mixture.lower_bound_)
-            best.save(path, notes={"made_by": "powerspherical fit"})
+            best.save(path, notes={"made_by": "powerspherical fit", "columns": list(rows.columns)})
             print(f"written: {path}")
 
 

@@ -2,10 +2,12 @@
 
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
+from powerspherical._files.checkpoint import load_checkpoint
 from powerspherical.mixture import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
 
 MIXTURES: dict[str, type[SphericalMixture]] = {
@@ -28,3 +30,8 @@ def fitted(mixture: SphericalMixture, rows: Any, way_out: str = "") -> Spherical
         told = f"the likelihood still rose after {mixture.max_iter} step(s){way_out}"
         print(f"powerspherical: {told}", file=sys.stderr)
     return mixture
+
+
+def fitted_columns(path: Path) -> list[str]:
+    """The names of the columns that the estimator in a file was fitted with; none if they had no names."""
+    return load_checkpoint(path)["notes"].get("columns", [])

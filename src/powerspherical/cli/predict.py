@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from powerspherical.cli import draws
-from powerspherical.cli._common import require_folder, status, wrong
+from powerspherical.cli._common import require, require_folder, status, wrong
 from powerspherical.cli._outputs import require_free
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Argument, Option
 
-    from powerspherical.cli._options import DataFile, Force, Key, Strict
+    from powerspherical.cli._options import Columns, DataFile, Drop, Force, Header, Key, Strict
 
     @app.command()
     def predict(
@@ -29,6 +29,9 @@ def add_to(app: "Typer") -> None:
         ],
         data: DataFile,
         key: Key = None,
+        columns: Columns = None,
+        drop: Drop = None,
+        header: Header = None,
         strict: Strict = False,
         out: Annotated[
             str,
@@ -41,7 +44,10 @@ def add_to(app: "Typer") -> None:
         One label a row, in the order of the rows. For example:
         powerspherical predict clusters/model.safetensors new.npy --out labels.npy
         """
-        from powerspherical.cli.rows import Array, check, read
+        require("safetensors", "scipy", "sklearn", needed_for="predict")
+        from powerspherical.cli.columns import Array, Wanted
+        from powerspherical.cli.models import fitted_columns
+        from powerspherical.cli.rows import check, read
         from powerspherical.mixture import CheckpointError, load
 
         path = draws.destination(out)
@@ -51,10 +57,13 @@ def add_to(app: "Typer") -> None:
             mixture = load(model)
         except (CheckpointError, OSError) as error:
             raise wrong("MODEL", str(error)) from error
-        rows = read(data, key)
+        fitted = fitted_columns(model)
+        rows = read(data, key, Wanted.of(columns, drop, fitted), header=header)
         if rows.dim != mixture.n_features_in_:
+            told = f" ({rows.notice})" if rows.notice else ""
             raise wrong(
-                "DATA", f"{data} has rows of {rows.dim} numbers, but {model} is for {mixture.n_features_in_}"
+                "DATA",
+                f"{data} has rows of {rows.dim} numbers{told}, but {model} is for {mixture.n_features_in_}",
             )
         if path:
             require_folder(path.parent)

@@ -19,6 +19,7 @@ from powerspherical.cli._common import (
     describe,
     is_first_process,
     processes,
+    require,
     require_device,
     require_folder,
     wrong,
@@ -35,6 +36,8 @@ Experiment = Literal["figure1", "properties", "stability", "efficiency", "vae"]
 Choice = Literal[Experiment, "all"]
 Data = Literal["digits", "mnist", "fashion-mnist"]
 OUT = Path("reproduction")
+NEEDED = ("PIL", "jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn")
+"""What the experiments import that the package itself does not install."""
 
 
 def add_to(app: "Typer") -> None:
@@ -83,6 +86,7 @@ def add_to(app: "Typer") -> None:
         The exit status is 1 if a check fails; timings are shown, not judged. The last line names a report over all the
         results in the folder. Given again after Ctrl-C, the command goes on with trainings from their last epoch.
         """
+        require(*NEEDED, needed_for="reproduce", extra="experiments")
         experiments = {
             name: importlib.import_module(f"powerspherical.experiments.{name}")
             for name in (get_args(Experiment) if what == "all" else (what,))

@@ -92,8 +92,8 @@ def _overflow(name: str, value: float, dtype: torch.dtype, way_out: str) -> str:
 def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
     """``value`` (…, d), once its rows are known to have unit length to 1 % and the other ``checks`` to hold.
 
-    Rows that are off by more than rounding are normalised again. Where values cannot be inspected, all rows are.
-    Half precision stays as it is, because it is normalised as soon as it is computed with.
+    Where a row is off by more than rounding, or where values cannot be inspected, all rows are normalised again. Half
+    precision stays as it is, because it is normalised as soon as it is computed with.
     """
     error = norm_error(value.detach())
 
@@ -224,9 +224,9 @@ def paired_shape(vectors_name: str, vectors: Tensor, name: str, value: Tensor) -
     rows, shape = vectors.shape[:-1], value.shape
     if len(shape) > 1 and shape[-1] == 1 and shape[:-1] == rows and rows.numel() != 1:
         raise ValueError(
-            f"{name} of shape {tuple(shape)} has one axis more than {vectors_name} of shape {tuple(vectors.shape)} has "
-            f"batch axes: use {name}.squeeze(-1) for one value per vector, or {vectors_name}[None] to pair each value "
-            "with each vector"
+            f"{name} of shape {tuple(shape)} has an axis too many beside {vectors_name} of shape "
+            f"{tuple(vectors.shape)}: use {name}.squeeze(-1) for one value per vector, or {vectors_name}[None] for "
+            "every pair"
         )
     return broadcast_shape(**{f"{vectors_name}.shape[:-1]": rows, f"{name}.shape": shape})
 

@@ -4,12 +4,12 @@ Rows may be NumPy arrays, SciPy sparse matrices, CPU and CUDA tensors, or (extra
 float64, of any length: only their directions count. Results are of the same kind, and stay where the rows are.
 """
 
+from powerspherical._extras import install_hint
+
 try:
     import sklearn as _sklearn  # noqa: F401
 except ImportError as error:
-    raise ImportError(
-        "powerspherical.mixture needs scikit-learn: pip install 'powerspherical[mixture]'"
-    ) from error
+    raise ImportError(f"powerspherical.mixture needs scikit-learn: {install_hint('mixture')}") from error
 
 from powerspherical._files.checkpoint import CheckpointError
 from powerspherical.mixture._choice import Choice, compare, plot_comparison

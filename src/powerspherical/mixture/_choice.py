@@ -121,7 +121,10 @@ def plot_comparison(choices: Sequence[Choice]) -> Figure:
 
     Needs matplotlib. ``figure.savefig("choice.png")`` writes it.
     """
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plot_comparison needs Matplotlib: pip install matplotlib") from error
 
     if not choices:
         raise ValueError("choices must hold what compare returned, got none")

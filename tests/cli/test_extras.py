@@ -1,0 +1,90 @@
+"""Each command runs with no more than the optional packages it uses, and names the extra it lacks before any work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from clusters import clustered
+from powerspherical import cli
+from powerspherical._extras import install_hint
+
+OPTIONAL = {
+    "PIL",
+    "dask",
+    "jinja2",
+    "matplotlib",
+    "pooch",
+    "pyarrow",
+    "pyro",
+    "safetensors",
+    "scipy",
+    "sklearn",
+}
+MIXTURE = {"scipy", "sklearn"}
+UNIT = clustered(60, dim=3)[0]
+UNIT /= np.linalg.norm(UNIT, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", UNIT)
+    np.savetxt("a.csv", UNIT, delimiter=",", header="x,y,z", comments="")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "used"),
+    [
+        (["sample", "uniform", "-n", "3"], set()),
+        (["info", "--json"], set()),
+        (["fit", "a.npy"], MIXTURE),
+        (["fit", "a.csv"], MIXTURE | {"pyarrow"}),
+        (
+            ["cluster", "a.npy", "-k", "2", "--out", "out"],
+            MIXTURE | {"PIL", "matplotlib", "safetensors"},  # Matplotlib itself needs PIL
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_a_command_needs_only_what_it_uses(arguments: list[str], used: set[str], folder) -> None:
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL - used!r}))\n"  # None makes an import fail
+        f"from powerspherical.cli import main; main({arguments!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (["fit", "a.npy"], "sklearn"),
+        (["fit", "a.npy", "--out", "a.safetensors"], "safetensors"),
+        (["fit", "a.csv"], "pyarrow"),
+        (["cluster", "a.npy", "-k", "2", "--out", "out"], "matplotlib"),
+        (["cluster", "a.npy", "-k", "2", "--out", "out"], "safetensors"),
+        (["predict", "a.safetensors", "a.npy"], "safetensors"),
+    ],
+)
+def test_what_is_missing_is_named_first(
+    arguments: list[str], missing: str, folder, monkeypatch, capsys
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    before = sorted(folder.iterdir())
+    assert cli.run(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.err.endswith(f" needs {missing}; run: {install_hint('cli')}\n")
+    assert (shown.out, sorted(folder.iterdir())) == ("", before)
+
+
+def test_a_figure_asks_for_matplotlib(monkeypatch) -> None:
+    from powerspherical.mixture import plot_comparison
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match="plot_comparison needs Matplotlib: pip install matplotlib"):
+        plot_comparison([])

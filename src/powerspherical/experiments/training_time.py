@@ -10,7 +10,7 @@ flips it would stay where it starts, and rejection would be rare). A timing neve
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,19 +153,21 @@ def summarised(blocks: list[float]) -> dict[str, Any]:
     return {"median": median, "quartiles": [low, high]}
 
 
+def relative_error_of_median(median: float, quartiles: Sequence[float], count: int) -> float:
+    """The standard error of the median of so many numbers, relative to it, as if they were normal."""
+    low, high = quartiles
+    return MEDIAN_ERROR * (high - low) / math.sqrt(count) / median
+
+
 def claims(results: dict[str, Any], blocks: int) -> list[bool | None]:
     """Whether training is faster with the Power Spherical as published, and as many times as the paper says.
 
-    None where the spread over so many blocks leaves it open. The standard errors of the medians come from the
-    quartiles, as those of normal numbers do; of the bounds on the factor at each d the median counts.
+    None where the spread over so many blocks leaves it open. Of the bounds on the factor at each d the median counts.
     """
     slow, fast = "published_vmf", "published_ps"
     bounds = []
     for dim, times in results["milliseconds_per_step"].items():
-        errors = []
-        for one in (times[slow], times[fast]):
-            first, third = one["quartiles"]
-            errors.append(MEDIAN_ERROR * (third - first) / math.sqrt(blocks) / one["median"])
+        errors = [relative_error_of_median(**times[name], count=blocks) for name in (slow, fast)]
         bounds.append(interval(results["factors_by_dim"][dim][f"{slow}_over_{fast}"], *errors))
     low, high = (statistics.median(bound) for bound in zip(*bounds, strict=True))
     return [reaches(limit, low, high) for limit in (1.0, paper.TRAINING_SPEEDUP)]

@@ -55,6 +55,7 @@ test: lint
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
 
 reproduce: $(STAMP)
+	@echo "remaking the paper's figures and tables in $(OUT)/, in minutes"
 	@$(BIN)/powerspherical reproduce all --quick --out $(OUT)
 
 # The peers stay out of the environment: tests and experiments look whether the authors' package is installed.

@@ -1,5 +1,6 @@
 """The tables and the figure that are made from the results of `sampling.py`."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -92,12 +93,14 @@ def targets_table(rows: list[Row]) -> "Table":
     from rich.table import Table
 
     counts = sorted({row["threads"] for row in rows})
-    shown = Table(title="Targets (a missed one is marked)", title_justify="left")
+    shown = Table(
+        title="Targets (✗ missed, ? not measurable: the times spread too widely)", title_justify="left"
+    )
     for heading in ("", "wanted", *map(counted, counts)):
         shown.add_column(heading, justify="right" if heading else "left")
     lines: dict[tuple[str, str], dict[int, str]] = {}
     for row in rows:
-        mark = "" if row["met"] else " ✗"
+        mark = {True: "", False: " ✗", None: " ?"}[row["met"]]
         lines.setdefault((row["what"], row["wanted"]), {})[row["threads"]] = f"{row['measured']:.2f}{mark}"
     for heads, cells in lines.items():
         shown.add_row(*heads, *(cells.get(threads, "–") for threads in counts))
@@ -105,7 +108,10 @@ def targets_table(rows: list[Row]) -> "Table":
 
 
 def figure(rows: list[Row], machine: str) -> "Figure":
-    """Time against the numbers drawn, against κ and against d; with the fewest threads, a μ for each row."""
+    """Time by size, against κ and against d; with the fewest threads, a μ for each row.
+
+    The sizes differ in n and in d: there is no curve through them, only points.
+    """
     from matplotlib.figure import Figure
 
     threads = min(row["threads"] for row in rows)
@@ -115,18 +121,21 @@ def figure(rows: list[Row], machine: str) -> "Figure":
         if row["threads"] == threads and (row["loc"] == "per row" or row["method"] == "scipy_vmf")
     ]
     result = Figure(figsize=(11, 6.4), facecolor="white", layout="constrained")
-    grid = result.subplots(2, 3, sharey="row")
-    panels = {
-        "sizes": ("numbers drawn, $n\\cdot d$", lambda row: row["rows"] * row["dim"]),
+    grid = result.subplots(2, 3, sharey="row", width_ratios=(1.5, 1, 1))
+    curves = {
         "concentrations": ("concentration $\\kappa$", lambda row: row["kappa"]),
-        "dimensions": ("dimension $d$", lambda row: row["dim"]),
+        "dimensions": ("dimension $d$, at one $n\\cdot d$", lambda row: row["dim"]),
     }
-    for line, quantity in zip(grid, (FORWARD, BACKWARD), strict=True):
-        for axes, (section, (label, position)) in zip(line, panels.items(), strict=True):
-            found = [row for row in rows if (row["section"], row["quantity"]) == (section, quantity)]
-            _panel(axes, found, position)
+    for (left, *others), quantity in zip(grid, (FORWARD, BACKWARD), strict=True):
+        parts: dict[str, list[Row]] = {}
+        for row in rows:
+            if row["quantity"] == quantity:
+                parts.setdefault(row["section"], []).append(row)
+        _points(left, parts.get("sizes", []))
+        for axes, (section, (label, position)) in zip(others, curves.items(), strict=True):
+            _curves(axes, parts.get(section, []), position)
             axes.set_xlabel(label)
-        line[0].set_ylabel(f"milliseconds, {quantity}")
+        left.set_ylabel(f"milliseconds, {quantity}")
     handles = {
         label: handle
         for axes in grid.flat
@@ -144,7 +153,30 @@ def figure(rows: list[Row], machine: str) -> "Figure":
     return result
 
 
-def _panel(axes: "Axes", rows: list[Row], position: Callable[[Row], float]) -> None:
+def _points(axes: "Axes", rows: list[Row]) -> None:
+    """The median times by size, with the methods side by side; a floor is a dash."""
+    sizes = sorted({(row["rows"], row["dim"]) for row in rows}, key=math.prod)
+    names = [name for name in LOOKS if any(row["method"] == name for row in rows)]
+    for place, name in enumerate(names):
+        label, colour, _, marker = LOOKS[name]
+        own = [row for row in rows if row["method"] == name]
+        beside = 0.8 * ((place + 0.5) / len(names) - 0.5)
+        axes.plot(
+            [sizes.index((row["rows"], row["dim"])) + beside for row in own],
+            [row["milliseconds"] for row in own],
+            color=colour,
+            linestyle="none",
+            marker=marker or "_",
+            markersize=4 if marker else 8,
+            label=label,
+        )
+    axes.set_xticks(range(len(sizes)), [f"{count:,}\n× {dim:,}" for count, dim in sizes], fontsize=8.5)
+    axes.set_xlabel("draws $n$ × dimension $d$")
+    axes.set_yscale("log")
+    axes.grid(True, axis="y", which="major", color="#dddddd", linewidth=0.6)
+
+
+def _curves(axes: "Axes", rows: list[Row], position: Callable[[Row], float]) -> None:
     """The median times of every method; a floor that was measured once is a line across."""
     for name, (label, colour, line, marker) in LOOKS.items():
         points = sorted((position(row), row["milliseconds"]) for row in rows if row["method"] == name)

@@ -1,13 +1,26 @@
 """What the samplers are meant to reach, beside what was measured. Timings are reported, never asserted."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from _methods import BACKWARD, FORWARD
 
+from powerspherical.experiments.efficiency import interval
+from powerspherical.experiments.training_time import relative_error_of_median
+
 Row = dict[str, Any]
-Value = Callable[[list[Row]], float | None]
+
+
+class Measured(NamedTuple):
+    """A measured value and its relative standard error."""
+
+    value: float
+    error: float
+
+
+Value = Callable[[list[Row]], Measured | None]
 """From the rows of one number of threads to a measured value, or `None` where its rows are missing."""
 
 
@@ -20,8 +33,12 @@ class Target:
     relation: Literal["≤", "≥"]
     limit: float
 
-    def met(self, measured: float) -> bool:
-        return measured <= self.limit if self.relation == "≤" else measured >= self.limit
+    def met(self, measured: Measured) -> bool | None:
+        """Whether the target is met; None if the spread over rounds leaves that open."""
+        answers = {
+            one <= self.limit if self.relation == "≤" else one >= self.limit for one in interval(*measured)
+        }
+        return answers.pop() if len(answers) == 1 else None
 
 
 EACH, SHARED = "per row", "shared"
@@ -34,13 +51,23 @@ def ratio(
     method: str,
     loc: str = EACH,
     section: str = "sizes",
-) -> float | None:
+) -> Measured | None:
     """How many times its floor a method takes, at a size and with a μ for each row, or one for all."""
     for row in rows:
         place = row["section"], (row["rows"], row["dim"]), row["quantity"], row["loc"], row["method"]
         if place == (section, size, quantity, loc, method):
-            return float(row["ratio"])
+            return Measured(float(row["ratio"]), error(row))
     return None
+
+
+def error(row: Row) -> float:
+    """The relative standard error of the time of a row."""
+    return relative_error_of_median(row["milliseconds"], row["quartiles"], row["rounds"])
+
+
+def over(slow: Measured, fast: Measured) -> Measured:
+    """The quotient of two values."""
+    return Measured(slow.value / fast.value, math.hypot(slow.error, fast.error))
 
 
 def over_floor(size: tuple[int, int], quantity: str, loc: str = EACH, section: str = "sizes") -> Value:
@@ -51,9 +78,9 @@ def over_floor(size: tuple[int, int], quantity: str, loc: str = EACH, section: s
 def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str) -> Value:
     """How many times as long one method takes as another, by their ratios to the floor."""
 
-    def value(rows: list[Row]) -> float | None:
+    def value(rows: list[Row]) -> Measured | None:
         above, below = (ratio(rows, size, quantity, method) for method in (slow, fast))
-        return above / below if above is not None and below is not None else None
+        return over(above, below) if above is not None and below is not None else None
 
     return value
 
@@ -61,19 +88,23 @@ def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str) -> Valu
 def spread(method: str, quantity: str) -> Value:
     """The slowest over the fastest concentration, by their ratios to the floor: rounds differ by more than these do."""
 
-    def value(rows: list[Row]) -> float | None:
+    def value(rows: list[Row]) -> Measured | None:
         wanted = ("concentrations", quantity, method)
-        times = [row["ratio"] for row in rows if (row["section"], row["quantity"], row["method"]) == wanted]
-        return max(times) / min(times) if times else None
+        times = [
+            Measured(row["ratio"], error(row))
+            for row in rows
+            if (row["section"], row["quantity"], row["method"]) == wanted
+        ]
+        return over(max(times), min(times)) if times else None
 
     return value
 
 
-def graphed(rows: list[Row]) -> float | None:
+def graphed(rows: list[Row]) -> Measured | None:
     """Microseconds a draw of our Power Spherical takes among others in a CUDA graph."""
     for row in rows:
         if (row["section"], row["method"]) == ("graph", "our_ps"):
-            return 1e3 * float(row["milliseconds"])
+            return Measured(1e3 * float(row["milliseconds"]), error(row))
     return None
 
 
@@ -137,7 +168,7 @@ def compared(rows: list[Row], device: str) -> list[Row]:
             if measured is not None:
                 outcome = {
                     "wanted": f"{target.relation} {target.limit:g}",
-                    "measured": measured,
+                    "measured": measured.value,
                     "met": target.met(measured),
                 }
                 found.append({"what": target.what, "threads": threads, **outcome})

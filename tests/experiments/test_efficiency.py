@@ -73,6 +73,32 @@ def test_claims():
     assert list(answers["ours"]["verdict"].values()) == [False, False, False, True]
 
 
+def test_claims_that_noise_leaves_open():
+    """The same means as above: with trials that agree the verdicts stay, with trials that do not they are open."""
+    means = {
+        "published_vmf": [6.5, 19.0],
+        "published_ps": [1.0, 1.0],
+        "our_vmf": [2.0, 2.0],
+        "our_ps": [1.0, 1.6],
+    }
+
+    def verdicts(spread):
+        times = {
+            name: [[mean * (1 + spread * sign) for sign in (-1, 0, 1)] for mean in each]
+            for name, each in means.items()
+        }
+        return [list(one["verdict"].values()) for one in efficiency.claims(times).values()]
+
+    assert verdicts(0.01) == [[True, True, True, False], [False, False, False, True]]
+    assert verdicts(0.4) == [[None, None, True, False], [False, False, None, True]]
+
+
+def test_summary_says_what_noise_leaves_open(monkeypatch, tmp_path):
+    times = [{name: [1.0, 20.0] for name in efficiency.LOOKS if name != "reference_ps"}] * 2
+    monkeypatch.setattr(efficiency, "measure", lambda *_: times)
+    assert made(tmp_path)[0].summary.endswith("; the times spread too widely here for a verdict")
+
+
 def test_files_say_their_device():
     names = [name_on(torch.device(device), "efficiency") for device in ("cpu", "cuda:1")]
     assert names == ["efficiency", "efficiency_cuda"]

@@ -135,6 +135,24 @@ def test_variants_lie_side_by_side(copied):
     assert len(page.all("section")) == 1 + len(TOPICS)
 
 
+def test_tables_and_figures_name_the_hardware_that_made_them(copied):
+    """The closed forms are computed on the processor, whatever the device of the run."""
+    one = document(copied, "stability")
+    one["hardware"] |= {"cpu": "Old Faithful", "device": "NVIDIA H200"}
+    (copied / "stability_cuda.json").write_text(json.dumps(one), encoding="utf-8")
+    shutil.copy(copied / "accuracy.png", copied / "accuracy_cuda.png")
+    run = read(copied / "stability_cuda.json", TOPICS["stability"])
+    draws, forms = run.finding.tables
+    assert (run.made_on(draws), run.made_on(forms)) == ("NVIDIA H200", "Old Faithful")
+    page = Page(write_report(copied).read_text(encoding="utf-8"))
+    text = " ".join(page.text.split())
+    assert "Cells by what became of their draws. Computed on NVIDIA H200." in text
+    assert "The closed forms’ worst errors. Computed on Old Faithful." in text
+    assert "over a wider grid. Computed on Old Faithful." in text
+    labelled = len(page.all("table")) - 2 + len(page.all("figure"))  # all but the two tables of the summary
+    assert text.count("Computed on") == labelled
+
+
 @pytest.mark.parametrize("name", TOPICS)
 @pytest.mark.parametrize(
     "damage",

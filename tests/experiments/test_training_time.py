@@ -60,6 +60,15 @@ def test_factors():
     }
 
 
+def test_summary_says_what_noise_leaves_open(no_reference, monkeypatch, tmp_path):
+    for times, open_ in (([1.0, 20.0, 1.0, 20.0], True), ([1.0, 1.0, 1.0, 1.0], False)):
+        measured = [dict.fromkeys(training_time.POSTERIORS, times)]
+        monkeypatch.setattr(training_time, "measure", lambda *_, measured=measured: measured)
+        monkeypatch.setattr(training_time, "training", lambda *_: lambda: None)
+        summary = training_time.run(tmp_path, quick=True).summary
+        assert summary.endswith("; the times spread too widely here for a verdict") == open_
+
+
 def test_summarised():
     assert training_time.summarised([5.0, 1.0, 2.0, 4.0, 3.0]) == {"median": 3.0, "quartiles": [2.0, 4.0]}
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from powerspherical.experiments import datasets, vae_runs
 from powerspherical.experiments.scores import Scores
 from powerspherical.experiments.training import Protocol
-from powerspherical.experiments.vae_runs import Run, Setting, do, plan, trained
+from powerspherical.experiments.vae_runs import Run, Setting, do, do_all, plan, trained
 from powerspherical.experiments.workers import Workers
 
 MNIST = 60_000
@@ -102,6 +103,40 @@ class TestPlan:
         """The digits cannot spare 5,000."""
         held_out = {run.protocol.validation for run in plan([0], 1437, quick=False)}
         assert held_out == {0, 1437 // 6}
+
+
+class TestAll:
+    def test_jobs_share_the_threads_of_this_process(self, tmp_path, images, monkeypatch):
+        pools = []
+        monkeypatch.setattr(vae_runs, "ProcessPoolExecutor", lambda *given: nullcontext(pools.append(given)))
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+        for jobs in (2, 8):
+            setting = Setting(tmp_path, "digits")
+            rows = do_all([], setting, images, jobs=jobs, team=Workers(), progress=lambda fraction: None)
+            assert list(rows) == []
+        assert [threads for *_, (threads, _) in pools] == [2, 1]
+
+    def test_progress_goes_by_the_work(self, tmp_path, images, monkeypatch):
+        """A vMF posterior takes two of three parts."""
+
+        def half_done(run, setting, images, team, progress):
+            progress(0.5)
+            return []
+
+        monkeypatch.setattr(vae_runs, "do", half_done)
+        runs = [Run("gaussian", 5, 0), Run("von_mises_fisher", 5, 0)]
+        fractions = []
+        list(
+            do_all(
+                runs,
+                Setting(tmp_path, "digits"),
+                images,
+                jobs=1,
+                team=Workers(),
+                progress=fractions.append,
+            )
+        )
+        assert fractions == pytest.approx([1 / 6, 2 / 3])
 
 
 class TestRun:

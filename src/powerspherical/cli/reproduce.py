@@ -6,11 +6,14 @@ that lies in the folder.
 
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import torch
 
 from powerspherical.cli._common import (
     LARGEST_SEED,
@@ -28,6 +31,7 @@ from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
     from typer import Typer
 
     from powerspherical.experiments._results import Outcome
@@ -38,6 +42,8 @@ Data = Literal["digits", "mnist", "fashion-mnist"]
 OUT = Path("reproduction")
 NEEDED = ("PIL", "jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn")
 """What the experiments import that the package itself does not install."""
+FIRST_LINE = 2.0  # seconds until a log gets its first line of progress
+BETWEEN_LINES = (10.0, 60.0)  # seconds from one such line to the next: at first, and at most
 
 
 def add_to(app: "Typer") -> None:
@@ -80,10 +86,16 @@ def add_to(app: "Typer") -> None:
         ] = None,
         jobs: Annotated[int | None, Option(metavar="N", min=1, help="vae: N trainings side by side.")] = None,
         force: Force = False,
+        threads: Annotated[
+            int,
+            Option(
+                metavar="N", min=1, help="CPU threads, shared by --jobs. Small models gain nothing from more."
+            ),
+        ] = 1,
     ) -> None:
         """Make the paper's figures and tables again.
 
-        The exit status is 1 if a check fails; timings are shown, not judged. The last line names a report over all the
+        The exit status is 1 if a check fails; timings never change it. The last line names a report over all the
         results in the folder. Given again after Ctrl-C, the command goes on with trainings from their last epoch.
         """
         require(*NEEDED, needed_for="reproduce", extra="experiments")
@@ -108,7 +120,63 @@ def add_to(app: "Typer") -> None:
         for experiment in experiments.values():
             if hasattr(experiment, "load"):  # data that are missing should not be missed hours later
                 experiment.load(quick, data, data_dir)
-        run_each(experiments, out, {"seed": seed, "quick": quick, "device": device}, given)
+        with torch_threads(threads):
+            run_each(experiments, out, {"seed": seed, "quick": quick, "device": device}, given)
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """So many threads of torch inside the block.
+
+    By default torch takes one for each core. Steps of small models then wait for threads more than they compute, and
+    where other processes keep the cores busy they take ten times as long.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Advance:
+    """What an experiment calls with the fraction that is done.
+
+    It moves the bar of the experiment. Where no terminal shows bars, it prints a line now and then.
+    """
+
+    def __init__(self, shown: "Progress", name: str) -> None:
+        self.shown, self.due = shown, FIRST_LINE
+        shown.add_task(name, total=1.0)
+        self.task = shown.tasks[-1]
+        self.say("started")
+
+    def __call__(self, fraction: float) -> None:
+        self.shown.update(self.task.id, completed=fraction)
+        elapsed = self.task.elapsed or 0.0
+        if elapsed < self.due or self.task.finished:
+            return
+        shortest, longest = BETWEEN_LINES
+        self.due = elapsed + min(max(shortest, elapsed / 10), longest)
+        left = self.task.time_remaining
+        self.say(f"{fraction:.0%}" + ("" if left is None else f", about {rounded(left)} left"))
+
+    def end(self) -> None:
+        """Take the bar away."""
+        self.shown.remove_task(self.task.id)
+
+    def say(self, text: str) -> None:
+        """Print a line, unless there are bars."""
+        if self.shown.disable:
+            self.shown.console.out(f"{self.task.description}: {text}", highlight=False)
+
+
+def rounded(seconds: float) -> str:
+    """A time to come, no more precisely than it can be known."""
+    if seconds < 55:
+        return f"{10 * max(1, round(seconds / 10))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:.0f} h"
 
 
 def _outputs(experiments: Iterable[ModuleType], out: Path, device: str) -> list[Path]:
@@ -141,16 +209,9 @@ def run_each(
         with bars(console) as shown:
             for name, experiment in experiments.items():
                 options = {option: value for option, value in special.items() if _takes(experiment, option)}
-                if not console.is_terminal:
-                    console.out(f"{name}: started", highlight=False)
-                task = shown.add_task(name, total=1.0)
-                outcome = experiment.run(
-                    out,
-                    **common,
-                    **options,
-                    progress=lambda fraction, task=task: shown.update(task, completed=fraction),
-                )
-                shown.remove_task(task)
+                advance = Advance(shown, name)
+                outcome = experiment.run(out, **common, **options, progress=advance)
+                advance.end()
                 _show(console, name, outcome)
                 if not outcome.passed:
                     failed.append(name)

@@ -11,9 +11,12 @@ from powerspherical.experiments.findings import (
     Finding,
     Table,
     Verdict,
+    noise_notes,
     number,
+    timed_verdict,
     words,
 )
+from powerspherical.experiments.training_time import claims
 from powerspherical.experiments.vae import APART, shortfalls
 from powerspherical.experiments.vae_table import (
     PAPER,
@@ -248,9 +251,8 @@ def training_time(document: Document, name: str) -> Finding:
         ["d", *(words(method) for method in methods)],
         [[dim, *(_quartiles(each[method]) for method in methods)] for dim, each in steps.items()],
     )
-    faster = Verdict.PARTLY if published > 1 else Verdict.REFUTED
-    verdict = Verdict.CONFIRMED if published > paper.TRAINING_SPEEDUP else faster
-    return Finding(verdict, text, tables=[factors, measured])
+    verdict = timed_verdict(claims(results, document["configuration"]["blocks"]))
+    return Finding(verdict, text, tables=[factors, measured], notes=noise_notes(verdict))
 
 
 def _quartiles(one: dict[str, Any]) -> str:

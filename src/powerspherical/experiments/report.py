@@ -19,6 +19,7 @@ from powerspherical.experiments.findings import (
     Document,
     Figure,
     Finding,
+    Table,
     efficiency,
     figure1,
     properties,
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 NAME = "report.html"
 TEMPLATE = "report.html.jinja"
 WIDTH = 1400  # pixels of an embedded figure: sharp also where a screen has two dots a pixel
-ENLARGED = 115  # CSS pixels an inch of a figure takes, where there is room
+# CSS pixels for an inch of a figure: where there is room, and at least. With less, its smallest letters (8.5 points)
+# could not be read; a narrower screen shows a part of the figure, and scrolls.
+ENLARGED, LEGIBLE = 115, 85
 LISTED = 6  # the longest list of settings that is shown whole
 
 
@@ -70,6 +73,11 @@ class Picture(NamedTuple):
     source: str
     size: tuple[int, int] | None
 
+    @property
+    def least(self) -> int | None:
+        """The width below which its letters could not be read."""
+        return None if self.size is None else round(self.size[0] * LEGIBLE / ENLARGED)
+
 
 class Run(NamedTuple):
     """One result file: what it says, and how it was made."""
@@ -80,10 +88,22 @@ class Run(NamedTuple):
     quick: bool
     made: str
     took: str
-    machine: str
+    hardware: dict[str, Any]
     versions: str
     configuration: list[tuple[str, str]]
     pictures: list[Picture]
+
+    @property
+    def machine(self) -> str:
+        """The processor with its cores, and how many torch used; before it the device, if that is another."""
+        processor = "{cpu}, {cores} cores ({torch_threads} used)".format(**self.hardware)
+        device = self.hardware["device"]
+        return processor if device == "cpu" else f"{device}; {processor}"
+
+    def made_on(self, part: Figure | Table) -> str:
+        """What computed a figure or a table: the device of the run, or its processor."""
+        device = self.hardware["device"]
+        return str(self.hardware["cpu"] if part.on_cpu or device == "cpu" else device)
 
 
 class Section(NamedTuple):
@@ -126,7 +146,7 @@ def read(path: Path, topic: Topic) -> Run:
             quick=topic.scales and "--quick" in document["command"].split(),
             made=f"{datetime.fromisoformat(document['created']).astimezone(UTC):%Y-%m-%d %H:%M} UTC",
             took=duration(document["seconds"]),
-            machine=_machine(document["hardware"]),
+            hardware=document["hardware"],
             versions=", ".join(
                 f"{name} {version}" for name, version in document["versions"].items() if version
             ),
@@ -150,12 +170,6 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def _machine(hardware: dict[str, Any]) -> str:
-    """The processor with its cores, and how many torch used; before it the device, if that is another."""
-    processor = f"{hardware['cpu']}, {hardware['cores']} cores ({hardware['torch_threads']} used)"
-    return processor if hardware["device"] == "cpu" else f"{hardware['device']}; {processor}"
 
 
 def settings(configuration: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -93,23 +93,26 @@ def run(
     torch.manual_seed(seed)
     numbers = numbers_to(30_000, (1, 3)) if quick else numbers_to(900_000, range(1, 10))
     samples = samples or Grid.of(numbers, numbers)
+    drawing = 0.25 if quick else 0.9  # the share of the draws in the time, roughly
 
     columns: dict[str, list[list[Health]]] = {name: [] for name in METHODS}
     work = np.cumsum([dim + 1000 for dim in samples.dims])  # a call costs as much as 1000 coordinates
     for dim, done in zip(samples.dims, work, strict=True):
         for name, (_, tilt, method) in METHODS.items():
             columns[name].append(examine(method, tilt, dim, samples.concentrations, device=device))
-        progress(0.9 * float(done / work[-1]))
+        progress(drawing * float(done / work[-1]))
     maps = {name: np.array(cells).T for name, cells in columns.items()}
     errors, forms = closed_forms.errors(), closed_forms.grid()
+    progress(drawing + 0.2 * (1 - drawing))
 
     results: dict[str, Any] = {
         "samples": {name: _cells(cells, samples) for name, cells in maps.items()},
         "closed_forms": {name: closed_forms.worst(values, forms) for name, values in errors.items()},
     }
     results["passed"] = passed = passes(results)
-    files = [
-        *write_figure(out, name_on(device, "stability"), stability_figure(maps, samples), dpi=200),
+    files = write_figure(out, name_on(device, "stability"), stability_figure(maps, samples), dpi=200)
+    progress(drawing + 0.5 * (1 - drawing))
+    files += [
         *write_figure(out, name_on(device, "accuracy"), closed_forms.figure(errors, forms), dpi=200),
         write_json(
             out / f"{name_on(device, 'stability')}.json",

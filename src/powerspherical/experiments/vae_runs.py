@@ -6,6 +6,7 @@ for again, it takes what is there and goes on with the rest.
 
 import json
 import multiprocessing
+import operator
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -61,6 +62,11 @@ class Run:
         protocol = self.protocol.name.replace(" ", "_")
         return f"{self.posterior}-d{self.dim}{product}{prior}-{protocol}-seed{self.seed}"
 
+    @property
+    def work(self) -> int:
+        """Roughly how long it takes, relative to other runs: a step with a vMF takes twice as long as one without."""
+        return self.protocol.epochs * (2 if "von_mises_fisher" in (self.posterior, self.prior) else 1)
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -103,26 +109,31 @@ def do_all(
     team: Workers,
     progress: Progress,
 ) -> Iterator[list[Row]]:
-    """The rows of each run as it is done: one run after the other, or `jobs` at a time in processes of their own."""
+    """The rows of each run as it is done: one run after the other, or `jobs` at a time in processes of their own.
+
+    These processes share the threads of torch in this one, and have at least one each.
+    """
+    work = [run.work for run in runs]
     if jobs == 1:
         for index, run in enumerate(runs):
 
-            def advance(fraction: float, index: int = index) -> None:
-                progress((index + fraction) / len(runs))
+            def advance(fraction: float, before: int = sum(work[:index]), here: int = work[index]) -> None:
+                progress((before + fraction * here) / sum(work))
 
             yield do(run, setting, images, team, advance)
         return
     strangers = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
     fractions = spawn.Array("d", len(runs), lock=False)  # a slot for each run, which its process alone writes
-    with ProcessPoolExecutor(jobs, spawn, _prepare, (jobs, fractions)) as pool:
+    threads = max(1, torch.get_num_threads() // jobs)
+    with ProcessPoolExecutor(jobs, spawn, _prepare, (threads, fractions)) as pool:
         try:
             waiting = {pool.submit(_do_in_process, index, run, setting) for index, run in enumerate(runs)}
             while waiting:
                 done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield future.result()
-                progress(sum(fractions) / len(runs))
+                progress(sum(map(operator.mul, fractions, work)) / sum(work))
         except BaseException:
             # What a run has done is in its checkpoint: none needs to be waited for.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -135,10 +146,10 @@ def do_all(
             raise
 
 
-def _prepare(jobs: int, fractions: Any) -> None:
+def _prepare(threads: int, fractions: Any) -> None:
     """Set up one of the processes; what they report their progress in can only be handed to them here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent alone answers, in one line
-    torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
+    torch.set_num_threads(threads)
     _FRACTIONS.append(fractions)
 
 

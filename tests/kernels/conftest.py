@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from torch import Tensor
-
 from powerspherical.kernels import power_spherical, von_mises_fisher
+from torch import Tensor
 
 FAMILIES = {"power_spherical": power_spherical, "von_mises_fisher": von_mises_fisher}
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-
 from powerspherical.kernels import _fused, _geometry
+from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from powerspherical.kernels import _triton_draw
+
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, _fusing, _triton_probe
 
 CUDA = torch.cuda.is_available()

@@ -7,10 +7,10 @@ import scipy.special
 import scipy.stats
 import torch
 import torch.autograd.forward_ad as forward_ad
+from powerspherical.kernels import power_spherical, von_mises_fisher
 from torch import Tensor
 
 from gamma import log_slope
-from powerspherical.kernels import power_spherical, von_mises_fisher
 
 pytestmark = pytest.mark.usefixtures("_devices")
 

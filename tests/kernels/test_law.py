@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from powerspherical.kernels import power_spherical, uniform, von_mises_fisher
 from torch import Tensor
 
-from powerspherical.kernels import power_spherical, uniform, von_mises_fisher
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, log_tails
 
 pytestmark = pytest.mark.usefixtures("_devices")

@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from powerspherical.kernels import _geometry, power_spherical, von_mises_fisher
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, jacrev, vmap
-
-from powerspherical.kernels import _geometry, power_spherical, von_mises_fisher
 
 # torch.compile and torch.func still use what torch itself has deprecated.
 pytestmark = [

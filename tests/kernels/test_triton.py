@@ -8,10 +8,10 @@ import pytest
 import scipy.special
 import scipy.stats
 import torch
+from powerspherical.kernels import _geometry
 from torch import Tensor
 
 from gamma import log_slope
-from powerspherical.kernels import _geometry
 from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, log_tails
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")

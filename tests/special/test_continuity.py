@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from powerspherical.special.inverse import concentration_from_relative_entropy
 from torch import Tensor
 
 import mpmath_tables
@@ -37,7 +38,6 @@ from powerspherical.special import (
 )
 from powerspherical.special.bessel import exponential_relative_entropy
 from powerspherical.special.gamma import power_relative_entropy
-from powerspherical.special.inverse import concentration_from_relative_entropy
 from powerspherical.special.sphere import log_cosine_normalizer
 
 FLOAT, DOUBLE = torch.float32, torch.float64

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from powerspherical.special.inverse import concentration_from_relative_entropy
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -26,7 +27,6 @@ from powerspherical.special import (
     misalignment,
     trigamma_difference,
 )
-from powerspherical.special.inverse import concentration_from_relative_entropy
 
 KAPPA = [0.01, 0.7, 6.0, 55.0]  # on both sides of the branches of the functions
 HALF_CHORD = [1e-3, 0.2, 0.6, 0.97]

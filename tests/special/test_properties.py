@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from powerspherical.special.inverse import concentration_from_relative_entropy
 from torch import Tensor
 
 import mpmath_tables
@@ -20,7 +21,6 @@ from powerspherical.special import (
     mean_log1p_cosine,
     misalignment,
 )
-from powerspherical.special.inverse import concentration_from_relative_entropy
 
 ROUNDING = 1e-14
 

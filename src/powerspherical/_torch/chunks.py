@@ -23,9 +23,7 @@ def in_chunks(function: Callable[..., Result], *rows: Tensor, chunk: int = CHUNK
     if rows[0].numel() <= chunk:
         return function(*rows)
     # Checkpoints work by hooks, which torch.func and forward-mode AD refuse.
-    keep_all = (
-        not torch.is_grad_enabled() or transforms_active() or differentiates_through_functions()
-    )
+    keep_all = not torch.is_grad_enabled() or transforms_active() or differentiates_through_functions()
     parts = []
     for part in zip(*(row.reshape(-1).split(chunk) for row in rows), strict=True):
         if keep_all:

@@ -107,7 +107,9 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
     return x, scaled / scaled.sum(0)
 
 
-def _climb(family: ExponentialFamily, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor, Tensor, Tensor]:
+def _climb(
+    family: ExponentialFamily, x: Tensor, shares: Tensor, max_iter: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """The direction that maximises T̄, T̄ there, and whether it settled.
 
     Each step is Newton's for data that are symmetric around μ, scaled as Barzilai & Borwein (1988) do, by what the
@@ -136,9 +138,7 @@ def _climb(family: ExponentialFamily, x: Tensor, shares: Tensor, max_iter: int) 
     return here.loc, here.mean, here.gain <= epsilon**1.5
 
 
-def _alternate(
-    family: Family, x: Tensor, shares: Tensor, max_iter: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor, Tensor, Tensor]:
     """Direction and κ by turns, and whether both settled: the steps of ``mixture`` for one component.
 
     A step that would lower the likelihood is taken back and halved.
@@ -212,7 +212,9 @@ def _anywhere(like: Tensor) -> Tensor:
     return torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
 
 
-def _without_bias(family: ExponentialFamily, mean: Tensor, concentration: Tensor, rows: Tensor, dim: int) -> Tensor:
+def _without_bias(
+    family: ExponentialFamily, mean: Tensor, concentration: Tensor, rows: Tensor, dim: int
+) -> Tensor:
     """κ from T̄ without what the choice of μ adds to it.
 
     At the fitted direction T̄ exceeds its value at the true one by about δ = (d-1)/(2nκ): half a χ² of d-1 degrees of

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, Tilt, log_sphere_area
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
+from powerspherical.special import log_sphere_area
 
-TILTS: dict[str, Tilt] = {"power_spherical": POWER_TILT, "von_mises_fisher": EXPONENTIAL_TILT}
+FAMILIES: dict[str, Family] = {family.name: family for family in (POWER_SPHERICAL, VON_MISES_FISHER)}
 """The families of the table."""
 TOLERANCES = {torch.float32: 2e-6, torch.float64: 1e-12}
 """What our functions must keep to, in every cell."""
@@ -81,11 +82,10 @@ def cells(family: str) -> list[Cells]:
     return found
 
 
-def evaluate(tilt: Tilt, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
+def evaluate(family: Family, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
     """What `kl_divergence` and `log_prob` return, without a vector of d coordinates for each point."""
-    statistic = tilt.statistic(one_minus_t, 2 - one_minus_t)
-    log_density = tilt.log_density(kappa, statistic, dim) - log_sphere_area(dim)
-    return Values(tilt.relative_entropy(kappa, dim), log_density)
+    log_density = family.log_density(one_minus_t, 2 - one_minus_t, kappa, dim) - log_sphere_area(dim)
+    return Values(family.relative_entropy(kappa, dim), log_density)
 
 
 def error(value: Tensor, exact: Tensor, *, floor: float) -> Tensor:
@@ -101,19 +101,21 @@ def check(device: torch.device | str = "cpu") -> list[Check]:
     """
     floors = {"kl_uniform": 0.0, "log_density": 1.0}
     checks = []
-    for (family, tilt), (dtype, tolerance) in product(TILTS.items(), TOLERANCES.items()):
+    for (name, family), (dtype, tolerance) in product(FAMILIES.items(), TOLERANCES.items()):
         worst = dict.fromkeys(floors, 0.0)
-        for dim, kappa, one_minus_t, exact in cells(family):
+        for dim, kappa, one_minus_t, exact in cells(name):
             if dim not in CHECKED:
                 continue
-            values = evaluate(tilt, dim, kappa.to(device, dtype), one_minus_t.to(device, dtype))
+            values = evaluate(family, dim, kappa.to(device, dtype), one_minus_t.to(device, dtype))
             for quantity, value, true in zip(floors, values, exact, strict=True):
                 most = error(value, true, floor=floors[quantity]).max().item()
                 worst[quantity] = max(worst[quantity], most)
-        checks += [Check(family, quantity, name(dtype), most, tolerance) for quantity, most in worst.items()]
+        checks += [
+            Check(name, quantity, dtype_name(dtype), most, tolerance) for quantity, most in worst.items()
+        ]
     return checks
 
 
-def name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     """`float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from powerspherical.experiments import accuracy, baselines
 from powerspherical.experiments._maps import INK, Array, Grid, hatch, mesh, settled
-from powerspherical.experiments.accuracy import TILTS, TOLERANCES, Values
+from powerspherical.experiments.accuracy import TOLERANCES, Values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +38,7 @@ class Family(NamedTuple):
 
     def ours(self, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
         """By the functions of this library."""
-        return accuracy.evaluate(TILTS[self.name], dim, kappa, one_minus_t)
+        return accuracy.evaluate(accuracy.FAMILIES[self.name], dim, kappa, one_minus_t)
 
 
 FAMILIES = {
@@ -57,7 +57,9 @@ FAMILIES = {
 }
 QUANTITIES = {"kl": "KL to uniform", "log_density": "log-density"}  # in the order of `Values`
 METHODS = {
-    f"{who}_{accuracy.name(dtype)}": (who, dtype) for who in ("published", "ours") for dtype in TOLERANCES
+    f"{who}_{accuracy.dtype_name(dtype)}": (who, dtype)
+    for who in ("published", "ours")
+    for dtype in TOLERANCES
 }
 COARSEST = -16.0  # the decade at which the colours of the maps begin; they end at 10^0
 

@@ -25,7 +25,7 @@ from powerspherical import PowerSpherical, VonMisesFisher
 from powerspherical.experiments import accuracy, baselines, closed_forms
 from powerspherical.experiments._maps import INK, Array, Grid, hatch, mesh, settled
 from powerspherical.experiments._results import Outcome, Progress, name_on, silent, write_figure, write_json
-from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, Tilt
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,13 +50,13 @@ class Health(IntEnum):
 
 
 _EXPANDED = partial(baselines.von_mises_fisher, taylor=True)
-# Each with its label, and the tilt that knows the expected cosine.
-METHODS: dict[str, tuple[str, Tilt, Method]] = {
-    "published_vmf": ("vMF, published", EXPONENTIAL_TILT, baselines.von_mises_fisher),
-    "expanded_vmf": ("vMF, $b$ expanded for κ > 10", EXPONENTIAL_TILT, _EXPANDED),
-    "published_ps": ("PS, published", POWER_TILT, baselines.power_spherical),
-    "our_vmf": ("vMF, ours", EXPONENTIAL_TILT, lambda loc, kappa: VonMisesFisher(loc, kappa).rsample()),
-    "our_ps": ("PS, ours", POWER_TILT, lambda loc, kappa: PowerSpherical(loc, kappa).rsample()),
+# Each with its label, and the family that knows the expected cosine.
+METHODS: dict[str, tuple[str, Family, Method]] = {
+    "published_vmf": ("vMF, published", VON_MISES_FISHER, baselines.von_mises_fisher),
+    "expanded_vmf": ("vMF, $b$ expanded for κ > 10", VON_MISES_FISHER, _EXPANDED),
+    "published_ps": ("PS, published", POWER_SPHERICAL, baselines.power_spherical),
+    "our_vmf": ("vMF, ours", VON_MISES_FISHER, lambda loc, kappa: VonMisesFisher(loc, kappa).rsample()),
+    "our_ps": ("PS, ours", POWER_SPHERICAL, lambda loc, kappa: PowerSpherical(loc, kappa).rsample()),
 }
 OURS = ("our_vmf", "our_ps")
 
@@ -98,8 +98,8 @@ def run(
     columns: dict[str, list[list[Health]]] = {name: [] for name in METHODS}
     work = np.cumsum([dim + 1000 for dim in samples.dims])  # a call costs as much as 1000 coordinates
     for dim, done in zip(samples.dims, work, strict=True):
-        for name, (_, tilt, method) in METHODS.items():
-            columns[name].append(examine(method, tilt, dim, samples.concentrations, device=device))
+        for name, (_, family, method) in METHODS.items():
+            columns[name].append(examine(method, family, dim, samples.concentrations, device=device))
         progress(drawing * float(done / work[-1]))
     maps = {name: np.array(cells).T for name, cells in columns.items()}
     errors, forms = closed_forms.errors(), closed_forms.grid()
@@ -124,7 +124,9 @@ def run(
                 "samples": {**samples._asdict(), "draws": DRAWS, "dtype": "float32", "limit": LIMIT},
                 "closed_forms": {
                     **forms._asdict(),
-                    "tolerance": {accuracy.name(dtype): most for dtype, most in accuracy.TOLERANCES.items()},
+                    "tolerance": {
+                        accuracy.dtype_name(dtype): most for dtype, most in accuracy.TOLERANCES.items()
+                    },
                 },
                 "reference": f"exact values, accuracy.json: {accuracy.recipe()}",
             },
@@ -138,7 +140,7 @@ def run(
 
 def examine(
     method: Method,
-    tilt: Tilt,
+    family: Family,
     dim: int,
     concentrations: Sequence[float],
     *,
@@ -154,9 +156,9 @@ def examine(
         x = method(loc, each)
         t = x @ loc
         (gradient,) = torch.autograd.grad(t.sum(), each)
-        expected = tilt.mean_cosine(kappas.double(), dim)
+        expected = family.mean_cosine(kappas.double(), dim)
         deviation = (t.detach().double().mean(0) - expected).abs()
-        error = (tilt.variance_cosine(kappas.double(), dim) / DRAWS).sqrt()
+        error = (family.variance_cosine(kappas.double(), dim) / DRAWS).sqrt()
         off = deviation > LIMIT * error + ROUNDING
         lost = ~x.detach().isfinite().all(-1).all(0)
         bent = ~gradient.isfinite().all(0)

@@ -93,7 +93,9 @@ def mean_log1m_cosine(family: PreciseFamily, kappa: Tensor, dim: int) -> Tensor:
     return mean_log1p(torch.zeros_like(kappa), dim) - loss
 
 
-def misalignment(family: PreciseFamily, kappa: Tensor, half_chord: Tensor, dim: int, nodes: int = NODES) -> Tensor:
+def misalignment(
+    family: PreciseFamily, kappa: Tensor, half_chord: Tensor, dim: int, nodes: int = NODES
+) -> Tensor:
     """Δ = E log(1+μᵀX) - E log(1+νᵀX) ≥ 0, where half_chord = (1-μᵀν)/2 = ‖μ-ν‖²/4; differentiable twice."""
     beta = (dim - 1) / 2
     kappa, half_chord = torch.broadcast_tensors(kappa, half_chord)

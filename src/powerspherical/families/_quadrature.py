@@ -251,12 +251,16 @@ def expectation_elsewhere(
         sine = 2 * torch.sqrt(h * (1 - h))
         radius = torch.sqrt(minus * plus)
         across = minus * plus * s_complement
-        minus_there = 0.5 * ((2 * h - minus).square() + (radius * s - sine).square() + across).clamp(min=_TINY)
+        minus_there = 0.5 * ((2 * h - minus).square() + (radius * s - sine).square() + across).clamp(
+            min=_TINY
+        )
         plus_there = 0.5 * ((plus - 2 * h).square() + (radius * s + sine).square() + across).clamp(min=_TINY)
         values = (weights * function(minus, plus, minus_there, plus_there, *rest)).sum(-1)
         return (found.probabilities * values).sum(-1)
 
-    return in_chunks(rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * len(weights))))
+    return in_chunks(
+        rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * len(weights)))
+    )
 
 
 def _azimuths(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -347,9 +351,7 @@ def implicit_slope(
     return -tail.side * (tail.weights * (scores - mean.unsqueeze(-1))).sum(-1)
 
 
-def quantile(
-    family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
-) -> tuple[Tensor, Tensor]:
+def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """1-t and 1+t with P(T ≤ t) = u, by Newton's method on the log of the smaller tail, kept within a bracket."""
     around = window(family, kappa, dim, _FAR_FALL)
     log_partition = law(family, kappa, dim).log_partition

@@ -104,7 +104,9 @@ def log_tails(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Fa
     return in_chunks(rows, one_minus_t, one_plus_t, kappa)
 
 
-def _quantile_in_u(ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
+def _quantile_in_u(
+    ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int
+) -> Pair:
     minus, plus = _detached(ends)
     inside = (minus > 0) & (plus > 0)  # the ends stay where they are
     slope = 0.5 * torch.exp(-_log_pdf(family, minus, plus, kappa.detach(), dim))
@@ -119,7 +121,9 @@ def _quantile_in_complement(
     return plus, minus
 
 
-def _quantile_in_kappa(ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
+def _quantile_in_kappa(
+    ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int
+) -> Pair:
     minus, plus = _detached(ends)
     inside = (minus > 0) & (plus > 0)
     flow = torch.where(inside, _flow(family, minus, plus, kappa.detach(), dim), 0.0)

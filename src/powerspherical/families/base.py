@@ -172,18 +172,19 @@ class Family(ABC):
     def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
         """The inverse of ``mean_cosine``, given the length and 1 - length; differentiable in ``length``."""
 
-
         def log_odds(kappa: Tensor) -> Tensor:
             return torch.log(self.mean_cosine(kappa, dim) / self.mean_cosine_complement(kappa, dim))
 
         rest = complement.detach().double()
         return increasing_inverse(
-            length.double(), lambda kappa: self.mean_cosine(kappa, dim), log_odds, lambda x: torch.log(x / rest)
+            length.double(),
+            lambda kappa: self.mean_cosine(kappa, dim),
+            log_odds,
+            lambda x: torch.log(x / rest),
         ).to(length.dtype)
 
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
         """The κ ≥ 0 with KL(p‖U) = nats; differentiable for nats > 0, where the derivative is finite."""
-
 
         def log_expm1(x: Tensor) -> Tensor:
             return x + torch.log(-torch.expm1(-x))

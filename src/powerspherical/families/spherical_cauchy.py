@@ -10,8 +10,6 @@ for large κ points lie within angles of about 2/κ.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -106,7 +104,12 @@ class SphericalCauchyFamily(Family):
     def score(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         # d log p/dτ = (d-1)(t cosh τ - sinh τ)/(cosh τ - t sinh τ), and dτ/dκ = 1/(1+κ)
         growth = (1 + kappa).square()
-        return (dim - 1) / (1 + kappa) * (one_plus_t - growth * one_minus_t) / (one_plus_t + growth * one_minus_t)
+        return (
+            (dim - 1)
+            / (1 + kappa)
+            * (one_plus_t - growth * one_minus_t)
+            / (one_plus_t + growth * one_minus_t)
+        )
 
     def pull_and_bend(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int

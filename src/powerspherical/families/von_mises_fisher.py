@@ -161,18 +161,32 @@ def _candidates(
 
 
 def _redraw(
-    one_minus_t: Tensor, one_plus_t: Tensor, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
+    one_minus_t: Tensor,
+    one_plus_t: Tensor,
+    rejected: Tensor,
+    b: Tensor,
+    x0: Tensor,
+    dim: int,
+    generator: torch.Generator | None,
 ) -> None:
     """Replace the rejected candidates, in place, with lengths of their own, until none is left."""
     pending = rejected.nonzero().squeeze(-1)
     while count := pending.numel():
         width = max(_CANDIDATES // count, 1)
-        one_minus_t[pending], one_plus_t[pending], none = _candidates(b[pending], x0[pending], width, dim, generator)
+        one_minus_t[pending], one_plus_t[pending], none = _candidates(
+            b[pending], x0[pending], width, dim, generator
+        )
         pending = pending[none]
 
 
 def _redraw_blindly(
-    one_minus_t: Tensor, one_plus_t: Tensor, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
+    one_minus_t: Tensor,
+    one_plus_t: Tensor,
+    rejected: Tensor,
+    b: Tensor,
+    x0: Tensor,
+    dim: int,
+    generator: torch.Generator | None,
 ) -> None:
     """The same for a CUDA graph, where the host cannot learn whether a row is left: enough rounds for any."""
     for _ in range(_BLIND_ROUNDS):

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from powerspherical.distributions import PowerSpherical, RotationallySymmetric, VonMisesFisher
+from powerspherical.families import ExponentialFamily as Tilt
 from powerspherical.mixture._matrices import Matrix, products, weighted_sums
 from powerspherical.special.sphere import log_sphere_area
-from powerspherical.special.tilt import Tilt
 
 
 class Block(NamedTuple):
@@ -135,7 +135,7 @@ class Family(ABC):
 class PowerFamily(Family):
     """T = log((1+t)/2), T' = 1/(1+t), bend = (1-t)/(1+t)."""
 
-    tilt = PowerSpherical._tilt
+    tilt = PowerSpherical.family
     distribution = PowerSpherical
 
     @classmethod
@@ -178,7 +178,7 @@ class PowerFamily(Family):
 class ExponentialFamily(Family):
     """T = t-1, T' = 1, bend = 0."""
 
-    tilt = VonMisesFisher._tilt
+    tilt = VonMisesFisher.family
     distribution = VonMisesFisher
 
     @classmethod

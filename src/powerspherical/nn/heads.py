@@ -11,7 +11,7 @@ from torch.distributions import Independent
 
 from powerspherical.distributions import PowerSpherical, RotationallySymmetric, VonMisesFisher, validation
 from powerspherical.distributions.geometry import directions_of
-from powerspherical.kernels.precision import computing
+from powerspherical.sampling.precision import computing
 
 #: Vectors whose largest coordinate is below this have no direction that a gradient could be divided by.
 SHORT = 1e-12

@@ -12,9 +12,9 @@ from torch.distributions import Bernoulli, Distribution, Independent, kl_diverge
 
 from powerspherical.distributions import HypersphericalUniform
 from powerspherical.distributions.validation import can_look
-from powerspherical.kernels.precision import computing
 from powerspherical.nn._prior import Prior
 from powerspherical.nn.heads import SphericalHead
+from powerspherical.sampling.precision import computing
 
 #: What replaces the posterior of each sphere.
 Transform = Callable[..., Distribution]

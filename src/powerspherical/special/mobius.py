@@ -77,9 +77,7 @@ def uniform_cosine_rule(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]
 def _moment_nodes(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """s, 1-s and weights, for averages with 1/D², which grows as cosh⁴ y up to y = τ."""
     decay = max(dim - 5, 1)
-    s, complement, weights = _rule(
-        like, dim, decay, _EXPONENT[torch.float64], _EXPONENT[like.dtype]
-    ).unbind()
+    s, complement, weights = _rule(like, dim, decay, _EXPONENT[torch.float64], _EXPONENT[like.dtype]).unbind()
     return s, complement, weights
 
 

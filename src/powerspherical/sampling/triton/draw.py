@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.sampling.triton.random import (
     GAMMA,
     LENGTH,
@@ -30,7 +31,6 @@ from powerspherical.sampling.triton.random import (
     normals,
     uniform,
 )
-from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.special._triton_gamma import log1p
 
 POWER_SPHERICAL = 0

@@ -18,8 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.sampling.triton.slope import rapidity_slope
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
+from powerspherical.sampling.triton.slope import rapidity_slope
 
 _ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
 _PROGRAMS = 1056  # where many rows share few directions: eight for each multiprocessor of an H100

@@ -20,8 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.special._quadrature import gauss_legendre
 from powerspherical._torch.triton import Launch, blocks
+from powerspherical.special._quadrature import gauss_legendre
 from powerspherical.special._triton_gamma import log1p
 
 _ROWS, _NODES = 8, 32

@@ -47,7 +47,7 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
             def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
                 tensors, outputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
                 first = (outputs if len(outputs) > 1 else outputs[0],) if from_output else ()
-                results = []
+                results: list[Tensor | None] = []
                 for partial, tensor, needed in zip(partials, tensors, ctx.needs_input_grad, strict=False):
                     if partial is None or not needed:
                         results.append(None)
@@ -143,5 +143,5 @@ def differentiable_once(value: Tensor, *sources: Tensor) -> Tensor:
 def value_and_slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """An elementwise function and its derivative, by forward-mode AD."""
     x = x.contiguous()  # an expanded tensor cannot carry a tangent
-    value, slope = torch.func.jvp(function, (x,), (torch.ones_like(x),))
+    value, slope, *_ = torch.func.jvp(function, (x,), (torch.ones_like(x),))
     return value, slope

@@ -22,9 +22,9 @@ from torch.autograd.function import _SingleLevelFunction
 from powerspherical._torch.modes import is_plain
 
 _ONCE = (
-    "a draw is differentiable once, its second derivative is not implemented. Leave out the second differentiation "
-    "(create_graph=True, nested torch.func transforms), or apply it to what is known in closed form (log_prob, entropy, "
-    "kl_divergence) at a detached sample."
+    "a draw is differentiable once, its second derivative is not implemented. Leave out the second "
+    "differentiation (create_graph=True, nested torch.func transforms), or apply it to what is known in "
+    "closed form (log_prob, entropy, kl_divergence) at a detached sample."
 )
 _REVERSE = (
     "forward-mode derivatives of a draw are not implemented. Use reverse mode: backward(), torch.func.grad, "

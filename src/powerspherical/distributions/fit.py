@@ -1,10 +1,10 @@
 """Maximum likelihood: the mean direction and the concentration of weighted unit vectors.
 
 In an exponential family, with shares p_i that sum to one, the log-likelihood per point is κ T̄(μ) - Ψ(κ) with
-T̄(μ) = Σ p_i T(μᵀx_i). Its maximum over κ grows with T̄ alone, so the direction is the one that maximises T̄, whatever κ,
-and κ then solves Ψ'(κ) = T̄. For the von Mises–Fisher distribution T̄ is linear and its maximum the direction of the mean;
-in general it is climbed, from there. In two or three dimensions points without a common direction may have several such
-maxima of much the same height: the one found is then not always the highest.
+T̄(μ) = Σ p_i T(μᵀx_i). Its maximum over κ grows with T̄ alone, so the direction is the one that maximises T̄, for any κ,
+and κ then solves Ψ'(κ) = T̄. For the von Mises–Fisher distribution T̄ is linear, and its maximum is the direction of the
+mean. In general it is climbed, from there. In two or three dimensions points without a common direction may have
+several such maxima of much the same height: the one found is then not always the highest.
 
 In any other family the best direction depends on κ: steps in both alternate until neither moves.
 """
@@ -51,7 +51,7 @@ class _Point(NamedTuple):
 def maximum_likelihood(
     family: Family, x: Tensor, weights: Tensor | None, max_iter: int, bias_correction: bool
 ) -> Fit:
-    """The fit of ``family`` to unit vectors ``x`` (n, *batch, d) with ``weights`` (n, *batch); arguments are checked."""
+    """The fit of ``family`` to unit vectors ``x`` (n, *batch, d) with ``weights`` (n, *batch), which are checked."""
     if bias_correction and not isinstance(family, ExponentialFamily):
         raise ValueError(
             f"bias_correction is known for exponential families only, not for the {family.title} distribution: "

@@ -1,7 +1,7 @@
 """Kullback–Leibler divergences of all ordered pairs of families, at any angle, registered with torch once.
 
-Divergences to the uniform are computed in the dtype of the parameters. The others, whose terms cancel where p is near q,
-are computed in float64. What a pair of families knows in closed form is in their files, see ``Family.divergence_from``.
+Divergences to the uniform are computed in the dtype of the parameters, the others in float64, because their terms
+cancel where p is near q. What a pair of families knows in closed form is in ``Family.divergence_from``.
 """
 
 from __future__ import annotations
@@ -58,6 +58,6 @@ def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
     )
     half_chord = (0.5 * one_minus_cosine).clamp(max=1.0)
     kappas = p.concentration.double(), q.concentration.double()
-    arguments = torch.broadcast_tensors(*kappas, half_chord)
-    divergence = q.family.divergence_from(p.family, *arguments, p.dim, single=dtype != torch.float64)
-    return divergence.to(dtype)
+    kappa_p, kappa_q, half_chord = torch.broadcast_tensors(*kappas, half_chord)
+    single = dtype != torch.float64
+    return q.family.divergence_from(p.family, kappa_p, kappa_q, half_chord, p.dim, single=single).to(dtype)

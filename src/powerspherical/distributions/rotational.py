@@ -1,8 +1,8 @@
 """The base of every distribution on the sphere that depends on x only through t = μᵀx.
 
 Such a distribution *is* a law of t on [-1, 1] and a uniform direction in the tangent space at μ (De Cao & Aziz 2020,
-theorem 1; the direction lives on S^{d-2}, where the paper prints S^{d-1}). The law of t is a ``Family``. All the rest is
-here, once.
+theorem 1; the direction lives on S^{d-2}, where the paper prints S^{d-1}). The law of t is a ``Family``.
+Everything else is here, once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a family of distributions on the sphere is, and the families there are.
 
-A family is one object. ``Family`` is any rotationally symmetric law: from the logarithm of its density as a function of
-the cosine t = μᵀx it has everything else by quadrature. ``ExponentialFamily`` is the special case exp(κT - Ψ), for which
-everything follows from Ψ. ``register_family`` makes one known to the rest of the package.
+A family is one object. ``Family`` is any rotationally symmetric law: given the logarithm of its density as a function
+of the cosine t = μᵀx, it computes everything else by quadrature. ``ExponentialFamily`` is the special case
+exp(κT - Ψ), for which everything follows from Ψ. ``register_family`` makes one known to the rest of the package.
 """
 
 from powerspherical.families.base import Family

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, kl_divergence
 
+from powerspherical._torch.modes import can_look
 from powerspherical.distributions import HypersphericalUniform
-from powerspherical.distributions.validation import can_look
 from powerspherical.nn._prior import Prior
 from powerspherical.nn.heads import SphericalHead
 from powerspherical.sampling.precision import computing

@@ -66,7 +66,8 @@ def _row_dot(a: Tensor, b: Tensor) -> Tensor:
 def tangent_gaussian(loc: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None, Tensor]:
     """A standard normal vector v of the tangent space at each unit vector ``loc``: ε, ε·μ and S = ‖v‖² > 0.
 
-    ``place_`` subtracts (ε·μ)μ later, which saves a pass over memory. In low dimensions, returns (v, None, S). S ~ χ²_{d-1} and v/‖v‖ are independent, so a family may use S up in the draw of t.
+    ``place_`` subtracts (ε·μ)μ later, which saves a pass over memory. In low dimensions, returns (v, None, S).
+    S ~ χ²_{d-1} and v/‖v‖ are independent, so a family may use S up in the draw of t.
     """
     dim = loc.shape[-1]
     if dim == 2:

@@ -68,7 +68,7 @@ def _nodes(like: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def uniform_cosine_rule(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """1-t², t² and weights for the cosine t ≥ 0 of a uniform point on the unit sphere of R^dim; its law is symmetric."""
+    """1-t², t² and weights for the cosine t ≥ 0 of a uniform point of the unit sphere in R^dim."""
     exponent = _EXPONENT[like.dtype]
     s, complement, weights = _rule(like, dim, dim - 1, exponent, exponent).unbind()
     return s, complement, weights

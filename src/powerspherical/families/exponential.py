@@ -80,6 +80,16 @@ class ExponentialFamily(Family):
             lambda x: torch.log(x / -mean),
         )
 
+    def log_offset(self, kappa: Tensor, dim: int) -> Tensor:
+        # KL - κ E T: as κT, its terms are small for points near the mode.
+        return self.relative_entropy(kappa, dim) - kappa * self.mean_statistic(kappa, dim)
+
+    def log_densities_(
+        self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        densities, kept = super().log_densities_(cosines, kappa, offsets, dim, keep=keep)
+        return densities.sub_(kappa * self.peak), kept
+
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:

@@ -9,7 +9,7 @@ from powerspherical.distributions.marginal import (
     VonMisesFisherMarginal,
 )
 from powerspherical.distributions.power_spherical import PowerSpherical
-from powerspherical.distributions.rotational import RotationallySymmetric
+from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
 from powerspherical.distributions.spherical_cauchy import SphericalCauchy
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
@@ -26,5 +26,6 @@ __all__ = [
     "UnitVector",
     "VonMisesFisher",
     "VonMisesFisherMarginal",
+    "distribution_named",
     "unit_vector",
 ]

@@ -42,13 +42,13 @@ class PointSums(NamedTuple):
     Attributes:
         pulls: (k, b), the weights of the points in Σ pull·x, up to ``factor``.
         bend: (k,), Σ bend.
-        score: (k,), Σ score; None where the family is linear in t, so that Σ pull·x has it.
+        score: (k,), Σ score; zero where the family is linear in t, because Σ pull·x has it.
         factor: what Σ pulls·x is to be multiplied by.
     """
 
     pulls: Tensor
     bend: Tensor
-    score: Tensor | None
+    score: Tensor
     factor: float = 1.0
 
 
@@ -77,6 +77,9 @@ class Family(ABC):
     @abstractmethod
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         """log of the unnormalised density at t; 0 for κ = 0. Arguments broadcast; differentiable in all of them."""
+
+    #: Whether log_kernel is linear in t, so that the mean direction of points is their best one for every κ.
+    linear: ClassVar[bool] = False
 
     def antipode_power(self, kappa: Tensor) -> Tensor | None:
         """The exponent a if the density behaves as (1+t)^a near t = -1; None where it is smooth and positive."""
@@ -263,7 +266,7 @@ class Family(ABC):
     def pull_and_bend(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        """g' and -(1-t²)g'' for g = log_kernel as a function of t, both divided by κ.
+        """g' and -(1-t²)g'', or 0 where that is negative, for g = log_kernel as a function of t; both divided by κ.
 
         They say how a point pulls at the mean direction, and how the pull slackens as the direction moves.
         """
@@ -277,7 +280,7 @@ class Family(ABC):
         still = torch.zeros_like(one_minus_t)
         pull, second = value_and_slope(slope, still)
         scale = 1 / kappa.clamp(min=torch.finfo(kappa.dtype).tiny)
-        return pull * scale, -one_minus_t * one_plus_t * second * scale
+        return pull * scale, (-one_minus_t * one_plus_t * second * scale).clamp(min=0)
 
     def fitted_concentration(self, mean_score: Tensor, kappa: Tensor, dim: int) -> Tensor:
         """A better κ than the present one for points with this mean ``score`` at the present one: Fisher scoring.

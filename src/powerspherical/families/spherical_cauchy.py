@@ -114,11 +114,9 @@ class SphericalCauchyFamily(Family):
     def pull_and_bend(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        # With g = -(d-1) log(1 + w(1-t)): g' = (d-1)w/(1 + w(1-t)), g'' = g'²/(d-1), w = κ(κ+2)/2
+        # With g = -(d-1) log(1 + w(1-t)) and w = κ(κ+2)/2, g' = (d-1)w/(1 + w(1-t)). g is convex in t: no bend.
         weight = 0.5 * (kappa + 2)  # w/κ
-        factor = weight / (1 + kappa * weight * one_minus_t)
-        pull = (dim - 1) * factor
-        return pull, -one_minus_t * one_plus_t * kappa * factor * pull
+        return (dim - 1) * weight / (1 + kappa * weight * one_minus_t), torch.zeros_like(one_minus_t)
 
     def fitted_concentration(self, mean_score: Tensor, kappa: Tensor, dim: int) -> Tensor:
         # Fisher scoring in the rapidity τ, in which the information (d-1)²·E t₀² = (d-1)²/d is constant.

@@ -30,6 +30,7 @@ class VonMisesFisherFamily(PreciseFamily):
     name = "von_mises_fisher"
     title = "von Mises–Fisher"
     peak = 1.0
+    linear = True
 
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
         return -one_minus_t
@@ -100,7 +101,8 @@ class VonMisesFisherFamily(PreciseFamily):
         return cosines.mul_(kappa).add_(offsets), ()
 
     def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
-        return PointSums(shares, torch.zeros(len(shares), dtype=torch.float64, device=shares.device), None)
+        nothing = torch.zeros(len(shares), dtype=torch.float64, device=shares.device)
+        return PointSums(shares, nothing, nothing)
 
     def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
         return p.mean_cosine_complement(kappa_p, dim)

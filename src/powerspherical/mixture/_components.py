@@ -77,16 +77,11 @@ class Components(NamedTuple):
         count = shares.sum(1).double()
         sums = self.family.point_sums_(kept, shares, self.kappa, self.directions.shape[1])
         pull = block.sums(sums.pulls)
-        score = sums.score
-        if score is None:
-            # T = t-1: at the best direction, that of the pull itself, ΣR T = ‖ΣR x‖ - ΣR. That is not additive over
-            # blocks: ``mean_score`` takes it from the sum.
-            score = torch.zeros_like(count)
         return Statistics(
             count=count,
             bend=sums.bend,
             pull=pull if sums.factor == 1 else pull.mul_(sums.factor),
-            score=score,
+            score=sums.score,
             log_likelihood=_weighted_sum(densities, block),
             weight=block.total_weight(),
         )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from examples import BRAIN, DOUBLE, FLOAT, directions, dtypes, families
-from powerspherical import PowerSpherical, VonMisesFisher
-from powerspherical.distributions.fit import ConvergenceWarning, maximum_likelihood
+from powerspherical import ConvergenceWarning, PowerSpherical, VonMisesFisher
+from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.special import bessel_ratio
 from statistical import LEVEL
 
@@ -166,7 +166,7 @@ def hard_data(dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::powerspherical.distributions.fit.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::powerspherical.ConvergenceWarning")
 class TestHardData:
     @families
     @dtypes

@@ -94,10 +94,11 @@ def test_runs_and_progress(capsys) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters must be an integer ≥ 1"),
+        ({"n_clusters": 0}, r"'n_clusters' .* SphericalKMeans must be an int in .*\. Got 0 "),
+        ({"n_init": 0}, r"'n_init' .* a str among \{'auto'\} or an int in the range \[1, inf\)\. Got 0 "),
         ({"n_clusters": 601}, "n_samples=600 should be >= n_clusters=601"),
-        ({"tol": "small"}, "tol must be a number ≥ 0"),
-        ({"init": "far"}, r"init must be 'k-means\+\+', 'random'"),
+        ({"tol": "small"}, r"'tol' .* must be a float in the range \[0\.0, inf\)\. Got 'small' "),
+        ({"init": "far"}, r"'init' .* a str among .* or an array-like\. Got 'far' "),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -102,21 +102,21 @@ def unit(name: str, value: Tensor, slack: float = 1.0) -> Check:
     return error <= tolerance, message
 
 
-def non_negative(name: str, value: Tensor) -> Check:
-    """Every entry of ``value`` is a finite number ≥ 0."""
+def non_negative(
+    name: str,
+    value: Tensor,
+    way_out: str = "a network's output can be mapped there by torch.nn.functional.softplus",
+) -> Check:
+    """Every entry of ``value`` is a finite number ≥ 0; the ``way_out`` is for negative ones."""
     value = value.detach()
 
     def message() -> str:
         bad = value[~((value >= 0) & torch.isfinite(value))].flatten()
-        way_out = (
-            "; a network's output can be mapped there by torch.nn.functional.softplus"
-            if (bad < 0).any()
-            else ""
-        )
-        return (
+        told = (
             f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0 (0 is the uniform distribution), but has "
-            f"{bad.numel()} other value(s), such as {bad[0].item():.6g}{way_out}"
+            f"{bad.numel()} other value(s), such as {bad[0].item():.6g}"
         )
+        return f"{told}; {way_out}" if (bad < 0).any() else told
 
     return (value >= 0) & torch.isfinite(value), message
 

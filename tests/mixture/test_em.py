@@ -163,6 +163,15 @@ def test_steps_are_not_halved_for_ever() -> None:
 
 
 @mixtures
+def test_rounding_does_not_lower_the_likelihood(mixture: type) -> None:
+    """In float32 a settled fit falls a little with the next step, which is then not kept."""
+    x, _ = clustered()
+    fitted = mixture(5, random_state=1, tol=0.0, max_iter=500).fit(x.astype(np.float32))
+    assert fitted.converged_
+    assert (np.diff(fitted.lower_bounds_) >= 0).all()
+
+
+@mixtures
 @tying
 def test_empty_components_start_again(mixture: type, concentration: str) -> None:
     """One direction far from all rows, where its component has none."""
@@ -180,12 +189,10 @@ def test_a_component_that_no_row_reaches_starts_again(mixture: type, concentrati
     """So far from all rows that its probabilities underflow, it would stay where it is for ever."""
     x, _ = clustered(kappas=(4000.0, 4000.0, 4000.0))
     fitted = mixture(3, concentration=concentration, warm_start=True, random_state=0).fit(x)
-    assert np.bincount(fitted.predict(x)).min() > 100
     fitted.mean_directions_[2] = -fitted.mean_directions_.sum(0)
     fitted.mean_directions_ /= np.linalg.norm(fitted.mean_directions_, axis=1, keepdims=True)
     assert fitted.predict_proba(x)[:, 2].max() == 0
-    fitted.fit(x)
-    assert np.bincount(fitted.predict(x)).min() > 100
+    assert np.bincount(fitted.fit(x).predict(x), minlength=3).min() > 100
 
 
 @families
@@ -214,9 +221,9 @@ def test_a_new_start_that_lowers_the_likelihood_is_given_up(family) -> None:
 
 @families
 def test_a_start_without_rows_has_some_weight(family) -> None:
-    """Such as one of two equal directions: without weight, it would never have a row."""
-    x = directions(40, 5)
-    start = x[[0, 0, 1]]
+    """Without it, it would never have a row."""
+    x = family.distribution(directions(5), 100.0).sample((40,))
+    start = torch.stack([x[0], -x.sum(0) / x.sum(0).norm(), x[1]])
     parameters = from_clusters(family, start, clusters_of(start, [Block(x)]), x.dtype)
     assert parameters.log_weights.isfinite().all()
     assert parameters.log_weights.exp().sum() == pytest.approx(1)

@@ -75,6 +75,7 @@ def test_more_clusters_than_different_rows(x: np.ndarray) -> None:
     fitted = SphericalKMeans(4, random_state=0).fit(x)
     assert np.isfinite(fitted.cluster_centers_).all()
     assert fitted.inertia_ == pytest.approx(2.0 * len(x) if not x.any() else 0.0, abs=1e-9)
+    assert fitted.inertia_ >= 0
 
 
 def test_too_few_steps_are_reported() -> None:

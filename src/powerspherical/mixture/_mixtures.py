@@ -279,10 +279,10 @@ class PowerSphericalMixture(SphericalMixture):
 
     Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
     They may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA tensor, or a Dask array of
-    either of the first two. float64 and float32 are computed in themselves, half precision in float32, integers of
-    NumPy's in float64. What is fitted or predicted is of the same kind, in the dtype of the computation, on the same device (with
-    Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block of rows for each thread, of
-    32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit vectors.
+    either of the first two. float64 and float32 are computed in themselves, half precision in float32, NumPy's integers
+    in float64. What is fitted or predicted is of the same kind, in the dtype of the computation, on the same device
+    (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block of rows for each thread,
+    of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit vectors.
 
     Args:
         n_components: the number of components k.

@@ -6,6 +6,7 @@ sphere with ``torch.distributions.transform_to``.
 
 from powerspherical import special
 from powerspherical.distributions import (
+    ConvergenceWarning,
     HypersphericalUniform,
     PowerSpherical,
     PowerSphericalMarginal,
@@ -16,6 +17,7 @@ from powerspherical.distributions import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConvergenceWarning",
     "HypersphericalUniform",
     "PowerSpherical",
     "PowerSphericalMarginal",

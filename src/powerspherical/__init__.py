@@ -7,6 +7,7 @@ sphere with ``torch.distributions.transform_to``.
 
 from powerspherical import families, special
 from powerspherical.distributions import (
+    ConvergenceWarning,
     HypersphericalUniform,
     PowerSpherical,
     PowerSphericalMarginal,
@@ -20,6 +21,7 @@ from powerspherical.distributions import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConvergenceWarning",
     "HypersphericalUniform",
     "PowerSpherical",
     "PowerSphericalMarginal",

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from examples import BRAIN, DOUBLE, FLOAT, directions, dtypes, families
-from powerspherical import PowerSpherical, VonMisesFisher
-from powerspherical.distributions.fit import ConvergenceWarning, maximum_likelihood
+from powerspherical import ConvergenceWarning, PowerSpherical, VonMisesFisher
+from powerspherical.distributions.fit import _look, _without_bias, maximum_likelihood
 from powerspherical.special import bessel_ratio
 from statistical import LEVEL
 
@@ -147,6 +147,50 @@ class TestMaximum:
         torch.testing.assert_close(single.concentration.double(), double.concentration, rtol=1e-5, atol=0)
 
 
+class TestSafeguards:
+    """Of the search for the direction of Power Spherical, and of the correction."""
+
+    tilt = PowerSpherical._tilt
+
+    @pytest.mark.parametrize("dim", [2, 3, 10, 100])
+    @pytest.mark.parametrize("offset", [0.0, 1.0])
+    def test_bands_settle(self, dim: int, offset: float) -> None:
+        """Points that spread 40 times as far along one axis, where the first step is far from Newton's."""
+        generator = torch.Generator().manual_seed(dim)
+        noise = torch.randn(100, 16, dim, dtype=DOUBLE, generator=generator)
+        noise[..., 0] += offset
+        noise[..., 1] *= 40
+        x = torch.nn.functional.normalize(noise, dim=-1)
+        found = maximum_likelihood(self.tilt, x, None, 200, False)
+        assert found.converged.all()
+        start = torch.nn.functional.normalize(x.mean(0), dim=-1)
+        shares = torch.full(x.shape[:-1], 1 / 100, dtype=DOUBLE)
+        here, there = (_look(self.tilt, loc, x, shares) for loc in (start, found.loc))
+        assert (there.mean > here.mean).all()
+        assert there.gain.max() < 1e-20
+
+    def test_at_the_antipode_of_a_point_all_is_finite(self) -> None:
+        x = torch.eye(3, dtype=DOUBLE)
+        point = _look(self.tilt, -x[0], x, torch.full((3,), 1 / 3, dtype=DOUBLE))
+        assert all(part.isfinite().all() for part in point)
+
+    def test_where_points_pull_backwards_the_step_is_of_an_angle(self) -> None:
+        """The part of the curvature that is negative there would make it as long as rounding allows."""
+        loc = directions(5)
+        x = PowerSpherical(-loc, 5.0).sample((500,))
+        step = _look(self.tilt, loc, x, torch.full((500,), 1 / 500, dtype=DOUBLE)).step
+        assert 0 < step.norm() < 10
+
+    @families
+    def test_no_signal_is_no_concentration(self, family: type) -> None:
+        """Where the mean statistic is that of the uniform or less, as at a lesser maximum."""
+        uniform = family._tilt.mean_statistic(torch.zeros(3, dtype=DOUBLE), 4)
+        mean = uniform - torch.tensor([0.0, 1e-9, 0.1], dtype=DOUBLE)
+        rows = torch.tensor(50.0, dtype=DOUBLE)
+        corrected = _without_bias(family._tilt, mean, torch.zeros_like(mean), rows, 4)
+        assert (corrected == 0).all()
+
+
 def hard_data(dtype: torch.dtype) -> dict[str, Tensor]:
     e = torch.eye(5, dtype=dtype)
     point = directions(5, dtype=dtype)
@@ -166,7 +210,7 @@ def hard_data(dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::powerspherical.distributions.fit.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::powerspherical.ConvergenceWarning")
 class TestHardData:
     @families
     @dtypes

@@ -213,6 +213,7 @@ def test_runs_that_are_ended_leave_no_drafts(tmp_path):
     script.write_text(f"""
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from powerspherical._files.drafts import whole
 from powerspherical.experiments import vae_runs
 
@@ -230,7 +231,8 @@ def stop_once_all_write(fraction):
 if __name__ == "__main__":
     vae_runs._do_in_process = write_forever
     setting = vae_runs.Setting(FOLDER, "digits")
-    runs = vae_runs.do_all([0, 1], setting, None, jobs=2, team=None, progress=stop_once_all_write)
+    waiting = [SimpleNamespace(work=1)] * 2
+    runs = vae_runs.do_all(waiting, setting, None, jobs=2, team=None, progress=stop_once_all_write)
     try:
         list(runs)
     except KeyboardInterrupt:

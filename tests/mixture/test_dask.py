@@ -46,6 +46,15 @@ def test_the_fit_is_that_in_memory(estimator: type, weight, chunks) -> None:
         assert found.lower_bound_ == pytest.approx(in_memory.lower_bound_, rel=1e-12)
 
 
+@estimators
+def test_half_precision_is_computed_in_float32(estimator: type) -> None:
+    half = da.from_array(X.astype(np.float16), chunks=(250, 8))
+    found, expected = fit(estimator, half), fit(estimator, half.astype(np.float32))
+    assert fitted_directions(found).dtype == np.float32
+    np.testing.assert_array_equal(fitted_directions(found), fitted_directions(expected))
+    np.testing.assert_array_equal(found.transform(half), expected.transform(half.astype(np.float32)))
+
+
 @mixtures
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_results_for_each_row_are_lazy(mixture: type, dtype: type) -> None:

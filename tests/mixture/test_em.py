@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from clusters import clustered, mixtures, tying
 from examples import directions
 from powerspherical import PowerSpherical, VonMisesFisher
+from powerspherical.mixture import PowerSphericalMixture
 from powerspherical.mixture._em import (
     expectation_maximisation,
     from_clusters,
@@ -89,6 +92,28 @@ class _Overshooting(PowerFamily):
         )
 
 
+class _EverFalling(PowerFamily):
+    """The likelihood of each evaluation is lower than that of the one before."""
+
+    evaluations = 0
+
+    @classmethod
+    def statistics(cls, components, block):
+        cls.evaluations += 1
+        found = super().statistics(components, block)
+        return dataclasses.replace(found, log_likelihood=found.log_likelihood - cls.evaluations)
+
+
+def em_run(rows: TensorRows, family, start: Parameters, **options):
+    return expectation_maximisation(
+        rows,
+        family,
+        start,
+        **{"tied": True, "tol": 1e-8, "max_iter": 300, "reseed": no_reseeding, "report": lambda *_: None}
+        | options,
+    )
+
+
 def unguarded_scores(rows: TensorRows, parameters: Parameters) -> list[float]:
     scores = []
     for _ in range(30):
@@ -108,18 +133,43 @@ def test_a_step_too_far_is_taken_back() -> None:
             break
     else:
         pytest.fail("no start needs the safeguard")
-    run = expectation_maximisation(
-        rows,
-        _Overshooting,
-        parameters,
-        tied=True,
-        tol=1e-8,
-        max_iter=300,
-        reseed=no_reseeding,
-        report=lambda step, score: None,
-    )
+    run = em_run(rows, _Overshooting, parameters)
     assert (np.diff(run.scores) >= 0).all()
     assert run.scores[-1] >= max(scores)
+
+
+@pytest.mark.parametrize(("dim", "stretch"), [(10, 15.0), (50, 15.0), (300, 40.0)])
+def test_the_maximum_is_found_for_rows_in_a_band(dim: int, stretch: float) -> None:
+    """The step assumes rows that spread alike across; these need steps half as long, or a quarter, or less."""
+    noise = np.random.default_rng(0).normal(size=(400, dim))
+    noise[:, 0] += 1.5
+    noise[:, 1] *= stretch
+    x = torch.nn.functional.normalize(torch.from_numpy(noise), dim=1)
+    alone = PowerSpherical.fit(x)
+    fitted = PowerSphericalMixture(tol=1e-9, max_iter=100).fit(x)
+    assert fitted.n_iter_ > len(fitted.lower_bounds_) - 1, "no step was taken back"
+    assert (np.diff(fitted.lower_bounds_) >= 0).all()
+    assert fitted.lower_bound_ == pytest.approx(float(alone.log_prob(x).mean()), abs=1e-6)
+
+
+def test_steps_are_not_halved_for_ever() -> None:
+    x = directions(40, 5)
+    start = start_for(_EverFalling, x, 2)
+    run = em_run(TensorRows(x), _EverFalling, start)
+    assert run.converged
+    assert run.steps == 11  # a full one and ten halvings
+    assert run.parameters is start
+    assert len(run.scores) == 1
+
+
+@mixtures
+def test_rounding_does_not_lower_the_likelihood(mixture: type) -> None:
+    """In float32 a settled fit falls a little with the next step, which is then not kept."""
+    x, _ = clustered()
+    fitted = mixture(5, random_state=0, tol=0.0, max_iter=500).fit(x.astype(np.float32))
+    assert fitted.converged_
+    assert (np.diff(fitted.lower_bounds_) >= 0).all()
+    assert fitted.n_iter_ == len(fitted.lower_bounds_), "one step is not kept, and no shorter one is tried"
 
 
 @mixtures
@@ -132,6 +182,66 @@ def test_empty_components_start_again(mixture: type, concentration: str) -> None
     fitted = mixture(3, init=start, concentration=concentration, random_state=0).fit(x)
     assert fitted.weights_.min() > 0.2
     assert (np.diff(fitted.lower_bounds_) >= 0).all()
+
+
+@mixtures
+@tying
+def test_a_component_that_no_row_reaches_starts_again(mixture: type, concentration: str) -> None:
+    """So far from all rows that its probabilities underflow, it would stay where it is for ever."""
+    x, _ = clustered(kappas=(4000.0, 4000.0, 4000.0))
+    fitted = mixture(3, concentration=concentration, warm_start=True, random_state=0).fit(x)
+    fitted.mean_directions_[2] = -fitted.mean_directions_.sum(0)
+    fitted.mean_directions_ /= np.linalg.norm(fitted.mean_directions_, axis=1, keepdims=True)
+    assert fitted.predict_proba(x)[:, 2].max() == 0
+    assert np.bincount(fitted.fit(x).predict(x), minlength=3).min() > 100
+
+
+@families
+def test_a_new_start_that_lowers_the_likelihood_is_given_up(family) -> None:
+    """The steps after it are as long as without it."""
+    x = family.distribution(directions(2, 5), 20.0).sample((100,)).reshape(-1, 5)
+    rows, nowhere = TensorRows(x), -x.mean(0, keepdim=True) / x.mean(0).norm()
+    near = em_run(rows, family, start_for(family, x, 2), tol=1e-4).parameters
+    parameters = Parameters(
+        torch.nn.functional.pad(near.log_weights, (0, 1), value=-torch.inf),
+        torch.cat([near.directions, nowhere]),
+        torch.nn.functional.pad(near.concentrations, (0, 1), value=50.0),
+    )
+    tried: list[int] = []
+
+    def reseed(kept: torch.Tensor, wanted: int) -> torch.Tensor:
+        tried.append(wanted)
+        return nowhere
+
+    run = em_run(rows, family, parameters, reseed=reseed)
+    step = maximised(family, statistics_of(rows, family, parameters), parameters, tied=True, largest=1e9)
+    assert tried == [1]
+    assert run.scores[1] == pytest.approx(statistics_of(rows, family, step).score(), rel=1e-12)
+    assert run.scores[1] > run.scores[0]
+
+
+@families
+def test_a_new_start_is_followed_by_another_step(family) -> None:
+    """However little it gains: its component has yet to find its rows."""
+    centres = torch.eye(5, dtype=torch.float64)[:3]
+    x = family.distribution(centres, 100.0).sample((100,)).reshape(-1, 5)
+    parameters = Parameters(
+        torch.tensor([0.5, 0.5, 0.0]).double().log(),
+        torch.cat([centres[:2], -centres.sum(0, keepdim=True) / 3**0.5]),
+        torch.full((3,), 10.0).double(),
+    )
+    run = em_run(TensorRows(x), family, parameters, tol=1e9, reseed=lambda kept, wanted: centres[2:])
+    assert run.steps == 2
+
+
+@families
+def test_a_start_without_rows_has_some_weight(family) -> None:
+    """Without it, it would never have a row."""
+    x = family.distribution(directions(5), 100.0).sample((40,))
+    start = torch.stack([x[0], -x.sum(0) / x.sum(0).norm(), x[1]])
+    parameters = from_clusters(family, start, clusters_of(start, [Block(x)]), x.dtype)
+    assert parameters.log_weights.isfinite().all()
+    assert parameters.log_weights.exp().sum() == pytest.approx(1)
 
 
 @families

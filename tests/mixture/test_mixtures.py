@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from torch.distributions import Categorical, MixtureSameFamily
 
 from clusters import FAMILIES, clustered, mixtures, tying
+from powerspherical import VonMisesFisher
 from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture
 from powerspherical.mixture._em import EMRun, expectation_maximisation
 
@@ -47,6 +48,7 @@ class TestNumbers:
         joint = family.component_distribution.log_prob(UNIT.unsqueeze(1)) + family.mixture_distribution.logits
         np.testing.assert_allclose(fitted.predict_proba(X), joint.softmax(1).numpy(), atol=1e-12)
         np.testing.assert_array_equal(fitted.predict(X), joint.argmax(1).numpy())
+        np.testing.assert_array_equal(fitted.transform(X), fitted.predict_proba(X))
         np.testing.assert_array_equal(mixture(3, random_state=0).fit_predict(X), fitted.predict(X))
 
     @mixtures
@@ -195,6 +197,16 @@ class TestOptions:
         assert settled.converged_
         assert mixture(1).fit(X[:1]).n_iter_ >= 1
 
+    def test_a_batch_counts_by_its_share_of_the_rows_so_far(self) -> None:
+        """With one von Mises–Fisher component, the averages that move are the mean directions."""
+        first, second = X[:400], X[400:550]
+        fitted = VonMisesFisherMixture().partial_fit(first).partial_fit(second)
+        step = (1 + 400 / 150) ** -0.7
+        mean = (1 - step) * UNIT[:400].mean(0) + step * UNIT[400:550].mean(0)
+        np.testing.assert_allclose(fitted.mean_directions_[0], mean / mean.norm(), rtol=1e-9)
+        expected = VonMisesFisher.from_mean_length(mean / mean.norm(), mean.norm())
+        assert fitted.concentrations_[0] == pytest.approx(float(expected.concentration), rel=1e-9)
+
     @mixtures
     def test_batches(self, mixture: type) -> None:
         """One pass in batches comes close to the fit of all rows."""
@@ -246,13 +258,17 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"n_components": 0}, r"n_components must be an integer ≥ 1, got 0"),
-            ({"n_components": 2.0}, r"n_components must be an integer"),
-            ({"concentration": "spherical"}, r"concentration must be 'tied' or 'free', got 'spherical'"),
-            ({"n_init": 0}, r"n_init must be an integer ≥ 1"),
-            ({"tol": -1.0}, r"tol must be a number ≥ 0"),
-            ({"max_iter": 0}, r"max_iter must be an integer ≥ 1"),
-            ({"init": "kmeans"}, r"init must be 'k-means\+\+', 'random' or an array"),
+            ({"n_components": 0}, r"'n_components' .* PowerSphericalMixture must be an int in .*\. Got 0 "),
+            ({"n_components": 2.0}, r"'n_components' .* must be an int in the range \[1, inf\)\. Got 2\.0 "),
+            ({"concentration": "spherical"}, r"'concentration' .* \{'.*', '.*'\}\. Got 'spherical' "),
+            ({"n_init": 0}, r"'n_init' .* a str among \{'auto'\} or an int in the range \[1, inf\)\. Got 0 "),
+            ({"n_init": "many"}, r"'n_init' .* \{'auto'\} .*\. Got 'many' "),
+            ({"tol": -1.0}, r"'tol' .* must be a float in the range \[0\.0, inf\)\. Got -1\.0 "),
+            ({"max_iter": 0}, r"'max_iter' .* must be an int in the range \[1, inf\)\. Got 0 "),
+            ({"init": "kmeans"}, r"'init' .* a str among .* or an array-like\. Got 'kmeans' "),
+            ({"warm_start": "yes"}, r"'warm_start' .* 'bool' .*\. Got 'yes' "),
+            ({"verbose": "yes"}, r"'verbose' .*\. Got 'yes' "),
+            ({"random_state": "zero"}, r"'random_state' .*\. Got 'zero' "),
             (
                 {"init": np.ones((3, 8))},
                 r"init must have the shape \(2, 8\), one direction a row, got \(3, 8\)",
@@ -263,5 +279,7 @@ class TestArguments:
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
     )
     def test_refused(self, options: dict, message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            PowerSphericalMixture(**({"n_components": 2} | options)).fit(X)
+        mixture = PowerSphericalMixture(**({"n_components": 2} | options))
+        for learn in (mixture.fit, mixture.partial_fit):
+            with pytest.raises(ValueError, match=message):
+                learn(X)

@@ -75,6 +75,7 @@ def test_more_clusters_than_different_rows(x: np.ndarray) -> None:
     fitted = SphericalKMeans(4, random_state=0).fit(x)
     assert np.isfinite(fitted.cluster_centers_).all()
     assert fitted.inertia_ == pytest.approx(2.0 * len(x) if not x.any() else 0.0, abs=1e-9)
+    assert fitted.inertia_ >= 0
 
 
 def test_too_few_steps_are_reported() -> None:
@@ -94,10 +95,11 @@ def test_runs_and_progress(capsys) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters must be an integer ≥ 1"),
+        ({"n_clusters": 0}, r"'n_clusters' .* SphericalKMeans must be an int in .*\. Got 0 "),
+        ({"n_init": 0}, r"'n_init' .* a str among \{'auto'\} or an int in the range \[1, inf\)\. Got 0 "),
         ({"n_clusters": 601}, "n_samples=600 should be >= n_clusters=601"),
-        ({"tol": "small"}, "tol must be a number ≥ 0"),
-        ({"init": "far"}, r"init must be 'k-means\+\+', 'random'"),
+        ({"tol": "small"}, r"'tol' .* must be a float in the range \[0\.0, inf\)\. Got 'small' "),
+        ({"init": "far"}, r"'init' .* a str among .* or an array-like\. Got 'far' "),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -127,6 +127,17 @@ def test_concentration_gives_the_divergence(tilt: Tilt, dim: int, nats: float) -
 
 
 @tilts
+@pytest.mark.parametrize("dim", [2, 3, 10, 1000, 10**6])
+def test_concentration_gives_every_divergence(tilt: Tilt, dim: int) -> None:
+    """From those of almost uniform distributions to the last that a concentration reaches."""
+    nats = torch.logspace(-12, 4, 2000, dtype=torch.float64)
+    kappa = concentration_from_relative_entropy(tilt, nats, dim)
+    reached = kappa < 1e100
+    assert reached[nats < 100].all()
+    torch.testing.assert_close(tilt.relative_entropy(kappa, dim)[reached], nats[reached], rtol=1e-13, atol=0)
+
+
+@tilts
 @property_test
 @given(dim=dims, kappa=kappas, z=st.floats(-6, 6))
 def test_tails_sum_to_one(tilt: Tilt, dim: int, kappa: float, z: float) -> None:

@@ -2,6 +2,7 @@
 
 from powerspherical.distributions import kl as _kl  # noqa: F401  (registers the divergences)
 from powerspherical.distributions.constraints import NormalizeTransform, UnitVector, unit_vector
+from powerspherical.distributions.fit import ConvergenceWarning
 from powerspherical.distributions.marginal import (
     Marginal,
     PowerSphericalMarginal,
@@ -15,6 +16,7 @@ from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
 
 __all__ = [
+    "ConvergenceWarning",
     "HypersphericalUniform",
     "Marginal",
     "NormalizeTransform",

@@ -128,7 +128,7 @@ def _climb(
         moved = (there.loc - here.loc).double()
         slackened = (moved * (here.step - there.step)).sum(-1)
         secant = torch.where(slackened > 0, moved.square().sum(-1) / slackened, 2 * scale)
-        scale = torch.where(better, secant.clamp(0.1, 10.0), scale / 4)
+        scale = torch.where(better, secant, scale / 4)
         here = _Point(
             *(
                 torch.where(better.reshape(better.shape + (1,) * (new.dim() - better.dim())), new, old)
@@ -226,4 +226,4 @@ def _without_bias(
     signal = (mean - uniform).clamp(min=0)
     excess = (dim - 1) * signal / (rows * concentration.clamp(min=torch.finfo(torch.float64).tiny))
     corrected = uniform + (signal.square() - excess).clamp(min=0).sqrt()
-    return torch.where(corrected > uniform, family.concentration_from_mean_statistic(corrected, dim), 0.0)
+    return family.concentration_from_mean_statistic(corrected, dim)

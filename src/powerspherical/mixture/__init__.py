@@ -1,7 +1,8 @@
 """Mixtures on the sphere and spherical k-means, as scikit-learn estimators (extra ``mixture``).
 
-Rows may be NumPy arrays, SciPy sparse matrices, CPU and CUDA tensors, or (extra ``dask``) Dask arrays, float32 or
-float64, of any length: only their directions count. Results are of the same kind, and stay where the rows are.
+Rows may be NumPy arrays, SciPy sparse matrices, CPU and CUDA tensors, or (extra ``dask``) Dask arrays, in float64,
+float32 or half precision, of any length: only their directions count. Results are of the same kind, and stay where the
+rows are.
 """
 
 from powerspherical._extras import install_hint

@@ -32,6 +32,8 @@ class DaskRows(Rows):
     """
 
     def __init__(self, rows: Any, weight: Any = None) -> None:
+        if rows.dtype == np.float16:
+            rows = rows.astype(np.float32)
         if rows.dtype not in (np.float32, np.float64):
             raise ValueError(f"X must be a Dask array of float32 or float64, got {rows.dtype}: use X.astype")
         if rows.numblocks[1] > 1:

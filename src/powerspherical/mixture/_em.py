@@ -16,7 +16,7 @@ from powerspherical.mixture._rows import Rows, summed
 #: The largest concentration. Cosines have the rounding of the rows' dtype, which κ multiplies.
 LARGEST = {torch.float64: 1e9, torch.float32: 1e5}
 _EMPTY = 0.1  # of the average row
-_HALVINGS = 6
+_SHORTEST = 2.0**-10  # fraction of a step in the directions: where clusters are bands, 1/(d-1) may be needed
 
 
 class EMRun(NamedTuple):
@@ -69,18 +69,17 @@ def maximised(
 ) -> Parameters:
     """The parameters that the statistics call for; directions go only a ``fraction`` of the way."""
     count = statistics.count
-    safe = torch.where(count > 0, count, 1.0)
     dim = before.directions.shape[1]
     # Newton's step for rows that are symmetric around the direction, see ``distributions.fit``.
-    target = statistics.pull + (statistics.bend.clamp(min=0) / (dim - 1)).unsqueeze(1) * before.directions
+    target = statistics.pull + (statistics.bend / (dim - 1)).unsqueeze(1) * before.directions
     lengths = torch.linalg.vector_norm(target, dim=1, keepdim=True)
-    lost = lengths <= 1e-12 * safe.unsqueeze(1)
+    lost = lengths <= 1e-12 * count.unsqueeze(1)
     directions = torch.where(lost, before.directions, target / torch.where(lost, 1.0, lengths))
     if fraction < 1:
         directions = torch.lerp(before.directions, directions, fraction)
         directions = torch.nn.functional.normalize(directions, dim=1)
     totals = family.mean_statistic(statistics)
-    means = totals.sum() / count.sum() if tied else totals / safe
+    means = totals.sum() / count.sum() if tied else totals / count
     kappa = family.tilt.concentration_from_mean_statistic(means.clamp(max=-1e-12), dim).clamp(max=largest)
     kappa = kappa.repeat(len(count)) if tied else torch.where(count > 0, kappa, before.concentrations)
     return Parameters((count / count.sum()).log(), directions, kappa)
@@ -99,8 +98,9 @@ def expectation_maximisation(
 ) -> EMRun:
     """EM from ``start``, until the log-likelihood of a row rises by less than ``tol``.
 
-    The step in the directions is not an exact maximum for Power Spherical. If the likelihood falls, by more than
-    rounding, the parameters before are taken up again, and the step is halved.
+    For Power Spherical the step in the directions is not an exact maximum: it is too long for clusters that spread
+    more in some directions than in others. If it lowers the likelihood by more than rounding, it is taken back, and
+    this and all later steps are half as long.
     """
     maximise = partial(maximised, family, tied=tied, largest=LARGEST[rows.dtype])
     now, statistics = start, statistics_of(rows, family, start)
@@ -114,14 +114,14 @@ def expectation_maximisation(
         after = statistics_of(rows, family, proposed)
         gain = after.score() - scores[-1]
         report(step, after.score())
-        if gain < -rounding(rows, scores[-1]):
+        if gain < 0 and empty.any():
+            continue  # without the new starts, which are tried once
+        if gain < -rounding(rows, scores[-1]) and fraction > _SHORTEST:
             fraction /= 2
-            if fraction < 0.5**_HALVINGS:
-                return EMRun(now, statistics, scores, step, True)
             continue
         if gain < 0:
             return EMRun(now, statistics, scores, step, True)
-        now, statistics, fraction = proposed, after, 1.0
+        now, statistics = proposed, after
         scores.append(after.score())
         if gain <= tol and not empty.any():
             return EMRun(now, statistics, scores, step, True)

@@ -6,16 +6,17 @@ import math
 import warnings
 from dataclasses import fields
 from functools import partial
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import DensityMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from powerspherical.mixture._base import SphericalEstimator, enough_rows, exactly, tolerance, whole
+from powerspherical.mixture._base import ConvergenceWarning, SphericalEstimator, enough_rows, exactly, whole
 from powerspherical.mixture._em import (
     LARGEST,
     EMRun,
@@ -49,7 +50,7 @@ from powerspherical.mixture._saving import (
 from powerspherical.mixture._seeding import sample_of, spread_directions
 
 _CLUSTER_STEPS = 10  # of spherical k-means, before EM
-_FORGETTING = 0.7  # the exponent of the step sizes of partial_fit, in (½, 1]: Cappé & Moulines 2009
+_FORGETTING = 0.7  # exponent of the step size of partial_fit, in (½, 1]: Cappé & Moulines 2009
 
 
 class SphericalMixture(DensityMixin, SphericalEstimator):
@@ -57,6 +58,12 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     _family: ClassVar[type[Family]]
     _saved = ("mean_directions_", "weights_", "concentrations_", "converged_", "n_iter_", "lower_bound_")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SphericalEstimator._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "concentration": [StrOptions({"tied", "free"})],
+        "warm_start": ["boolean"],
+    }
 
     weights_: Any
     mean_directions_: Any
@@ -67,7 +74,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         n_components: int = 1,
         *,
         concentration: str = "tied",
-        n_init: int = 1,
+        n_init: int | str = "auto",
         init: Any = "k-means++",
         tol: float = 1e-4,
         max_iter: int = 200,
@@ -87,14 +94,15 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the mixture to the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
-        count, tied, runs, tol, max_iter = self._check_parameters()
+        self._validate_params()
+        count, tied, tol = self.n_components, self.concentration == "tied", self.tol
         rows = self._rows(X, sample_weight, reset=True)
         enough_rows(rows, "n_components", count)
         random = self._random()
         again = self.warm_start and hasattr(self, "mean_directions_")
         best: EMRun | None = None
         with exactly(rows.device):
-            for run in range(1 if again or not isinstance(self.init, str) else runs):
+            for run in range(1 if again else self._n_starts()):
                 start, reseed = self._start(rows, count, random, again)
                 found = expectation_maximisation(
                     rows,
@@ -102,7 +110,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                     start,
                     tied=tied,
                     tol=tol,
-                    max_iter=max_iter,
+                    max_iter=self.max_iter,
                     reseed=reseed,
                     report=self._reporter(f"run {run}", "log-likelihood of a row"),
                 )
@@ -117,7 +125,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.lower_bound_, self.lower_bounds_ = best.scores[-1], best.scores
         if not best.converged:
             warnings.warn(
-                f"the likelihood still rose after {max_iter} steps: raise max_iter or tol",
+                f"the likelihood still rose after {self.max_iter} steps: raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -126,10 +134,11 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows: a step of online EM (Cappé & Moulines, 2009).
 
-        The first batch chooses the directions, so it should have many rows a component. Averages of the additive
-        statistics then move towards those of each batch, by a step that falls with the rows seen before.
+        The first batch chooses the directions, so it should have many rows per component. Running averages of the
+        statistics then move towards those of each batch of b rows, by the fraction (1 + n/b)^-0.7 after n rows.
         """
-        count, tied, *_ = self._check_parameters()
+        self._validate_params()
+        count, tied = self.n_components, self.concentration == "tied"
         first = not hasattr(self, "mean_directions_")
         rows = self._rows(X, sample_weight, reset=first)
         if first:
@@ -161,6 +170,10 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         """The probability of each component given the row, (n, n_components)."""
         check_is_fitted(self)
         return self._each(X, _responsibilities, columns=len(self.weights_))
+
+    def transform(self, X: Any) -> Any:
+        """The soft assignments that ``predict_proba`` gives, (n, n_components)."""
+        return self.predict_proba(X)
 
     def score_samples(self, X: Any) -> Any:
         """The log density of each row's direction with respect to the area of the sphere, (n,)."""
@@ -201,18 +214,9 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             return draws.to(self.mean_directions_.dtype), labels
         return draws.numpy().astype(self.mean_directions_.dtype), labels.numpy()
 
-    def _check_parameters(self) -> tuple[int, bool, int, float, int]:
-        """The number of components, whether they share their concentration, and of EM: starts, tolerance, steps."""
-        if self.concentration not in ("tied", "free"):
-            raise ValueError(f"concentration must be 'tied' or 'free', got {self.concentration!r}")
-        self._check_start()
-        return (
-            whole("n_components", self.n_components, 1),
-            self.concentration == "tied",
-            whole("n_init", self.n_init, 1),
-            tolerance("tol", self.tol),
-            whole("max_iter", self.max_iter, 1),
-        )
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.weights_)
 
     def _check_fitted(self) -> None:
         count, dim = require_directions("mean_directions_", self.mean_directions_)
@@ -319,17 +323,18 @@ class PowerSphericalMixture(SphericalMixture):
 
     Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
     They may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA tensor, or a Dask array of
-    either of the first two; float32 and float64 are computed in themselves, tensors of half precision in float32. What
-    is fitted or predicted is of the same kind and dtype, on the same device (with Dask, what there is for each row
-    stays lazy). Memory beyond ``X`` is that of a block of rows for each thread, of 32,768 rows (or 32 k) to choose
-    directions from, and of n norms where rows are not unit vectors.
+    either of the first two. float64 and float32 are computed in themselves, half precision in float32, NumPy's integers
+    in float64. What is fitted or predicted is of the same kind, in the dtype of the computation, on the same device
+    (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block of rows for each thread,
+    of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit vectors.
 
     Args:
         n_components: the number of components k.
         concentration: ``"tied"``, one κ for all, or ``"free"``, one for each. Tied components cluster better: as in
             k-means, a row then goes by direction alone (and weight). Free ones fit better, and take differences in
             spread for clusters.
-        n_init: how often to start; the run with the highest likelihood is kept.
+        n_init: the number of starts; the run with the highest likelihood is kept. ``"auto"``: 10 for ``init="random"``,
+            else 1, as in scikit-learn's ``KMeans``.
         init: ``"k-means++"``, ``"random"`` (rows), both followed by a few steps of spherical k-means, or an array of
             directions (k, d) to start from.
         tol: EM ends when the log-likelihood of a row rises by no more than this, in nats.
@@ -347,6 +352,8 @@ class PowerSphericalMixture(SphericalMixture):
         lower_bound_: the log-likelihood of a row, as ``score`` gives it for the same rows.
         lower_bounds_: the same after each step that was kept; it never falls. A step that would lower it is taken
             back and halved.
+
+    ``transform`` gives the soft assignments of ``predict_proba``, with ``set_output`` as a DataFrame.
 
     A component that is left with less than a tenth of a row starts again far from the others, once.
 

@@ -42,7 +42,7 @@ class SavedEstimator(BaseEstimator, ABC):
         ``powerspherical.nn.load_checkpoint(path)["notes"]`` reads them.
         """
         check_is_fitted(self)
-        self._check_parameters()
+        self._validate_params()
         self._check_fitted()
         state = {
             "format": FORMAT,
@@ -94,7 +94,7 @@ class SavedEstimator(BaseEstimator, ABC):
             if name not in _OPTIONAL_PARAMETERS:
                 raise ValueError(f"it has no parameter {name}")
         estimator = cls(**parameters)
-        estimator._check_parameters()
+        estimator._validate_params()
         estimator._restore(fitted)
         estimator._check_fitted()
         return estimator
@@ -126,10 +126,6 @@ class SavedEstimator(BaseEstimator, ABC):
             if len(names) != self.n_features_in_ or not all(isinstance(name, str) for name in names):
                 raise ValueError(f"feature_names_in_ must be {self.n_features_in_} names, got {names!r}")
             self.feature_names_in_ = np.array(names, dtype=object)
-
-    @abstractmethod
-    def _check_parameters(self) -> Any:
-        """Raise ``ValueError`` for a parameter that ``fit`` would refuse."""
 
     @abstractmethod
     def _check_fitted(self) -> None:

@@ -26,12 +26,15 @@ class RotationalFamily:
     about 1e-15 for d from 2 to 1e7 and κ from 0 to 1e9, 1e-8 for probabilities of angles.
     """
 
-    def __init__(self, family: type[RotationallySymmetric], doc: str) -> None:
-        self._family = family
+    def __init__(self, name: str, family: type[RotationallySymmetric], doc: str) -> None:
+        self._name, self._family = name, family
         self.__doc__ = f"{doc}\n\n{type(self).__doc__}"
 
+    def __repr__(self) -> str:
+        return self._name
+
     def __call__(self, mu: Any, kappa: Any, seed: Any = None) -> FrozenRotational:
-        return FrozenRotational(self._family, mu, kappa, seed)
+        return FrozenRotational(self._name, self._family, mu, kappa, seed)
 
     def rvs(self, mu: Any, kappa: Any, size: Any = 1, random_state: Any = None) -> Array:
         """Draws, see ``FrozenSpherical.rvs``."""
@@ -65,13 +68,17 @@ class RotationalFamily:
         """The angle within which x lies with this ``probability``: the inverse of ``cdf``."""
         return self(mu, kappa).ppf(probability)
 
-    def fit(self, x: Any, weights: Any = None, *, bias_correction: bool = False) -> tuple[Array, Any]:
+    def fit(
+        self, x: Any, weights: Any = None, *, bias_correction: bool = False, max_iter: int = 200
+    ) -> tuple[Array, Any]:
         """The ``mu`` and ``kappa`` of maximum likelihood.
 
         Args:
             x: unit vectors of shape (n, …, d), n ≥ 1; each of the middle axes has its own fit.
             weights: numbers ≥ 0 of shape (n, …); default: all alike.
             bias_correction: whether to take off what the choice of the direction adds to kappa.
+            max_iter: the most steps of the search for mu; a ``powerspherical.ConvergenceWarning`` says when they were
+                not enough.
 
         >>> from powerspherical.stats import von_mises_fisher
         >>> x = von_mises_fisher([0.6, 0.8], 30.0).rvs(5000, random_state=1)
@@ -80,7 +87,9 @@ class RotationalFamily:
         (array([0.6, 0.8]), 1.0)
         """
         shares = None if weights is None else real("weights", weights)
-        found = self._family.fit(unit_vectors("x", x), shares, bias_correction=bias_correction)
+        found = self._family.fit(
+            unit_vectors("x", x), shares, bias_correction=bias_correction, max_iter=max_iter
+        )
         return np.asarray(found.loc), array_of(found.concentration)
 
 
@@ -95,6 +104,9 @@ class UniformFamily:
     (5, 3)
     """
 
+    def __repr__(self) -> str:
+        return "uniform_sphere"
+
     def __call__(self, dim: int, seed: Any = None) -> FrozenUniform:
         return FrozenUniform(dim, seed)
 
@@ -104,9 +116,13 @@ class UniformFamily:
 
 
 power_spherical = RotationalFamily(
-    PowerSpherical, "The Power Spherical distribution, density ∝ (1 + muᵀx)^kappa on the unit sphere of R^d."
+    "power_spherical",
+    PowerSpherical,
+    "The Power Spherical distribution, density ∝ (1 + muᵀx)^kappa on the unit sphere of R^d.",
 )
 von_mises_fisher = RotationalFamily(
-    VonMisesFisher, "The von Mises–Fisher distribution, density ∝ exp(kappa muᵀx) on the unit sphere of R^d."
+    "von_mises_fisher",
+    VonMisesFisher,
+    "The von Mises–Fisher distribution, density ∝ exp(kappa muᵀx) on the unit sphere of R^d.",
 )
 uniform_sphere = UniformFamily()

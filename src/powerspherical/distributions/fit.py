@@ -77,10 +77,6 @@ def _shares(x: Tensor, weights: Tensor | None) -> Tensor:
         raise ValueError(
             f"x must hold at least one point, of shape (n, …, d) with n ≥ 1, got {tuple(x.shape)}"
         )
-    if x.shape.numel() == 0:
-        return x.new_ones(
-            x.shape[:-1], dtype=torch.float64
-        )  # an empty batch: nothing to fit, nothing to look at
     checks = [validation.unit("x", x, slack=2.0)]
     if weights is None:
         validation.require(checks)

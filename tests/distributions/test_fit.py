@@ -118,7 +118,7 @@ class TestMaximum:
     def test_weights_stand_for_repetitions(self, family: type) -> None:
         x = family(directions(4), 3.0).sample((60,))
         times = torch.randint(0, 4, (60,))
-        weighted = family.fit(x, 1e300 * times.double())
+        weighted = family.fit(x, 5e307 * times.double())  # of which four add up to infinity
         repeated = family.fit(x.repeat_interleave(times, 0))
         torch.testing.assert_close(weighted.loc, repeated.loc)
         torch.testing.assert_close(weighted.concentration, repeated.concentration)
@@ -168,6 +168,15 @@ class TestSafeguards:
         here, there = (_look(self.tilt, loc, x, shares) for loc in (start, found.loc))
         assert (there.mean > here.mean).all()
         assert there.gain.max() < 1e-20
+
+    @pytest.mark.filterwarnings("ignore::powerspherical.ConvergenceWarning")
+    def test_no_step_lowers_the_mean_statistic(self) -> None:
+        """With which the concentration rises."""
+        noise = torch.randn(100, 16, 30, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+        noise[..., 1] *= 40
+        x = torch.nn.functional.normalize(noise, dim=-1)
+        kappas = torch.stack([PowerSpherical.fit(x, max_iter=steps).concentration for steps in range(1, 25)])
+        assert (kappas.diff(dim=0) > -1e-9).all()
 
     def test_at_the_antipode_of_a_point_all_is_finite(self) -> None:
         x = torch.eye(3, dtype=DOUBLE)
@@ -239,9 +248,21 @@ class TestHardData:
         x = hard_data(DOUBLE)["fewer points than dimensions"].unsqueeze(1)
         assert maximum_likelihood(PowerSpherical._tilt, x, None, 200, False).converged.all()
 
+    @pytest.mark.parametrize("name", ["antipodal pair", "antipodal pairs"])
+    def test_no_direction_settles_too(self, name: str) -> None:
+        x = hard_data(DOUBLE)[name]
+        assert maximum_likelihood(VonMisesFisher._tilt, x, None, 200, False).converged.all()
+
+    def test_a_mean_of_zero_is_no_place_to_stay(self) -> None:
+        """Power Spherical has a direction for antipodal pairs: one that is far from all of them."""
+        found = PowerSpherical.fit(hard_data(DOUBLE)["antipodal pairs"])
+        assert found.concentration > 0.05
+        torch.testing.assert_close(found.loc.abs(), torch.full((5,), 0.2**0.5, dtype=DOUBLE))
+
     @families
-    def test_an_empty_batch(self, family: type) -> None:
-        assert family.fit(torch.ones(4, 0, 3, dtype=DOUBLE)).batch_shape == (0,)
+    @pytest.mark.parametrize("weights", [None, torch.ones(4, 0, dtype=DOUBLE)], ids=["plain", "weighted"])
+    def test_an_empty_batch(self, family: type, weights: Tensor | None) -> None:
+        assert family.fit(torch.ones(4, 0, 3, dtype=DOUBLE), weights).batch_shape == (0,)
 
 
 class TestArguments:

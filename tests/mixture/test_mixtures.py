@@ -110,6 +110,11 @@ class TestNumbers:
         shares = np.bincount(labels) / len(labels)
         np.testing.assert_allclose(shares, fitted.weights_, atol=5 * 0.5 / 20_000**0.5)
 
+    def test_weights_may_add_up_to_a_rounding_more_than_one(self) -> None:
+        fitted = PowerSphericalMixture(3, random_state=0).fit(X.astype(np.float32))
+        fitted.weights_ = np.array([0.7, 0.3000002, 0.0], np.float32)
+        assert set(fitted.sample(100)[1]) == {0, 1}
+
     def test_sampling_leaves_the_generator_alone(self) -> None:
         fitted = PowerSphericalMixture(2, random_state=0).fit(X)
         torch.manual_seed(1)

@@ -143,6 +143,15 @@ class TestSeeds:
         chosen = choose(Sample(self.sample.rows, weight), 3, np.random.RandomState(0))
         assert {tuple(row) for row in chosen.tolist()} == {tuple(row) for row in UNIT[[4, 8, 15]].tolist()}
 
+    def test_repeated_rows_leave_the_others_to_be_chosen(self) -> None:
+        """Rows a rounding longer than one are at a distance less than zero from themselves."""
+        different = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.9999, 0.0141418, 0.0]])
+        rows = (1 + 5e-7) * different[[0] * 15_000 + [1] * 15_000 + [2]]
+        for seed in range(5):
+            random = np.random.RandomState(seed)
+            chosen = spread_directions(Sample(rows, torch.ones(len(rows))), rows[:0], 3, random)
+            assert len(torch.unique(chosen, dim=0)) == 3
+
     def test_random_directions_differ(self) -> None:
         chosen = random_directions(self.sample, 100, np.random.RandomState(0))
         assert len(torch.unique(chosen, dim=0)) == 100

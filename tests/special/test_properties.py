@@ -134,6 +134,7 @@ def test_concentration_gives_every_divergence(tilt: Tilt, dim: int) -> None:
     kappa = concentration_from_relative_entropy(tilt, nats, dim)
     reached = kappa < 1e100
     assert reached[nats < 100].all()
+    assert concentration_from_relative_entropy(tilt, double(0.0), dim) == 0
     torch.testing.assert_close(tilt.relative_entropy(kappa, dim)[reached], nats[reached], rtol=1e-13, atol=0)
 
 

@@ -89,8 +89,6 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
         raise ValueError(
             f"x must hold at least one point, of shape (n, …, d) with n ≥ 1, got {tuple(x.shape)}"
         )
-    if x.shape.numel() == 0:
-        return x, x.new_ones(x.shape[:-1], dtype=torch.float64)  # an empty batch: nothing to fit or to check
     if weights is None:
         shares = x.new_full(x.shape[:-1], 1 / x.shape[0], dtype=torch.float64)
         return validation.unit_vectors("x", x), shares

@@ -138,8 +138,6 @@ def lloyd(
         after = rows.total(partial(clusters_of, proposed.to(rows.dtype)), width)
         report(step, after.distance())
         gain = clusters.distance() - after.distance()
-        if gain < 0:  # by rounding, or because a reseeded cluster took a direction that was needed
-            return KMeansRun(directions, clusters, step, True)
         directions, clusters = proposed, after
         if gain <= tol * clusters.distance():
             return KMeansRun(directions, clusters, step, True)

@@ -79,9 +79,7 @@ def _with_directions(vectors: Tensor, random: np.random.RandomState) -> Tensor:
 
 
 def _draw(mass: Tensor, uniforms: np.ndarray) -> Tensor:
-    """Indices drawn with probability proportional to ``mass``; all alike where there is none."""
+    """Indices drawn with probability proportional to ``mass``; the last one where there is none."""
     cumulative = torch.cumsum(mass, 0, dtype=torch.float64)
-    if not cumulative[-1] > 0:
-        cumulative = torch.arange(1, len(mass) + 1, dtype=torch.float64, device=mass.device)
     targets = torch.from_numpy(uniforms).to(mass.device) * cumulative[-1]
     return torch.searchsorted(cumulative, targets, right=True).clamp_(max=len(mass) - 1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from powerspherical.special.tilt import Tilt
 
-_STEPS = 5  # from the guess to rounding, for d up to 1e7 and any nats
+_STEPS = 5  # from the guess to rounding, for d up to 1e7 and nats from 1e-300 on
 
 
 class _FromRelativeEntropy(torch.autograd.Function):

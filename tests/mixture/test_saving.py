@@ -203,7 +203,11 @@ def test_every_field_that_is_missing_is_named(kind, path, tmp_path):
         (["fitted"], [], "fitted must be a dict, got []"),
         (["parameters", "colour"], 1, "it has the unknown parameter colour"),
         (["parameters", "n_components"], 0, "must be an int in the range [1, inf). Got 0"),
-        (["parameters", "concentration"], "loose", "'concentration' parameter of PowerSphericalMixture must be a str among"),
+        (
+            ["parameters", "concentration"],
+            "loose",
+            "'concentration' parameter of PowerSphericalMixture must be a str",
+        ),
         (["parameters", "tol"], NAN, "must be a float in the range [0.0, inf). Got nan"),
         (["parameters", "init"], "first", "'init' parameter of PowerSphericalMixture must be a str among"),
         (["parameters", "random_state"], "dice", "Got 'dice' instead"),

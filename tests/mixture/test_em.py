@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily, best_, places
 
 from clusters import clustered, mixtures, tying
 from examples import directions
@@ -18,7 +19,6 @@ from powerspherical.mixture._em import (
     maximised,
     statistics_of,
 )
-from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily, best_, places
 from powerspherical.mixture._lloyd import clusters_of
 from powerspherical.mixture._rows import TensorRows
 

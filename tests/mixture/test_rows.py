@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily
 
 from clusters import clustered, estimators, fitted_directions, mixtures
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
 from powerspherical.mixture._em import statistics_of_blocks
-from powerspherical.mixture._families import Block, ExponentialFamily, Parameters, PowerFamily
 from powerspherical.mixture._lloyd import clusters_of
 from powerspherical.mixture._matrices import products
 from powerspherical.mixture._rows import _NUMBERS, ArrayRows, SparseRows, TensorRows, block_size, unit_scale

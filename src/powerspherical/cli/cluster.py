@@ -97,7 +97,7 @@ def add_to(app: "Typer") -> None:
             mixture = fitted(
                 MIXTURES[model](
                     clusters,
-                    concentration=concentration,
+                    concentration_type=concentration,
                     n_init=starts,
                     max_iter=max_iter,
                     random_state=seed,

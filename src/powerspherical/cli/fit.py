@@ -102,7 +102,7 @@ def _table(data: "Data", fits: "list[SphericalMixture]") -> "Table":
         shown.add_column(heading, justify="right")
     for mixture in fits:
         loc = torch.from_numpy(mixture.mean_directions_[0]).double()
-        distribution = mixture._family.distribution(
+        distribution = mixture.distribution(
             torch.nn.functional.normalize(loc, dim=0), float(mixture.concentrations_[0])
         )
         angle = torch.rad2deg(distribution.cap_angle(0.5))

@@ -25,7 +25,6 @@ from powerspherical.sampling import draw
 from powerspherical.sampling.precision import computing, unit_vectors_as
 from powerspherical.special.sphere import log_sphere_area
 
-
 #: The distribution of each family, by the family's name.
 _DISTRIBUTIONS: dict[str, type[RotationallySymmetric]] = {}
 

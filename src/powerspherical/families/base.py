@@ -303,16 +303,14 @@ class Family(ABC):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Log densities plus ``offsets`` (k, 1) for (k, b) ``cosines``, which may be overwritten, and (k, 1) ``kappa``.
 
-        Also returns what ``point_sums_`` takes, if ``keep`` asks for it. At a few hundred dimensions one pass over such a
-        matrix costs a tenth of the matrix product that made it: families that override this save passes.
+        Also returns what ``point_sums_`` takes, if ``keep`` asks for it. At a few hundred dimensions one pass over such
+        a matrix costs a tenth of the matrix product that made it: families that override this save passes.
         """
         smallest = torch.finfo(cosines.dtype).eps
         ends = (1 - cosines).clamp_(min=smallest), (1 + cosines).clamp_(min=smallest)
         return self.log_kernel(*ends, kappa, dim) + offsets, ends if keep else ()
 
-    def point_sums_(
-        self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int
-    ) -> PointSums:
+    def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
         """The sums over points that a maximisation step needs, for responsibilities ``shares`` (k, b)."""
         one_minus_t, one_plus_t = kept
         column = kappa.expand_as(one_minus_t)

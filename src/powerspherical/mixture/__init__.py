@@ -14,7 +14,12 @@ except ImportError as error:
 
 from powerspherical._files.checkpoint import CheckpointError
 from powerspherical.mixture._choice import Choice, compare, plot_comparison
-from powerspherical.mixture._mixtures import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
+from powerspherical.mixture._mixtures import (
+    PowerSphericalMixture,
+    SphericalCauchyMixture,
+    SphericalMixture,
+    VonMisesFisherMixture,
+)
 from powerspherical.mixture._saving import load
 from powerspherical.mixture._spherical_kmeans import SphericalKMeans
 
@@ -22,6 +27,7 @@ __all__ = [
     "CheckpointError",
     "Choice",
     "PowerSphericalMixture",
+    "SphericalCauchyMixture",
     "SphericalKMeans",
     "SphericalMixture",
     "VonMisesFisherMixture",

@@ -18,7 +18,7 @@ from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
 
-from powerspherical.mixture._families import Block
+from powerspherical.mixture._components import Block
 from powerspherical.mixture._matrices import Matrix, stacked
 from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, Sum, shared, summed, usable_weight
 

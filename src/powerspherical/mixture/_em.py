@@ -9,14 +9,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.mixture._families import Block, Components, Family, Parameters, Statistics
+from powerspherical.families import ExponentialFamily, Family
+from powerspherical.mixture._components import Block, Components, Parameters, Statistics, components_of
 from powerspherical.mixture._lloyd import Clusters, Reseed, weighty
 from powerspherical.mixture._rows import Rows, summed
 
-#: The largest concentration. Cosines have the rounding of the rows' dtype, which κ multiplies.
-LARGEST = {torch.float64: 1e9, torch.float32: 1e5}
+#: The largest concentration of an exponential family. Cosines have the rounding of the rows' dtype, which κ multiplies.
+_LARGEST = {torch.float64: 1e9, torch.float32: 1e5}
 _EMPTY = 0.1  # of the average row
 _SHORTEST = 2.0**-10  # fraction of a step in the directions: where clusters are bands, 1/(d-1) may be needed
+
+
+def largest_concentration(family: Family, dim: int, dtype: torch.dtype) -> float:
+    """The largest concentration that rows of this dtype can tell: at 1 - E t about (d-1)/2 over the limit for t."""
+    limit = _LARGEST[dtype]
+    if isinstance(family, ExponentialFamily):
+        return limit
+    complement = torch.tensor(min(0.5, (dim - 1) / (2 * limit)), dtype=torch.float64)
+    return float(family.concentration_from_mean_cosine(1 - complement, complement, dim))
 
 
 class EMRun(NamedTuple):
@@ -31,26 +41,25 @@ class EMRun(NamedTuple):
     converged: bool
 
 
-def from_clusters(
-    family: type[Family], directions: Tensor, clusters: Clusters, dtype: torch.dtype
-) -> Parameters:
+def from_clusters(family: Family, directions: Tensor, clusters: Clusters, dtype: torch.dtype) -> Parameters:
     """A start: the weights of clusters, and for all the concentration that their mean cosine calls for."""
     share = clusters.count + 1e-3 * clusters.weight / len(directions)  # none starts with nothing
     cosine = (clusters.cosine / clusters.weight).clamp(1e-6, 1 - 1e-9)
-    kappa = family.tilt.concentration_from_mean_cosine(cosine, 1 - cosine, directions.shape[1])
-    kappa = kappa.clamp(max=LARGEST[dtype]).expand(len(directions)).clone()
+    dim = directions.shape[1]
+    kappa = family.concentration_from_mean_cosine(cosine, 1 - cosine, dim)
+    kappa = kappa.clamp(max=largest_concentration(family, dim, dtype)).expand(len(directions)).clone()
     return Parameters((share / share.sum()).log(), directions, kappa)
 
 
-def statistics_of(rows: Rows, family: type[Family], parameters: Parameters) -> Statistics:
+def statistics_of(rows: Rows, family: Family, parameters: Parameters) -> Statistics:
     """The expectation step: one pass over the rows."""
-    components = family.components(parameters, rows.dtype)
-    return weighty(rows.total(partial(statistics_of_blocks, family, components), len(parameters.directions)))
+    components = components_of(family, parameters, rows.dtype)
+    return weighty(rows.total(partial(statistics_of_blocks, components), len(parameters.directions)))
 
 
-def statistics_of_blocks(family: type[Family], components: Components, blocks: Iterable[Block]) -> Statistics:
-    """What blocks add to it."""
-    return summed(family.statistics(components, block) for block in blocks)
+def statistics_of_blocks(components: Components, blocks: Iterable[Block]) -> Statistics:
+    """Sum of the statistics over blocks."""
+    return summed(components.statistics(block) for block in blocks)
 
 
 def rounding(rows: Rows, score: float) -> float:
@@ -59,15 +68,18 @@ def rounding(rows: Rows, score: float) -> float:
 
 
 def maximised(
-    family: type[Family],
+    family: Family,
     statistics: Statistics,
     before: Parameters,
     *,
     tied: bool,
-    largest: float,
+    dtype: torch.dtype,
     fraction: float = 1.0,
 ) -> Parameters:
-    """The parameters that the statistics call for; directions go only a ``fraction`` of the way."""
+    """The parameters that the statistics of rows of ``dtype`` call for; steps go only a ``fraction`` of the way.
+
+    In an exponential family that concerns the directions alone: κ is exact for the statistics.
+    """
     count = statistics.count
     dim = before.directions.shape[1]
     # Newton's step for rows that are symmetric around the direction, see ``distributions.fit``.
@@ -78,16 +90,23 @@ def maximised(
     if fraction < 1:
         directions = torch.lerp(before.directions, directions, fraction)
         directions = torch.nn.functional.normalize(directions, dim=1)
-    totals = family.mean_statistic(statistics)
-    means = totals.sum() / count.sum() if tied else totals / count
-    kappa = family.tilt.concentration_from_mean_statistic(means.clamp(max=-1e-12), dim).clamp(max=largest)
-    kappa = kappa.repeat(len(count)) if tied else torch.where(count > 0, kappa, before.concentrations)
+    scores, exact, kappa = statistics.score, isinstance(family, ExponentialFamily), before.concentrations
+    if family.linear:
+        scores = torch.linalg.vector_norm(statistics.pull, dim=1) - count  # T = t-1 at the new directions
+    means = scores.sum() / count.sum() if tied else scores / count
+    fitted = family.fitted_concentration(
+        means.clamp(max=-1e-12) if exact else means, kappa[0] if tied else kappa, dim
+    )
+    fitted = fitted.clamp(max=largest_concentration(family, dim, dtype)).expand_as(kappa)
+    if not exact:
+        fitted = torch.lerp(kappa, fitted, fraction)
+    kappa = fitted.clone() if tied else torch.where(count > 0, fitted, kappa)
     return Parameters((count / count.sum()).log(), directions, kappa)
 
 
 def expectation_maximisation(
     rows: Rows,
-    family: type[Family],
+    family: Family,
     start: Parameters,
     *,
     tied: bool,
@@ -98,13 +117,13 @@ def expectation_maximisation(
 ) -> EMRun:
     """EM from ``start``, until the log-likelihood of a row rises by less than ``tol``.
 
-    For Power Spherical the step in the directions is not an exact maximum: it is too long for clusters that spread
-    more in some directions than in others. If it lowers the likelihood by more than rounding, it is taken back, and
-    this and all later steps are half as long.
+    Unless the family is linear in t, the step in the directions is not an exact maximum: it is too long for clusters
+    that spread more in some directions than in others. If it lowers the likelihood by more than rounding, it is
+    taken back, and this and all later steps are half as long.
     """
-    maximise = partial(maximised, family, tied=tied, largest=LARGEST[rows.dtype])
+    maximise = partial(maximised, family, tied=tied, dtype=rows.dtype)
     now, statistics = start, statistics_of(rows, family, start)
-    scores = [statistics.score()]
+    scores = [statistics.mean_log_likelihood()]
     fraction, reseeded = 1.0, torch.zeros_like(start.log_weights, dtype=torch.bool)
     for step in range(1, max_iter + 1):
         proposed = maximise(statistics, now, fraction=fraction)
@@ -112,8 +131,8 @@ def expectation_maximisation(
         if empty.any():
             proposed, reseeded = _reseeded(proposed, empty, reseed), reseeded | empty
         after = statistics_of(rows, family, proposed)
-        gain = after.score() - scores[-1]
-        report(step, after.score())
+        gain = after.mean_log_likelihood() - scores[-1]
+        report(step, after.mean_log_likelihood())
         if gain < 0 and empty.any():
             continue  # without the new starts, which are tried once
         if gain < -rounding(rows, scores[-1]) and fraction > _SHORTEST:
@@ -122,7 +141,7 @@ def expectation_maximisation(
         if gain < 0:
             return EMRun(now, statistics, scores, step, True)
         now, statistics = proposed, after
-        scores.append(after.score())
+        scores.append(after.mean_log_likelihood())
         if gain <= tol and not empty.any():
             return EMRun(now, statistics, scores, step, True)
     return EMRun(now, statistics, scores, max_iter, False)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from powerspherical.mixture._families import Block, best_, places
+from powerspherical.mixture._components import Block, best_, places
 from powerspherical.mixture._matrices import add_by_label_, scaled, weighted_sums
 from powerspherical.mixture._rows import Rows, summed
 

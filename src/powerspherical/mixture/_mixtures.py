@@ -12,31 +12,34 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import DensityMixin
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from powerspherical.distributions import (
+    PowerSpherical,
+    RotationallySymmetric,
+    SphericalCauchy,
+    VonMisesFisher,
+)
 from powerspherical.mixture._base import ConvergenceWarning, SphericalEstimator, enough_rows, exactly, whole
+from powerspherical.mixture._components import (
+    Block,
+    Components,
+    Parameters,
+    Statistics,
+    best_,
+    components_of,
+    normalise_,
+    places,
+)
 from powerspherical.mixture._em import (
-    LARGEST,
     EMRun,
     expectation_maximisation,
     from_clusters,
     maximised,
     rounding,
     statistics_of,
-)
-from powerspherical.mixture._families import (
-    Block,
-    Components,
-    ExponentialFamily,
-    Family,
-    Parameters,
-    PowerFamily,
-    Statistics,
-    best_,
-    normalise_,
-    places,
 )
 from powerspherical.mixture._lloyd import Reseed
 from powerspherical.mixture._rows import Rows
@@ -56,13 +59,15 @@ _FORGETTING = 0.7  # exponent of the step size of partial_fit, in (½, 1]: Capp�
 class SphericalMixture(DensityMixin, SphericalEstimator):
     """The base of the mixtures: a family of components is all that they differ in."""
 
-    _family: ClassVar[type[Family]]
+    #: The distribution of the components.
+    distribution: ClassVar[type[RotationallySymmetric]]
     _saved = ("mean_directions_", "weights_", "concentrations_", "converged_", "n_iter_", "lower_bound_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SphericalEstimator._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left")],
-        "concentration": [StrOptions({"tied", "free"})],
+        "concentration_type": [StrOptions({"tied", "free"})],
         "warm_start": ["boolean"],
+        "concentration": [StrOptions({"tied", "free"}), Hidden(StrOptions({"deprecated"}))],
     }
 
     weights_: Any
@@ -73,7 +78,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self,
         n_components: int = 1,
         *,
-        concentration: str = "tied",
+        concentration_type: str = "tied",
         n_init: int | str = "auto",
         init: Any = "k-means++",
         tol: float = 1e-4,
@@ -81,9 +86,10 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: Any = 0,
+        concentration: str = "deprecated",
     ) -> None:
         self.n_components = n_components
-        self.concentration = concentration
+        self.concentration_type = concentration_type
         self.n_init = n_init
         self.init = init
         self.tol = tol
@@ -91,11 +97,24 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.concentration = concentration
+
+    def _is_tied(self) -> bool:
+        """Whether all components share one concentration."""
+        if self.concentration != "deprecated":
+            warnings.warn(
+                "the parameter concentration is called concentration_type now, as covariance_type is in "
+                "scikit-learn; the old name will go in version 0.3",
+                FutureWarning,
+                stacklevel=3,
+            )
+            return self.concentration == "tied"
+        return self.concentration_type == "tied"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the mixture to the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
         self._validate_params()
-        count, tied, tol = self.n_components, self.concentration == "tied", self.tol
+        count, tied, tol = self.n_components, self._is_tied(), self.tol
         rows = self._rows(X, sample_weight, reset=True)
         enough_rows(rows, "n_components", count)
         random = self._random()
@@ -106,7 +125,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                 start, reseed = self._start(rows, count, random, again)
                 found = expectation_maximisation(
                     rows,
-                    self._family,
+                    self.distribution.family,
                     start,
                     tied=tied,
                     tol=tol,
@@ -138,24 +157,24 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         statistics then move towards those of each batch of b rows, by the fraction (1 + n/b)^-0.7 after n rows.
         """
         self._validate_params()
-        count, tied = self.n_components, self.concentration == "tied"
+        count, tied = self.n_components, self._is_tied()
         first = not hasattr(self, "mean_directions_")
         rows = self._rows(X, sample_weight, reset=first)
         if first:
             enough_rows(rows, "n_components", count)
         with exactly(rows.device):
             start = self._start(rows, count, self._random(), not first)[0]
-            batch = statistics_of(rows, self._family, start)
+            batch = statistics_of(rows, self.distribution.family, start)
             batch = batch * (1 / float(batch.weight))
             if not hasattr(self, "_averages"):  # nor are there any where the attributes were set from outside
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
             step = (1 + self._seen / rows.count) ** -_FORGETTING
             self._averages = self._averages.to(rows.device) * (1 - step) + batch * step
-            largest = LARGEST[rows.dtype]
-            self._show(rows, maximised(self._family, self._averages, start, tied=tied, largest=largest))
+            family = self.distribution.family
+            self._show(rows, maximised(family, self._averages, start, tied=tied, dtype=rows.dtype))
         self._seen += rows.count
         self.n_iter_ += 1
-        self.lower_bound_, self.converged_ = self._averages.score(), False
+        self.lower_bound_, self.converged_ = self._averages.mean_log_likelihood(), False
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -203,7 +222,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         counts = torch.from_numpy(random.multinomial(n_samples, share / share.sum()))
         device = parameters.directions.device
         labels = torch.repeat_interleave(torch.arange(len(share)), counts).to(device)
-        components = self._family.distribution(
+        components = self.distribution(
             torch.nn.functional.normalize(parameters.directions, dim=1)[labels],
             parameters.concentrations[labels],
             validate_args=False,
@@ -270,7 +289,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         steps = _CLUSTER_STEPS if isinstance(self.init, str) else 0
         report = self._reporter("start", "mean distance 1 - t")
         run, reseed = self._clustered(rows, count, random, 1e-5, steps, report)
-        return from_clusters(self._family, run.directions, run.clusters, rows.dtype), reseed
+        return from_clusters(self.distribution.family, run.directions, run.clusters, rows.dtype), reseed
 
     def _show(self, rows: Rows, parameters: Parameters) -> None:
         """Set the fitted attributes, in the dtype and as the kind of array that the rows came in."""
@@ -280,7 +299,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def _score(self, rows: Rows) -> float:
         with exactly(rows.device):
-            return statistics_of(rows, self._family, self._parameters(rows.device)).score()
+            found = statistics_of(rows, self.distribution.family, self._parameters(rows.device))
+        return found.mean_log_likelihood()
 
     def _parameters(self, device: torch.device | None = None) -> Parameters:
         """The fitted attributes, as the steps of EM take them."""
@@ -293,27 +313,27 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def _each(self, X: Any, function: Any, **what: Any) -> Any:
         rows = self._rows(X)
         with exactly(rows.device):
-            components = self._family.components(self._parameters(rows.device), rows.dtype)
-            return rows.each(partial(function, self._family, components), len(components.factors), **what)
+            components = components_of(self.distribution.family, self._parameters(rows.device), rows.dtype)
+            return rows.each(partial(function, components), len(components.directions), **what)
 
     def _n_parameters(self) -> int:
         components, dim = self.mean_directions_.shape
-        concentrations = 1 if self.concentration == "tied" else components
+        concentrations = 1 if self._is_tied() else components
         return components - 1 + components * (dim - 1) + concentrations
 
 
-def _likeliest(family: type[Family], components: Components, block: Block) -> Tensor:
-    return best_(family.log_densities(components, block), places(components.factors))[1]
+def _likeliest(components: Components, block: Block) -> Tensor:
+    return best_(components.log_densities(block), places(components.directions))[1]
 
 
-def _responsibilities(family: type[Family], components: Components, block: Block) -> Tensor:
-    shares = family.log_densities(components, block)
+def _responsibilities(components: Components, block: Block) -> Tensor:
+    shares = components.log_densities(block)
     normalise_(shares)
     return shares.T.contiguous()
 
 
-def _log_density(family: type[Family], components: Components, block: Block) -> Tensor:
-    return normalise_(family.log_densities(components, block))
+def _log_density(components: Components, block: Block) -> Tensor:
+    return normalise_(components.log_densities(block))
 
 
 class PowerSphericalMixture(SphericalMixture):
@@ -330,8 +350,8 @@ class PowerSphericalMixture(SphericalMixture):
 
     Args:
         n_components: the number of components k.
-        concentration: ``"tied"``, one κ for all, or ``"free"``, one for each. Tied components cluster better: as in
-            k-means, a row then goes by direction alone (and weight). Free ones fit better, and take differences in
+        concentration_type: ``"tied"``, one κ for all, or ``"free"``, one for each. Tied components cluster better: as
+            in k-means, a row then goes by direction alone (and weight). Free ones fit better, and take differences in
             spread for clusters.
         n_init: the number of starts; the run with the highest likelihood is kept. ``"auto"``: 10 for ``init="random"``,
             else 1, as in scikit-learn's ``KMeans``.
@@ -342,6 +362,7 @@ class PowerSphericalMixture(SphericalMixture):
         warm_start: whether ``fit`` goes on from the last fit, with the same number of components.
         random_state: a seed, or NumPy's ``RandomState``; it decides the starts and what ``sample`` draws.
         verbose: whether to print the log-likelihood after each step, or a function to give each such line to.
+        concentration: the former name of ``concentration_type``.
 
     Attributes:
         weights_: π, (k,).
@@ -367,7 +388,7 @@ class PowerSphericalMixture(SphericalMixture):
     1
     """
 
-    _family = PowerFamily
+    distribution = PowerSpherical
 
 
 class VonMisesFisherMixture(SphericalMixture):
@@ -387,4 +408,25 @@ class VonMisesFisherMixture(SphericalMixture):
     tensor([1., 1., 1.])
     """
 
-    _family = ExponentialFamily
+    distribution = VonMisesFisher
+
+
+class SphericalCauchyMixture(SphericalMixture):
+    r"""A mixture of spherical Cauchy distributions, fitted by EM: heavy tails, which outliers hardly move.
+
+    .. math:: p(x) = \sum_k \pi_k \frac{\Gamma(d/2)}{2 \pi^{d/2}}
+              \left( \frac{1 - \rho_k^2}{\lVert x - \rho_k \mu_k \rVert^2} \right)^{d-1}, \qquad
+              \rho_k = \frac{\kappa_k}{\kappa_k + 2}.
+
+    Arguments, attributes and the kinds of rows are those of :class:`PowerSphericalMixture`.
+
+    >>> import torch
+    >>> from powerspherical import SphericalCauchy
+    >>> _ = torch.manual_seed(0)
+    >>> X = SphericalCauchy(torch.eye(8)[:3], 10.0).sample((500,)).reshape(-1, 8)
+    >>> mixture = SphericalCauchyMixture(3, random_state=0).fit(X)
+    >>> (mixture.concentrations_ / 10).round(decimals=1)
+    tensor([1., 1., 1.])
+    """
+
+    distribution = SphericalCauchy

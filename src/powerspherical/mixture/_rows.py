@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.distributions.constraints import norm_rounding
-from powerspherical.mixture._families import Block
+from powerspherical.mixture._components import Block
 from powerspherical.mixture._matrices import Matrix, SparseMatrix, lengths, scaled
 from powerspherical.mixture._threads import grouped, in_order
 from powerspherical.sampling.precision import computing

@@ -123,12 +123,13 @@ class SphericalCauchyFamily(Family):
         step = mean_score * (1 + kappa) * dim / (dim - 1) ** 2
         return torch.expm1(torch.log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
 
+    def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
+        # In float64: squares of sinh τ, squared again, would overflow float32.
+        found = mobius.cauchy_mean_cosine_inverse(length.double(), complement.detach().double(), dim)
+        return found.to(length.dtype)
+
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
-        if dim > 2:
-            return super().concentration_from_relative_entropy(nats, dim)
-        # log(1 + κ²/(4(1+κ))) = nats
-        q = torch.expm1(nats)
-        return 2 * (q + torch.sqrt(q * (1 + q)))
+        return mobius.cauchy_relative_entropy_inverse(nats.double(), dim).to(nats.dtype)
 
     def divergence_from_uniform(self, kappa: Tensor, dim: int) -> Tensor:
         return self.relative_entropy(kappa, dim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ _EMPTY = 0.1  # of the average row
 _SHORTEST = 2.0**-10  # fraction of a step in the directions: where clusters are bands, 1/(d-1) may be needed
 
 
+@lru_cache
 def largest_concentration(family: Family, dim: int, dtype: torch.dtype) -> float:
     """The largest concentration that rows of this dtype can tell: at 1 - E t about (d-1)/2 over the limit for t."""
     limit = _LARGEST[dtype]

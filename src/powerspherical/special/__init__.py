@@ -16,7 +16,9 @@ from powerspherical.special.gamma import digamma_difference, log_gamma_ratio, me
 from powerspherical.special.mobius import (
     cauchy_mean_cosine,
     cauchy_mean_cosine_complement,
+    cauchy_mean_cosine_inverse,
     cauchy_relative_entropy,
+    cauchy_relative_entropy_inverse,
     cauchy_variance_cosine,
     mean_log_boost,
 )
@@ -29,7 +31,9 @@ __all__ = [
     "bessel_ratio_slope",
     "cauchy_mean_cosine",
     "cauchy_mean_cosine_complement",
+    "cauchy_mean_cosine_inverse",
     "cauchy_relative_entropy",
+    "cauchy_relative_entropy_inverse",
     "cauchy_variance_cosine",
     "digamma_difference",
     "log_bessel_i",

@@ -26,9 +26,12 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import Numbers, tensor_constant
+from powerspherical._torch.derivatives import with_derivatives
 
 #: Integrands are followed until they have fallen by e to this power, and aliasing errors are below that too.
 _EXPONENT = {torch.float64: 37.0, torch.float32: 17.0}
+
+_NEWTON_STEPS = 8
 
 
 def _step(dim: int, exponent: float) -> float:
@@ -151,3 +154,60 @@ def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
     centre = (weights * means).sum(-1, keepdim=True)
     spread = complement / (1 + s * sinh_rapidity(kappa).unsqueeze(-1).square()).square()
     return (weights * ((means - centre).square() + spread)).sum(-1)
+
+
+def _rapidity_slope_of_mean(kappa: Tensor, dim: int) -> Tensor:
+    """dE t/dτ = E(1-t²)."""
+    if dim == 2:
+        return 2 * (1 + kappa) / (kappa + 2).square()
+    s, _, weights = _moment_nodes(kappa, dim)
+    square = sinh_rapidity(kappa).square().unsqueeze(-1)
+    return (weights * s * (1 + (2 - s) * square) / (1 + s * square).square()).sum(-1)
+
+
+@with_derivatives(
+    lambda kappa, length, complement, dim: (1 + kappa) / _rapidity_slope_of_mean(kappa, dim),
+    None,
+    from_output=True,
+)
+def cauchy_mean_cosine_inverse(length: Tensor, complement: Tensor, dim: int) -> Tensor:
+    """The κ with E t = length in [0, 1), given the length and 1 - length; differentiable in ``length``.
+
+    Newton's method on artanh E t, which is nearly proportional to the rapidity τ = log(1+κ): on the circle it is τ/2.
+    """
+    wanted = 0.5 * torch.log1p(2 * length / complement)
+    tau = dim / (dim - 1) * wanted
+    for _ in range(_NEWTON_STEPS):
+        kappa = torch.expm1(tau)
+        mean, rest = cauchy_mean_cosine(kappa, dim), cauchy_mean_cosine_complement(kappa, dim)
+        error = 0.5 * torch.log1p(2 * mean / rest) - wanted
+        tau = tau - error * rest * (1 + mean) / _rapidity_slope_of_mean(kappa, dim)
+    return torch.expm1(tau)
+
+
+@with_derivatives(
+    lambda kappa, nats, dim: (1 + kappa) / ((dim - 1) * cauchy_mean_cosine(kappa, dim)), from_output=True
+)
+def cauchy_relative_entropy_inverse(nats: Tensor, dim: int) -> Tensor:
+    """The κ ≥ 0 with ``cauchy_relative_entropy`` = nats; differentiable for nats > 0.
+
+    Newton's method on log(e^{2 nats/(d-1)} - 1), which is nearly log sinh² τ, up to a constant.
+    """
+    zero = nats == 0
+    rate = torch.where(zero, 1.0, 2 * nats / (dim - 1))
+    wanted = rate + torch.log(-torch.expm1(-rate))
+    log_sinh = 0.5 * (wanted + math.log(dim / (dim - 1)))
+    for _ in range(_NEWTON_STEPS):
+        kappa = _concentration_from_log_sinh(log_sinh)
+        now = 2 / (dim - 1) * cauchy_relative_entropy(kappa, dim)
+        error = now + torch.log(-torch.expm1(-now)) - wanted
+        # d log(e^now - 1)/dτ = 2E t/(1 - e^-now), and d log sinh τ/dτ = coth τ
+        tanh = kappa * (kappa + 2) / (1 + (1 + kappa).square())
+        log_sinh = log_sinh - error * -torch.expm1(-now) / (2 * cauchy_mean_cosine(kappa, dim) * tanh)
+    return torch.where(zero, 0.0, _concentration_from_log_sinh(log_sinh))
+
+
+def _concentration_from_log_sinh(log_sinh: Tensor) -> Tensor:
+    """κ = e^τ - 1 = S + S²/(1 + √(1+S²)) for S = sinh τ."""
+    sinh = torch.exp(log_sinh)
+    return sinh + sinh * (sinh / (1 + torch.hypot(sinh, torch.ones_like(sinh))))

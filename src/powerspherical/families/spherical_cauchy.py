@@ -31,7 +31,7 @@ class SphericalCauchyFamily(Family):
         return (dim - 1) * (torch.log1p(kappa) - spread)
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
-        return torch.zeros_like(kappa)
+        return 0 * kappa  # a function of κ to autograd, and NaN where κ is
 
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return self.log_kernel(one_minus_t, one_plus_t, kappa, dim)

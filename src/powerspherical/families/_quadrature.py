@@ -74,7 +74,8 @@ def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Wind
 
     grid = torch.linspace(-_FARTHEST, _FARTHEST, 241, dtype=kappa.dtype, device=kappa.device)
     heights = _log_weight(family, grid, kappa.unsqueeze(-1), dim)
-    best = grid[torch.nan_to_num(heights, nan=-math.inf).argmax(-1)]
+    highest = torch.nan_to_num(heights, nan=-math.inf).argmax(-1, keepdim=True)
+    best = grid.expand_as(heights).gather(-1, highest).squeeze(-1)
     low, high = best - 0.5, best + 0.5
     for _ in range(45):  # ternary search
         third = (high - low) / 3

@@ -199,13 +199,11 @@ class Family(ABC):
         def log_odds(kappa: Tensor) -> Tensor:
             return torch.log(self.mean_cosine(kappa, dim) / self.mean_cosine_complement(kappa, dim))
 
-        rest = complement.detach().double()
-        return increasing_inverse(
-            length.double(),
-            lambda kappa: self.mean_cosine(kappa, dim),
-            log_odds,
-            lambda x: torch.log(x / rest),
-        ).to(length.dtype)
+        target = length.double()
+        goal = torch.log(target.detach() / complement.detach().double())
+        return increasing_inverse(target, goal, lambda kappa: self.mean_cosine(kappa, dim), log_odds).to(
+            length.dtype
+        )
 
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
         """The κ ≥ 0 with KL(p‖U) = nats; differentiable for nats > 0, where the derivative is finite."""
@@ -216,8 +214,9 @@ class Family(ABC):
         def entropy(kappa: Tensor) -> Tensor:
             return self.relative_entropy(kappa, dim)
 
+        target = nats.double()
         return increasing_inverse(
-            nats.double(), entropy, lambda kappa: log_expm1(entropy(kappa)), log_expm1
+            target, log_expm1(target.detach()), entropy, lambda kappa: log_expm1(entropy(kappa))
         ).to(nats.dtype)
 
     # Divergences

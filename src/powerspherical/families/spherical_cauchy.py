@@ -31,7 +31,7 @@ class SphericalCauchyFamily(Family):
         return (dim - 1) * (torch.log1p(kappa) - spread)
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
-        return torch.zeros_like(kappa)
+        return 0 * kappa  # a function of κ to autograd, and NaN where κ is
 
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return self.log_kernel(one_minus_t, one_plus_t, kappa, dim)
@@ -69,8 +69,8 @@ class SphericalCauchyFamily(Family):
     def log_near_tail(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        ends = _shifted(one_minus_t, one_plus_t, 1 / (1 + kappa))
-        return VON_MISES_FISHER.log_near_tail(*ends, torch.zeros_like(kappa), dim)
+        plus, minus = _shifted(one_plus_t, one_minus_t, 1 + kappa)  # back, towards -μ
+        return VON_MISES_FISHER.log_near_tail(minus, plus, torch.zeros_like(kappa), dim)
 
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
@@ -147,11 +147,11 @@ class SphericalCauchyFamily(Family):
         return (dim - 1) * mobius.mean_log_boost(radial + sines * half_chord, dim)
 
 
-def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t after (1+t)/(1-t) is multiplied by factor²; the two may come with a common factor."""
-    minus, plus = one_minus_t / factor, one_plus_t * factor
-    half = 2 / (minus + plus)
-    return minus * half, plus * half
+def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t after (1+t)/(1-t) is multiplied by growth² ≥ 1; the two may come with a common factor."""
+    minus = one_minus_t / growth / growth  # growth² may overflow
+    scale = 2 / (minus + one_plus_t)
+    return minus * scale, one_plus_t * scale
 
 
 SPHERICAL_CAUCHY = SphericalCauchyFamily()

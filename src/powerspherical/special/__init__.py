@@ -21,9 +21,9 @@ from powerspherical.special.mobius import (
     cauchy_mean_cosine_complement,
     cauchy_mean_cosine_inverse,
     cauchy_relative_entropy,
-    cauchy_relative_entropy_inverse,
     cauchy_variance_cosine,
     mean_log_boost,
+    mean_log_boost_inverse,
 )
 from powerspherical.special.sphere import log_sphere_area
 
@@ -36,7 +36,6 @@ __all__ = [
     "cauchy_mean_cosine_complement",
     "cauchy_mean_cosine_inverse",
     "cauchy_relative_entropy",
-    "cauchy_relative_entropy_inverse",
     "cauchy_variance_cosine",
     "digamma_difference",
     "log_bessel_i",
@@ -45,6 +44,7 @@ __all__ = [
     "log_sphere_area",
     "mean_log1p",
     "mean_log_boost",
+    "mean_log_boost_inverse",
     "trigamma_difference",
 ]
 

@@ -31,6 +31,14 @@ def directions(*shape: int, dtype: torch.dtype = DOUBLE, seed: int = 1) -> Tenso
     return torch.nn.functional.normalize(noise, dim=-1).to(dtype)
 
 
+def comparable(family: type, kappa: float, dim: int) -> float:
+    """A concentration at which ``family`` spreads about as von Mises–Fisher does at κ.
+
+    The spherical Cauchy distribution has the density e^{κ(d-1)t} for small κ, and angles of about 2/κ for large κ.
+    """
+    return (1 + 2 * kappa / (dim - 1)) ** 0.5 - 1 if family is SphericalCauchy else kappa
+
+
 class Example(NamedTuple):
     """A distribution and what must be true of it."""
 

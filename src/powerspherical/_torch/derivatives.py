@@ -45,7 +45,8 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
             @staticmethod
             def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-                tensors, outputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+                saved = ctx.saved_tensors  # once: a checkpoint lets nobody read them twice
+                tensors, outputs = saved[:count], saved[count:]
                 first = (outputs if len(outputs) > 1 else outputs[0],) if from_output else ()
                 results: list[Tensor | None] = []
                 for partial, tensor, needed in zip(partials, tensors, ctx.needs_input_grad, strict=False):

@@ -33,8 +33,10 @@ _FALL = 50.0  # of the logarithm of the density, at the ends of the window
 _FAR_FALL = 90.0  # the same where small tails are integrated
 _NEAR_FALL, _MIDDLE_FALL = 2.0, 12.0  # the same, for panels of their own around the mode
 _FARTHEST = 60.0  # rapidities beyond this are left out
+_GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # of the search for the window
 _BROKEN_NODES = 8 * 93  # of the rule for functions of another direction
 _TINY = 1e-300  # in place of a distance of exactly zero, whose logarithm may be asked for
+_CLEAR = 1e-24  # small enough for values, whose error is its root, and large enough for slopes
 _NEWTON_STEPS = 60
 
 #: Intermediate values held in memory at a time.
@@ -65,35 +67,48 @@ def _log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
     return family.log_kernel(*cosine_ends_of(y), kappa, dim) + _log_uniform(y, dim)
 
 
-@torch.no_grad()
+@tensor_constant
+def _equidistant(count: int) -> Numbers:
+    return [j / (count - 1) for j in range(count)]
+
+
 def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Window:
     """Where the density of y is not negligible, for each κ."""
+    return windows(family, kappa, dim, fall)[0]
+
+
+@torch.no_grad()
+def windows(family: Family, kappa: Tensor, dim: int, *falls: float) -> list[Window]:
+    """For each κ and each of ``falls``, where the logarithm of the density of y has fallen by that from its mode.
+
+    The density has one mode, so that a few ever finer grids find it, and then the ends.
+    """
     kappa = kappa.detach()
+    grid = _equidistant(kappa, _GRID)
 
     def height(y: Tensor) -> Tensor:
-        return _log_weight(family, y, kappa, dim)
+        concentration = kappa.reshape(kappa.shape + (1,) * (y.dim() - kappa.dim()))
+        return torch.nan_to_num(_log_weight(family, y, concentration, dim), nan=-math.inf)
 
-    grid = torch.linspace(-_FARTHEST, _FARTHEST, 241, dtype=kappa.dtype, device=kappa.device)
-    heights = _log_weight(family, grid, kappa.unsqueeze(-1), dim)
-    highest = torch.nan_to_num(heights, nan=-math.inf).argmax(-1, keepdim=True)
-    best = grid.expand_as(heights).gather(-1, highest).squeeze(-1)
-    low, high = best - 0.5, best + 0.5
-    for _ in range(45):  # ternary search
-        third = (high - low) / 3
-        rising = height(low + third) < height(high - third)
-        low, high = torch.where(rising, low + third, low), torch.where(rising, high, high - third)
-    mode = (low + high) / 2
-    target = height(mode) - fall
-
-    def end(direction: float) -> Tensor:
-        near, far = torch.zeros_like(mode), torch.full_like(mode, 2 * _FARTHEST)
-        for _ in range(45):
-            middle = (near + far) / 2
-            inside = height(mode + direction * middle) > target
-            near, far = torch.where(inside, middle, near), torch.where(inside, far, middle)
-        return mode + direction * far
-
-    return Window(end(-1.0), mode, end(1.0))
+    low = torch.full_like(kappa, -_FARTHEST)
+    width = 2 * _FARTHEST
+    for _ in range(_MODE_ROUNDS):
+        best = height(low.unsqueeze(-1) + width * grid).argmax(-1)
+        step = width / (_GRID - 1)
+        low, width = low + step * (best - 1), 2 * step
+    mode = (low + width / 2).unsqueeze(-1)
+    target = (height(mode) - kappa.new_tensor(falls).repeat(2)).unsqueeze(-1)
+    direction = kappa.new_tensor([-1.0] * len(falls) + [1.0] * len(falls))
+    near, width = torch.zeros_like(direction * mode), 2 * _FARTHEST
+    for _ in range(_END_ROUNDS):
+        y = mode.unsqueeze(-1) + direction.unsqueeze(-1) * (near.unsqueeze(-1) + width * grid)
+        inside = (height(y) > target).sum(-1).clamp(min=1)
+        width = width / (_GRID - 1)
+        near = near + width * (inside - 1)
+    ends = (mode + direction * (near + width)).unbind(-1)
+    return [
+        Window(*pair) for pair in zip(ends, [mode.squeeze(-1)] * len(falls), ends[len(falls) :], strict=False)
+    ]
 
 
 class Nodes(NamedTuple):
@@ -102,11 +117,6 @@ class Nodes(NamedTuple):
     one_minus_t: Tensor
     one_plus_t: Tensor
     log_weights: Tensor
-
-
-@tensor_constant
-def _equidistant(count: int) -> Numbers:
-    return [j / (count - 1) for j in range(count)]
 
 
 def nodes(family: Family, kappa: Tensor, dim: int) -> Nodes:
@@ -229,19 +239,40 @@ def _double_exponential() -> Numbers:
 
 def _broken_rule(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) -> Nodes:
     """A rule for functions of νᵀX that may be singular or peaked at ±ν, seen at t = ±cos θ = ±(1 - 2·half_chord)."""
-    low, mode, high = window(family, kappa, dim)
-    near_low, _, near_high = window(family, kappa, dim, _NEAR_FALL)
-    middle_low, _, middle_high = window(family, kappa, dim, _MIDDLE_FALL)
+    around = windows(family, kappa, dim, _FALL, _MIDDLE_FALL, _NEAR_FALL)
+    low, mode, high = around[0]
     h = half_chord.detach().clamp(1e-200, 1.0)
     there = 0.5 * (torch.log(h) - torch.log((1 - h).clamp(min=1e-200)))
-    points = torch.stack(
-        (low, middle_low, near_low, mode, near_high, middle_high, high, there, -there), -1
-    )
+    ends = [end for each in around for end in (each.low, each.high)]
+    points = torch.stack((mode, *ends, there, -there), -1)
     points = torch.minimum(torch.maximum(points, low.unsqueeze(-1)), high.unsqueeze(-1)).sort(-1).values
     unit, weights = _double_exponential(low).unbind()
     starts, widths = points[..., :-1, None], points.diff(dim=-1).unsqueeze(-1)
     y = (starts + widths * unit).flatten(-2)
     return Nodes(*cosine_ends_of(y), torch.log(widths * weights).flatten(-2) + _log_uniform(y, dim))
+
+
+def expectation_beside(
+    family: Family,
+    kappa: Tensor,
+    half_chord: Tensor,
+    dim: int,
+    function: Callable[..., Tensor],
+    *others: Tensor,
+    values: int = 1,
+) -> Tensor:
+    """E function(1-t, 1+t, half_chord, *others), which may be singular or peaked near ±cos θ = ±(1 - 2·half_chord).
+
+    Arguments are float64 and of one shape, to which a last axis of nodes is added. ``values`` is how many intermediate
+    values the function computes for each node.
+    """
+
+    def rows(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
+        found = law_on(family, _broken_rule(family, kappa, half_chord, dim), kappa, dim)
+        at_nodes = function(*found.nodes[:2], *(x.unsqueeze(-1) for x in (half_chord, *others)))
+        return (found.probabilities * at_nodes).sum(-1)
+
+    return in_chunks(rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * values)))
 
 
 def expectation_elsewhere(
@@ -259,23 +290,19 @@ def expectation_elsewhere(
     """
     s, s_complement, weights = _azimuths(kappa, dim)
 
-    def rows(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
-        found = law_on(family, _broken_rule(family, kappa, half_chord, dim), kappa, dim)
-        minus, plus = (x.unsqueeze(-1) for x in found.nodes[:2])
-        h, *rest = (x.unsqueeze(-1).unsqueeze(-1) for x in (half_chord, *others))
-        sine = 2 * torch.sqrt(h * (1 - h))
+    def average(minus: Tensor, plus: Tensor, h: Tensor, *rest: Tensor) -> Tensor:
+        minus, plus, h, *rest = (x.unsqueeze(-1) for x in (minus, plus, h, *rest))
+        # Even in sin θ, but autograd sees its infinite slope at θ = 0: a little is added to stay clear of it.
+        sine = 2 * torch.sqrt((h + _CLEAR) * (1 - h + _CLEAR))
         radius = torch.sqrt(minus * plus)
         across = minus * plus * s_complement
         minus_there = 0.5 * ((2 * h - minus).square() + (radius * s - sine).square() + across).clamp(
             min=_TINY
         )
         plus_there = 0.5 * ((plus - 2 * h).square() + (radius * s + sine).square() + across).clamp(min=_TINY)
-        values = (weights * function(minus, plus, minus_there, plus_there, *rest)).sum(-1)
-        return (found.probabilities * values).sum(-1)
+        return (weights * function(minus, plus, minus_there, plus_there, *rest)).sum(-1)
 
-    return in_chunks(
-        rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * len(weights)))
-    )
+    return expectation_beside(family, kappa, half_chord, dim, average, *others, values=len(weights))
 
 
 def _azimuths(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:

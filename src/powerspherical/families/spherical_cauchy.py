@@ -13,10 +13,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from powerspherical.families import _quadrature as quadrature
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
 from powerspherical.special import mobius
 from powerspherical.special.gamma import mean_log1p
+
+
+_VALUES_PER_NODE = 64  # about what the average over the azimuth holds
 
 
 class SphericalCauchyFamily(Family):
@@ -141,14 +145,49 @@ class SphericalCauchyFamily(Family):
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
-        """Within the family (d-1) times a function of the hyperbolic distance of ρ_pμ and ρν in the ball, symmetric."""
+        """Within the family (d-1) times a function of the hyperbolic distance of ρ_pμ and ρν in the ball, symmetric.
+
+        From another family, by quadrature over the cosine of X; the average over its azimuth is known.
+        """
         if p is not self:
-            return super().divergence_from(p, kappa_p, kappa, half_chord, dim, single=single)
+
+            def loss(minus: Tensor, plus: Tensor, h: Tensor, k: Tensor) -> Tensor:
+                return _mean_log_distortion(minus, plus, h, k, dim)
+
+            cross = quadrature.expectation_beside(
+                p, kappa_p, half_chord, dim, loss, kappa, values=_VALUES_PER_NODE
+            )
+            return p.relative_entropy(kappa_p, dim) + (dim - 1) * cross
         # sinh²(τ/2) for the distance τ, by the hyperbolic law of cosines: a sum of two terms ≥ 0
         growth, growth_p = 1 + kappa, 1 + kappa_p
         radial = 0.25 * (kappa - kappa_p).square() / growth / growth_p
         sines = mobius.sinh_rapidity(kappa) * mobius.sinh_rapidity(kappa_p)
         return (dim - 1) * mobius.mean_log_boost(radial + sines * half_chord, dim)
+
+
+def _mean_log_distortion(
+    one_minus_t: Tensor, one_plus_t: Tensor, half_chord: Tensor, kappa: Tensor, dim: int
+) -> Tensor:
+    """The mean of log(cosh τ - νᵀX sinh τ) over the points X with the cosine t = μᵀX, where (1-μᵀν)/2 = half_chord.
+
+    With c = μᵀν, S = sinh τ and s the cosine of the azimuth, it is that of log(A - Bs), A = cosh τ - tcS and
+    B² = (1-t²)(1-c²)S². This is log r, r² = A² - B² = 1 - tc(1 - e^{-2τ}) + (t-c)²S², and the mean over S^{d-2} of the
+    logarithm of a boost with sinh² of half its rapidity B²/(2r(A+r)). Everything is smooth in ``half_chord``, and
+    1 - tc and t - c are taken from the nearer ends.
+    """
+    near = one_minus_t < one_plus_t
+    other = 1 - half_chord
+    t, c = 0.5 * (one_plus_t - one_minus_t), other - half_chord
+    apart = torch.where(near, one_minus_t * c + 2 * half_chord, 2 * other - one_plus_t * c)  # 1 - tc
+    gap = torch.where(near, 2 * half_chord - one_minus_t, one_plus_t - 2 * other)  # t - c
+    sinh, shrink = mobius.sinh_rapidity(kappa), 1 / (1 + kappa)
+    square = apart + t * c * shrink.square() + (gap * sinh).square()
+    if dim == 2:  # two points
+        return 0.5 * torch.log(square)
+    r = torch.sqrt(square)
+    total = shrink + sinh * apart + r
+    crossed = one_minus_t * one_plus_t * half_chord * other * sinh.square()
+    return 0.5 * torch.log(square) + mobius.mean_log_boost(2 * crossed / (r * total), dim - 1)
 
 
 def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:

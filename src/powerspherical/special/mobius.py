@@ -27,6 +27,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical.special._elementary import with_derivative
 
 #: Integrands are followed until they have fallen by e to this power, and aliasing errors are below that too.
 _EXPONENT = {torch.float64: 37.0, torch.float32: 17.0}
@@ -89,6 +90,16 @@ def sinh_rapidity(kappa: Tensor) -> Tensor:
     return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
 
 
+def _mean_log_boost_slope(q: Tensor, dim: int) -> Tensor:
+    """The derivative of ``mean_log_boost`` in q = sinh²(τ/2), E 2s(1+2q)/(1+4q(1+q)s), without overflow."""
+    if dim == 2:
+        return 1 / (1 + q)
+    s, weights = _nodes(q, dim)
+    ratio = ((1 + 2 * q) / (1 + q)).unsqueeze(-1)
+    return 2 * (weights * s * (ratio / (1 / (1 + q).unsqueeze(-1) + 4 * s * q.unsqueeze(-1)))).sum(-1)
+
+
+@with_derivative(_mean_log_boost_slope)
 def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     """E_U log(cosh τ - t sinh τ) ≥ 0, from q = sinh²(τ/2) ≥ 0.
 
@@ -115,13 +126,6 @@ def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     return 0.5 * torch.where(small, average, logs + rest)
 
 
-def _mean_log_boost_slope(q: Tensor, dim: int) -> Tensor:
-    """The derivative of ``mean_log_boost`` in q = sinh²(τ/2)."""
-    s, weights = _nodes(q, dim)
-    grown, one = (1 + 2 * q).unsqueeze(-1), (1 + q).unsqueeze(-1)
-    return 2 * (weights * s * (grown / (1 + 4 * s * q.unsqueeze(-1) * one))).sum(-1)
-
-
 @with_derivatives(lambda q, mean, dim: 1 / _mean_log_boost_slope(q, dim), from_output=True)
 def _inverse_log_boost(mean: Tensor, dim: int) -> Tensor:
     """Newton's method on log(e^{2·mean} - 1), which is nearly linear in the logarithm of sinh² τ = 4q(1+q)."""
@@ -143,12 +147,23 @@ def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
     return torch.expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
 
 
+# A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ): hence the derivatives below.
+
+
+@with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
 def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
     """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
     # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
     return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
 
 
+def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
+    """The derivative of ``cauchy_mean_cosine`` in κ: E(1-t²)/(1+κ)."""
+    rest = cauchy_mean_cosine_complement(kappa, dim)
+    return (rest * (2 - rest) - cauchy_variance_cosine(kappa, dim)) / (1 + kappa)
+
+
+@with_derivative(_mean_cosine_slope)
 def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     """E t under the spherical Cauchy distribution; κ/(κ+2) on the circle."""
     if dim == 2:
@@ -166,6 +181,7 @@ def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
     return (1 - s * (sinh / (1 + kappa).unsqueeze(-1))) / (1 + s * sinh.square())
 
 
+@with_derivative(lambda kappa, dim: -_mean_cosine_slope(kappa, dim))
 def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
     """1 - E t under the spherical Cauchy distribution, to full accuracy where it is small."""
     if dim == 2:
@@ -183,12 +199,6 @@ def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
     centre = (weights * means).sum(-1, keepdim=True)
     spread = complement / (1 + s * sinh_rapidity(kappa).unsqueeze(-1).square()).square()
     return (weights * ((means - centre).square() + spread)).sum(-1)
-
-
-def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
-    """The derivative of ``cauchy_mean_cosine`` in κ: E(1-t²)/(1+κ), because a boost by dτ moves t by (1-t²)dτ."""
-    rest = cauchy_mean_cosine_complement(kappa, dim)
-    return (rest * (2 - rest) - cauchy_variance_cosine(kappa, dim)) / (1 + kappa)
 
 
 @with_derivatives(

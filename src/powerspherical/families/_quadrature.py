@@ -35,6 +35,7 @@ _FARTHEST = 60.0  # rapidities beyond this are left out
 _BROKEN_NODES = 6 * 107  # of the rule for functions of another direction
 _TINY = 1e-300  # in place of a distance of exactly zero, whose logarithm may be asked for
 _NEWTON_STEPS = 60
+_SEARCH_STEPS = 45  # in which intervals of rapidities are cut down to a rounding error
 
 #: Intermediate values held in memory at a time.
 _VALUES = 1 << 22
@@ -77,7 +78,7 @@ def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Wind
     highest = torch.nan_to_num(heights, nan=-math.inf).argmax(-1, keepdim=True)
     best = grid.expand_as(heights).gather(-1, highest).squeeze(-1)
     low, high = best - 0.5, best + 0.5
-    for _ in range(45):  # ternary search
+    for _ in range(_SEARCH_STEPS):  # ternary search
         third = (high - low) / 3
         rising = height(low + third) < height(high - third)
         low, high = torch.where(rising, low + third, low), torch.where(rising, high, high - third)
@@ -86,7 +87,7 @@ def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Wind
 
     def end(direction: float) -> Tensor:
         near, far = torch.zeros_like(mode), torch.full_like(mode, 2 * _FARTHEST)
-        for _ in range(45):
+        for _ in range(_SEARCH_STEPS):
             middle = (near + far) / 2
             inside = height(mode + direction * middle) > target
             near, far = torch.where(inside, middle, near), torch.where(inside, far, middle)

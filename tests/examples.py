@@ -12,11 +12,16 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
 
 FLOAT, DOUBLE, BRAIN = torch.float32, torch.float64, torch.bfloat16
 
-families = pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher], ids=["PS", "vMF"])
+FAMILIES = [PowerSpherical, VonMisesFisher, SphericalCauchy]
+IDS = ["PS", "vMF", "Cauchy"]
+families = pytest.mark.parametrize("family", FAMILIES, ids=IDS)
+family_objects = pytest.mark.parametrize("family", [cls.family for cls in FAMILIES], ids=IDS)
+exponential_families = pytest.mark.parametrize("family", [POWER_SPHERICAL, VON_MISES_FISHER], ids=IDS[:2])
 dtypes = pytest.mark.parametrize("dtype", [FLOAT, DOUBLE], ids=["float32", "float64"])
 
 
@@ -87,7 +92,7 @@ def _uniform(options: dict[str, Any], batch_shape: tuple[int, ...], device: str 
 
 def _registry() -> dict[str, Example]:
     found = {}
-    for family in (PowerSpherical, VonMisesFisher):
+    for family in FAMILIES:
         for name, parameters in _PARAMETERS.items():
             make = partial(parameters.build, family)
             dtype = _RESULT_DTYPES.get(name, parameters.loc.dtype)

@@ -31,7 +31,7 @@ class SphericalCauchyFamily(Family):
         return (dim - 1) * (torch.log1p(kappa) - spread)
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
-        return 0 * kappa  # a function of κ to autograd, and NaN where κ is
+        return 0 * kappa * kappa  # to autograd a function of κ, twice differentiable; NaN where κ is
 
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return self.log_kernel(one_minus_t, one_plus_t, kappa, dim)
@@ -61,8 +61,11 @@ class SphericalCauchyFamily(Family):
         return mean_log1p(torch.zeros_like(kappa), dim) - self.relative_entropy(kappa, dim) / (dim - 1)
 
     def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
-        shrink = (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))  # 1 - e^{-2τ}
-        return -torch.log1p(-half_chord * shrink)
+        # -log(1 - h(1 - e^{-2τ})); where little is left of the 1, as a sum of two terms ≥ 0
+        loss = half_chord * (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))
+        small = loss < 0.5
+        left = (1 - half_chord) + half_chord / (1 + kappa).square()
+        return -torch.where(small, torch.log1p(-torch.where(small, loss, 0.0)), torch.log(left))
 
     # Probabilities and draws: those of the uniform, shifted in rapidity
 
@@ -125,12 +128,14 @@ class SphericalCauchyFamily(Family):
         step = mean_score * (1 + kappa) * dim / (dim - 1) ** 2
         return torch.expm1(torch.log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
 
+    def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
+        inverse = mobius.cauchy_mean_cosine_inverse(length.double(), dim, complement.double())
+        return inverse.to(length.dtype)
+
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
-        if dim > 2:
-            return super().concentration_from_relative_entropy(nats, dim)
-        # log(1 + κ²/(4(1+κ))) = nats
-        q = torch.expm1(nats)
-        return 2 * (q + torch.sqrt(q * (1 + q)))
+        # q = sinh²(τ/2) = κ²/(4(1+κ)), in float64, because e^{nats/(d-1)} magnifies the rounding of nats
+        q = mobius.mean_log_boost_inverse(nats.double() / (dim - 1), dim)
+        return (2 * (q + torch.sqrt(q * (1 + q)))).to(nats.dtype)
 
     def divergence_from_uniform(self, kappa: Tensor, dim: int) -> Tensor:
         return self.relative_entropy(kappa, dim)

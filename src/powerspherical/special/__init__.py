@@ -19,9 +19,11 @@ from powerspherical.special.gamma import digamma_difference, log_gamma_ratio, me
 from powerspherical.special.mobius import (
     cauchy_mean_cosine,
     cauchy_mean_cosine_complement,
+    cauchy_mean_cosine_inverse,
     cauchy_relative_entropy,
     cauchy_variance_cosine,
     mean_log_boost,
+    mean_log_boost_inverse,
 )
 from powerspherical.special.sphere import log_sphere_area
 
@@ -32,6 +34,7 @@ __all__ = [
     "bessel_ratio_slope",
     "cauchy_mean_cosine",
     "cauchy_mean_cosine_complement",
+    "cauchy_mean_cosine_inverse",
     "cauchy_relative_entropy",
     "cauchy_variance_cosine",
     "digamma_difference",
@@ -41,6 +44,7 @@ __all__ = [
     "log_sphere_area",
     "mean_log1p",
     "mean_log_boost",
+    "mean_log_boost_inverse",
     "trigamma_difference",
 ]
 

@@ -26,9 +26,12 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import Numbers, tensor_constant
+from powerspherical._torch.derivatives import with_derivatives
 
 #: Integrands are followed until they have fallen by e to this power, and aliasing errors are below that too.
 _EXPONENT = {torch.float64: 37.0, torch.float32: 17.0}
+
+_NEWTON_STEPS = 5
 
 
 def _step(dim: int, exponent: float) -> float:
@@ -112,6 +115,34 @@ def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     return 0.5 * torch.where(small, average, logs + rest)
 
 
+def _mean_log_boost_slope(q: Tensor, dim: int) -> Tensor:
+    """The derivative of ``mean_log_boost`` in q = sinh²(τ/2)."""
+    s, weights = _nodes(q, dim)
+    grown, one = (1 + 2 * q).unsqueeze(-1), (1 + q).unsqueeze(-1)
+    return 2 * (weights * s * (grown / (1 + 4 * s * q.unsqueeze(-1) * one))).sum(-1)
+
+
+@with_derivatives(lambda q, mean, dim: 1 / _mean_log_boost_slope(q, dim), from_output=True)
+def _inverse_log_boost(mean: Tensor, dim: int) -> Tensor:
+    """Newton's method on log(e^{2·mean} - 1), which is nearly linear in the logarithm of sinh² τ = 4q(1+q)."""
+    zero = mean == 0
+    wanted = torch.where(zero, 1.0, mean)
+    s, weights = _nodes(mean, dim)
+    square = torch.expm1(2 * wanted) * (dim / (dim - 1))  # exact if all points had the mean of s, (d-1)/d
+    for _ in range(_NEWTON_STEPS):
+        now = 0.5 * (weights * torch.log1p(square.unsqueeze(-1) * s)).sum(-1)
+        slope = (weights * (square.unsqueeze(-1) * s / (1 + square.unsqueeze(-1) * s))).sum(-1)
+        height = torch.log(torch.expm1(2 * wanted) / torch.expm1(2 * now))
+        square = square * torch.exp(height * (-torch.expm1(-2 * now) / slope))
+    root = torch.sqrt(square)
+    return torch.where(zero, 0.0, 0.5 * root * (root / (1 + torch.hypot(root, torch.ones_like(root)))))
+
+
+def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
+    """The q ≥ 0 with ``mean_log_boost(q, dim)`` = mean; differentiable."""
+    return torch.expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
+
+
 def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
     """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
     # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
@@ -125,7 +156,8 @@ def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     s, _, weights = _moment_nodes(kappa, dim)
     sinh = sinh_rapidity(kappa).unsqueeze(-1)
     cosh = sinh + (1 / (1 + kappa)).unsqueeze(-1)
-    return (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
+    mean = (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
+    return mean.clamp(max=1.0)  # rounding
 
 
 def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
@@ -151,3 +183,42 @@ def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
     centre = (weights * means).sum(-1, keepdim=True)
     spread = complement / (1 + s * sinh_rapidity(kappa).unsqueeze(-1).square()).square()
     return (weights * ((means - centre).square() + spread)).sum(-1)
+
+
+def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
+    """The derivative of ``cauchy_mean_cosine`` in κ: E(1-t²)/(1+κ), because a boost by dτ moves t by (1-t²)dτ."""
+    rest = cauchy_mean_cosine_complement(kappa, dim)
+    return (rest * (2 - rest) - cauchy_variance_cosine(kappa, dim)) / (1 + kappa)
+
+
+@with_derivatives(
+    lambda kappa, length, complement, dim: 1 / _mean_cosine_slope(kappa, dim), None, from_output=True
+)
+def _inverse_mean_cosine(length: Tensor, complement: Tensor, dim: int) -> Tensor:
+    """Newton's method on the log-odds of the length, which are nearly linear in log κ."""
+    if dim == 2:
+        return 2 * length / complement
+    zero = length == 0
+    length, complement = (torch.where(zero, 0.5, x) for x in (length, complement))
+    log_odds = torch.log(length / complement)
+    kappa = length / complement
+    for _ in range(_NEWTON_STEPS):
+        rest = cauchy_mean_cosine_complement(kappa, dim)
+        mean = cauchy_mean_cosine(kappa, dim)
+        slope = kappa * _mean_cosine_slope(kappa, dim) / (mean * rest)
+        kappa = kappa * torch.exp((log_odds - torch.log(mean / rest)) / slope)
+    return torch.where(zero, 0.0, kappa)
+
+
+def cauchy_mean_cosine_inverse(length: Tensor, dim: int, complement: Tensor | None = None) -> Tensor:
+    """The κ with ``cauchy_mean_cosine(κ, dim)`` = length, for a length in [0, 1).
+
+    Args:
+        length: of any shape, float32 or float64.
+        dim: the ambient dimension d ≥ 2.
+        complement: 1 - length, where it is known to more digits than the subtraction gives.
+
+    Exact to a few roundings of ``length`` and ``complement``; differentiable in ``length``.
+    """
+    rest = (1 - length if complement is None else complement).detach()
+    return _inverse_mean_cosine(length, rest, dim)

@@ -209,10 +209,10 @@ class TestSafeguards:
     @families
     def test_no_signal_is_no_concentration(self, family: type) -> None:
         """Where the mean statistic is that of the uniform or less, as at a lesser maximum."""
-        uniform = family._tilt.mean_statistic(torch.zeros(3, dtype=DOUBLE), 4)
+        uniform = family.family.mean_statistic(torch.zeros(3, dtype=DOUBLE), 4)
         mean = uniform - torch.tensor([0.0, 1e-9, 0.1], dtype=DOUBLE)
         rows = torch.tensor(50.0, dtype=DOUBLE)
-        corrected = _without_bias(family._tilt, mean, torch.zeros_like(mean), rows, 4)
+        corrected = _without_bias(family.family, mean, torch.zeros_like(mean), rows, 4)
         assert (corrected == 0).all()
 
 

@@ -13,7 +13,7 @@ from torch.distributions import kl_divergence
 from examples import directions, families
 from members import DRAWS, EVERY, EVERY_ID, MEMBERS
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, special
-from powerspherical.families import _precise, _quadrature, _solve
+from powerspherical.families import _precise, _quadrature
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
@@ -54,7 +54,7 @@ def _one_step(monkeypatch) -> None:
     monkeypatch.setattr(_precise, "_NEWTON_STEPS", 1)
     monkeypatch.setattr(_precise, "_ENTROPY_STEPS", 1)
     monkeypatch.setattr(_quadrature, "_NEWTON_STEPS", 1)
-    monkeypatch.setattr(_solve, "_STEPS", 1)
+    monkeypatch.setattr(_quadrature, "_SEARCH_STEPS", 1)
 
 
 def compiled(function: Callable, **options) -> Callable:

@@ -35,6 +35,7 @@ def increasing_inverse(target: Tensor, goal: Tensor, value: Function, height: Fu
 
     The two functions must not capture tensors, because ``torch.func`` could not see those.
     """
+    goal = torch.where(target > 0, goal, 0.0)  # so that the search ends where the target is 0 or NaN, too
     low, high = torch.full_like(target, _LOG_SMALLEST), torch.full_like(target, _LOG_LARGEST)
     x = torch.zeros_like(target)
     for _ in range(_STEPS):

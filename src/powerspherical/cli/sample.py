@@ -30,11 +30,7 @@ def add_to(app: "Typer") -> None:
     def sample(
         family: Annotated[
             str,
-            Argument(
-                metavar=f"[{'|'.join(choices)}]",
-                parser=one_of(choices),
-                help="The distribution to draw from.",
-            ),
+            Argument(metavar="FAMILY", parser=one_of(choices), help=f"{', '.join(choices)}."),
         ] = DEFAULT_FAMILY,
         dim: Annotated[
             int | None,

@@ -49,7 +49,7 @@ def test_the_true_family_wins(family: type) -> None:
     torch.manual_seed(1)
     rows = family(directions(3), 3.0).sample((8000,))
     best = max(compare(rows, [1], random_state=0), key=lambda choice: choice.held_out)
-    assert best.mixture._family.distribution is family
+    assert best.mixture.distribution is family
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,10 @@ def test_rows_of_every_kind(kind) -> None:
 
 
 def test_models_bring_their_settings() -> None:
-    models = {"free": PowerSphericalMixture(concentration="free"), "tied": VonMisesFisherMixture(tol=1e-3)}
+    models = {
+        "free": PowerSphericalMixture(concentration_type="free"),
+        "tied": VonMisesFisherMixture(tol=1e-3),
+    }
     free, tied = compare(X, [3], models=models, random_state=0)
     assert (free.model, free.mixture.concentration) == ("free", "free")
     assert (tied.model, tied.mixture.tol) == ("tied", 1e-3)

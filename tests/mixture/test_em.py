@@ -13,7 +13,7 @@ from examples import directions
 from powerspherical import PowerSpherical, families
 from powerspherical.distributions import distribution_named
 from powerspherical.families.power_spherical import PowerSphericalFamily
-from powerspherical.mixture import PowerSphericalMixture, _em
+from powerspherical.mixture import PowerSphericalMixture, SphericalCauchyMixture, _em
 from powerspherical.mixture._blocks import Block, best_, places
 from powerspherical.mixture._em import (
     Parameters,
@@ -80,7 +80,11 @@ def test_statistics_are_the_sums_they_say(family, weighted: bool, scaled: bool) 
 )
 def test_the_likelihood_does_not_fall(family, tied: bool, dim: int, kappa: float) -> None:
     """Without the safeguard: no step of a hundred lowers it, by more than rounding."""
-    truth = distribution_named(family.name)(directions(3, dim), kappa)
+    distribution = distribution_named(family.name)
+    truth = distribution(directions(3, dim), kappa)
+    if family is families.SPHERICAL_CAUCHY:  # as far from the directions as for the others
+        length = families.VON_MISES_FISHER.mean_cosine(torch.tensor(kappa).double(), dim)
+        truth = distribution.from_mean_length(directions(3, dim), length)
     x = truth.sample((80,)).reshape(-1, dim)
     rows, parameters = TensorRows(x), start_for(family, x, 4)
     before = -np.inf
@@ -200,19 +204,20 @@ def test_empty_components_start_again(mixture: type, concentration_type: str) ->
 @mixtures
 @tying
 def test_a_component_that_no_row_reaches_starts_again(mixture: type, concentration_type: str) -> None:
-    """So far from all rows that its probabilities underflow, it would stay where it is for ever."""
+    """So far from all rows that its probabilities underflow, it would stay where it is for ever. Heavy tails reach."""
     x, _ = clustered(kappas=(4000.0, 4000.0, 4000.0))
     fitted = mixture(3, concentration_type=concentration_type, warm_start=True, random_state=0).fit(x)
     fitted.mean_directions_[2] = -fitted.mean_directions_.sum(0)
     fitted.mean_directions_ /= np.linalg.norm(fitted.mean_directions_, axis=1, keepdims=True)
-    assert fitted.predict_proba(x)[:, 2].max() == 0
+    assert (fitted.predict_proba(x)[:, 2].max() == 0) == (mixture is not SphericalCauchyMixture)
     assert np.bincount(fitted.fit(x).predict(x), minlength=3).min() > 100
 
 
 @all_families
 def test_a_new_start_that_lowers_the_likelihood_is_given_up(family) -> None:
     """The steps after it are as long as without it."""
-    x = distribution_named(family.name)(directions(2, 5), 20.0).sample((100,)).reshape(-1, 5)
+    # The clusters overlap: where they do not, a fit soon settles to the last digit, and no step gains anything.
+    x = distribution_named(family.name)(directions(2, 5), 5.0).sample((100,)).reshape(-1, 5)
     rows, nowhere = TensorRows(x), -x.mean(0, keepdim=True) / x.mean(0).norm()
     near = em_run(rows, family, start_for(family, x, 2), tol=1e-4).parameters
     parameters = Parameters(

@@ -378,7 +378,7 @@ def _log_density(components: Components, block: Block) -> Tensor:
 def _with_present_names(state: dict[str, Any]) -> dict[str, Any]:
     """The state of a file, which may have been written when two of its entries had other names."""
     parameters, fitted = dict(entry(state, "parameters", dict)), dict(entry(state, "fitted", dict))
-    if "concentration" in parameters and "concentration_type" not in parameters:
+    if "concentration_type" not in parameters and parameters.get("concentration") in ("tied", "free"):
         parameters |= {"concentration_type": parameters["concentration"], "concentration": "deprecated"}
     averages = fitted.get("averages")
     if isinstance(averages, dict) and "statistic" in averages:

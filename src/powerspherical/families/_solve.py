@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import value_and_slope, with_derivatives
+from powerspherical._torch.modes import can_look
 
 _STEPS = 60
+_SETTLED = 1e-11  # a step of Newton's method this small leaves nothing but rounding
 _LOG_SMALLEST, _LOG_LARGEST = math.log(1e-30), math.log(1e30)
 
 Function = Callable[[Tensor], Tensor]
@@ -37,7 +39,9 @@ def increasing_inverse(target: Tensor, value: Function, height: Function, goal: 
         now, slope = value_and_slope(lambda y: height(torch.exp(y)), x)
         error = now - wanted
         low, high = torch.where(error > 0, low, x), torch.where(error > 0, x, high)
-        step = x - error / slope
-        x = torch.where((step > low) & (step < high), step, (low + high) / 2)
-    kappa = torch.where(high >= _LOG_LARGEST, torch.inf, torch.exp(x))
+        before, newton = x, x - error / slope
+        x = torch.where((newton > low) & (newton < high), newton, (low + high) / 2)
+        if can_look() and not bool(((x - before).abs() > _SETTLED).any()):
+            break
+    kappa = torch.where(x > _LOG_LARGEST - 1e-6, torch.inf, torch.exp(x))
     return torch.where(target > 0, kappa, torch.where(target == 0, 0.0, torch.nan))

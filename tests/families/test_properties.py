@@ -120,7 +120,9 @@ def test_concentration_gives_every_divergence(family: Family, dim: int) -> None:
     reached = kappa < 1e100
     assert reached[nats < 100].all()
     assert family.concentration_from_relative_entropy(double(0.0), dim) == 0
-    torch.testing.assert_close(family.relative_entropy(kappa, dim)[reached], nats[reached], rtol=1e-13, atol=0)
+    torch.testing.assert_close(
+        family.relative_entropy(kappa, dim)[reached], nats[reached], rtol=1e-13, atol=0
+    )
 
 
 @family_objects

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import value_and_slope
+from powerspherical.families import _inversion as inversion
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families import _tails as tails
 from powerspherical.families._solve import increasing_inverse
@@ -155,11 +156,11 @@ class Family(ABC):
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         """1-t and 1+t with P(T ≤ t) = u for 0 < u < 1."""
-        return quadrature.quantile(self, u, complement, kappa, dim)
+        return inversion.quantile(self, u, complement, kappa, dim)
 
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         """d artanh(t)/dκ = (dt/dκ)/(1-t²) at a fixed probability (Figurnov et al. 2018)."""
-        return quadrature.implicit_slope(self, one_minus_t, one_plus_t, kappa, dim)
+        return inversion.implicit_slope(self, one_minus_t, one_plus_t, kappa, dim)
 
     # Draws
 

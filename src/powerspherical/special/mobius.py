@@ -150,13 +150,6 @@ def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
 # A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ): hence the derivatives below.
 
 
-@with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
-def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
-    """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
-    # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
-    return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
-
-
 def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
     """The derivative of ``cauchy_mean_cosine`` in κ: E(1-t²)/(1+κ)."""
     rest = cauchy_mean_cosine_complement(kappa, dim)
@@ -173,6 +166,13 @@ def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     cosh = sinh + (1 / (1 + kappa)).unsqueeze(-1)
     mean = (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
     return mean.clamp(max=1.0)  # rounding
+
+
+@with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
+def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
+    """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
+    # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
+    return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
 
 
 def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ class TestShapes:
             HypersphericalVAE(*parts, prior=HypersphericalUniform(5))
         with pytest.raises(
             ValueError,
-            match="prior must be .* RotationallySymmetric distribution such as",
+            match=r"prior must be .* RotationallySymmetric distribution such as",
         ):
             HypersphericalVAE(*parts, prior=Independent(Normal(torch.zeros(DIM), 1.0), 1))
         learnt = VonMisesFisher(directions(DIM), torch.tensor(1.0, requires_grad=True))

@@ -318,7 +318,10 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
         (lambda: power_spherical(MU, 1.0).rvs(3, random_state=-1), "random_state must be None"),
         (lambda: power_spherical(MU, 1.0, seed=0.5), "random_state must be None"),
         (lambda: power_spherical.fit(2 * X), "x .* norm 2"),
-        (lambda: spherical_cauchy.fit(X, bias_correction=True), "bias_correction .* exponential families only"),
+        (
+            lambda: spherical_cauchy.fit(X, bias_correction=True),
+            "bias_correction .* exponential families only",
+        ),
         (lambda: power_spherical.fit(X, np.ones(3)), r"weights must have the shape \(7,\)"),
         (lambda: uniform_sphere(1), "dim .* ≥ 2"),
     ],

@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from examples import BRAIN, DOUBLE, FLOAT, FAMILIES, directions, dtypes, families
+from examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.distributions.fit import ConvergenceWarning, maximum_likelihood
 from powerspherical.special import bessel_ratio

@@ -290,8 +290,8 @@ def expectation_elsewhere(
     """
     s, s_complement, weights = _azimuths(kappa, dim)
 
-    def average(minus: Tensor, plus: Tensor, h: Tensor, *rest: Tensor) -> Tensor:
-        minus, plus, h, *rest = (x.unsqueeze(-1) for x in (minus, plus, h, *rest))
+    def average(*at_nodes: Tensor) -> Tensor:
+        minus, plus, h, *rest = (x.unsqueeze(-1) for x in at_nodes)
         # Even in sin θ, but autograd sees its infinite slope at θ = 0: a little is added to stay clear of it.
         sine = 2 * torch.sqrt((h + _CLEAR) * (1 - h + _CLEAR))
         radius = torch.sqrt(minus * plus)

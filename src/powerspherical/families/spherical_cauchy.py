@@ -19,7 +19,6 @@ from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
 from powerspherical.special import mobius
 from powerspherical.special.gamma import mean_log1p
 
-
 _VALUES_PER_NODE = 64  # about what the average over the azimuth holds
 
 

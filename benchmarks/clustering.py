@@ -36,8 +36,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "spherical k-means": SphericalKMeans,
     "Power Spherical, tied": PowerSphericalMixture,
     "von Mises–Fisher, tied": VonMisesFisherMixture,
-    "Power Spherical, free": partial(PowerSphericalMixture, concentration="free"),
-    "von Mises–Fisher, free": partial(VonMisesFisherMixture, concentration="free"),
+    "Power Spherical, free": partial(PowerSphericalMixture, concentration_type="free"),
+    "von Mises–Fisher, free": partial(VonMisesFisherMixture, concentration_type="free"),
 }
 
 Row = dict[str, Any]

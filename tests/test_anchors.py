@@ -103,7 +103,10 @@ class TestReferencePackage:
         loc = directions(3).expand(2, 3)
         x = family(loc, 4.0).sample((2000,))
         assert_uncorrelated((x * loc).sum(-1)[:, 0], (x * loc).sum(-1)[:, 1])
-        assert family(directions(6, 3), torch.ones(6, 1, dtype=DOUBLE)).sample().shape == (6, 6, 3)
+        column = torch.ones(6, 1, dtype=DOUBLE)
+        with pytest.raises(ValueError, match=r"squeeze\(-1\)"):
+            family(directions(6, 3), column)
+        assert family(directions(6, 3)[None], column).sample().shape == (6, 6, 3)
 
     @families
     @pytest.mark.parametrize("offset", [0.0, 1e-8, 3e-7, 1e-5, 1e-3])

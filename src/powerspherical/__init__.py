@@ -7,9 +7,11 @@ sphere with ``torch.distributions.transform_to``.
 
 from powerspherical import families, special
 from powerspherical.distributions import (
+    ConvergenceWarning,
     HypersphericalUniform,
     PowerSpherical,
     PowerSphericalMarginal,
+    RotationallySymmetric,
     SphericalCauchy,
     SphericalCauchyMarginal,
     VonMisesFisher,
@@ -19,9 +21,11 @@ from powerspherical.distributions import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConvergenceWarning",
     "HypersphericalUniform",
     "PowerSpherical",
     "PowerSphericalMarginal",
+    "RotationallySymmetric",
     "SphericalCauchy",
     "SphericalCauchyMarginal",
     "VonMisesFisher",

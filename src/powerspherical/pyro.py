@@ -1,7 +1,8 @@
 """The distributions as Pyro knows them: for ``pyro.sample``, plates, masks and ``pyro.infer`` (extra ``pyro``).
 
 The classes are those of ``powerspherical`` with Pyro's mixin: same arguments, same numbers, and the same KL
-divergences, which ``TraceMeanField_ELBO`` finds by itself. For a learnt direction, give ``pyro.param`` the
+divergences, which ``TraceMeanField_ELBO`` finds by itself. A distribution of your own becomes Pyro's in the same way:
+``class Mine(MyDistribution, TorchDistributionMixin)``. For a learnt direction, give ``pyro.param`` the
 constraint ``powerspherical.distributions.unit_vector``.
 
 >>> import pyro
@@ -40,6 +41,8 @@ __all__ = [
     "HypersphericalUniform",
     "PowerSpherical",
     "PowerSphericalMarginal",
+    "SphericalCauchy",
+    "SphericalCauchyMarginal",
     "VonMisesFisher",
     "VonMisesFisherMarginal",
 ]
@@ -55,6 +58,16 @@ class PowerSphericalMarginal(distributions.PowerSphericalMarginal, TorchDistribu
 
 class VonMisesFisherMarginal(distributions.VonMisesFisherMarginal, TorchDistributionMixin):
     """``powerspherical.VonMisesFisherMarginal`` for Pyro."""
+
+
+class SphericalCauchyMarginal(distributions.SphericalCauchyMarginal, TorchDistributionMixin):
+    """``powerspherical.SphericalCauchyMarginal`` for Pyro."""
+
+
+class SphericalCauchy(distributions.SphericalCauchy, TorchDistributionMixin):
+    """``powerspherical.SphericalCauchy`` for Pyro."""
+
+    _marginal_class = SphericalCauchyMarginal
 
 
 class VonMisesFisher(distributions.VonMisesFisher, TorchDistributionMixin):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
-from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical.distributions.fit import ConvergenceWarning, maximum_likelihood
+from powerspherical import ConvergenceWarning, PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical.distributions.fit import _look, _without_bias, maximum_likelihood
 from powerspherical.special import bessel_ratio
 from statistical import LEVEL
 
@@ -134,7 +134,7 @@ class TestMaximum:
     def test_weights_stand_for_repetitions(self, family: type) -> None:
         x = family(directions(4), 3.0).sample((60,))
         times = torch.randint(0, 4, (60,))
-        weighted = family.fit(x, 1e300 * times.double())
+        weighted = family.fit(x, 5e307 * times.double())  # of which four add up to infinity
         repeated = family.fit(x.repeat_interleave(times, 0))
         torch.testing.assert_close(weighted.loc, repeated.loc)
         torch.testing.assert_close(weighted.concentration, repeated.concentration)
@@ -163,6 +163,59 @@ class TestMaximum:
         torch.testing.assert_close(single.concentration.double(), double.concentration, rtol=1e-5, atol=0)
 
 
+class TestSafeguards:
+    """Of the search for the direction of Power Spherical, and of the correction."""
+
+    tilt = PowerSpherical.family
+
+    @pytest.mark.parametrize("dim", [2, 3, 10, 100])
+    @pytest.mark.parametrize("offset", [0.0, 1.0])
+    def test_bands_settle(self, dim: int, offset: float) -> None:
+        """Points that spread 40 times as far along one axis, where the first step is far from Newton's."""
+        generator = torch.Generator().manual_seed(dim)
+        noise = torch.randn(100, 16, dim, dtype=DOUBLE, generator=generator)
+        noise[..., 0] += offset
+        noise[..., 1] *= 40
+        x = torch.nn.functional.normalize(noise, dim=-1)
+        found = maximum_likelihood(self.tilt, x, None, 200, False)
+        assert found.converged.all()
+        start = torch.nn.functional.normalize(x.mean(0), dim=-1)
+        shares = torch.full(x.shape[:-1], 1 / 100, dtype=DOUBLE)
+        here, there = (_look(self.tilt, loc, x, shares) for loc in (start, found.loc))
+        assert (there.mean > here.mean).all()
+        assert there.gain.max() < 1e-20
+
+    @pytest.mark.filterwarnings("ignore::powerspherical.ConvergenceWarning")
+    def test_no_step_lowers_the_mean_statistic(self) -> None:
+        """With which the concentration rises."""
+        noise = torch.randn(100, 16, 30, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+        noise[..., 1] *= 40
+        x = torch.nn.functional.normalize(noise, dim=-1)
+        kappas = torch.stack([PowerSpherical.fit(x, max_iter=steps).concentration for steps in range(1, 25)])
+        assert (kappas.diff(dim=0) > -1e-9).all()
+
+    def test_at_the_antipode_of_a_point_all_is_finite(self) -> None:
+        x = torch.eye(3, dtype=DOUBLE)
+        point = _look(self.tilt, -x[0], x, torch.full((3,), 1 / 3, dtype=DOUBLE))
+        assert all(part.isfinite().all() for part in point)
+
+    def test_where_points_pull_backwards_the_step_is_of_an_angle(self) -> None:
+        """The part of the curvature that is negative there would make it as long as rounding allows."""
+        loc = directions(5)
+        x = PowerSpherical(-loc, 5.0).sample((500,))
+        step = _look(self.tilt, loc, x, torch.full((500,), 1 / 500, dtype=DOUBLE)).step
+        assert 0 < step.norm() < 10
+
+    @families
+    def test_no_signal_is_no_concentration(self, family: type) -> None:
+        """Where the mean statistic is that of the uniform or less, as at a lesser maximum."""
+        uniform = family.family.mean_statistic(torch.zeros(3, dtype=DOUBLE), 4)
+        mean = uniform - torch.tensor([0.0, 1e-9, 0.1], dtype=DOUBLE)
+        rows = torch.tensor(50.0, dtype=DOUBLE)
+        corrected = _without_bias(family.family, mean, torch.zeros_like(mean), rows, 4)
+        assert (corrected == 0).all()
+
+
 def hard_data(dtype: torch.dtype) -> dict[str, Tensor]:
     e = torch.eye(5, dtype=dtype)
     point = directions(5, dtype=dtype)
@@ -182,7 +235,7 @@ def hard_data(dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::powerspherical.distributions.fit.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::powerspherical.ConvergenceWarning")
 class TestHardData:
     @families
     @dtypes
@@ -218,9 +271,21 @@ class TestHardData:
         x = hard_data(DOUBLE)["fewer points than dimensions"].unsqueeze(1)
         assert maximum_likelihood(PowerSpherical.family, x, None, 200, False).converged.all()
 
+    @pytest.mark.parametrize("name", ["antipodal pair", "antipodal pairs"])
+    def test_no_direction_settles_too(self, name: str) -> None:
+        x = hard_data(DOUBLE)[name]
+        assert maximum_likelihood(VonMisesFisher.family, x, None, 200, False).converged.all()
+
+    def test_a_mean_of_zero_is_no_place_to_stay(self) -> None:
+        """Power Spherical has a direction for antipodal pairs: one that is far from all of them."""
+        found = PowerSpherical.fit(hard_data(DOUBLE)["antipodal pairs"])
+        assert found.concentration > 0.05
+        torch.testing.assert_close(found.loc.abs(), torch.full((5,), 0.2**0.5, dtype=DOUBLE))
+
     @families
-    def test_an_empty_batch(self, family: type) -> None:
-        assert family.fit(torch.ones(4, 0, 3, dtype=DOUBLE)).batch_shape == (0,)
+    @pytest.mark.parametrize("weights", [None, torch.ones(4, 0, dtype=DOUBLE)], ids=["plain", "weighted"])
+    def test_an_empty_batch(self, family: type, weights: Tensor | None) -> None:
+        assert family.fit(torch.ones(4, 0, 3, dtype=DOUBLE), weights).batch_shape == (0,)
 
 
 class TestArguments:

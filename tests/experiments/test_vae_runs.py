@@ -57,7 +57,7 @@ class TestPlan:
             Run(posterior, dim, seed)
             for seed in range(3)
             for dim in (5, 10, 20, 40)
-            for posterior in ("power_spherical", "von_mises_fisher", "gaussian")
+            for posterior in ("power_spherical", "von_mises_fisher", "spherical_cauchy", "gaussian")
         ]
         assert self.runs[: len(plain)] == plain
 
@@ -71,7 +71,7 @@ class TestPlan:
     def test_the_other_protocols(self):
         found = Counter(run.protocol.name for run in self.runs)
         assert found == {
-            "paper": 36 + 2,
+            "paper": 48 + 2,
             "tuned": 24,
             "early stopping": 4,
             "falling rate": 4,
@@ -213,6 +213,7 @@ def test_runs_that_are_ended_leave_no_drafts(tmp_path):
     script.write_text(f"""
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from powerspherical._files.drafts import whole
 from powerspherical.experiments import vae_runs
 
@@ -230,7 +231,8 @@ def stop_once_all_write(fraction):
 if __name__ == "__main__":
     vae_runs._do_in_process = write_forever
     setting = vae_runs.Setting(FOLDER, "digits")
-    runs = vae_runs.do_all([0, 1], setting, None, jobs=2, team=None, progress=stop_once_all_write)
+    waiting = [SimpleNamespace(work=1)] * 2
+    runs = vae_runs.do_all(waiting, setting, None, jobs=2, team=None, progress=stop_once_all_write)
     try:
         list(runs)
     except KeyboardInterrupt:

@@ -46,6 +46,15 @@ def test_the_fit_is_that_in_memory(estimator: type, weight, chunks) -> None:
         assert found.lower_bound_ == pytest.approx(in_memory.lower_bound_, rel=1e-12)
 
 
+@estimators
+def test_half_precision_is_computed_in_float32(estimator: type) -> None:
+    half = da.from_array(X.astype(np.float16), chunks=(250, 8))
+    found, expected = fit(estimator, half), fit(estimator, half.astype(np.float32))
+    assert fitted_directions(found).dtype == np.float32
+    np.testing.assert_array_equal(fitted_directions(found), fitted_directions(expected))
+    np.testing.assert_array_equal(found.transform(half), expected.transform(half.astype(np.float32)))
+
+
 @mixtures
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_results_for_each_row_are_lazy(mixture: type, dtype: type) -> None:
@@ -117,8 +126,8 @@ def test_schedulers(scheduler: str) -> None:
 
 def test_directions_are_chosen_among_few_rows_of_many(monkeypatch) -> None:
     """Beyond a number of rows they come from a sample, the same one in memory and from blocks."""
-    monkeypatch.setattr("powerspherical.mixture._seeding._LEAST", 64)
-    monkeypatch.setattr("powerspherical.mixture._seeding._EACH", 1)
+    monkeypatch.setattr("powerspherical.mixture._lloyd._LEAST", 64)
+    monkeypatch.setattr("powerspherical.mixture._lloyd._EACH", 1)
     found = fit(PowerSphericalMixture, da.from_array(X, chunks=(70, 8)), WEIGHT)
     expected = fit(PowerSphericalMixture, X, WEIGHT)
     np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-9)

@@ -1,18 +1,26 @@
-"""scikit-learn's own checks of what an estimator must do."""
+"""What users of scikit-learn expect of an estimator: its own checks, and its conventions."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+import numpy as np
 import pytest
+import sklearn.exceptions
+from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import powerspherical
+from clusters import clustered, estimators
 from powerspherical.mixture import (
     PowerSphericalMixture,
     SphericalKMeans,
     SphericalMixture,
     VonMisesFisherMixture,
 )
+
+X, _ = clustered(200)
 
 # scikit-learn 1.9 looks up the classifier's tags of whatever has predict_proba and takes sparse rows, and a mixture is
 # no classifier. Sparse rows of mixtures are tested in test_rows.py.
@@ -40,3 +48,60 @@ def expected(estimator: Any) -> dict[str, str]:
 )
 def test_checks(estimator, check) -> None:
     check(estimator)
+
+
+@estimators
+@pytest.mark.parametrize(
+    ("init", "n_init", "starts"),
+    [("k-means++", "auto", 1), ("random", "auto", 10), (X[:3], "auto", 1), ("random", 3, 3), (X[:3], 3, 1)],
+    ids=["k-means++", "random", "given", "a number", "a number, given"],
+)
+def test_starts(estimator: type, init, n_init, starts: int) -> None:
+    lines: list[str] = []
+    estimator(3, init=init, n_init=n_init, random_state=0, max_iter=500, verbose=lines.append).fit(X)
+    runs = {line.split(": ")[1].partition(",")[0] for line in lines} - {"start"}
+    assert runs == {f"run {run}" for run in range(starts)}
+
+
+@estimators
+def test_the_number_of_starts_is_that_of_k_means(estimator: type) -> None:
+    assert estimator().n_init == KMeans().n_init == "auto"
+
+
+@estimators
+def test_columns_have_names(estimator: type) -> None:
+    unfitted = estimator(3, random_state=0)
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        unfitted.get_feature_names_out()
+    names = unfitted.fit(X).get_feature_names_out()
+    assert list(names) == [f"{estimator.__name__.lower()}{column}" for column in range(3)]
+
+
+@estimators
+def test_a_data_frame_is_transformed_to_one(estimator: type) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, index=range(100, 300), columns=list("abcdefgh"))
+    plain = estimator(3, random_state=0)
+    named = estimator(3, random_state=0).set_output(transform="pandas")
+    expected, found = plain.fit_transform(X), named.fit_transform(frame)
+    np.testing.assert_array_equal(found.to_numpy(), expected)
+    assert list(found.columns) == list(named.get_feature_names_out())
+    assert list(found.index) == list(frame.index)
+    assert list(named.feature_names_in_) == list("abcdefgh")
+    pandas.testing.assert_frame_equal(named.transform(frame), found)
+
+
+@estimators
+@pytest.mark.parametrize(
+    "category",
+    [sklearn.exceptions.ConvergenceWarning, powerspherical.ConvergenceWarning],
+    ids=["theirs", "ours"],
+)
+def test_one_filter_is_enough(estimator: type, category: type[Warning]) -> None:
+    """The warning is scikit-learn's and this package's too."""
+    short = estimator(5, max_iter=1, tol=0.0, random_state=0)
+    with pytest.warns(category, match="after 1 steps"):
+        short.fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category)
+        short.fit(X)

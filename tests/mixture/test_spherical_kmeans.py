@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from clusters import clustered
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
-from powerspherical.mixture._seeding import Sample, random_directions, spread_directions
+from powerspherical.mixture._lloyd import Sample, random_directions, spread_directions
 
 X, LABELS = clustered()
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
@@ -75,6 +75,7 @@ def test_more_clusters_than_different_rows(x: np.ndarray) -> None:
     fitted = SphericalKMeans(4, random_state=0).fit(x)
     assert np.isfinite(fitted.cluster_centers_).all()
     assert fitted.inertia_ == pytest.approx(2.0 * len(x) if not x.any() else 0.0, abs=1e-9)
+    assert fitted.inertia_ >= 0
 
 
 def test_too_few_steps_are_reported() -> None:
@@ -94,10 +95,11 @@ def test_runs_and_progress(capsys) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters must be an integer ≥ 1"),
+        ({"n_clusters": 0}, r"'n_clusters' .* SphericalKMeans must be an int in .*\. Got 0 "),
+        ({"n_init": 0}, r"'n_init' .* a str among \{'auto'\} or an int in the range \[1, inf\)\. Got 0 "),
         ({"n_clusters": 601}, "n_samples=600 should be >= n_clusters=601"),
-        ({"tol": "small"}, "tol must be a number ≥ 0"),
-        ({"init": "far"}, r"init must be 'k-means\+\+', 'random'"),
+        ({"tol": "small"}, r"'tol' .* must be a float in the range \[0\.0, inf\)\. Got 'small' "),
+        ({"init": "far"}, r"'init' .* a str among .* or an array-like\. Got 'far' "),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -140,6 +142,15 @@ class TestSeeds:
         weight[[4, 8, 15]] = 1
         chosen = choose(Sample(self.sample.rows, weight), 3, np.random.RandomState(0))
         assert {tuple(row) for row in chosen.tolist()} == {tuple(row) for row in UNIT[[4, 8, 15]].tolist()}
+
+    def test_repeated_rows_leave_the_others_to_be_chosen(self) -> None:
+        """Rows a rounding longer than one are at a distance less than zero from themselves."""
+        different = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.9999, 0.0141418, 0.0]])
+        rows = (1 + 5e-7) * different[[0] * 15_000 + [1] * 15_000 + [2]]
+        for seed in range(5):
+            random = np.random.RandomState(seed)
+            chosen = spread_directions(Sample(rows, torch.ones(len(rows))), rows[:0], 3, random)
+            assert len(torch.unique(chosen, dim=0)) == 3
 
     def test_random_directions_differ(self) -> None:
         chosen = random_directions(self.sample, 100, np.random.RandomState(0))

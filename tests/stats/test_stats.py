@@ -11,7 +11,7 @@ import scipy.stats
 import torch
 
 from examples import directions
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical import ConvergenceWarning, HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.stats import power_spherical, uniform_sphere, von_mises_fisher
 from statistical import assert_law, assert_mean
 
@@ -194,6 +194,27 @@ def test_draws_are_not_those_of_torchs_seed_alone() -> None:
     np.testing.assert_array_equal(uniform_sphere(3).rvs(6, random_state=4), expected.numpy())
 
 
+def test_objects_show_what_they_are() -> None:
+    assert [repr(family) for family in (power_spherical, von_mises_fisher, uniform_sphere)] == [
+        "power_spherical",
+        "von_mises_fisher",
+        "uniform_sphere",
+    ]
+    assert repr(uniform_sphere(3)) == "uniform_sphere(dim=3)"
+    assert repr(power_spherical([0, 1], 2)) == "power_spherical(mu=[0.0, 1.0], kappa=2.0)"
+    one, many = von_mises_fisher(MU, [1.5, 3]), von_mises_fisher(X, 1.0)
+    np.testing.assert_array_equal(eval(repr(one)).mu, one.mu)
+    np.testing.assert_array_equal(eval(repr(one)).kappa, one.kappa)
+    assert repr(many) == f"von_mises_fisher(mu=<array of shape (7, 4)>, kappa={[1.0] * 7})"
+
+
+def test_a_short_search_is_reported() -> None:
+    x = power_spherical(np.eye(30)[0], 1.0).rvs(50, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"did not settle in 1 steps .* raise max_iter"):
+        power_spherical.fit(x, max_iter=1)
+    power_spherical.fit(x, max_iter=500)
+
+
 def test_what_a_frozen_object_shows_is_a_copy() -> None:
     frozen = power_spherical(MU, 3.0)
     frozen.mu[:] = 0
@@ -221,7 +242,10 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
         (lambda: power_spherical([1], 1.0), "mu .* d ≥ 2"),
         (lambda: power_spherical(1.0, 1.0), "mu .* d ≥ 2"),
         (lambda: power_spherical(["a", "b"], 1.0), "mu must be an array of real numbers"),
-        (lambda: power_spherical([0, 1], -1.0), "kappa .* ≥ 0"),
+        (
+            lambda: power_spherical([0, 1], -1.0),
+            r"kappa of shape \(\) must be finite and ≥ 0 .* such as -1; negate mu to concentrate around the opposite",
+        ),
         (lambda: power_spherical([0, 1], math.inf), "kappa .* finite"),
         (lambda: power_spherical(np.eye(3), [1.0, 2.0]), r"mu.shape\[:-1\] \(3,\) and kappa.shape \(2,\)"),
         (
@@ -231,6 +255,14 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
         (lambda: power_spherical(MU, 1.0).pdf([0, 1]), r"x must have the shape \(…, 4\), got \(2,\)"),
         (lambda: power_spherical(np.eye(3), 1.0).pdf(np.eye(3)[:2]), r"x.shape\[:-1\] \(2,\)"),
         (lambda: power_spherical(MU, 1.0).logpdf(2 * X), r"x of shape \(7, 4\) .* norm 2"),
+        (
+            lambda: power_spherical(np.eye(3), 1.0).cdf([1.0, 2.0]),
+            r"angle.shape \(2,\) and the parameters' shape \(3,\)",
+        ),
+        (
+            lambda: power_spherical(np.eye(3), 1.0).ppf([0.1, 0.2]),
+            r"probability.shape \(2,\) and the parameters' shape",
+        ),
         (lambda: power_spherical(MU, 1.0).cdf(4.0), "angle must lie in"),
         (lambda: power_spherical(MU, 1.0).ppf(1.5), "probability must lie in"),
         (lambda: power_spherical(MU, 1.0).rvs(-1), "size must be an integer ≥ 0"),
@@ -245,5 +277,6 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
     ],
 )
 def test_bad_input(call, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=says) as error:
         call()
+    assert "torch" not in str(error.value)

@@ -67,8 +67,12 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
                 return _expanded(function, partials, args[:count], args[count:], from_output)
             if not torch.is_grad_enabled():
                 return function(*args)
-            if transforms_active() or torch.compiler.is_compiling():
+            if transforms_active():
                 return Smooth.apply(*args)
+            if torch.compiler.is_compiling():
+                # The compiler cannot tell whether ``forward`` of a variable number of arguments takes a context too
+                # where there is nothing to differentiate.
+                return Smooth.apply(*args) if any(x.requires_grad for x in args[:count]) else function(*args)
             return plain(*args)
 
         return smooth

@@ -2,6 +2,7 @@
 
 from powerspherical.distributions import kl as _kl  # noqa: F401  (registers the divergences)
 from powerspherical.distributions.constraints import NormalizeTransform, UnitVector, unit_vector
+from powerspherical.distributions.fit import ConvergenceWarning
 from powerspherical.distributions.marginal import (
     Marginal,
     PowerSphericalMarginal,
@@ -9,12 +10,13 @@ from powerspherical.distributions.marginal import (
     VonMisesFisherMarginal,
 )
 from powerspherical.distributions.power_spherical import PowerSpherical
-from powerspherical.distributions.rotational import RotationallySymmetric
+from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
 from powerspherical.distributions.spherical_cauchy import SphericalCauchy
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
 
 __all__ = [
+    "ConvergenceWarning",
     "HypersphericalUniform",
     "Marginal",
     "NormalizeTransform",
@@ -26,5 +28,6 @@ __all__ = [
     "UnitVector",
     "VonMisesFisher",
     "VonMisesFisherMarginal",
+    "distribution_named",
     "unit_vector",
 ]

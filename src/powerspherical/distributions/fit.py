@@ -89,8 +89,6 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
         raise ValueError(
             f"x must hold at least one point, of shape (n, …, d) with n ≥ 1, got {tuple(x.shape)}"
         )
-    if x.shape.numel() == 0:
-        return x, x.new_ones(x.shape[:-1], dtype=torch.float64)  # an empty batch: nothing to fit or to check
     if weights is None:
         shares = x.new_full(x.shape[:-1], 1 / x.shape[0], dtype=torch.float64)
         return validation.unit_vectors("x", x), shares
@@ -128,7 +126,7 @@ def _climb(
         moved = (there.loc - here.loc).double()
         slackened = (moved * (here.step - there.step)).sum(-1)
         secant = torch.where(slackened > 0, moved.square().sum(-1) / slackened, 2 * scale)
-        scale = torch.where(better, secant.clamp(0.1, 10.0), scale / 4)
+        scale = torch.where(better, secant, scale / 4)
         here = _Point(
             *(
                 torch.where(better.reshape(better.shape + (1,) * (new.dim() - better.dim())), new, old)
@@ -177,7 +175,7 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
 def _log_likelihood(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     """The mean log density relative to the uniform."""
     ends = _ends(x, loc)
-    return (shares * family.log_density(*ends, kappa.expand_as(ends[0]), x.shape[-1])).sum(0)
+    return (shares * family.log_density(*ends, kappa, x.shape[-1])).sum(0)
 
 
 def _ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,4 +224,4 @@ def _without_bias(
     signal = (mean - uniform).clamp(min=0)
     excess = (dim - 1) * signal / (rows * concentration.clamp(min=torch.finfo(torch.float64).tiny))
     corrected = uniform + (signal.square() - excess).clamp(min=0).sqrt()
-    return torch.where(corrected > uniform, family.concentration_from_mean_statistic(corrected, dim), 0.0)
+    return family.concentration_from_mean_statistic(corrected, dim)

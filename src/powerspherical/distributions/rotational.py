@@ -20,16 +20,31 @@ from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.distributions.marginal import Marginal
 from powerspherical.distributions.sampling import Reparameterised
-from powerspherical.families import Family
+from powerspherical.families import Family, family_named, register_family
 from powerspherical.sampling import draw
 from powerspherical.sampling.precision import computing, unit_vectors_as
 from powerspherical.special.sphere import log_sphere_area
+
+#: The distribution of each family, by the family's name.
+_DISTRIBUTIONS: dict[str, type[RotationallySymmetric]] = {}
+
+
+def distribution_named(name: str) -> type[RotationallySymmetric]:
+    """The class of distributions whose family is registered under this name, such as "power_spherical".
+
+    A family that nobody wrote a distribution for gets one here.
+    """
+    family = family_named(name)  # raises where there is none
+    if name not in _DISTRIBUTIONS:
+        title = "".join(map(str.capitalize, name.split("_")))
+        type(title, (RotationallySymmetric,), {"family": family})
+    return _DISTRIBUTIONS[name]
 
 
 class RotationallySymmetric(Reparameterised):
     """Distributions on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
 
-    A subclass names its ``family`` and has everything else from it.
+    A subclass names its ``family``, which is thereby registered, and has everything else from it.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
@@ -42,6 +57,12 @@ class RotationallySymmetric(Reparameterised):
     family: ClassVar[Family]
 
     _marginal_class: ClassVar[type[Marginal]] = Marginal
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "family" in cls.__dict__:
+            register_family(cls.family)
+            _DISTRIBUTIONS.setdefault(cls.family.name, cls)
 
     loc: Tensor
     concentration: Tensor

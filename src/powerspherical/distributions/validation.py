@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
-from powerspherical._torch.modes import can_look
+from powerspherical._torch.modes import can_look, validates_by_default
 from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
 from powerspherical.sampling.precision import computing
 
@@ -26,7 +25,7 @@ Check = tuple[Tensor, Callable[[], str]]
 
 def wanted(validate_args: bool | None) -> bool:
     """The effect of ``validate_args``: ``None`` follows torch's global default."""
-    return Distribution._validate_args if validate_args is None else validate_args
+    return validates_by_default() if validate_args is None else validate_args
 
 
 def require(checks: Sequence[Check]) -> None:
@@ -122,8 +121,16 @@ def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
     return value / torch.linalg.vector_norm(value.detach(), dim=-1, keepdim=True)
 
 
-def non_negative(name: str, value: Tensor, dtype: torch.dtype | None = None) -> Check:
-    """Every entry of ``value`` is a finite number ≥ 0, also in ``dtype`` if it will be computed with in that."""
+def non_negative(
+    name: str,
+    value: Tensor,
+    dtype: torch.dtype | None = None,
+    way_out: str = "a network's output can be mapped there by torch.nn.functional.softplus",
+) -> Check:
+    """Every entry of ``value`` is a finite number ≥ 0, also in ``dtype`` if it will be computed with in that.
+
+    The ``way_out`` is for negative ones.
+    """
     value = value.detach()
     largest = torch.finfo(dtype or value.dtype).max
     proper = (value >= 0) & (value <= largest)
@@ -133,15 +140,11 @@ def non_negative(name: str, value: Tensor, dtype: torch.dtype | None = None) -> 
         example = bad[0].item()
         if dtype is not None and largest < example < math.inf:
             return _overflow(name, example, dtype, "loc.double()")
-        way_out = (
-            "; a network's output can be mapped there by torch.nn.functional.softplus"
-            if (bad < 0).any()
-            else ""
-        )
-        return (
+        told = (
             f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0 (0 is the uniform distribution), but has "
-            f"{bad.numel()} other value(s), such as {example:.6g}{way_out}"
+            f"{bad.numel()} other value(s), such as {example:.6g}"
         )
+        return f"{told}; {way_out}" if (bad < 0).any() else told
 
     return proper, message
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
-from powerspherical._torch.modes import can_look
+from powerspherical._torch.modes import is_capturing, is_plain
 from powerspherical.special._quadrature import gauss_legendre
 from powerspherical.special.mobius import uniform_cosine_rule
 from powerspherical.special.sphere import log_cosine_normalizer
@@ -30,14 +30,13 @@ _NODES = 512
 _PANEL_NODES = 32
 _PANELS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # of a tail, from where it begins
 _FALL = 50.0  # of the logarithm of the density, at the ends of the window
-_FAR_FALL = 90.0  # the same where small tails are integrated
+FAR_FALL = 90.0  # the same where small tails are integrated
 _NEAR_FALL, _MIDDLE_FALL = 2.0, 12.0  # the same, for panels of their own around the mode
 _FARTHEST = 60.0  # rapidities beyond this are left out
 _GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # of the search for the window
 _BROKEN_NODES = 8 * 93  # of the rule for functions of another direction
 _TINY = 1e-300  # in place of a distance of exactly zero, whose logarithm may be asked for
 _CLEAR = 1e-24  # small enough for values, whose error is its root, and large enough for slopes
-_NEWTON_STEPS = 60
 
 #: Intermediate values held in memory at a time.
 _VALUES = 1 << 22
@@ -51,6 +50,11 @@ class Window(NamedTuple):
     high: Tensor
 
 
+@tensor_constant
+def _equidistant(count: int) -> Numbers:
+    return [j / (count - 1) for j in range(count)]
+
+
 def cosine_ends_of(y: Tensor) -> tuple[Tensor, Tensor]:
     """1-t and 1+t for t = tanh y."""
     return 2 * torch.sigmoid(-2 * y), 2 * torch.sigmoid(2 * y)
@@ -62,14 +66,17 @@ def _log_uniform(y: Tensor, dim: int) -> Tensor:
     return log_cosine_normalizer(dim) - (dim - 1) * log_cosh
 
 
-def _log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
+def log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
     """log of the unnormalised density of y."""
     return family.log_kernel(*cosine_ends_of(y), kappa, dim) + _log_uniform(y, dim)
 
 
-@tensor_constant
-def _equidistant(count: int) -> Numbers:
-    return [j / (count - 1) for j in range(count)]
+def once_for_each(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tensor) -> tuple[Tensor, ...]:
+    """``function`` of each κ, computed once for equal ones where they can be compared; values only."""
+    if kappa.numel() < 2 or not is_plain(kappa) or is_capturing(kappa):
+        return function(kappa)
+    distinct, place = torch.unique(kappa, return_inverse=True)
+    return tuple(values[place] for values in function(distinct))
 
 
 def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Window:
@@ -79,16 +86,22 @@ def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Wind
 
 @torch.no_grad()
 def windows(family: Family, kappa: Tensor, dim: int, *falls: float) -> list[Window]:
-    """For each κ and each of ``falls``, where the logarithm of the density of y has fallen by that from its mode.
+    """For each κ and each of ``falls``, where the logarithm of the density of y has fallen by that from its mode."""
+    mode, *ends = once_for_each(lambda k: _mode_and_ends(family, k, dim, falls), kappa.detach())
+    pairs = zip(ends[: len(falls)], ends[len(falls) :], strict=True)
+    return [Window(low, mode, high) for low, high in pairs]
+
+
+def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[float]) -> tuple[Tensor, ...]:
+    """The mode, the lower ends for each fall and the upper ends.
 
     The density has one mode, so that a few ever finer grids find it, and then the ends.
     """
-    kappa = kappa.detach()
     grid = _equidistant(kappa, _GRID)
 
     def height(y: Tensor) -> Tensor:
         concentration = kappa.reshape(kappa.shape + (1,) * (y.dim() - kappa.dim()))
-        return torch.nan_to_num(_log_weight(family, y, concentration, dim), nan=-math.inf)
+        return torch.nan_to_num(log_weight(family, y, concentration, dim), nan=-math.inf)
 
     low = torch.full_like(kappa, -_FARTHEST)
     width = 2 * _FARTHEST
@@ -105,10 +118,7 @@ def windows(family: Family, kappa: Tensor, dim: int, *falls: float) -> list[Wind
         inside = (height(y) > target).sum(-1).clamp(min=1)
         width = width / (_GRID - 1)
         near = near + width * (inside - 1)
-    ends = (mode + direction * (near + width)).unbind(-1)
-    return [
-        Window(*pair) for pair in zip(ends, [mode.squeeze(-1)] * len(falls), ends[len(falls) :], strict=False)
-    ]
+    return mode.squeeze(-1), *(mode + direction * (near + width)).unbind(-1)
 
 
 class Nodes(NamedTuple):
@@ -157,7 +167,12 @@ def _expected(function: Callable[[Law], Tensor], family: Family, kappa: Tensor, 
         found = law(family, kappa, dim)
         return (found.probabilities * function(found)).sum(-1)
 
-    return in_chunks(rows, kappa, chunk=_VALUES // _NODES).to(kappa.dtype)
+    def values(kappa: Tensor) -> tuple[Tensor]:
+        return (in_chunks(rows, kappa, chunk=_VALUES // _NODES),)
+
+    if torch.is_grad_enabled() and kappa.requires_grad:
+        return values(kappa)[0].to(kappa.dtype)
+    return once_for_each(values, kappa)[0].to(kappa.dtype)
 
 
 def expectation(
@@ -202,16 +217,20 @@ def variance_cosine(family: Family, kappa: Tensor, dim: int) -> Tensor:
 
 
 def score_moments(family: Family, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance of ∂ log_kernel/∂κ."""
-    found = law(family, kappa, dim)
-    score = family.score(
-        found.nodes.one_minus_t,
-        found.nodes.one_plus_t,
-        kappa.double().unsqueeze(-1).expand_as(found.log_kernel),
-        dim,
-    )
-    mean = (found.probabilities * score).sum(-1)
-    variance = (found.probabilities * (score - mean.unsqueeze(-1)).square()).sum(-1)
+    """Mean and variance of ∂ log_kernel/∂κ, without derivatives."""
+
+    def moments(kappa: Tensor) -> tuple[Tensor, Tensor]:
+        found = law(family, kappa, dim)
+        score = family.score(
+            found.nodes.one_minus_t,
+            found.nodes.one_plus_t,
+            kappa.unsqueeze(-1).expand_as(found.log_kernel),
+            dim,
+        )
+        mean = (found.probabilities * score).sum(-1)
+        return mean, (found.probabilities * (score - mean.unsqueeze(-1)).square()).sum(-1)
+
+    mean, variance = once_for_each(moments, kappa.double().detach())
     return mean.to(kappa.dtype), variance.to(kappa.dtype)
 
 
@@ -290,8 +309,8 @@ def expectation_elsewhere(
     """
     s, s_complement, weights = _azimuths(kappa, dim)
 
-    def average(*at_nodes: Tensor) -> Tensor:
-        minus, plus, h, *rest = (x.unsqueeze(-1) for x in at_nodes)
+    def average(minus: Tensor, plus: Tensor, h: Tensor, *rest: Tensor) -> Tensor:
+        minus, plus, h, *more = (x.unsqueeze(-1) for x in (minus, plus, h, *rest))
         # Even in sin θ, but autograd sees its infinite slope at θ = 0: a little is added to stay clear of it.
         sine = 2 * torch.sqrt((h + _CLEAR) * (1 - h + _CLEAR))
         radius = torch.sqrt(minus * plus)
@@ -300,7 +319,7 @@ def expectation_elsewhere(
             min=_TINY
         )
         plus_there = 0.5 * ((plus - 2 * h).square() + (radius * s + sine).square() + across).clamp(min=_TINY)
-        return (weights * function(minus, plus, minus_there, plus_there, *rest)).sum(-1)
+        return (weights * function(minus, plus, minus_there, plus_there, *more)).sum(-1)
 
     return expectation_beside(family, kappa, half_chord, dim, average, *others, values=len(weights))
 
@@ -328,87 +347,25 @@ def _circle(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 # Tails
 
 
-class _Tail(NamedTuple):
-    """The tail that begins at y and leads away from the mode.
-
-    Attributes:
-        side: +1 if the tail lies below y, -1 if above.
-        log_density: log of the density of y at its beginning, unnormalised.
-        mass: the integral of the density over the tail, relative to the density at its beginning.
-        nodes, weights: where that integral was taken, and its parts.
-    """
-
-    side: Tensor
-    log_density: Tensor
-    mass: Tensor
-    nodes: Tensor
-    weights: Tensor
-
-
-def _tail(family: Family, y: Tensor, kappa: Tensor, dim: int, around: Window) -> _Tail:
-    return _tail_on(family, y, kappa, dim, around, torch.where(y < around.mode, 1.0, -1.0).to(y.dtype))
-
-
-def _tail_on(family: Family, y: Tensor, kappa: Tensor, dim: int, around: Window, side: Tensor) -> _Tail:
-    """The tail on the given side, also where it contains the mode: panels begin at y and on the mode's far side."""
-    end = torch.where(side > 0, around.low, around.high)
-    turn = torch.where(side > 0, torch.minimum(y, around.mode), torch.maximum(y, around.mode))
-    unit, weights = gauss_legendre(_PANEL_NODES, y)
-    starts = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
-    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
-    first, second = (y - turn).abs(), (turn - end).abs().clamp(min=1e-3)
-    backwards = turn.unsqueeze(-1) + (side * first).unsqueeze(-1) * starts
-    onwards = turn.unsqueeze(-1) - (side * second).unsqueeze(-1) * starts
-    there = torch.cat((backwards, onwards), -1)
-    parts = torch.cat((first.unsqueeze(-1) * widths, second.unsqueeze(-1) * widths), -1)
-    here = _log_weight(family, y, kappa, dim)
-    log_density = _log_weight(family, there, kappa.unsqueeze(-1), dim) - here.unsqueeze(-1)
-    density = torch.exp(log_density) * parts
-    return _Tail(side, here, density.sum(-1), there, density)
-
-
-def _rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    ratio = torch.log(one_plus_t) - torch.log(one_minus_t)
-    return (0.5 * ratio).clamp(-2 * _FARTHEST, 2 * _FARTHEST)
-
-
 def log_near_tail(
     family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
 ) -> tuple[Tensor, Tensor]:
     """log of the probability of the tail beyond t that does not contain the mode, and whether it lies below t."""
-    around = window(family, kappa, dim, _FAR_FALL)
-    tail = _tail(family, _rapidity(one_minus_t, one_plus_t), kappa, dim, around)
-    log_probability = tail.log_density + torch.log(tail.mass) - law(family, kappa, dim).log_partition
-    return log_probability.clamp(max=0.0), tail.side > 0
+    around, y = window(family, kappa, dim, FAR_FALL), rapidity(one_minus_t, one_plus_t)
+    below = y < around.mode
+    end = torch.where(below, around.low, around.high)
+    # Also beyond the window the tail is followed a little.
+    length = torch.where(below, -1.0, 1.0) * (y - end).abs().clamp(min=1e-3)
+    unit, weights = gauss_legendre(_PANEL_NODES, y)
+    places = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
+    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
+    here = log_weight(family, y, kappa, dim)
+    there = log_weight(family, y.unsqueeze(-1) + length.unsqueeze(-1) * places, kappa.unsqueeze(-1), dim)
+    mass = length.abs() * (torch.exp(there - here.unsqueeze(-1)) * widths).sum(-1)
+    return (here + torch.log(mass) - log_partition(family, kappa, dim)).clamp(max=0.0), below
 
 
-def implicit_slope(
-    family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
-) -> Tensor:
-    """dy/dκ at a fixed probability, y = artanh t: minus the derivative of the tail over the density."""
-    around = window(family, kappa, dim, _FAR_FALL)
-    tail = _tail(family, _rapidity(one_minus_t, one_plus_t), kappa, dim, around)
-    scores = family.score(*cosine_ends_of(tail.nodes), kappa.unsqueeze(-1).expand_as(tail.nodes), dim)
-    mean, _ = score_moments(family, kappa, dim)
-    return -tail.side * (tail.weights * (scores - mean.unsqueeze(-1))).sum(-1)
-
-
-def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t with P(T ≤ t) = u, by Newton's method on the log of the smaller tail, kept within a bracket."""
-    around = window(family, kappa, dim, _FAR_FALL)
-    log_partition = law(family, kappa, dim).log_partition
-    below = u < complement
-    side = torch.where(below, 1.0, -1.0).to(u.dtype)
-    target = torch.log(torch.where(below, u, complement)) + log_partition
-    low, high, y = around.low.clone(), around.high.clone(), around.mode.clone()
-    for _ in range(_NEWTON_STEPS):
-        tail = _tail_on(family, y, kappa, dim, around, side)
-        excess = tail.log_density + torch.log(tail.mass) - target
-        # The tail below y grows with y, the tail above it shrinks.
-        too_high = side * excess > 0
-        low, high = torch.where(too_high, low, y), torch.where(too_high, y, high)
-        y = y - side * excess * tail.mass
-        y = torch.where((y >= low) & (y <= high), y, (low + high) / 2)
-        if can_look() and bool((excess.abs() < 1e-13).all()):
-            break
-    return cosine_ends_of(y)
+def rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
+    """artanh t."""
+    ratio = torch.log(one_plus_t) - torch.log(one_minus_t)
+    return (0.5 * ratio).clamp(-2 * _FARTHEST, 2 * _FARTHEST)

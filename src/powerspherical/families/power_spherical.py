@@ -10,7 +10,7 @@ from torch import Tensor
 
 from powerspherical._torch.random import standard_gamma, standard_gamma_slope
 from powerspherical.families._precise import Arc, PreciseFamily
-from powerspherical.families.base import Family
+from powerspherical.families.base import Family, PointSums
 from powerspherical.special import gamma
 from powerspherical.special._elementary import with_derivative
 from powerspherical.special.gamma_draw import LARGE, log_gamma_slope_
@@ -132,6 +132,23 @@ class PowerSphericalFamily(PreciseFamily):
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         return 1 / one_plus_t, one_minus_t / one_plus_t
+
+    def log_densities_(
+        self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        # (1+t)/2 may round to less than zero at an antipode.
+        halves = torch.add(cosines.new_full((), 0.5), cosines, alpha=0.5, out=cosines)
+        halves.clamp_(min=torch.finfo(cosines.dtype).eps)
+        if not keep:
+            return halves.log_().mul_(kappa).add_(offsets), ()
+        logs = halves.log()
+        return torch.addcmul(offsets, logs, kappa), (halves, logs)
+
+    def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
+        halves, logs = kept
+        count, score = shares.sum(1), logs.mul_(shares).sum(1)
+        pulls = shares.div_(halves)
+        return PointSums(pulls, pulls.sum(1).double() - count.double(), score.double(), factor=0.5)
 
     def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
         return p.mean_log_loss(kappa_p, dim, single=single)

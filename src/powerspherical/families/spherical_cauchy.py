@@ -75,8 +75,8 @@ class SphericalCauchyFamily(Family):
     def log_near_tail(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        ends = _shifted(one_minus_t, one_plus_t, 1 / (1 + kappa))
-        return VON_MISES_FISHER.log_near_tail(*ends, torch.zeros_like(kappa), dim)
+        plus, minus = _shifted(one_plus_t, one_minus_t, 1 + kappa)  # back, towards -μ
+        return VON_MISES_FISHER.log_near_tail(minus, plus, torch.zeros_like(kappa), dim)
 
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
@@ -120,11 +120,9 @@ class SphericalCauchyFamily(Family):
     def pull_and_bend(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        # With g = -(d-1) log(1 + w(1-t)): g' = (d-1)w/(1 + w(1-t)), g'' = g'²/(d-1), w = κ(κ+2)/2
+        # With g = -(d-1) log(1 + w(1-t)) and w = κ(κ+2)/2, g' = (d-1)w/(1 + w(1-t)). g is convex in t: no bend.
         weight = 0.5 * (kappa + 2)  # w/κ
-        factor = weight / (1 + kappa * weight * one_minus_t)
-        pull = (dim - 1) * factor
-        return pull, -one_minus_t * one_plus_t * kappa * factor * pull
+        return (dim - 1) * weight / (1 + kappa * weight * one_minus_t), torch.zeros_like(one_minus_t)
 
     def fitted_concentration(self, mean_score: Tensor, kappa: Tensor, dim: int) -> Tensor:
         # Fisher scoring in the rapidity τ, in which the information (d-1)²·E t₀² = (d-1)²/d is constant.
@@ -191,11 +189,11 @@ def _mean_log_distortion(
     return 0.5 * torch.log(square) + mobius.mean_log_boost(2 * crossed / (r * total), dim - 1)
 
 
-def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t after (1+t)/(1-t) is multiplied by factor²; the two may come with a common factor."""
-    minus, plus = one_minus_t / factor, one_plus_t * factor
-    half = 2 / (minus + plus)
-    return minus * half, plus * half
+def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t after (1+t)/(1-t) is multiplied by growth² ≥ 1; the two may come with a common factor."""
+    minus = one_minus_t / growth / growth  # growth² may overflow
+    scale = 2 / (minus + one_plus_t)
+    return minus * scale, one_plus_t * scale
 
 
 SPHERICAL_CAUCHY = SphericalCauchyFamily()

@@ -10,7 +10,7 @@ from torch import Tensor
 from powerspherical._torch.modes import is_capturing
 from powerspherical._torch.random import standard_gamma
 from powerspherical.families._precise import Arc, PreciseFamily
-from powerspherical.families.base import Family
+from powerspherical.families.base import Family, PointSums
 from powerspherical.special import bessel
 from powerspherical.special.bessel_gain import log_hyp0f1_gain
 
@@ -30,6 +30,7 @@ class VonMisesFisherFamily(PreciseFamily):
     name = "von_mises_fisher"
     title = "von Mises–Fisher"
     peak = 1.0
+    linear = True
 
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
         return -one_minus_t
@@ -90,6 +91,18 @@ class VonMisesFisherFamily(PreciseFamily):
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         return torch.ones_like(one_minus_t), torch.zeros_like(one_minus_t)
+
+    def log_offset(self, kappa: Tensor, dim: int) -> Tensor:
+        return super().log_offset(kappa, dim) - kappa
+
+    def log_densities_(
+        self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return cosines.mul_(kappa).add_(offsets), ()
+
+    def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
+        nothing = torch.zeros(len(shares), dtype=torch.float64, device=shares.device)
+        return PointSums(shares, nothing, nothing)
 
     def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
         return p.mean_cosine_complement(kappa_p, dim)

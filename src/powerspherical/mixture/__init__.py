@@ -1,7 +1,8 @@
 """Mixtures on the sphere and spherical k-means, as scikit-learn estimators (extra ``mixture``).
 
-Rows may be NumPy arrays, SciPy sparse matrices, CPU and CUDA tensors, or (extra ``dask``) Dask arrays, float32 or
-float64, of any length: only their directions count. Results are of the same kind, and stay where the rows are.
+Rows may be NumPy arrays, SciPy sparse matrices, CPU and CUDA tensors, or (extra ``dask``) Dask arrays, in float64,
+float32 or half precision, of any length: only their directions count. Results are of the same kind, and stay where the
+rows are.
 """
 
 from powerspherical._extras import install_hint
@@ -13,18 +14,24 @@ except ImportError as error:
 
 from powerspherical._files.checkpoint import CheckpointError
 from powerspherical.mixture._choice import Choice, compare, plot_comparison
-from powerspherical.mixture._mixtures import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
-from powerspherical.mixture._saving import load
+from powerspherical.mixture._families import (
+    PowerSphericalMixture,
+    SphericalCauchyMixture,
+    VonMisesFisherMixture,
+)
 from powerspherical.mixture._spherical_kmeans import SphericalKMeans
+from powerspherical.mixture._spherical_mixture import SphericalMixture, load, mixture_named
 
 __all__ = [
     "CheckpointError",
     "Choice",
     "PowerSphericalMixture",
+    "SphericalCauchyMixture",
     "SphericalKMeans",
     "SphericalMixture",
     "VonMisesFisherMixture",
     "compare",
     "load",
+    "mixture_named",
     "plot_comparison",
 ]

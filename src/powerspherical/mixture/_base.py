@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
+import sklearn.exceptions
 import torch
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from powerspherical.mixture._lloyd import KMeansRun, Reseed, lloyd
+import powerspherical
+from powerspherical.mixture._lloyd import (
+    KMeansRun,
+    Reseed,
+    Sample,
+    lloyd,
+    random_directions,
+    sample_of,
+    spread_directions,
+)
 from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, TensorRows, shared, usable_weight
 from powerspherical.mixture._saving import SavedEstimator
-from powerspherical.mixture._seeding import Sample, random_directions, sample_of, spread_directions
 
 Report = Callable[[int, float], None]
 
@@ -30,9 +41,28 @@ def _spread(sample: Sample, count: int, random: np.random.RandomState) -> Tensor
 _CHOICES = {"k-means++": _spread, "random": random_directions}
 
 
-class SphericalEstimator(SavedEstimator):
-    """An estimator for rows of which only the direction counts."""
+#: Starts for ``n_init="auto"``, as in scikit-learn's ``KMeans``.
+_STARTS = {"k-means++": 1, "random": 10}
 
+
+class ConvergenceWarning(sklearn.exceptions.ConvergenceWarning, powerspherical.ConvergenceWarning):
+    """A fit ended before it settled: caught by filters for scikit-learn's warning and for this package's."""
+
+
+class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstimator):
+    """An estimator for rows of which only the direction counts, with a ``transform`` to one column per direction."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "init": [StrOptions(set(_CHOICES)), "array-like"],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "verbose": ["verbose", callable],
+    }
+
+    n_features_in_: int
+    n_init: Any
     init: Any
     random_state: Any
     verbose: Any
@@ -40,6 +70,7 @@ class SphericalEstimator(SavedEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def _rows(self, X: Any, sample_weight: Any = None, *, reset: bool = False) -> Rows:
@@ -68,7 +99,7 @@ class SphericalEstimator(SavedEstimator):
                 X,
                 reset=reset,
                 accept_sparse="csr",
-                dtype=[np.float64, np.float32],
+                dtype=np.float32 if getattr(X, "dtype", None) == np.float16 else [np.float64, np.float32],
                 order="C",
                 ensure_min_features=2 if reset else 1,
             )
@@ -98,17 +129,14 @@ class SphericalEstimator(SavedEstimator):
     def _random(self) -> np.random.RandomState:
         return check_random_state(self.random_state)
 
-    def _check_start(self) -> None:
-        """Raise for an ``init`` that names no way to choose directions, or a ``random_state`` that is no seed."""
-        self._random()
-        if isinstance(self.init, str) and self.init not in _CHOICES:
-            raise ValueError(
-                f"init must be 'k-means++', 'random' or an array of directions, got {self.init!r}"
-            )
+    def _n_starts(self) -> int:
+        """The number of runs that ``n_init`` and ``init`` mean: one from given directions."""
+        if not isinstance(self.init, str):
+            return 1
+        return _STARTS[self.init] if self.n_init == "auto" else self.n_init
 
     def _given(self, rows: Rows, count: int) -> Tensor | None:
         """The directions that ``init`` holds, (count, d), or None where it names a way to choose them."""
-        self._check_start()
         if isinstance(self.init, str):
             return None
         array = self.init.detach().cpu().numpy() if isinstance(self.init, Tensor) else self.init
@@ -157,16 +185,9 @@ def exactly(device: torch.device) -> Iterator[None]:
 
 def whole(name: str, value: Any, least: int) -> int:
     """An argument that must be an integer from ``least`` on."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be an integer ≥ {least}, got {value!r}")
     return int(value)
-
-
-def tolerance(name: str, value: Any) -> float:
-    """An argument that must be a number ≥ 0."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= 0:
-        raise ValueError(f"{name} must be a number ≥ 0, got {value!r}")
-    return float(value)
 
 
 def enough_rows(rows: Rows, name: str, count: int) -> None:

@@ -18,8 +18,7 @@ from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
 
-from powerspherical.mixture._families import Block
-from powerspherical.mixture._matrices import Matrix, stacked
+from powerspherical.mixture._blocks import Block, Matrix, stacked
 from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, Sum, shared, summed, usable_weight
 
 _FAN_IN = 8  # sums that one task adds up
@@ -32,6 +31,8 @@ class DaskRows(Rows):
     """
 
     def __init__(self, rows: Any, weight: Any = None) -> None:
+        if rows.dtype == np.float16:
+            rows = rows.astype(np.float32)
         if rows.dtype not in (np.float32, np.float64):
             raise ValueError(f"X must be a Dask array of float32 or float64, got {rows.dtype}: use X.astype")
         if rows.numblocks[1] > 1:

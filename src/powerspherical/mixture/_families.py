@@ -1,240 +1,102 @@
-"""What an expectation step computes for one block of rows, family by family.
-
-All that a maximisation step needs of the rows are sums over them, so the sums over blocks may be added up in any
-order, on any machine. For k components with responsibilities R they are, with T the family's statistic (``Tilt``),
-
-    ΣR,    ΣR T'(t) x,    ΣR bend(t),    ΣR T(t),    Σ log p(x).
-
-Matrices of a block are components × rows: both matrix products are fastest so, and sums over components too. They
-are computed in the dtype of the rows, and in place, since at a few hundred dimensions a pass over such a matrix
-costs as much as a tenth of a product. Sums over blocks are float64.
-"""
+"""The mixtures of our families."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
-
-import torch
-from torch import Tensor
-
-from powerspherical.distributions import PowerSpherical, RotationallySymmetric, VonMisesFisher
-from powerspherical.families import ExponentialFamily as Tilt
-from powerspherical.mixture._matrices import Matrix, products, weighted_sums
-from powerspherical.special.sphere import log_sphere_area
+from powerspherical.distributions import PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical.mixture._spherical_mixture import SphericalMixture
 
 
-class Block(NamedTuple):
-    """Rows of shape (b, d), the factors (b,) that make unit vectors of them, and their weights (b,); None is one."""
+class PowerSphericalMixture(SphericalMixture):
+    r"""A mixture of Power Spherical distributions, fitted by EM.
 
-    rows: Matrix
-    scale: Tensor | None = None
-    weight: Tensor | None = None
+    .. math:: p(x) = \sum_k \pi_k \frac{(1 + \mu_k^\top x)^{\kappa_k}}{N(\kappa_k, d)}.
 
-    def total_weight(self) -> Tensor:
-        """The sum of the weights, float64."""
-        if self.weight is None:
-            # Made on the device: a copy of the host's number would wait for all that is queued there.
-            return torch.full((), float(len(self.rows)), dtype=torch.float64, device=self.rows.device)
-        return self.weight.sum(dtype=torch.float64)
+    Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
+    They may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA tensor, or a Dask array of
+    either of the first two. float64 and float32 are computed in themselves, half precision in float32, NumPy's integers
+    in float64. What is fitted or predicted is of the same kind, in the dtype of the computation, on the same device
+    (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block of rows for each thread,
+    of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit vectors.
 
-    def cosines(self, directions: Tensor) -> Tensor:
-        """The cosines of (k, d) ``directions`` of the rows' dtype with the rows, (k, b); for a zero row they are 0."""
-        found = products(directions, self.rows)
-        return found if self.scale is None else found.mul_(self.scale)
+    Args:
+        n_components: the number of components k.
+        concentration_type: ``"tied"``, one κ for all, or ``"free"``, one for each. Tied components cluster better: as
+            in k-means, a row then goes by direction alone (and weight). Free ones fit better, and take differences in
+            spread for clusters.
+        n_init: the number of starts; the run with the highest likelihood is kept. ``"auto"``: 10 for ``init="random"``,
+            else 1, as in scikit-learn's ``KMeans``.
+        init: ``"k-means++"``, ``"random"`` (rows), both followed by a few steps of spherical k-means, or an array of
+            directions (k, d) to start from.
+        tol: EM ends when the log-likelihood of a row rises by no more than this, in nats.
+        max_iter: or after so many steps, with scikit-learn's ``ConvergenceWarning``.
+        warm_start: whether ``fit`` goes on from the last fit, with the same number of components.
+        random_state: a seed, or NumPy's ``RandomState``; it decides the starts and what ``sample`` draws.
+        verbose: whether to print the log-likelihood after each step, or a function to give each such line to.
+        concentration: the former name of ``concentration_type``.
 
-    def sums(self, shares: Tensor) -> Tensor:
-        """Σ shares · x over the unit vectors x of the block, for ``shares`` (k, b), which it may overwrite."""
-        return weighted_sums(shares if self.scale is None else shares.mul_(self.scale), self.rows).double()
+    Attributes:
+        weights_: π, (k,).
+        mean_directions_: μ, (k, d).
+        concentrations_: κ, (k,); all alike if tied. At most 1e5 in float32 and 1e9 in float64.
+        converged_: whether ``tol`` was reached.
+        n_iter_: the number of steps, each a pass over the rows (after ``partial_fit``: of batches).
+        lower_bound_: the log-likelihood of a row, as ``score`` gives it for the same rows.
+        lower_bounds_: the same after each step that was kept; it never falls. A step that would lower it is taken
+            back and halved.
 
+    ``transform`` gives the soft assignments of ``predict_proba``, with ``set_output`` as a DataFrame.
 
-@dataclass(frozen=True)
-class Parameters:
-    """A mixture of k components in float64: log weights (k,), directions (k, d), concentrations (k,)."""
+    A component that is left with less than a tenth of a row starts again far from the others, once.
 
-    log_weights: Tensor
-    directions: Tensor
-    concentrations: Tensor
-
-
-class Components(NamedTuple):
-    """The parameters as a pass over rows takes them, in the rows' dtype: factors (k, d) and, as columns, κ and what,
-    with κT, makes the log of a component's weighted density.
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(size=(100, 3)) + 4 * np.eye(3)[i] for i in (0, 1)])
+    >>> mixture = PowerSphericalMixture(2, random_state=0).fit(X)
+    >>> mixture.weights_.round(1), mixture.mean_directions_.shape
+    (array([0.5, 0.5]), (2, 3))
+    >>> len(set(mixture.predict(X[:100])))
+    1
     """
 
-    factors: Tensor
-    kappa: Tensor
-    offsets: Tensor
-
-    def log_densities_(self, statistic: Tensor) -> Tensor:
-        """κT + offset from T, (k, b), in its place."""
-        return statistic.mul_(self.kappa).add_(self.offsets)
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """The sums over rows, float64, with (k,) or, for ``pull``, (k, d) entries, and () for those of the whole."""
-
-    count: Tensor
-    pull: Tensor
-    bend: Tensor
-    statistic: Tensor
-    log_likelihood: Tensor
-    weight: Tensor
-
-    def __add__(self, other: Statistics) -> Statistics:
-        return Statistics(*(a + b for a, b in zip(self._fields(), other._fields(), strict=True)))
-
-    def __mul__(self, factor: float) -> Statistics:
-        return Statistics(*(factor * a for a in self._fields()))
-
-    def to(self, device: torch.device) -> Statistics:
-        """The same sums on another device."""
-        return Statistics(*(a.to(device) for a in self._fields()))
-
-    def _fields(self) -> tuple[Tensor, ...]:
-        return self.count, self.pull, self.bend, self.statistic, self.log_likelihood, self.weight
-
-    def score(self) -> float:
-        """The log-likelihood of a row of weight one."""
-        return float(self.log_likelihood / self.weight)
-
-
-class Family(ABC):
-    """How the components of one family meet a block of rows."""
-
-    tilt: ClassVar[Tilt]
-    distribution: ClassVar[type[RotationallySymmetric]]
-
-    @classmethod
-    def components(cls, parameters: Parameters, dtype: torch.dtype) -> Components:
-        """The offset is log π + KL - κ E T - log(area): as T, its terms are small for points near the mode."""
-        kappa, dim = parameters.concentrations, parameters.directions.shape[1]
-        density = cls.tilt.relative_entropy(kappa, dim) - kappa * cls.tilt.mean_statistic(kappa, dim)
-        offsets = parameters.log_weights + density - log_sphere_area(dim)
-        columns = (column.unsqueeze(1).to(dtype) for column in (kappa, offsets))
-        return Components(parameters.directions.to(dtype), *columns)
-
-    @classmethod
-    @abstractmethod
-    def log_densities(cls, components: Components, block: Block) -> Tensor:
-        """The logs of the weighted densities, (k, b)."""
-
-    @classmethod
-    @abstractmethod
-    def statistics(cls, components: Components, block: Block) -> Statistics:
-        """The additive statistics of a block."""
-
-    @classmethod
-    @abstractmethod
-    def mean_statistic(cls, statistics: Statistics) -> Tensor:
-        """ΣR T at the direction that the concentrations are fitted for."""
-
-
-class PowerFamily(Family):
-    """T = log((1+t)/2), T' = 1/(1+t), bend = (1-t)/(1+t)."""
-
-    tilt = PowerSpherical.family
     distribution = PowerSpherical
 
-    @classmethod
-    def components(cls, parameters: Parameters, dtype: torch.dtype) -> Components:
-        plain = super().components(parameters, dtype)
-        return plain._replace(factors=0.5 * plain.factors)
 
-    @classmethod
-    def _halves(cls, components: Components, block: Block) -> Tensor:
-        """(1+t)/2, and at an antipode, where it may round to less than zero, a rounding."""
-        cosines = block.cosines(components.factors)
-        return cosines.add_(0.5).clamp_(min=torch.finfo(cosines.dtype).eps)
+class VonMisesFisherMixture(SphericalMixture):
+    r"""A mixture of von Mises–Fisher distributions, fitted by EM (Banerjee et al., 2005).
 
-    @classmethod
-    def log_densities(cls, components: Components, block: Block) -> Tensor:
-        return components.log_densities_(cls._halves(components, block).log_())
+    .. math:: p(x) = \sum_k \pi_k C_d(\kappa_k) e^{\kappa_k \mu_k^\top x},
 
-    @classmethod
-    def statistics(cls, components: Components, block: Block) -> Statistics:
-        halves = cls._halves(components, block)
-        logs = halves.log()
-        shares = torch.addcmul(components.offsets, logs, components.kappa)
-        densities = normalise_(shares, block.weight)
-        count, statistic = shares.sum(1).double(), logs.mul_(shares).sum(1).double()
-        shares.div_(halves)
-        return Statistics(
-            count=count,
-            bend=shares.sum(1).double() - count,
-            pull=block.sums(shares).mul_(0.5),
-            statistic=statistic,
-            log_likelihood=_weighted_sum(densities, block),
-            weight=block.total_weight(),
-        )
+    with concentrations exact in any dimension, by the inverse of the ratio of Bessel functions. Arguments, attributes
+    and the kinds of rows are those of :class:`PowerSphericalMixture`.
 
-    @classmethod
-    def mean_statistic(cls, statistics: Statistics) -> Tensor:
-        return statistics.statistic
+    >>> import torch
+    >>> from powerspherical import VonMisesFisher
+    >>> _ = torch.manual_seed(0)
+    >>> X = VonMisesFisher(torch.eye(64)[:3], 200.0).sample((500,)).reshape(-1, 64)
+    >>> mixture = VonMisesFisherMixture(3, random_state=0).fit(X)
+    >>> (mixture.concentrations_ / 200).round(decimals=1)
+    tensor([1., 1., 1.])
+    """
 
-
-class ExponentialFamily(Family):
-    """T = t-1, T' = 1, bend = 0."""
-
-    tilt = VonMisesFisher.family
     distribution = VonMisesFisher
 
-    @classmethod
-    def components(cls, parameters: Parameters, dtype: torch.dtype) -> Components:
-        plain = super().components(parameters, dtype)
-        return plain._replace(offsets=plain.offsets - plain.kappa)
 
-    @classmethod
-    def log_densities(cls, components: Components, block: Block) -> Tensor:
-        return components.log_densities_(block.cosines(components.factors))
+class SphericalCauchyMixture(SphericalMixture):
+    r"""A mixture of spherical Cauchy distributions, fitted by EM: heavy tails, which outliers hardly move.
 
-    @classmethod
-    def statistics(cls, components: Components, block: Block) -> Statistics:
-        shares = cls.log_densities(components, block)
-        densities = normalise_(shares, block.weight)
-        count = shares.sum(1).double()
-        return Statistics(
-            count=count,
-            bend=torch.zeros_like(count),
-            pull=block.sums(shares),
-            statistic=torch.zeros_like(count),  # the pull says it all: T is linear
-            log_likelihood=_weighted_sum(densities, block),
-            weight=block.total_weight(),
-        )
+    .. math:: p(x) = \sum_k \pi_k \frac{\Gamma(d/2)}{2 \pi^{d/2}}
+              \left( \frac{1 - \rho_k^2}{\lVert x - \rho_k \mu_k \rVert^2} \right)^{d-1}, \qquad
+              \rho_k = \frac{\kappa_k}{\kappa_k + 2}.
 
-    @classmethod
-    def mean_statistic(cls, statistics: Statistics) -> Tensor:
-        # At the new direction, that of the pull itself.
-        return torch.linalg.vector_norm(statistics.pull, dim=1) - statistics.count
+    Arguments, attributes and the kinds of rows are those of :class:`PowerSphericalMixture`.
 
-
-def normalise_(log_densities: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Turn (k, b) log densities into responsibilities, times ``weight``, in place; the log of their sums, (b,)."""
-    largest = log_densities.amax(0)
-    sums = log_densities.sub_(largest).exp_().sum(0)
-    if weight is None:
-        log_densities.div_(sums)
-    else:
-        log_densities.mul_(weight / sums)
-    return largest.add_(sums.log_())
-
-
-def places(directions: Tensor) -> Tensor:
-    """The indices of (k, d) directions as a column of their dtype, for ``best_``."""
-    return torch.arange(len(directions), dtype=directions.dtype, device=directions.device).unsqueeze(1)
-
-
-def best_(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of each column of (k, b) values, which it overwrites, and the first of the ``places`` where that is.
-
-    It is ``values.max(0)`` in a quarter of the time: on the CPU, torch vectorises comparisons but not that.
+    >>> import torch
+    >>> from powerspherical import SphericalCauchy
+    >>> _ = torch.manual_seed(0)
+    >>> X = SphericalCauchy(torch.eye(8)[:3], 10.0).sample((500,)).reshape(-1, 8)
+    >>> mixture = SphericalCauchyMixture(3, random_state=0).fit(X)
+    >>> (mixture.concentrations_ / 10).round(decimals=1)
+    tensor([1., 1., 1.])
     """
-    largest = values.amax(0)
-    # Other places come after all of those.
-    return largest, torch.add(places, values.lt_(largest), alpha=len(values), out=values).amin(0).long()
 
-
-def _weighted_sum(values: Tensor, block: Block) -> Tensor:
-    return (values if block.weight is None else values * block.weight).sum(dtype=torch.float64)
+    distribution = SphericalCauchy

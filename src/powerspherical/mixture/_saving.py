@@ -42,7 +42,7 @@ class SavedEstimator(BaseEstimator, ABC):
         ``powerspherical.nn.load_checkpoint(path)["notes"]`` reads them.
         """
         check_is_fitted(self)
-        self._check_parameters()
+        self._validate_params()
         self._check_fitted()
         state = {
             "format": FORMAT,
@@ -94,7 +94,7 @@ class SavedEstimator(BaseEstimator, ABC):
             if name not in _OPTIONAL_PARAMETERS:
                 raise ValueError(f"it has no parameter {name}")
         estimator = cls(**parameters)
-        estimator._check_parameters()
+        estimator._validate_params()
         estimator._restore(fitted)
         estimator._check_fitted()
         return estimator
@@ -128,32 +128,12 @@ class SavedEstimator(BaseEstimator, ABC):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     @abstractmethod
-    def _check_parameters(self) -> Any:
-        """Raise ``ValueError`` for a parameter that ``fit`` would refuse."""
-
-    @abstractmethod
     def _check_fitted(self) -> None:
         """Raise ``ValueError`` for a fitted attribute that no fit gives."""
 
     @abstractmethod
     def predict(self, X: Any) -> Any:
         """The index of the component or cluster of each row, (n,)."""
-
-
-def load(path: str | os.PathLike[str]) -> SavedEstimator:
-    """The estimator that its ``save`` wrote, of whichever class it is.
-
-    Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, or if a field is missing
-    or wrong.
-
-    >>> import tempfile
-    >>> from powerspherical.mixture import SphericalKMeans, load
-    >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
-    >>> _ = SphericalKMeans(2, random_state=0).fit(np.eye(2)).save(path)
-    >>> load(path)
-    SphericalKMeans(n_clusters=2, random_state=0)
-    """
-    return SavedEstimator.load(path)
 
 
 def require_numbers(name: str, value: Any, shape: tuple[int, ...], least: float = -math.inf) -> Tensor:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import torch
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import ClusterMixin
+from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
-from powerspherical.mixture._base import SphericalEstimator, enough_rows, exactly, tolerance, whole
-from powerspherical.mixture._families import Block
-from powerspherical.mixture._lloyd import KMeansRun, clusters_of, nearest
+from powerspherical.mixture._base import ConvergenceWarning, SphericalEstimator, enough_rows, exactly, whole
+from powerspherical.mixture._blocks import Block
+from powerspherical.mixture._lloyd import KMeansRun, clusters_of, nearest, weighty
 from powerspherical.mixture._saving import require_directions, require_number
 
 
-class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SphericalEstimator):
+class SphericalKMeans(ClusterMixin, SphericalEstimator):
     """k-means by direction: each row belongs to the centre of largest cosine, centres are unit vectors.
 
     It is what :class:`PowerSphericalMixture` with one tied, growing concentration tends to, and takes the same kinds of
@@ -26,7 +27,8 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
     Args:
         n_clusters: the number of clusters k.
         init: ``"k-means++"``, ``"random"`` (rows), or an array of directions (k, d).
-        n_init: how often to start; the run with the lowest inertia is kept.
+        n_init: the number of starts; the run with the lowest inertia is kept. ``"auto"``: 10 for ``init="random"``,
+            else 1, as in scikit-learn's ``KMeans``.
         max_iter: the most steps; scikit-learn's ``ConvergenceWarning`` says when they were not enough.
         tol: it ends when the inertia falls by no more than this, as a fraction.
         random_state: a seed, or NumPy's ``RandomState``.
@@ -49,13 +51,17 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
     """
 
     _saved = ("cluster_centers_", "inertia_", "n_iter_")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SphericalEstimator._parameter_constraints,
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+    }
 
     def __init__(
         self,
         n_clusters: int = 8,
         *,
         init: Any = "k-means++",
-        n_init: int = 1,
+        n_init: int | str = "auto",
         max_iter: int = 300,
         tol: float = 1e-5,
         random_state: Any = None,
@@ -69,22 +75,18 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
-        count, runs, max_iter, tol = self._check_parameters()
+        self._validate_params()
+        count, tol = self.n_clusters, self.tol
         rows = self._rows(X, sample_weight, reset=True)
         enough_rows(rows, "n_clusters", count)
         random = self._random()
         best: KMeansRun | None = None
         with exactly(rows.device):
-            for run in range(runs if isinstance(self.init, str) else 1):
+            for run in range(self._n_starts()):
                 report = self._reporter(f"run {run}", "mean distance 1 - t")
-                found, _ = self._clustered(rows, count, random, tol, max_iter, report)
+                found, _ = self._clustered(rows, count, random, tol, self.max_iter, report)
                 # Runs that end within the tolerance have found the same: which is kept is not left to rounding.
                 if best is None or found.clusters.distance() < (1 - tol) * best.clusters.distance():
                     best = found
@@ -92,10 +94,10 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
             self.labels_ = rows.each(partial(nearest, best.directions), count, dtype=torch.int64)
         self.cluster_centers_ = rows.result(best.directions.to(rows.dtype))
         self.inertia_ = 2 * best.clusters.distance() * float(best.clusters.weight)
-        self.n_iter_, self._n_features_out = best.steps, count
+        self.n_iter_ = best.steps
         if not best.converged:
             warnings.warn(
-                f"the clusters still changed after {max_iter} steps: raise max_iter or tol",
+                f"the clusters still changed after {self.max_iter} steps: raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -120,27 +122,17 @@ class SphericalKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         rows = self._rows(X, sample_weight)
         with exactly(rows.device):
             directions = self._directions(rows.device)
-            clusters = rows.total(partial(clusters_of, directions.to(rows.dtype)), len(directions))
+            clusters = weighty(rows.total(partial(clusters_of, directions.to(rows.dtype)), len(directions)))
         return -2 * clusters.distance() * float(clusters.weight)
 
-    def _check_parameters(self) -> tuple[int, int, int, float]:
-        """The number of clusters, of starts and of steps, and the tolerance."""
-        self._check_start()
-        return (
-            whole("n_clusters", self.n_clusters, 1),
-            whole("n_init", self.n_init, 1),
-            whole("max_iter", self.max_iter, 1),
-            tolerance("tol", self.tol),
-        )
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.cluster_centers_)
 
     def _check_fitted(self) -> None:
         require_directions("cluster_centers_", self.cluster_centers_)
         require_number("inertia_", self.inertia_, least=0)
         whole("n_iter_", self.n_iter_, 0)
-
-    def _restore(self, fitted: dict[str, Any]) -> None:
-        super()._restore(fitted)
-        self._n_features_out = len(self.cluster_centers_)
 
     def _directions(self, device: torch.device) -> Tensor:
         return torch.as_tensor(self.cluster_centers_).to(device=device, dtype=torch.float64)

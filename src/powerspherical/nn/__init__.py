@@ -1,7 +1,7 @@
 """Parts of networks: heads that turn features into distributions on spheres, the hyperspherical VAE, checkpoints."""
 
 from powerspherical._files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from powerspherical.nn.heads import PowerSphericalHead, SphericalHead, VonMisesFisherHead
+from powerspherical.nn.heads import PowerSphericalHead, SphericalCauchyHead, SphericalHead, VonMisesFisherHead
 from powerspherical.nn.vae import HypersphericalVAE, Objective, Pass
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Objective",
     "Pass",
     "PowerSphericalHead",
+    "SphericalCauchyHead",
     "SphericalHead",
     "VonMisesFisherHead",
     "load_checkpoint",

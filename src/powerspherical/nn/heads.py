@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Independent
 
-from powerspherical.distributions import PowerSpherical, RotationallySymmetric, VonMisesFisher, validation
+from powerspherical.distributions import (
+    PowerSpherical,
+    RotationallySymmetric,
+    SphericalCauchy,
+    VonMisesFisher,
+    validation,
+)
 from powerspherical.distributions.geometry import directions_of
 from powerspherical.sampling.precision import computing
 
@@ -46,10 +51,11 @@ class SphericalHead(nn.Module):
             the event shape (m, d), each factor with its own μ and κ. Default: one sphere, event shape (d,).
         validate_args: passed to the distribution. Off by default: the parameters are valid by construction,
             unless the features are infinite or NaN.
+        distribution: the class of the distribution, for ``SphericalHead`` itself.
     """
 
-    #: The class of the distribution.
-    family: ClassVar[type[RotationallySymmetric]]
+    #: The class of the distribution; a subclass has it, this class takes it as an argument.
+    distribution: type[RotationallySymmetric]
 
     #: The constant κ that ``nats`` stands for, or None.
     concentration: float | None
@@ -66,8 +72,13 @@ class SphericalHead(nn.Module):
         nats: float | None = None,
         product: int | None = None,
         validate_args: bool | None = False,
+        distribution: type[RotationallySymmetric] | None = None,
     ) -> None:
         super().__init__()
+        if distribution is not None:
+            self.distribution = distribution
+        if not hasattr(self, "distribution"):
+            raise ValueError("SphericalHead needs distribution=…, such as powerspherical.PowerSpherical")
         self.in_features, self.dim, self.axis = in_features, validation.dimension(dim), axis
         if not 0 <= minimum < maximum or math.isinf(minimum):
             raise ValueError(
@@ -90,7 +101,7 @@ class SphericalHead(nn.Module):
         self.concentration = None
         if nats is not None:
             pole = torch.eye(1, self.dim, dtype=torch.float64, device="cpu")[0]
-            self.concentration = self.family.from_kl(pole, nats).concentration.item()
+            self.concentration = self.distribution.from_kl(pole, nats).concentration.item()
         if initial is not None:
             with torch.no_grad():
                 self.linear.bias.view(-1, self._outputs)[:, -1] = self._inverse(initial)
@@ -125,7 +136,7 @@ class SphericalHead(nn.Module):
         vectors, raw = outputs.split((self.dim, self._outputs - self.dim), -1)
         loc = directions_of(vectors, SHORT)
         concentration = self._bounded(raw.squeeze(-1)) if self.concentration is None else self.concentration
-        q = self.family(loc, concentration, validate_args=self.validate_args)
+        q = self.distribution(loc, concentration, validate_args=self.validate_args)
         return q if self.product is None else Independent(q, 1, validate_args=False)
 
     def extra_repr(self) -> str:
@@ -168,7 +179,7 @@ class PowerSphericalHead(SphericalHead):
     tensor(12.0000)
     """
 
-    family = PowerSpherical
+    distribution = PowerSpherical
 
 
 class VonMisesFisherHead(SphericalHead):
@@ -187,4 +198,25 @@ class VonMisesFisherHead(SphericalHead):
     True
     """
 
-    family = VonMisesFisher
+    distribution = VonMisesFisher
+
+
+class SphericalCauchyHead(SphericalHead):
+    r"""Features to a spherical Cauchy distribution, with heavy tails.
+
+    .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
+              \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
+              s = \log(1 + e^r), \qquad (v, r) = Wh + b, \qquad \rho = \frac{\kappa}{\kappa + 2}.
+
+    Arguments, bounds and conventions are those of ``SphericalHead``.
+
+    >>> import torch
+    >>> head = SphericalCauchyHead(32, dim=16, nats=10.0)
+    >>> q = head(torch.randn(8, 32))
+    >>> from torch.distributions import kl_divergence
+    >>> from powerspherical import HypersphericalUniform
+    >>> kl_divergence(q, HypersphericalUniform(16))[0]
+    tensor(10.0000)
+    """
+
+    distribution = SphericalCauchy

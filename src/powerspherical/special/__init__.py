@@ -4,6 +4,9 @@ Functions of a concentration take ``kappa``, a tensor of any shape in float32 or
 ``dim``, the ambient dimension d, a Python number; none loops over elements.
 """
 
+from typing import Any
+
+from powerspherical.special import _deprecated
 from powerspherical.special.bessel import (
     bessel_ratio,
     bessel_ratio_complement,
@@ -44,3 +47,7 @@ __all__ = [
     "mean_log_boost_inverse",
     "trigamma_difference",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return _deprecated.moved(name)

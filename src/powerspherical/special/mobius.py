@@ -147,7 +147,7 @@ def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
     return torch.expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
 
 
-# A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ): hence the derivatives that follow.
+# A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ): hence the derivatives below.
 
 
 def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
@@ -166,6 +166,13 @@ def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     cosh = sinh + (1 / (1 + kappa)).unsqueeze(-1)
     mean = (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
     return mean.clamp(max=1.0)  # rounding
+
+
+@with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
+def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
+    """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
+    # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
+    return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
 
 
 def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
@@ -192,13 +199,6 @@ def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
     centre = (weights * means).sum(-1, keepdim=True)
     spread = complement / (1 + s * sinh_rapidity(kappa).unsqueeze(-1).square()).square()
     return (weights * ((means - centre).square() + spread)).sum(-1)
-
-
-@with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
-def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
-    """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
-    # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
-    return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
 
 
 @with_derivatives(

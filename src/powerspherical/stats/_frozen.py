@@ -23,6 +23,8 @@ from powerspherical.stats._arrays import (
     unit_vectors,
 )
 
+_SHOWN = 8  # entries of an array that a repr shows; of larger ones it shows the shape
+
 
 class FrozenSpherical:
     """A distribution on the unit sphere of R^d with its parameters fixed.
@@ -60,8 +62,7 @@ class FrozenSpherical:
     def logpdf(self, x: Any) -> Any:
         """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
         points = unit_vectors("x", x, self.dim)
-        batch = self._distribution.batch_shape
-        validation.broadcast_shape(**{"x.shape[:-1]": points.shape[:-1], "the parameters' shape": batch})
+        self._require_broadcast("x.shape[:-1]", points.shape[:-1])
         return array_of(self._distribution.log_prob(points))
 
     def pdf(self, x: Any) -> Any:
@@ -82,23 +83,37 @@ class FrozenSpherical:
 
     def cdf(self, angle: Any) -> Any:
         """The probability that x lies within ``angle`` (radians, in [0, π]) of the mean direction."""
-        return array_of(self._around.cap_probability(real("angle", angle)))
+        angles = real("angle", angle)
+        self._require_broadcast("angle.shape", angles.shape)
+        return array_of(self._around.cap_probability(angles))
 
     def ppf(self, probability: Any) -> Any:
         """The angle within which x lies with this ``probability``: the inverse of ``cdf``."""
-        return array_of(self._around.cap_angle(real("probability", probability)))
+        probabilities = real("probability", probability)
+        self._require_broadcast("probability.shape", probabilities.shape)
+        return array_of(self._around.cap_angle(probabilities))
+
+    def _require_broadcast(self, name: str, shape: torch.Size) -> None:
+        validation.broadcast_shape(**{name: shape, "the parameters' shape": self._distribution.batch_shape})
 
 
 class FrozenRotational(FrozenSpherical):
     """A family with its mean direction ``mu`` and its concentration ``kappa`` fixed."""
 
-    def __init__(self, family: type[RotationallySymmetric], mu: Any, kappa: Any, seed: Any = None) -> None:
+    def __init__(
+        self, distribution: type[RotationallySymmetric], mu: Any, kappa: Any, seed: Any = None
+    ) -> None:
         loc, concentration = unit_vectors("mu", mu), real("kappa", kappa)
         validation.paired_shape("mu", loc, "kappa", concentration)
-        validation.require([validation.non_negative("kappa", concentration)])
-        distribution = family(loc, concentration, validate_args=True)
-        super().__init__(distribution, distribution, seed)
-        self._loc, self._concentration = distribution.loc, distribution.concentration
+        way_out = "negate mu to concentrate around the opposite direction"
+        validation.require([validation.non_negative("kappa", concentration, way_out=way_out)])
+        frozen = distribution(loc, concentration, validate_args=True)
+        super().__init__(frozen, frozen, seed)
+        self._name = distribution.family.name
+        self._loc, self._concentration = frozen.loc, frozen.concentration
+
+    def __repr__(self) -> str:
+        return f"{self._name}(mu={_shown(self.mu)}, kappa={_shown(self.kappa)})"
 
     @property
     def mu(self) -> Array:
@@ -117,6 +132,13 @@ class FrozenUniform(FrozenSpherical):
     def __init__(self, dim: int, seed: Any = None) -> None:
         distribution = HypersphericalUniform(dim, dtype=torch.float64, device="cpu", validate_args=True)
         super().__init__(distribution, PowerSpherical(_pole(distribution.dim), 0.0), seed)
+
+    def __repr__(self) -> str:
+        return f"uniform_sphere(dim={self.dim})"
+
+
+def _shown(value: Any) -> str:
+    return repr(value.tolist()) if value.size <= _SHOWN else f"<array of shape {value.shape}>"
 
 
 def _pole(dim: int) -> Tensor:

@@ -1,82 +1,130 @@
-"""Mixtures of distributions on the sphere, as scikit-learn estimators."""
+"""A mixture of distributions of one family, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from dataclasses import fields
 from functools import partial
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import DensityMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from powerspherical.mixture._base import SphericalEstimator, enough_rows, exactly, tolerance, whole
+from powerspherical.distributions import RotationallySymmetric, distribution_named
+from powerspherical.families import family_names
+from powerspherical.mixture._base import ConvergenceWarning, SphericalEstimator, enough_rows, exactly, whole
+from powerspherical.mixture._blocks import Block, best_, places
 from powerspherical.mixture._em import (
-    LARGEST,
+    Components,
     EMRun,
+    Parameters,
+    Statistics,
+    components_of,
     expectation_maximisation,
     from_clusters,
     maximised,
+    normalise_,
     rounding,
     statistics_of,
 )
-from powerspherical.mixture._families import (
-    Block,
-    Components,
-    ExponentialFamily,
-    Family,
-    Parameters,
-    PowerFamily,
-    Statistics,
-    best_,
-    normalise_,
-    places,
-)
-from powerspherical.mixture._lloyd import Reseed
+from powerspherical.mixture._lloyd import Reseed, sample_of, spread_directions
 from powerspherical.mixture._rows import Rows
 from powerspherical.mixture._saving import (
     TOLERANCE,
+    SavedEstimator,
     entry,
     require_directions,
     require_number,
     require_numbers,
 )
-from powerspherical.mixture._seeding import sample_of, spread_directions
 
 _CLUSTER_STEPS = 10  # of spherical k-means, before EM
-_FORGETTING = 0.7  # the exponent of the step sizes of partial_fit, in (½, 1]: Cappé & Moulines 2009
+_FORGETTING = 0.7  # exponent of the step size of partial_fit, in (½, 1]: Cappé & Moulines 2009
+
+#: The mixture of each family, by the family's name.
+_MIXTURES: dict[str, type[SphericalMixture]] = {}
+
+
+def mixture_named(name: str) -> type[SphericalMixture]:
+    """The class of mixtures of the family that is registered under this name, such as "power_spherical".
+
+    A family that nobody wrote a mixture for gets one here.
+    """
+    distribution = distribution_named(name)  # raises where there is no such family
+    if name not in _MIXTURES:
+        type(f"{distribution.__name__}Mixture", (SphericalMixture,), {"distribution": distribution})
+    return _MIXTURES[name]
+
+
+def load(path: str | os.PathLike[str]) -> SavedEstimator:
+    """The estimator that its ``save`` wrote, of whichever class it is.
+
+    Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, or if a field is missing
+    or wrong.
+
+    >>> import tempfile
+    >>> from powerspherical.mixture import SphericalKMeans, load
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
+    >>> _ = SphericalKMeans(2, random_state=0).fit(np.eye(2)).save(path)
+    >>> load(path)
+    SphericalKMeans(n_clusters=2, random_state=0)
+    """
+    for name in family_names():
+        mixture_named(name)  # now there is a class for each of them
+    return SavedEstimator.load(path)
 
 
 class SphericalMixture(DensityMixin, SphericalEstimator):
-    """The base of the mixtures: a family of components is all that they differ in."""
+    """The base of the mixtures. A subclass names the ``distribution`` of its components, and has the rest from here.
 
-    _family: ClassVar[type[Family]]
+    Arguments, attributes and the kinds of rows are those of :class:`PowerSphericalMixture`. A distribution of one's own
+    has its mixture by ``class MyMixture(SphericalMixture): distribution = MyDistribution``.
+    """
+
+    #: The distribution of the components.
+    distribution: ClassVar[type[RotationallySymmetric]]
     _saved = ("mean_directions_", "weights_", "concentrations_", "converged_", "n_iter_", "lower_bound_")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SphericalEstimator._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "concentration_type": [StrOptions({"tied", "free"})],
+        "warm_start": ["boolean"],
+        "concentration": [StrOptions({"tied", "free"}), Hidden(StrOptions({"deprecated"}))],
+    }
 
     weights_: Any
     mean_directions_: Any
     concentrations_: Any
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "distribution" in cls.__dict__:
+            _MIXTURES.setdefault(cls.distribution.family.name, cls)
+
     def __init__(
         self,
         n_components: int = 1,
         *,
-        concentration: str = "tied",
-        n_init: int = 1,
+        concentration_type: str = "tied",
+        n_init: int | str = "auto",
         init: Any = "k-means++",
         tol: float = 1e-4,
         max_iter: int = 200,
         warm_start: bool = False,
         random_state: Any = None,
         verbose: Any = 0,
+        concentration: str = "deprecated",
     ) -> None:
         self.n_components = n_components
-        self.concentration = concentration
+        self.concentration_type = concentration_type
         self.n_init = n_init
         self.init = init
         self.tol = tol
@@ -84,25 +132,39 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.concentration = concentration
+
+    def _is_tied(self) -> bool:
+        """Whether all components share one concentration."""
+        if self.concentration != "deprecated":
+            warnings.warn(
+                "the parameter concentration is called concentration_type now, as covariance_type is in "
+                "scikit-learn; the old name will go in version 0.3",
+                FutureWarning,
+                stacklevel=3,
+            )
+            return self.concentration == "tied"
+        return self.concentration_type == "tied"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the mixture to the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
-        count, tied, runs, tol, max_iter = self._check_parameters()
+        self._validate_params()
+        count, tied, tol = self.n_components, self._is_tied(), self.tol
         rows = self._rows(X, sample_weight, reset=True)
         enough_rows(rows, "n_components", count)
         random = self._random()
         again = self.warm_start and hasattr(self, "mean_directions_")
         best: EMRun | None = None
         with exactly(rows.device):
-            for run in range(1 if again or not isinstance(self.init, str) else runs):
+            for run in range(1 if again else self._n_starts()):
                 start, reseed = self._start(rows, count, random, again)
                 found = expectation_maximisation(
                     rows,
-                    self._family,
+                    self.distribution.family,
                     start,
                     tied=tied,
                     tol=tol,
-                    max_iter=max_iter,
+                    max_iter=self.max_iter,
                     reseed=reseed,
                     report=self._reporter(f"run {run}", "log-likelihood of a row"),
                 )
@@ -117,7 +179,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.lower_bound_, self.lower_bounds_ = best.scores[-1], best.scores
         if not best.converged:
             warnings.warn(
-                f"the likelihood still rose after {max_iter} steps: raise max_iter or tol",
+                f"the likelihood still rose after {self.max_iter} steps: raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -126,27 +188,28 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows: a step of online EM (Cappé & Moulines, 2009).
 
-        The first batch chooses the directions, so it should have many rows a component. Averages of the additive
-        statistics then move towards those of each batch, by a step that falls with the rows seen before.
+        The first batch chooses the directions, so it should have many rows per component. Running averages of the
+        statistics then move towards those of each batch of b rows, by the fraction (1 + n/b)^-0.7 after n rows.
         """
-        count, tied, *_ = self._check_parameters()
+        self._validate_params()
+        count, tied = self.n_components, self._is_tied()
         first = not hasattr(self, "mean_directions_")
         rows = self._rows(X, sample_weight, reset=first)
         if first:
             enough_rows(rows, "n_components", count)
         with exactly(rows.device):
             start = self._start(rows, count, self._random(), not first)[0]
-            batch = statistics_of(rows, self._family, start)
+            batch = statistics_of(rows, self.distribution.family, start)
             batch = batch * (1 / float(batch.weight))
             if not hasattr(self, "_averages"):  # nor are there any where the attributes were set from outside
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
             step = (1 + self._seen / rows.count) ** -_FORGETTING
             self._averages = self._averages.to(rows.device) * (1 - step) + batch * step
-            largest = LARGEST[rows.dtype]
-            self._show(rows, maximised(self._family, self._averages, start, tied=tied, largest=largest))
+            family = self.distribution.family
+            self._show(rows, maximised(family, self._averages, start, tied=tied, dtype=rows.dtype))
         self._seen += rows.count
         self.n_iter_ += 1
-        self.lower_bound_, self.converged_ = self._averages.score(), False
+        self.lower_bound_, self.converged_ = self._averages.mean_log_likelihood(), False
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -161,6 +224,10 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         """The probability of each component given the row, (n, n_components)."""
         check_is_fitted(self)
         return self._each(X, _responsibilities, columns=len(self.weights_))
+
+    def transform(self, X: Any) -> Any:
+        """The soft assignments that ``predict_proba`` gives, (n, n_components)."""
+        return self.predict_proba(X)
 
     def score_samples(self, X: Any) -> Any:
         """The log density of each row's direction with respect to the area of the sphere, (n,)."""
@@ -190,7 +257,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         counts = torch.from_numpy(random.multinomial(n_samples, share / share.sum()))
         device = parameters.directions.device
         labels = torch.repeat_interleave(torch.arange(len(share)), counts).to(device)
-        components = self._family.distribution(
+        components = self.distribution(
             torch.nn.functional.normalize(parameters.directions, dim=1)[labels],
             parameters.concentrations[labels],
             validate_args=False,
@@ -201,18 +268,9 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             return draws.to(self.mean_directions_.dtype), labels
         return draws.numpy().astype(self.mean_directions_.dtype), labels.numpy()
 
-    def _check_parameters(self) -> tuple[int, bool, int, float, int]:
-        """The number of components, whether they share their concentration, and of EM: starts, tolerance, steps."""
-        if self.concentration not in ("tied", "free"):
-            raise ValueError(f"concentration must be 'tied' or 'free', got {self.concentration!r}")
-        self._check_start()
-        return (
-            whole("n_components", self.n_components, 1),
-            self.concentration == "tied",
-            whole("n_init", self.n_init, 1),
-            tolerance("tol", self.tol),
-            whole("max_iter", self.max_iter, 1),
-        )
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.weights_)
 
     def _check_fitted(self) -> None:
         count, dim = require_directions("mean_directions_", self.mean_directions_)
@@ -231,6 +289,10 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             for name, value in vars(self._averages).items():
                 shape = {"pull": (count, dim), "log_likelihood": (), "weight": ()}.get(name, (count,))
                 require_numbers(f"the statistic {name}", value, shape)
+
+    @classmethod
+    def _from(cls, state: dict[str, Any]) -> Self:
+        return super()._from(_with_present_names(state))
 
     def _fitted(self) -> dict[str, Any]:
         fitted = super()._fitted()
@@ -266,7 +328,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         steps = _CLUSTER_STEPS if isinstance(self.init, str) else 0
         report = self._reporter("start", "mean distance 1 - t")
         run, reseed = self._clustered(rows, count, random, 1e-5, steps, report)
-        return from_clusters(self._family, run.directions, run.clusters, rows.dtype), reseed
+        return from_clusters(self.distribution.family, run.directions, run.clusters, rows.dtype), reseed
 
     def _show(self, rows: Rows, parameters: Parameters) -> None:
         """Set the fitted attributes, in the dtype and as the kind of array that the rows came in."""
@@ -276,7 +338,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def _score(self, rows: Rows) -> float:
         with exactly(rows.device):
-            return statistics_of(rows, self._family, self._parameters(rows.device)).score()
+            found = statistics_of(rows, self.distribution.family, self._parameters(rows.device))
+        return found.mean_log_likelihood()
 
     def _parameters(self, device: torch.device | None = None) -> Parameters:
         """The fitted attributes, as the steps of EM take them."""
@@ -289,95 +352,35 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def _each(self, X: Any, function: Any, **what: Any) -> Any:
         rows = self._rows(X)
         with exactly(rows.device):
-            components = self._family.components(self._parameters(rows.device), rows.dtype)
-            return rows.each(partial(function, self._family, components), len(components.factors), **what)
+            components = components_of(self.distribution.family, self._parameters(rows.device), rows.dtype)
+            return rows.each(partial(function, components), len(components.directions), **what)
 
     def _n_parameters(self) -> int:
         components, dim = self.mean_directions_.shape
-        concentrations = 1 if self.concentration == "tied" else components
+        concentrations = 1 if self._is_tied() else components
         return components - 1 + components * (dim - 1) + concentrations
 
 
-def _likeliest(family: type[Family], components: Components, block: Block) -> Tensor:
-    return best_(family.log_densities(components, block), places(components.factors))[1]
+def _likeliest(components: Components, block: Block) -> Tensor:
+    return best_(components.log_densities(block), places(components.directions))[1]
 
 
-def _responsibilities(family: type[Family], components: Components, block: Block) -> Tensor:
-    shares = family.log_densities(components, block)
+def _responsibilities(components: Components, block: Block) -> Tensor:
+    shares = components.log_densities(block)
     normalise_(shares)
     return shares.T.contiguous()
 
 
-def _log_density(family: type[Family], components: Components, block: Block) -> Tensor:
-    return normalise_(family.log_densities(components, block))
+def _log_density(components: Components, block: Block) -> Tensor:
+    return normalise_(components.log_densities(block))
 
 
-class PowerSphericalMixture(SphericalMixture):
-    r"""A mixture of Power Spherical distributions, fitted by EM.
-
-    .. math:: p(x) = \sum_k \pi_k \frac{(1 + \mu_k^\top x)^{\kappa_k}}{N(\kappa_k, d)}.
-
-    Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
-    They may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA tensor, or a Dask array of
-    either of the first two; float32 and float64 are computed in themselves, tensors of half precision in float32. What
-    is fitted or predicted is of the same kind and dtype, on the same device (with Dask, what there is for each row
-    stays lazy). Memory beyond ``X`` is that of a block of rows for each thread, of 32,768 rows (or 32 k) to choose
-    directions from, and of n norms where rows are not unit vectors.
-
-    Args:
-        n_components: the number of components k.
-        concentration: ``"tied"``, one κ for all, or ``"free"``, one for each. Tied components cluster better: as in
-            k-means, a row then goes by direction alone (and weight). Free ones fit better, and take differences in
-            spread for clusters.
-        n_init: how often to start; the run with the highest likelihood is kept.
-        init: ``"k-means++"``, ``"random"`` (rows), both followed by a few steps of spherical k-means, or an array of
-            directions (k, d) to start from.
-        tol: EM ends when the log-likelihood of a row rises by no more than this, in nats.
-        max_iter: or after so many steps, with scikit-learn's ``ConvergenceWarning``.
-        warm_start: whether ``fit`` goes on from the last fit, with the same number of components.
-        random_state: a seed, or NumPy's ``RandomState``; it decides the starts and what ``sample`` draws.
-        verbose: whether to print the log-likelihood after each step, or a function to give each such line to.
-
-    Attributes:
-        weights_: π, (k,).
-        mean_directions_: μ, (k, d).
-        concentrations_: κ, (k,); all alike if tied. At most 1e5 in float32 and 1e9 in float64.
-        converged_: whether ``tol`` was reached.
-        n_iter_: the number of steps, each a pass over the rows (after ``partial_fit``: of batches).
-        lower_bound_: the log-likelihood of a row, as ``score`` gives it for the same rows.
-        lower_bounds_: the same after each step that was kept; it never falls. A step that would lower it is taken
-            back and halved.
-
-    A component that is left with less than a tenth of a row starts again far from the others, once.
-
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.concatenate([rng.normal(size=(100, 3)) + 4 * np.eye(3)[i] for i in (0, 1)])
-    >>> mixture = PowerSphericalMixture(2, random_state=0).fit(X)
-    >>> mixture.weights_.round(1), mixture.mean_directions_.shape
-    (array([0.5, 0.5]), (2, 3))
-    >>> len(set(mixture.predict(X[:100])))
-    1
-    """
-
-    _family = PowerFamily
-
-
-class VonMisesFisherMixture(SphericalMixture):
-    r"""A mixture of von Mises–Fisher distributions, fitted by EM (Banerjee et al., 2005).
-
-    .. math:: p(x) = \sum_k \pi_k C_d(\kappa_k) e^{\kappa_k \mu_k^\top x},
-
-    with concentrations exact in any dimension, by the inverse of the ratio of Bessel functions. Arguments, attributes
-    and the kinds of rows are those of :class:`PowerSphericalMixture`.
-
-    >>> import torch
-    >>> from powerspherical import VonMisesFisher
-    >>> _ = torch.manual_seed(0)
-    >>> X = VonMisesFisher(torch.eye(64)[:3], 200.0).sample((500,)).reshape(-1, 64)
-    >>> mixture = VonMisesFisherMixture(3, random_state=0).fit(X)
-    >>> (mixture.concentrations_ / 200).round(decimals=1)
-    tensor([1., 1., 1.])
-    """
-
-    _family = ExponentialFamily
+def _with_present_names(state: dict[str, Any]) -> dict[str, Any]:
+    """The state of a file, which may have been written when two of its entries had other names."""
+    parameters, fitted = dict(entry(state, "parameters", dict)), dict(entry(state, "fitted", dict))
+    if "concentration_type" not in parameters and parameters.get("concentration") in ("tied", "free"):
+        parameters |= {"concentration_type": parameters["concentration"], "concentration": "deprecated"}
+    averages = fitted.get("averages")
+    if isinstance(averages, dict) and "statistic" in averages:
+        fitted["averages"] = {"score" if name == "statistic" else name: averages[name] for name in averages}
+    return state | {"parameters": parameters, "fitted": fitted}

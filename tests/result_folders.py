@@ -3,17 +3,10 @@
 import time
 from pathlib import Path
 
-from powerspherical.experiments import (
-    accuracy,
-    closed_forms,
-    efficiency,
-    figure1,
-    properties,
-    stability,
-    training_time,
-)
+from powerspherical.experiments import accuracy, closed_forms, efficiency, figure1, properties, stability
 from powerspherical.experiments._maps import Grid
-from powerspherical.experiments._results import write_figure, write_json
+from powerspherical.experiments.autoencoder import training_time
+from powerspherical.experiments.results import write_figure, write_json
 
 
 def tiny_figure(folder: Path, name: str, *_, **__) -> list[Path]:

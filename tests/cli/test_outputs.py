@@ -9,7 +9,8 @@ import pytest
 from clusters import clustered
 from powerspherical import cli
 from powerspherical.cli import cluster as cluster_module
-from powerspherical.experiments import efficiency, figure1, properties, report, stability, vae
+from powerspherical.experiments import efficiency, figure1, properties, report, stability
+from powerspherical.experiments.autoencoder import vae
 from powerspherical.mixture import PowerSphericalMixture
 from result_folders import write_all
 

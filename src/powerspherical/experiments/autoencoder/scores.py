@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.experiments._results import Progress, silent
-from powerspherical.experiments.training import ALONE, derived_seed
-from powerspherical.experiments.workers import Workers
+from powerspherical.experiments.autoencoder.training import ALONE, derived_seed
+from powerspherical.experiments.autoencoder.workers import Workers
+from powerspherical.experiments.results import Progress, silent
 from powerspherical.nn import HypersphericalVAE
 
 ELBO_DRAWS = 20  # a datum; with thousands of data, a few are more than enough

@@ -6,8 +6,9 @@ import math
 import pytest
 from rich.console import Console
 
-from powerspherical.experiments import paper, vae_figures
-from powerspherical.experiments.vae_table import Kind, collect, deviation, plain
+from powerspherical.experiments import paper
+from powerspherical.experiments.autoencoder import figures
+from powerspherical.experiments.autoencoder.table import Kind, collect, deviation, plain
 
 
 def row(posterior="power_spherical", dim=5, seed=0, log_likelihood=-100.0, elbo=-110.0, **options):
@@ -66,7 +67,7 @@ def test_deviation():
 class TestTable:
     def lines(self, comparable):
         console = Console(file=io.StringIO(), width=200)
-        console.print(vae_figures.table(ROWS, comparable=comparable))
+        console.print(figures.table(ROWS, comparable=comparable))
         return console.file.getvalue().splitlines()
 
     def test_beside_the_paper(self):
@@ -94,7 +95,7 @@ class TestTable:
 class TestFigure:
     @pytest.mark.parametrize("comparable", [True, False])
     def test_what_is_drawn(self, comparable):
-        figure = vae_figures.scores(ROWS, comparable=comparable)
+        figure = figures.scores(ROWS, comparable=comparable)
         for axes, mean in zip(figure.axes, (-115.0, -118.5), strict=True):
             handles, labels = axes.get_legend_handles_labels()
             assert "Power Spherical, tuned" in labels

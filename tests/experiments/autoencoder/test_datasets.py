@@ -15,8 +15,8 @@ import pooch
 import pytest
 import torch
 
-from powerspherical.experiments import datasets
-from powerspherical.experiments.datasets import DataError, IdxFile, Source, load
+from powerspherical.experiments.autoencoder import datasets
+from powerspherical.experiments.autoencoder.datasets import DataError, IdxFile, Source, load
 
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"
 GENUINE = os.environ.get(datasets.VARIABLE)  # read before the tests set it

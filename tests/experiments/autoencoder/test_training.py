@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import distributed
 
-from powerspherical.experiments import training
-from powerspherical.experiments.datasets import load
-from powerspherical.experiments.models import build
-from powerspherical.experiments.training import (
+from powerspherical.experiments.autoencoder import training
+from powerspherical.experiments.autoencoder.datasets import load
+from powerspherical.experiments.autoencoder.models import build
+from powerspherical.experiments.autoencoder.training import (
     Protocol,
     TrainingError,
     binarised,
     derived_seed,
     train,
 )
-from powerspherical.experiments.workers import Workers
+from powerspherical.experiments.autoencoder.workers import Workers
 from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
 from stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 
@@ -94,7 +94,7 @@ class TestStopping:
         path = tmp_path / "killed"
         code = f"""
 import os, pathlib, sys
-sys.path += [{str(folder)!r}, {str(folder.parent)!r}]
+sys.path += [{str(folder)!r}, {str(folder.parents[1])!r}]
 import stopping, test_training as here
 {setup}
 here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from powerspherical.experiments import training, training_time, vae, vae_runs, workers
-from powerspherical.experiments._results import Outcome
-from powerspherical.experiments.datasets import load
-from powerspherical.experiments.models import build
-from powerspherical.experiments.scores import score
-from powerspherical.experiments.training import Protocol, Step, binarised, train
-from powerspherical.experiments.vae_runs import Run
-from powerspherical.experiments.workers import Workers
+from powerspherical.experiments.autoencoder import runs, training, training_time, vae, workers
+from powerspherical.experiments.autoencoder.datasets import load
+from powerspherical.experiments.autoencoder.models import build
+from powerspherical.experiments.autoencoder.runs import Run
+from powerspherical.experiments.autoencoder.scores import score
+from powerspherical.experiments.autoencoder.training import Protocol, Step, binarised, train
+from powerspherical.experiments.autoencoder.workers import Workers
+from powerspherical.experiments.results import Outcome
 from powerspherical.nn import load_checkpoint, save_checkpoint
 from stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 
@@ -77,7 +77,7 @@ def in_each_process(folder):
     """What `torchrun` runs here; what a process ends up with goes to a file with its number."""
     first = os.environ["RANK"] == "0"
     if not first:  # it writes nothing
-        training.save_checkpoint = vae_runs.write_text = vae.write_json = vae._figures = None
+        training.save_checkpoint = runs.write_text = vae.write_json = vae._figures = None
     with workers.workers(CPU) as team:
         found = {"descended": descended(team), "trained": trained(folder / "whole", team)}
         try:
@@ -95,7 +95,7 @@ def folder(tmp_path_factory):
     folder, here = tmp_path_factory.mktemp("shared"), Path(__file__).parent
     script = folder / "script.py"
     script.write_text(
-        f"import pathlib, sys\nsys.path += [{str(here)!r}, {str(here.parent)!r}]\n"
+        f"import pathlib, sys\nsys.path += [{str(here)!r}, {str(here.parents[1])!r}]\n"
         f"import test_workers\ntest_workers.in_each_process(pathlib.Path({str(folder)!r}))\n"
     )
     with subprocess.Popen(

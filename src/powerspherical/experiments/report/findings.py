@@ -1,6 +1,6 @@
 """What the results say: for each result file its verdict on the paper's claim, its tables and its figures.
 
-Pure functions from a document that `write_json` wrote to what `report.py` shows; all text, nothing rendered.
+Pure functions from a document that `write_json` wrote to what `page.py` shows; all text, nothing rendered.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from powerspherical.experiments import paper
+from powerspherical.experiments.autoencoder.table import POSTERIORS
 from powerspherical.experiments.closed_forms import label
 from powerspherical.experiments.efficiency import LOOKS, UNMEASURABLE, judged
 from powerspherical.experiments.stability import METHODS as EXAMINED
-from powerspherical.experiments.vae_table import POSTERIORS
 
 Document = dict[str, Any]
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from powerspherical.experiments import datasets, vae_runs
-from powerspherical.experiments.scores import Scores
-from powerspherical.experiments.training import Protocol
-from powerspherical.experiments.vae_runs import Run, Setting, do, do_all, plan, trained
-from powerspherical.experiments.workers import Workers
+from powerspherical.experiments.autoencoder import datasets, runs
+from powerspherical.experiments.autoencoder.runs import Run, Setting, do, do_all, plan, trained
+from powerspherical.experiments.autoencoder.scores import Scores
+from powerspherical.experiments.autoencoder.training import Protocol
+from powerspherical.experiments.autoencoder.workers import Workers
 
 MNIST = 60_000
 ONE = Protocol(epochs=1)
@@ -36,7 +36,7 @@ def scored(monkeypatch):
         seen.append((model, bits, given))
         return Scores(-20.0, -21.0)
 
-    monkeypatch.setattr(vae_runs, "score", score)
+    monkeypatch.setattr(runs, "score", score)
     return seen
 
 
@@ -108,7 +108,7 @@ class TestPlan:
 class TestAll:
     def test_jobs_share_the_threads_of_this_process(self, tmp_path, images, monkeypatch):
         pools = []
-        monkeypatch.setattr(vae_runs, "ProcessPoolExecutor", lambda *given: nullcontext(pools.append(given)))
+        monkeypatch.setattr(runs, "ProcessPoolExecutor", lambda *given: nullcontext(pools.append(given)))
         monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
         for jobs in (2, 8):
             setting = Setting(tmp_path, "digits")
@@ -123,12 +123,11 @@ class TestAll:
             progress(0.5)
             return []
 
-        monkeypatch.setattr(vae_runs, "do", half_done)
-        runs = [Run("gaussian", 5, 0), Run("von_mises_fisher", 5, 0)]
+        monkeypatch.setattr(runs, "do", half_done)
         fractions = []
         list(
             do_all(
-                runs,
+                [Run("gaussian", 5, 0), Run("von_mises_fisher", 5, 0)],
                 Setting(tmp_path, "digits"),
                 images,
                 jobs=1,
@@ -171,7 +170,9 @@ class TestRun:
 
     def test_the_row_is_of_the_epoch_that_was_kept(self, tmp_path, images, scored, monkeypatch):
         elbos = iter([-30.0, -20.0, -25.0])
-        monkeypatch.setattr("powerspherical.experiments.training._mean_elbo", lambda *_: next(elbos))
+        monkeypatch.setattr(
+            "powerspherical.experiments.autoencoder.training._mean_elbo", lambda *_: next(elbos)
+        )
         run = Run("power_spherical", 5, 0, Protocol("tuned", epochs=3, validation=20))
         (row,) = done(run, tmp_path, images)
         assert row["epochs"] == 2
@@ -192,7 +193,7 @@ class TestRun:
         done(run, tmp_path, images)
         done(run, tmp_path, images._replace(test=images.test[:10]))
         assert [len(bits) for _, bits, _ in scored] == [20, 10]
-        with pytest.raises(vae_runs.CheckpointError, match="made with images 200, not 100; delete it"):
+        with pytest.raises(runs.CheckpointError, match="made with images 200, not 100; delete it"):
             done(run, tmp_path, images._replace(train=images.train[:100]))
 
     def test_the_file_says_what_it_is_of(self, tmp_path, images, scored):
@@ -215,7 +216,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from powerspherical._files.drafts import whole
-from powerspherical.experiments import vae_runs
+from powerspherical.experiments.autoencoder import runs
 
 FOLDER = Path({str(folder)!r})
 
@@ -229,12 +230,12 @@ def stop_once_all_write(fraction):
         raise KeyboardInterrupt
 
 if __name__ == "__main__":
-    vae_runs._do_in_process = write_forever
-    setting = vae_runs.Setting(FOLDER, "digits")
+    runs._do_in_process = write_forever
+    setting = runs.Setting(FOLDER, "digits")
     waiting = [SimpleNamespace(work=1)] * 2
-    runs = vae_runs.do_all(waiting, setting, None, jobs=2, team=None, progress=stop_once_all_write)
+    rows = runs.do_all(waiting, setting, None, jobs=2, team=None, progress=stop_once_all_write)
     try:
-        list(runs)
+        list(rows)
     except KeyboardInterrupt:
         print("stopped")
 """)

@@ -5,8 +5,8 @@ import torch
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.experiments import models
-from powerspherical.experiments.published import (
+from powerspherical.experiments.autoencoder import models
+from powerspherical.experiments.baselines.published import (
     PublishedHead,
     PublishedPowerSpherical,
     PublishedVonMisesFisher,

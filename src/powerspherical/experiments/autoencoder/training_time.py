@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from powerspherical.experiments import paper
-from powerspherical.experiments._results import Outcome, Progress, name_on, silent, versions, write_json
+from powerspherical.experiments.autoencoder.models import build
+from powerspherical.experiments.autoencoder.training import Protocol
+from powerspherical.experiments.baselines.published import REFERENCE, has_reference
 from powerspherical.experiments.efficiency import UNMEASURABLE, Call, interval, measure, ratio, reaches
-from powerspherical.experiments.models import build
-from powerspherical.experiments.published import REFERENCE, has_reference
-from powerspherical.experiments.training import Protocol
+from powerspherical.experiments.results import Outcome, Progress, name_on, silent, versions, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table

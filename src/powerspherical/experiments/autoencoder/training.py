@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from powerspherical.experiments._results import Progress, silent
-from powerspherical.experiments.workers import Workers
+from powerspherical.experiments.autoencoder.workers import Workers
+from powerspherical.experiments.results import Progress, silent
 from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoint, save_checkpoint
 
 ALONE = Workers()

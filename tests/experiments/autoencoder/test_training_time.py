@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from powerspherical.experiments import training_time
+from powerspherical.experiments.autoencoder import training_time
 
 FACTORS = {
     "published_ps_over_our_ps",

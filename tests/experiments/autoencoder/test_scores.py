@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.distributions import kl_divergence
 
-from powerspherical.experiments.models import build
-from powerspherical.experiments.scores import score
-from powerspherical.experiments.workers import Workers
+from powerspherical.experiments.autoencoder.models import build
+from powerspherical.experiments.autoencoder.scores import score
+from powerspherical.experiments.autoencoder.workers import Workers
 
 PIXELS = 6
 posteriors = pytest.mark.parametrize("posterior", ["power_spherical", "von_mises_fisher"])

@@ -6,12 +6,13 @@ import shutil
 import pytest
 import torch
 
-from powerspherical.experiments import datasets, paper, training_time, vae, vae_runs
-from powerspherical.experiments._results import Outcome
-from powerspherical.experiments.scores import Scores
-from powerspherical.experiments.training import Protocol
-from powerspherical.experiments.vae_additions import AdditionError
-from powerspherical.experiments.vae_runs import Run
+from powerspherical.experiments import paper
+from powerspherical.experiments.autoencoder import datasets, runs, training_time, vae
+from powerspherical.experiments.autoencoder.additions import AdditionError
+from powerspherical.experiments.autoencoder.runs import Run
+from powerspherical.experiments.autoencoder.scores import Scores
+from powerspherical.experiments.autoencoder.training import Protocol
+from powerspherical.experiments.results import Outcome
 from powerspherical.nn import CheckpointError
 
 ONE = Protocol(epochs=1)
@@ -137,7 +138,7 @@ class TestResults:
         assert document(tmp_path)["configuration"]["samples"] == 200
         digits = datasets.load("digits")
         monkeypatch.setattr(datasets, "load", lambda name, _: digits._replace(name=name))
-        monkeypatch.setattr(vae_runs, "score", lambda *_, **__: Scores(-90.0, -95.0))
+        monkeypatch.setattr(runs, "score", lambda *_, **__: Scores(-90.0, -95.0))
         vae.run(tmp_path / "whole")
         assert asked == [([7], 1437, True), ([0, 1, 2], 1437, False)]
         configuration = document(tmp_path / "whole")["configuration"]
@@ -148,14 +149,14 @@ class TestAgain:
     def test_what_is_done_is_not_done_again(self, copy, monkeypatch):
         before = document(copy)["results"]
         (copy / "vae.json").unlink()
-        monkeypatch.setattr(vae_runs, "train", forbidden)
-        monkeypatch.setattr(vae_runs, "score", forbidden)
+        monkeypatch.setattr(runs, "train", forbidden)
+        monkeypatch.setattr(runs, "score", forbidden)
         assert [path.name for path in made(copy).files] == FIGURES
         assert document(copy)["results"] == before
 
     def test_other_samples_need_no_other_training(self, copy, monkeypatch):
         before = document(copy)["results"]
-        monkeypatch.setattr("powerspherical.experiments.training.Step.__call__", forbidden)
+        monkeypatch.setattr("powerspherical.experiments.autoencoder.training.Step.__call__", forbidden)
         made(copy, samples=6)
         after = document(copy)["results"]
         assert [row["train_elbo"] for row in after] == [row["train_elbo"] for row in before]
@@ -168,7 +169,7 @@ class TestAgain:
         """As they come from another machine: the table is made, the pictures cannot be."""
         for path in (copy / "vae" / "digits").glob("*.safetensors"):
             path.unlink()
-        monkeypatch.setattr(vae_runs, "train", forbidden)
+        monkeypatch.setattr(runs, "train", forbidden)
         assert [path.name for path in made(copy).files] == FIGURES[:3]
 
     @pytest.mark.parametrize("content", ["", '{"identity": {}', "[]", "{}", "null", "\x00" * 50])
@@ -231,7 +232,7 @@ class TestOnePosterior:
         """The same command changes nothing but its time; what it added is not counted twice."""
         made(copy, [self.cauchy], posterior="spherical_cauchy")
         before = document(copy)
-        monkeypatch.setattr(vae_runs, "train", forbidden)
+        monkeypatch.setattr(runs, "train", forbidden)
         made(copy, [self.cauchy], posterior="spherical_cauchy")
         after = document(copy)
         times = [one["additions"]["spherical_cauchy"].pop("seconds") for one in (before, after)]
@@ -265,7 +266,7 @@ class TestOnePosterior:
         found = document(copy)
         change(found)
         (copy / "vae.json").write_text(json.dumps(found))
-        monkeypatch.setattr(vae_runs, "train", forbidden)
+        monkeypatch.setattr(runs, "train", forbidden)
         with pytest.raises(AdditionError, match=says):
             made(copy, [self.cauchy], posterior="spherical_cauchy")
         assert document(copy) == found
@@ -274,7 +275,7 @@ class TestOnePosterior:
 class TestStopping:
     def test_ctrl_c(self, done, tmp_path, monkeypatch):
         """In the second run: the first one's row is there, and the same call comes to the same table."""
-        calls, train = [], vae_runs.train
+        calls, train = [], runs.train
 
         def interrupted(*given, **options):
             calls.append(given)
@@ -282,7 +283,7 @@ class TestStopping:
                 raise KeyboardInterrupt
             return train(*given, **options)
 
-        monkeypatch.setattr(vae_runs, "train", interrupted)
+        monkeypatch.setattr(runs, "train", interrupted)
         with pytest.raises(KeyboardInterrupt):
             made(tmp_path)
         rows = document(tmp_path)["results"]
@@ -308,7 +309,7 @@ class TestJobs:
     def test_a_run_that_fails_is_named(self, tmp_path):
         """Its error comes through from its process."""
         wild = Run("gaussian", 5, 3, Protocol(epochs=1, learning_rate=1e9))
-        with pytest.raises(vae_runs.TrainingError, match=f"^{wild.name}: epoch 1 of 1: "):
+        with pytest.raises(runs.TrainingError, match=f"^{wild.name}: epoch 1 of 1: "):
             made(tmp_path, [wild], jobs=2)
 
     def test_not_under_torchrun(self, tmp_path, monkeypatch):
@@ -388,7 +389,7 @@ class TestShortfalls:
         """The digits called MNIST: far from the paper's numbers on both sides."""
         digits = datasets.load("digits")
         monkeypatch.setattr(datasets, "load", lambda name, _: digits._replace(name=name))
-        monkeypatch.setattr(vae_runs, "score", lambda *_, **__: Scores(-500.0, -600.0))
+        monkeypatch.setattr(runs, "score", lambda *_, **__: Scores(-500.0, -600.0))
         outcome = made(copy / "mnist", [Run("power_spherical", 5, 0, ONE)], data="mnist")
         assert not outcome.passed
         assert outcome.summary.startswith(

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical.experiments.models import build, with_closest_von_mises_fisher
+from powerspherical.experiments.autoencoder.models import build, with_closest_von_mises_fisher
 
 PIXELS = 20
 x = torch.randint(2, (7, PIXELS), generator=torch.Generator().manual_seed(0)).float()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 
 from powerspherical import HypersphericalUniform, VonMisesFisher
-from powerspherical.experiments.published import (
+from powerspherical.experiments.baselines.published import (
     PublishedHead,
     PublishedPowerSpherical,
     PublishedVonMisesFisher,

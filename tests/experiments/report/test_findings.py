@@ -6,8 +6,15 @@ import json
 import pytest
 
 from powerspherical.experiments import paper
-from powerspherical.experiments.findings import Verdict, efficiency, figure1, properties, small, stability
-from powerspherical.experiments.findings_vae import training_time, vae
+from powerspherical.experiments.report.autoencoder import training_time, vae
+from powerspherical.experiments.report.findings import (
+    Verdict,
+    efficiency,
+    figure1,
+    properties,
+    small,
+    stability,
+)
 from result_folders import VAE_ROWS, vae_row, write_all
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from powerspherical.experiments import paper
-from powerspherical.experiments.datasets import Images
-from powerspherical.experiments.training import binarised
-from powerspherical.experiments.vae_runs import Row
-from powerspherical.experiments.vae_table import PAPER, POSTERIORS, collect, deviation, plain
+from powerspherical.experiments.autoencoder.datasets import Images
+from powerspherical.experiments.autoencoder.runs import Row
+from powerspherical.experiments.autoencoder.table import PAPER, POSTERIORS, collect, deviation, plain
+from powerspherical.experiments.autoencoder.training import binarised
 from powerspherical.nn import HypersphericalVAE
 
 if TYPE_CHECKING:

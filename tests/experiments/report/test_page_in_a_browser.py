@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from powerspherical.experiments.report import ENLARGED, LEGIBLE, TOPICS, write_report
+from powerspherical.experiments.report.page import ENLARGED, LEGIBLE, TOPICS, write_report
 from result_folders import write_vae
 
-PUBLISHED = Path(__file__).parents[2] / "results"
+PUBLISHED = Path(__file__).parents[3] / "results"
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)

@@ -4,7 +4,20 @@ import statistics
 from typing import Any
 
 from powerspherical.experiments import paper
-from powerspherical.experiments.findings import (
+from powerspherical.experiments.autoencoder.additions import trainings
+from powerspherical.experiments.autoencoder.table import (
+    PAPER,
+    POSTERIORS,
+    Kind,
+    Results,
+    Scores,
+    collect,
+    deviation,
+    plain,
+)
+from powerspherical.experiments.autoencoder.training_time import claims
+from powerspherical.experiments.autoencoder.vae import APART, shortfalls
+from powerspherical.experiments.report.findings import (
     ABSENT,
     Document,
     Figure,
@@ -15,19 +28,6 @@ from powerspherical.experiments.findings import (
     number,
     timed_verdict,
     words,
-)
-from powerspherical.experiments.training_time import claims
-from powerspherical.experiments.vae import APART, shortfalls
-from powerspherical.experiments.vae_additions import trainings
-from powerspherical.experiments.vae_table import (
-    PAPER,
-    POSTERIORS,
-    Kind,
-    Results,
-    Scores,
-    collect,
-    deviation,
-    plain,
 )
 
 PROPOSALS = {"closest_von_mises_fisher": "closest vMF returned"}

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from powerspherical.experiments import datasets, paper, training_time, vae_figures
-from powerspherical.experiments._results import Outcome, Progress, silent, write_figure, write_json
-from powerspherical.experiments.vae_additions import added_to, seconds_before, table_to_add_to
-from powerspherical.experiments.vae_runs import (
+from powerspherical.experiments import paper
+from powerspherical.experiments.autoencoder import datasets, figures, training_time
+from powerspherical.experiments.autoencoder.additions import added_to, seconds_before, table_to_add_to
+from powerspherical.experiments.autoencoder.runs import (
     COMPARED,
     Row,
     Run,
@@ -29,8 +29,9 @@ from powerspherical.experiments.vae_runs import (
     plan,
     trained,
 )
-from powerspherical.experiments.vae_table import collect, place, plain
-from powerspherical.experiments.workers import workers
+from powerspherical.experiments.autoencoder.table import collect, place, plain
+from powerspherical.experiments.autoencoder.workers import workers
+from powerspherical.experiments.results import Outcome, Progress, silent, write_figure, write_json
 
 FILES = ("vae.json", "vae.png", "vae.svg", "vae_images.png", "vae_images.svg", *training_time.FILES)
 SEEDS, SAMPLES = 3, 5000
@@ -144,7 +145,7 @@ def run(
         files,
         passed=not complaints,
         summary="; ".join(complaints or [f"{len(rows)} rows on {data}"]),
-        table=vae_figures.table(rows, comparable=data == paper.VAE_DATA),
+        table=figures.table(rows, comparable=data == paper.VAE_DATA),
     )
     if posterior is not None:
         return outcome
@@ -205,9 +206,7 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
 def _figures(
     out: Path, rows: Sequence[Row], runs: Sequence[Run], setting: Setting, images: datasets.Images
 ) -> list[Path]:
-    files = write_figure(
-        out, "vae", vae_figures.scores(rows, comparable=setting.data == paper.VAE_DATA), dpi=200
-    )
+    files = write_figure(out, "vae", figures.scores(rows, comparable=setting.data == paper.VAE_DATA), dpi=200)
     shown = [
         run
         for run in runs
@@ -218,5 +217,5 @@ def _figures(
         widest = max(shown, key=lambda run: run.dim)
         model = trained(widest, setting, images)
         torch.manual_seed(widest.seed)  # for the draws
-        files += write_figure(out, "vae_images", vae_figures.pictures(model, images), dpi=150)
+        files += write_figure(out, "vae_images", figures.pictures(model, images), dpi=150)
     return files

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from powerspherical.experiments.vae_table import place
+from powerspherical.experiments.autoencoder.table import place
 
 Document = dict[str, Any]
 RECORD = ("command", "created", "seconds", "versions", "hardware")

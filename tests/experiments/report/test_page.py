@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from powerspherical.experiments import paper
-from powerspherical.experiments.findings import Figure
-from powerspherical.experiments.report import (
+from powerspherical.experiments.report.findings import Figure
+from powerspherical.experiments.report.page import (
     TEMPLATE,
     TOPICS,
     ReportError,
@@ -26,7 +26,7 @@ from powerspherical.experiments.report import (
 )
 from result_folders import write_all, write_vae
 
-PUBLISHED = Path(__file__).parents[2] / "results"
+PUBLISHED = Path(__file__).parents[3] / "results"
 
 
 class Page(HTMLParser):
@@ -84,7 +84,7 @@ def test_the_page_stands_alone(page):
     }
     tags = {tag for tag, _ in page.elements}
     assert not tags & {"script", "link", "iframe", "object", "embed", "audio", "video"}
-    template = files("powerspherical.experiments").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    template = files("powerspherical.experiments.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     style = re.search(r"<style>(.*?)</style>", template, re.DOTALL)[1]
     assert "url(" not in style
     assert "@import" not in style

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from powerspherical.experiments import paper
-from powerspherical.experiments._results import write_text
-from powerspherical.experiments.findings import (
+from powerspherical.experiments.report.autoencoder import training_time, vae
+from powerspherical.experiments.report.findings import (
     Document,
     Figure,
     Finding,
@@ -25,13 +25,13 @@ from powerspherical.experiments.findings import (
     properties,
     stability,
 )
-from powerspherical.experiments.findings_vae import training_time, vae
+from powerspherical.experiments.results import write_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PngImage
 
 NAME = "report.html"
-TEMPLATE = "report.html.jinja"
+TEMPLATE = "page.html.jinja"
 WIDTH = 1400  # pixels of an embedded figure: sharp also where a screen has two dots a pixel
 # CSS pixels for an inch of a figure: where there is room, and at least. With less, its smallest letters (8.5 points)
 # could not be read; a narrower screen shows a part of the figure, and scrolls.
@@ -248,7 +248,7 @@ def render(sections: list[Section]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    source = files("powerspherical.experiments").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    source = files("powerspherical.experiments.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     runs = [run for section in sections for run in section.runs]
     software: dict[str, list[str]] = {}
     for run in runs:

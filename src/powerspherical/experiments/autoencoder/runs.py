@@ -17,13 +17,19 @@ from typing import Any
 import torch
 
 from powerspherical._files.drafts import remove_stale_drafts
-from powerspherical.experiments import datasets
-from powerspherical.experiments._results import Progress, write_text
-from powerspherical.experiments.models import build, with_closest_von_mises_fisher
-from powerspherical.experiments.scores import score
-from powerspherical.experiments.training import Protocol, TrainingError, binarised, derived_seed, train
-from powerspherical.experiments.vae_table import POSTERIORS
-from powerspherical.experiments.workers import Workers
+from powerspherical.experiments.autoencoder import datasets
+from powerspherical.experiments.autoencoder.models import build, with_closest_von_mises_fisher
+from powerspherical.experiments.autoencoder.scores import score
+from powerspherical.experiments.autoencoder.table import POSTERIORS
+from powerspherical.experiments.autoencoder.training import (
+    Protocol,
+    TrainingError,
+    binarised,
+    derived_seed,
+    train,
+)
+from powerspherical.experiments.autoencoder.workers import Workers
+from powerspherical.experiments.results import Progress, write_text
 from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoint
 
 Row = dict[str, Any]

@@ -1,7 +1,7 @@
 """The published methods as posteriors, so that an auto-encoder can be trained with them as it is with ours.
 
 Each is what training needs and no more: differentiable draws by the published sampler, and the divergence from
-the uniform distribution by the published closed form, both of `baselines.py`. The gradients are the published ones
+the uniform distribution by the published closed form, both of `formulas`. The gradients are the published ones
 too: through torch's Beta draw for the Power Spherical (De Cao & Aziz 2020); for the von Mises–Fisher through the
 accepted proposal and SciPy's Bessel functions, without the score-function term (Davidson et al. 2018).
 """
@@ -20,7 +20,7 @@ from torch.distributions.kl import register_kl
 
 from powerspherical import HypersphericalUniform
 from powerspherical.distributions.constraints import unit_vector
-from powerspherical.experiments import baselines
+from powerspherical.experiments.baselines import formulas
 
 REFERENCE = "power_spherical"
 """The module that the paper's authors published."""
@@ -54,8 +54,8 @@ class Published(Distribution):
 class PublishedPowerSpherical(Published):
     """The Power Spherical distribution as De Cao & Aziz (2020) compute it."""
 
-    draw = staticmethod(baselines.power_spherical)
-    kl_uniform = staticmethod(baselines.power_spherical_kl_uniform)
+    draw = staticmethod(formulas.power_spherical)
+    kl_uniform = staticmethod(formulas.power_spherical_kl_uniform)
 
 
 class PublishedVonMisesFisher(Published):
@@ -65,8 +65,8 @@ class PublishedVonMisesFisher(Published):
     scaled Bessel function underflows.
     """
 
-    draw = staticmethod(partial(baselines.von_mises_fisher, wide=True))
-    kl_uniform = staticmethod(baselines.von_mises_fisher_kl_uniform)
+    draw = staticmethod(partial(formulas.von_mises_fisher, wide=True))
+    kl_uniform = staticmethod(formulas.von_mises_fisher_kl_uniform)
     kl_dtype = torch.float64
 
 

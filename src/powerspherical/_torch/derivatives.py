@@ -45,7 +45,8 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
             @staticmethod
             def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-                tensors, outputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+                saved = ctx.saved_tensors  # once: a checkpoint lets nobody read them twice
+                tensors, outputs = saved[:count], saved[count:]
                 first = (outputs if len(outputs) > 1 else outputs[0],) if from_output else ()
                 results: list[Tensor | None] = []
                 for partial, tensor, needed in zip(partials, tensors, ctx.needs_input_grad, strict=False):
@@ -66,8 +67,12 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
                 return _expanded(function, partials, args[:count], args[count:], from_output)
             if not torch.is_grad_enabled():
                 return function(*args)
-            if transforms_active() or torch.compiler.is_compiling():
+            if transforms_active():
                 return Smooth.apply(*args)
+            if torch.compiler.is_compiling():
+                # The compiler cannot tell whether ``forward`` of a variable number of arguments takes a context too
+                # where there is nothing to differentiate.
+                return Smooth.apply(*args) if any(x.requires_grad for x in args[:count]) else function(*args)
             return plain(*args)
 
         return smooth

@@ -175,7 +175,7 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
 def _log_likelihood(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     """The mean log density relative to the uniform."""
     ends = _ends(x, loc)
-    return (shares * family.log_density(*ends, kappa.expand_as(ends[0]), x.shape[-1])).sum(0)
+    return (shares * family.log_density(*ends, kappa, x.shape[-1])).sum(0)
 
 
 def _ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:

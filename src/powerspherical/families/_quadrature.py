@@ -2,7 +2,7 @@
 
 In the rapidity y = artanh t a uniform point has a density ∝ sech^{d-1} y, and powers of 1±t at the ends of [-1, 1]
 become exponential tails. So one rule serves all families: find the mode of the density in y, follow it to both sides
-until it has fallen by e^-40, and take the trapezoidal rule there, which converges geometrically for densities that are
+until it has fallen by e^-50, and take the trapezoidal rule there, which converges geometrically for densities that are
 analytic in a strip. Integrals that begin at a point take panels instead. Nodes are constants to autograd.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
+from powerspherical._torch.modes import is_capturing, is_plain
 from powerspherical.special._quadrature import gauss_legendre
 from powerspherical.special.mobius import uniform_cosine_rule
 from powerspherical.special.sphere import log_cosine_normalizer
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 _NODES = 512
 _PANEL_NODES = 32
 _PANELS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # of a tail, from where it begins
-_FALL = 40.0  # of the logarithm of the density, at the ends of the window
-_FAR_FALL = 90.0  # the same where small tails are integrated
-_NEAR_FALL = 2.0  # the same, for a panel of its own around the mode
+_FALL = 50.0  # of the logarithm of the density, at the ends of the window
+FAR_FALL = 90.0  # the same where small tails are integrated
+_NEAR_FALL, _MIDDLE_FALL = 2.0, 12.0  # the same, for panels of their own around the mode
 _FARTHEST = 60.0  # rapidities beyond this are left out
-_BROKEN_NODES = 6 * 107  # of the rule for functions of another direction
+_GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # of the search for the window
+_BROKEN_NODES = 8 * 93  # of the rule for functions of another direction
 _TINY = 1e-300  # in place of a distance of exactly zero, whose logarithm may be asked for
-_NEWTON_STEPS = 60
+_CLEAR = 1e-24  # small enough for values, whose error is its root, and large enough for slopes
 
 #: Intermediate values held in memory at a time.
 _VALUES = 1 << 22
@@ -48,6 +50,11 @@ class Window(NamedTuple):
     high: Tensor
 
 
+@tensor_constant
+def _equidistant(count: int) -> Numbers:
+    return [j / (count - 1) for j in range(count)]
+
+
 def cosine_ends_of(y: Tensor) -> tuple[Tensor, Tensor]:
     """1-t and 1+t for t = tanh y."""
     return 2 * torch.sigmoid(-2 * y), 2 * torch.sigmoid(2 * y)
@@ -59,39 +66,59 @@ def _log_uniform(y: Tensor, dim: int) -> Tensor:
     return log_cosine_normalizer(dim) - (dim - 1) * log_cosh
 
 
-def _log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
+def log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
     """log of the unnormalised density of y."""
     return family.log_kernel(*cosine_ends_of(y), kappa, dim) + _log_uniform(y, dim)
 
 
-@torch.no_grad()
+def once_for_each(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tensor) -> tuple[Tensor, ...]:
+    """``function`` of each κ, computed once for equal ones where they can be compared; values only."""
+    if kappa.numel() < 2 or not is_plain(kappa) or is_capturing(kappa):
+        return function(kappa)
+    distinct, place = torch.unique(kappa, return_inverse=True)
+    return tuple(values[place] for values in function(distinct))
+
+
 def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Window:
     """Where the density of y is not negligible, for each κ."""
-    kappa = kappa.detach()
+    return windows(family, kappa, dim, fall)[0]
+
+
+@torch.no_grad()
+def windows(family: Family, kappa: Tensor, dim: int, *falls: float) -> list[Window]:
+    """For each κ and each of ``falls``, where the logarithm of the density of y has fallen by that from its mode."""
+    mode, *ends = once_for_each(lambda k: _mode_and_ends(family, k, dim, falls), kappa.detach())
+    pairs = zip(ends[: len(falls)], ends[len(falls) :], strict=True)
+    return [Window(low, mode, high) for low, high in pairs]
+
+
+def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[float]) -> tuple[Tensor, ...]:
+    """The mode, the lower ends for each fall and the upper ends.
+
+    The density has one mode, so that a few ever finer grids find it, and then the ends.
+    """
+    grid = _equidistant(kappa, _GRID)
 
     def height(y: Tensor) -> Tensor:
-        return _log_weight(family, y, kappa, dim)
+        concentration = kappa.reshape(kappa.shape + (1,) * (y.dim() - kappa.dim()))
+        return torch.nan_to_num(log_weight(family, y, concentration, dim), nan=-math.inf)
 
-    grid = torch.linspace(-_FARTHEST, _FARTHEST, 241, dtype=kappa.dtype, device=kappa.device)
-    heights = _log_weight(family, grid, kappa.unsqueeze(-1), dim)
-    best = grid[torch.nan_to_num(heights, nan=-math.inf).argmax(-1)]
-    low, high = best - 0.5, best + 0.5
-    for _ in range(45):  # ternary search
-        third = (high - low) / 3
-        rising = height(low + third) < height(high - third)
-        low, high = torch.where(rising, low + third, low), torch.where(rising, high, high - third)
-    mode = (low + high) / 2
-    target = height(mode) - fall
-
-    def end(direction: float) -> Tensor:
-        near, far = torch.zeros_like(mode), torch.full_like(mode, 2 * _FARTHEST)
-        for _ in range(45):
-            middle = (near + far) / 2
-            inside = height(mode + direction * middle) > target
-            near, far = torch.where(inside, middle, near), torch.where(inside, far, middle)
-        return mode + direction * far
-
-    return Window(end(-1.0), mode, end(1.0))
+    low = torch.full_like(kappa, -_FARTHEST)
+    width = 2 * _FARTHEST
+    for _ in range(_MODE_ROUNDS):
+        best = height(low.unsqueeze(-1) + width * grid).argmax(-1)
+        step = width / (_GRID - 1)
+        low, width = low + step * (best - 1), 2 * step
+    mode = (low + width / 2).unsqueeze(-1)
+    target = (height(mode) - kappa.new_tensor(falls).repeat(2)).unsqueeze(-1)
+    direction = kappa.new_tensor([-1.0] * len(falls) + [1.0] * len(falls))
+    near, width = torch.zeros_like(direction * mode), 2 * _FARTHEST
+    for _ in range(_END_ROUNDS):
+        y = mode.unsqueeze(-1) + direction.unsqueeze(-1) * (near.unsqueeze(-1) + width * grid)
+        inside = (height(y) > target).sum(-1).clamp(min=1)
+        width = width / (_GRID - 1)
+        near = near + width * (inside - 1)
+    return mode.squeeze(-1), *(mode + direction * (near + width)).unbind(-1)
 
 
 class Nodes(NamedTuple):
@@ -100,11 +127,6 @@ class Nodes(NamedTuple):
     one_minus_t: Tensor
     one_plus_t: Tensor
     log_weights: Tensor
-
-
-@tensor_constant
-def _equidistant(count: int) -> Numbers:
-    return [j / (count - 1) for j in range(count)]
 
 
 def nodes(family: Family, kappa: Tensor, dim: int) -> Nodes:
@@ -134,7 +156,8 @@ def law_on(family: Family, rule: Nodes, kappa: Tensor, dim: int) -> Law:
     kernel = family.log_kernel(rule.one_minus_t, rule.one_plus_t, kappa.unsqueeze(-1), dim)
     total = kernel + rule.log_weights
     log_partition = torch.logsumexp(total, -1)
-    return Law(rule, kernel, log_partition, torch.exp(total - log_partition.unsqueeze(-1)))
+    # Normalised to rounding, which the exponential of a difference of large numbers would not be.
+    return Law(rule, kernel, log_partition, torch.softmax(total, -1))
 
 
 def _expected(function: Callable[[Law], Tensor], family: Family, kappa: Tensor, dim: int) -> Tensor:
@@ -144,7 +167,12 @@ def _expected(function: Callable[[Law], Tensor], family: Family, kappa: Tensor, 
         found = law(family, kappa, dim)
         return (found.probabilities * function(found)).sum(-1)
 
-    return in_chunks(rows, kappa, chunk=_VALUES // _NODES).to(kappa.dtype)
+    def values(kappa: Tensor) -> tuple[Tensor]:
+        return (in_chunks(rows, kappa, chunk=_VALUES // _NODES),)
+
+    if torch.is_grad_enabled() and kappa.requires_grad:
+        return values(kappa)[0].to(kappa.dtype)
+    return once_for_each(values, kappa)[0].to(kappa.dtype)
 
 
 def expectation(
@@ -160,8 +188,17 @@ def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
 
 
 def relative_entropy(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """E log_kernel - log_partition."""
-    return _expected(lambda x: x.log_kernel - x.log_partition.unsqueeze(-1), family, kappa, dim)
+    """E ℓ for ℓ = log_kernel - log_partition.
+
+    Near the uniform it is E(ℓ + e^-ℓ - 1), because E e^-ℓ = 1: terms ≥ 0 of second order, so that nothing cancels.
+    """
+
+    def losses(x: Law) -> Tensor:
+        log_density = x.log_kernel - x.log_partition.unsqueeze(-1)
+        near = log_density.abs().amax(-1, keepdim=True) < 1
+        return log_density + torch.where(near, torch.expm1(-torch.where(near, log_density, 0.0)), 0.0)
+
+    return _expected(losses, family, kappa, dim)
 
 
 def mean_cosine_complement(family: Family, kappa: Tensor, dim: int) -> Tensor:
@@ -180,16 +217,20 @@ def variance_cosine(family: Family, kappa: Tensor, dim: int) -> Tensor:
 
 
 def score_moments(family: Family, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance of ∂ log_kernel/∂κ."""
-    found = law(family, kappa, dim)
-    score = family.score(
-        found.nodes.one_minus_t,
-        found.nodes.one_plus_t,
-        kappa.double().unsqueeze(-1).expand_as(found.log_kernel),
-        dim,
-    )
-    mean = (found.probabilities * score).sum(-1)
-    variance = (found.probabilities * (score - mean.unsqueeze(-1)).square()).sum(-1)
+    """Mean and variance of ∂ log_kernel/∂κ, without derivatives."""
+
+    def moments(kappa: Tensor) -> tuple[Tensor, Tensor]:
+        found = law(family, kappa, dim)
+        score = family.score(
+            found.nodes.one_minus_t,
+            found.nodes.one_plus_t,
+            kappa.unsqueeze(-1).expand_as(found.log_kernel),
+            dim,
+        )
+        mean = (found.probabilities * score).sum(-1)
+        return mean, (found.probabilities * (score - mean.unsqueeze(-1)).square()).sum(-1)
+
+    mean, variance = once_for_each(moments, kappa.double().detach())
     return mean.to(kappa.dtype), variance.to(kappa.dtype)
 
 
@@ -207,8 +248,8 @@ def uniform_expectation(function: Callable[[Tensor, Tensor], Tensor], like: Tens
 @tensor_constant
 def _double_exponential() -> Numbers:
     """Nodes and weights on [0, 1] of the tanh-sinh rule (Takahasi & Mori 1974), for singularities at both ends."""
-    step = 0.06
-    places = [step * j for j in range(-53, 54)]
+    step = 0.07
+    places = [step * j for j in range(-46, 47)]
     nodes = [1 / (1 + math.exp(-math.pi * math.sinh(s))) for s in places]
     weights = [step * math.pi * math.cosh(s) * x * (1 - x) for s, x in zip(places, nodes, strict=True)]
     total = math.fsum(weights)
@@ -217,16 +258,40 @@ def _double_exponential() -> Numbers:
 
 def _broken_rule(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) -> Nodes:
     """A rule for functions of νᵀX that may be singular or peaked at ±ν, seen at t = ±cos θ = ±(1 - 2·half_chord)."""
-    low, mode, high = window(family, kappa, dim)
-    near_low, _, near_high = window(family, kappa, dim, _NEAR_FALL)
+    around = windows(family, kappa, dim, _FALL, _MIDDLE_FALL, _NEAR_FALL)
+    low, mode, high = around[0]
     h = half_chord.detach().clamp(1e-200, 1.0)
     there = 0.5 * (torch.log(h) - torch.log((1 - h).clamp(min=1e-200)))
-    points = torch.stack((low, near_low, mode, near_high, high, there, -there), -1)
+    ends = [end for each in around for end in (each.low, each.high)]
+    points = torch.stack((mode, *ends, there, -there), -1)
     points = torch.minimum(torch.maximum(points, low.unsqueeze(-1)), high.unsqueeze(-1)).sort(-1).values
     unit, weights = _double_exponential(low).unbind()
     starts, widths = points[..., :-1, None], points.diff(dim=-1).unsqueeze(-1)
     y = (starts + widths * unit).flatten(-2)
     return Nodes(*cosine_ends_of(y), torch.log(widths * weights).flatten(-2) + _log_uniform(y, dim))
+
+
+def expectation_beside(
+    family: Family,
+    kappa: Tensor,
+    half_chord: Tensor,
+    dim: int,
+    function: Callable[..., Tensor],
+    *others: Tensor,
+    values: int = 1,
+) -> Tensor:
+    """E function(1-t, 1+t, half_chord, *others), which may be singular or peaked near ±cos θ = ±(1 - 2·half_chord).
+
+    Arguments are float64 and of one shape, to which a last axis of nodes is added. ``values`` is how many intermediate
+    values the function computes for each node.
+    """
+
+    def rows(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
+        found = law_on(family, _broken_rule(family, kappa, half_chord, dim), kappa, dim)
+        at_nodes = function(*found.nodes[:2], *(x.unsqueeze(-1) for x in (half_chord, *others)))
+        return (found.probabilities * at_nodes).sum(-1)
+
+    return in_chunks(rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * values)))
 
 
 def expectation_elsewhere(
@@ -244,23 +309,19 @@ def expectation_elsewhere(
     """
     s, s_complement, weights = _azimuths(kappa, dim)
 
-    def rows(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
-        found = law_on(family, _broken_rule(family, kappa, half_chord, dim), kappa, dim)
-        minus, plus = (x.unsqueeze(-1) for x in found.nodes[:2])
-        h, *rest = (x.unsqueeze(-1).unsqueeze(-1) for x in (half_chord, *others))
-        sine = 2 * torch.sqrt(h * (1 - h))
+    def average(minus: Tensor, plus: Tensor, h: Tensor, *rest: Tensor) -> Tensor:
+        minus, plus, h, *more = (x.unsqueeze(-1) for x in (minus, plus, h, *rest))
+        # Even in sin θ, but autograd sees its infinite slope at θ = 0: a little is added to stay clear of it.
+        sine = 2 * torch.sqrt((h + _CLEAR) * (1 - h + _CLEAR))
         radius = torch.sqrt(minus * plus)
         across = minus * plus * s_complement
         minus_there = 0.5 * ((2 * h - minus).square() + (radius * s - sine).square() + across).clamp(
             min=_TINY
         )
         plus_there = 0.5 * ((plus - 2 * h).square() + (radius * s + sine).square() + across).clamp(min=_TINY)
-        values = (weights * function(minus, plus, minus_there, plus_there, *rest)).sum(-1)
-        return (found.probabilities * values).sum(-1)
+        return (weights * function(minus, plus, minus_there, plus_there, *more)).sum(-1)
 
-    return in_chunks(
-        rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * len(weights)))
-    )
+    return expectation_beside(family, kappa, half_chord, dim, average, *others, values=len(weights))
 
 
 def _azimuths(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -286,87 +347,25 @@ def _circle(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 # Tails
 
 
-class _Tail(NamedTuple):
-    """The tail that begins at y and leads away from the mode.
-
-    Attributes:
-        side: +1 if the tail lies below y, -1 if above.
-        log_density: log of the density of y at its beginning, unnormalised.
-        mass: the integral of the density over the tail, relative to the density at its beginning.
-        nodes, weights: where that integral was taken, and its parts.
-    """
-
-    side: Tensor
-    log_density: Tensor
-    mass: Tensor
-    nodes: Tensor
-    weights: Tensor
-
-
-def _tail(family: Family, y: Tensor, kappa: Tensor, dim: int, around: Window) -> _Tail:
-    return _tail_on(family, y, kappa, dim, around, torch.where(y < around.mode, 1.0, -1.0).to(y.dtype))
-
-
-def _tail_on(family: Family, y: Tensor, kappa: Tensor, dim: int, around: Window, side: Tensor) -> _Tail:
-    """The tail on the given side, also where it contains the mode: panels begin at y and on the mode's far side."""
-    end = torch.where(side > 0, around.low, around.high)
-    turn = torch.where(side > 0, torch.minimum(y, around.mode), torch.maximum(y, around.mode))
-    unit, weights = gauss_legendre(_PANEL_NODES, y)
-    starts = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
-    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
-    first, second = (y - turn).abs(), (turn - end).abs().clamp(min=1e-3)
-    backwards = turn.unsqueeze(-1) + (side * first).unsqueeze(-1) * starts
-    onwards = turn.unsqueeze(-1) - (side * second).unsqueeze(-1) * starts
-    there = torch.cat((backwards, onwards), -1)
-    parts = torch.cat((first.unsqueeze(-1) * widths, second.unsqueeze(-1) * widths), -1)
-    here = _log_weight(family, y, kappa, dim)
-    log_density = _log_weight(family, there, kappa.unsqueeze(-1), dim) - here.unsqueeze(-1)
-    density = torch.exp(log_density) * parts
-    return _Tail(side, here, density.sum(-1), there, density)
-
-
-def _rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    ratio = torch.log(one_plus_t) - torch.log(one_minus_t)
-    return (0.5 * ratio).clamp(-2 * _FARTHEST, 2 * _FARTHEST)
-
-
 def log_near_tail(
     family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
 ) -> tuple[Tensor, Tensor]:
     """log of the probability of the tail beyond t that does not contain the mode, and whether it lies below t."""
-    around = window(family, kappa, dim, _FAR_FALL)
-    tail = _tail(family, _rapidity(one_minus_t, one_plus_t), kappa, dim, around)
-    log_probability = tail.log_density + torch.log(tail.mass) - law(family, kappa, dim).log_partition
-    return log_probability.clamp(max=0.0), tail.side > 0
+    around, y = window(family, kappa, dim, FAR_FALL), rapidity(one_minus_t, one_plus_t)
+    below = y < around.mode
+    end = torch.where(below, around.low, around.high)
+    # Also beyond the window the tail is followed a little.
+    length = torch.where(below, -1.0, 1.0) * (y - end).abs().clamp(min=1e-3)
+    unit, weights = gauss_legendre(_PANEL_NODES, y)
+    places = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
+    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
+    here = log_weight(family, y, kappa, dim)
+    there = log_weight(family, y.unsqueeze(-1) + length.unsqueeze(-1) * places, kappa.unsqueeze(-1), dim)
+    mass = length.abs() * (torch.exp(there - here.unsqueeze(-1)) * widths).sum(-1)
+    return (here + torch.log(mass) - log_partition(family, kappa, dim)).clamp(max=0.0), below
 
 
-def implicit_slope(
-    family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
-) -> Tensor:
-    """dy/dκ at a fixed probability, y = artanh t: minus the derivative of the tail over the density."""
-    around = window(family, kappa, dim, _FAR_FALL)
-    tail = _tail(family, _rapidity(one_minus_t, one_plus_t), kappa, dim, around)
-    scores = family.score(*cosine_ends_of(tail.nodes), kappa.unsqueeze(-1).expand_as(tail.nodes), dim)
-    mean, _ = score_moments(family, kappa, dim)
-    return -tail.side * (tail.weights * (scores - mean.unsqueeze(-1))).sum(-1)
-
-
-def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t with P(T ≤ t) = u, by Newton's method on the log of the smaller tail, kept within a bracket."""
-    around = window(family, kappa, dim, _FAR_FALL)
-    log_partition = law(family, kappa, dim).log_partition
-    below = u < complement
-    side = torch.where(below, 1.0, -1.0).to(u.dtype)
-    target = torch.log(torch.where(below, u, complement)) + log_partition
-    low, high, y = around.low.clone(), around.high.clone(), around.mode.clone()
-    for _ in range(_NEWTON_STEPS):
-        tail = _tail_on(family, y, kappa, dim, around, side)
-        excess = tail.log_density + torch.log(tail.mass) - target
-        # The tail below y grows with y, the tail above it shrinks.
-        too_high = side * excess > 0
-        low, high = torch.where(too_high, low, y), torch.where(too_high, y, high)
-        y = y - side * excess * tail.mass
-        y = torch.where((y >= low) & (y <= high), y, (low + high) / 2)
-        if bool((excess.abs() < 1e-13).all()):
-            break
-    return cosine_ends_of(y)
+def rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
+    """artanh t."""
+    ratio = torch.log(one_plus_t) - torch.log(one_minus_t)
+    return (0.5 * ratio).clamp(-2 * _FARTHEST, 2 * _FARTHEST)

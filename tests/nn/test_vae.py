@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal, kl_divergence
 
-from examples import directions
+from helpers.examples import directions
+from helpers.statistical import assert_mean
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.nn import HypersphericalVAE, Objective, Pass, PowerSphericalHead, VonMisesFisherHead
-from statistical import assert_mean
 
 PIXELS, HIDDEN, DIM = 12, 16, 4
 DOUBLE = torch.float64

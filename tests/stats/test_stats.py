@@ -10,10 +10,10 @@ import pytest
 import scipy.stats
 import torch
 
-from examples import directions
+from helpers.examples import directions
+from helpers.statistical import assert_law, assert_mean
 from powerspherical import ConvergenceWarning, HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.stats import power_spherical, uniform_sphere, von_mises_fisher
-from statistical import assert_law, assert_mean
 
 both = pytest.mark.parametrize(
     ("family", "torch_family"),

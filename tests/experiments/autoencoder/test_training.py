@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import distributed
 
+from helpers.stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 from powerspherical.experiments.autoencoder import training
 from powerspherical.experiments.autoencoder.datasets import load
 from powerspherical.experiments.autoencoder.models import build
@@ -23,7 +24,6 @@ from powerspherical.experiments.autoencoder.training import (
 )
 from powerspherical.experiments.autoencoder.workers import Workers
 from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
-from stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 
 PIXELS, SEED = 16, 7
 SHORT = Protocol(epochs=4, batch=8)
@@ -95,7 +95,8 @@ class TestStopping:
         code = f"""
 import os, pathlib, sys
 sys.path += [{str(folder)!r}, {str(folder.parents[1])!r}]
-import stopping, test_training as here
+import test_training as here
+from helpers import stopping
 {setup}
 here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
 """

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from helpers.stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 from powerspherical.experiments.autoencoder import runs, training, training_time, vae, workers
 from powerspherical.experiments.autoencoder.datasets import load
 from powerspherical.experiments.autoencoder.models import build
@@ -21,7 +22,6 @@ from powerspherical.experiments.autoencoder.training import Protocol, Step, bina
 from powerspherical.experiments.autoencoder.workers import Workers
 from powerspherical.experiments.results import Outcome
 from powerspherical.nn import load_checkpoint, save_checkpoint
-from stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 
 CPU = torch.device("cpu")
 # 353 images are trained on: of the last batch, a single one, the second process has none.

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
+from helpers.statistical import assert_law, assert_mean
 from powerspherical import PowerSpherical, VonMisesFisher
 from powerspherical.experiments._quadrature import Symmetric
 from powerspherical.experiments.baselines import formulas
-from statistical import assert_law, assert_mean
 
 N = 20_000
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.distributions import kl_divergence
 
+from helpers.statistical import assert_mean
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.experiments.autoencoder import models
 from powerspherical.experiments.baselines.published import (
@@ -11,7 +12,6 @@ from powerspherical.experiments.baselines.published import (
     PublishedPowerSpherical,
     PublishedVonMisesFisher,
 )
-from statistical import assert_mean
 
 FAMILIES = [(PublishedPowerSpherical, PowerSpherical), (PublishedVonMisesFisher, VonMisesFisher)]
 families = pytest.mark.parametrize(("published", "ours"), FAMILIES, ids=["PS", "vMF"])

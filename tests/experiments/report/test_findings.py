@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from helpers.result_folders import VAE_ROWS, vae_row, write_all
 from powerspherical.experiments import paper
 from powerspherical.experiments.report.autoencoder import training_time, vae
 from powerspherical.experiments.report.findings import (
@@ -15,7 +16,6 @@ from powerspherical.experiments.report.findings import (
     small,
     stability,
 )
-from result_folders import VAE_ROWS, vae_row, write_all
 
 
 @pytest.fixture(scope="module")

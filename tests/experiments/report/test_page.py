@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from helpers.result_folders import write_all, write_vae
 from powerspherical.experiments import paper
 from powerspherical.experiments.report.findings import Figure
 from powerspherical.experiments.report.page import (
@@ -24,7 +25,6 @@ from powerspherical.experiments.report.page import (
     settings,
     write_report,
 )
-from result_folders import write_all, write_vae
 
 PUBLISHED = Path(__file__).parents[3] / "results"
 

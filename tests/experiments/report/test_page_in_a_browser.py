@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.result_folders import write_vae
 from powerspherical.experiments.report.page import ENLARGED, LEGIBLE, TOPICS, write_report
-from result_folders import write_vae
 
 PUBLISHED = Path(__file__).parents[3] / "results"
 

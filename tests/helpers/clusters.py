@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from examples import directions
+from helpers.examples import directions
 from powerspherical import VonMisesFisher
 from powerspherical.mixture import (
     PowerSphericalMixture,

@@ -18,7 +18,7 @@ FAMILIES = {family.name: family for family in (POWER_SPHERICAL, VON_MISES_FISHER
 
 @functools.cache
 def load(name: str) -> dict[str, Any]:
-    return json.loads((Path(__file__).parent / "reference" / name).read_text(encoding="utf-8"))
+    return json.loads((Path(__file__).parents[1] / "reference" / name).read_text(encoding="utf-8"))
 
 
 def dims(name: str, part: str) -> list[int]:

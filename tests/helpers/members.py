@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
 
-from examples import FAMILIES, IDS
+from helpers.examples import FAMILIES, IDS
 from powerspherical import HypersphericalUniform, PowerSpherical
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from clusters import clustered
+from helpers.clusters import clustered
 from powerspherical import cli
 
 DOCS = Path(__file__).parents[1] / "docs"

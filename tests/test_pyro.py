@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 import powerspherical
-from examples import directions
+from helpers.examples import directions
+from helpers.statistical import assert_mean
 from powerspherical.distributions import unit_vector
-from statistical import assert_mean
 
 pyro = pytest.importorskip("pyro")
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from clusters import clustered
+from helpers.clusters import clustered
 from own_family import registered
 from powerspherical import SphericalCauchy, VonMisesFisher, cli
 from powerspherical.cli import clusters as clusters_module

@@ -14,11 +14,11 @@ import torch
 
 from powerspherical import __version__, cli
 from powerspherical._extras import install_hint
-from powerspherical.cli.reproduce import Experiment, Posterior
+from powerspherical.cli.reproduce import MODULES, Experiment, Posterior
 from powerspherical.experiments import efficiency, figure1, properties, report, stability
 from powerspherical.experiments._maps import Grid
-from powerspherical.experiments._results import Outcome, write_text
-from powerspherical.experiments.vae_table import POSTERIORS
+from powerspherical.experiments.autoencoder.table import POSTERIORS
+from powerspherical.experiments.results import Outcome, write_text
 
 NAMES = get_args(Experiment)
 
@@ -66,7 +66,7 @@ def replace(monkeypatch, name, run):
     module = ModuleType(name)
     module.run = run
     module.FILES = (f"{name}.json",)
-    monkeypatch.setitem(sys.modules, f"powerspherical.experiments.{name}", module)
+    monkeypatch.setitem(sys.modules, f"powerspherical.experiments.{MODULES.get(name, name)}", module)
 
 
 def raising(error):
@@ -236,7 +236,7 @@ def test_a_terminal_that_has_not_all_letters(tmp_path):
     code = f"""
 from powerspherical import cli
 from powerspherical.experiments import figure1
-from powerspherical.experiments._results import Outcome
+from powerspherical.experiments.results import Outcome
 
 figure1.run = lambda out, **_: Outcome([], summary="time over \\u03ba")
 cli.main(["reproduce", "figure1", "--out", {str(tmp_path)!r}])

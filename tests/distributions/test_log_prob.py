@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from examples import DOUBLE, FLOAT, directions, dtypes, families
+from helpers.examples import DOUBLE, FLOAT, directions, dtypes, families
 from powerspherical import PowerSpherical, SphericalCauchy
 
 dims = pytest.mark.parametrize("dim", [2, 3, 64, 1000])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-import mpmath_tables
+from helpers import mpmath_tables
 from powerspherical import PowerSphericalMarginal, SphericalCauchyMarginal, VonMisesFisherMarginal
 from powerspherical.distributions.marginal import Marginal
 

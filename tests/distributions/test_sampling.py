@@ -12,9 +12,9 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from examples import DOUBLE, FLOAT, directions, dtypes, families
+from helpers.examples import DOUBLE, FLOAT, directions, dtypes, families
+from helpers.statistical import LEVEL, assert_law, assert_mean, assert_same_law, assert_uncorrelated
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy
-from statistical import LEVEL, assert_law, assert_mean, assert_same_law, assert_uncorrelated
 
 dims = pytest.mark.parametrize("dim", [2, 3, 5, 64, 1000])
 kappas = pytest.mark.parametrize("kappa", [0.0, 0.1, 1.0, 50.0, 1e4, 1e6])

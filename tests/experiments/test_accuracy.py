@@ -7,7 +7,7 @@ import mpmath
 import pytest
 import torch
 
-import mpmath_tables
+from helpers import mpmath_tables
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.experiments import accuracy
 from powerspherical.families import POWER_SPHERICAL

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from clusters import MIXTURES, clustered, mixtures
+from helpers.clusters import MIXTURES, clustered, mixtures
 from own_family import registered
 from powerspherical import HypersphericalUniform, RotationallySymmetric, VonMisesFisher
 from powerspherical.distributions import distribution_named

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from clusters import clustered
+from helpers.clusters import clustered
 from powerspherical import mixture
 from powerspherical.mixture import (
     CheckpointError,

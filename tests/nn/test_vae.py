@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal, kl_divergence
 
-from examples import directions
+from helpers.examples import directions
+from helpers.statistical import assert_mean
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.nn import (
     HypersphericalVAE,
@@ -21,7 +22,6 @@ from powerspherical.nn import (
     SphericalCauchyHead,
     VonMisesFisherHead,
 )
-from statistical import assert_mean
 
 PIXELS, HIDDEN, DIM = 12, 16, 4
 DOUBLE = torch.float64

@@ -10,7 +10,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from gamma import log_slope
+from helpers.gamma import log_slope
 from powerspherical.families import SPHERICAL_CAUCHY, VON_MISES_FISHER, family_named
 from powerspherical.sampling import geometry
 from powerspherical.sampling.triton.fused import FAMILIES

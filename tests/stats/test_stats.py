@@ -10,7 +10,8 @@ import pytest
 import scipy.stats
 import torch
 
-from examples import directions
+from helpers.examples import directions
+from helpers.statistical import assert_law, assert_mean
 from own_family import registered
 from powerspherical import (
     ConvergenceWarning,
@@ -27,7 +28,6 @@ from powerspherical.stats import (
     uniform_sphere,
     von_mises_fisher,
 )
-from statistical import assert_law, assert_mean
 
 every = pytest.mark.parametrize(
     ("family", "torch_family"),

@@ -17,7 +17,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from helpers.clusters import clustered
-from own_family import registered
+from helpers.own_family import registered
 from powerspherical import SphericalCauchy, VonMisesFisher, cli
 from powerspherical.cli import clusters as clusters_module
 from powerspherical.cli.clusters import plane

@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from helpers.clusters import MIXTURES, clustered, mixtures
-from own_family import registered
+from helpers.own_family import registered
 from powerspherical import HypersphericalUniform, RotationallySymmetric, VonMisesFisher
 from powerspherical.distributions import distribution_named
 from powerspherical.families import family_names

@@ -11,8 +11,8 @@ import scipy.stats
 import torch
 
 from helpers.examples import directions
+from helpers.own_family import registered
 from helpers.statistical import assert_law, assert_mean
-from own_family import registered
 from powerspherical import (
     ConvergenceWarning,
     HypersphericalUniform,

@@ -19,6 +19,7 @@ from powerspherical.families._quadrature import (
     log_weight,
     once_for_each,
     rapidity,
+    tail,
     window,
 )
 from powerspherical.special._quadrature import gauss_legendre
@@ -26,83 +27,78 @@ from powerspherical.special._quadrature import gauss_legendre
 if TYPE_CHECKING:
     from powerspherical.families.base import Family
 
-_CELLS = 160
+_HALF = 80  # cells on either side of the mode
+_MARGIN = 20  # cells at either end, which are too near to the end for integrals that begin there
 _NODES = 8  # in a cell
 _NEWTON_STEPS = 40
 
 
 @tensor_constant
-def _indices(count: int) -> Numbers:
-    return [float(j) for j in range(count)]
+def _places() -> Numbers:
+    """The edges of the cells on one side of the mode, as fractions of the way."""
+    return [j / _HALF for j in range(_HALF + 1)]
 
 
 class _Table:
-    """Integrals over the density of y below and above the edges of cells; values without derivatives.
+    """Integrals of the density of y below and above the edges of cells; values without derivatives.
 
     Attributes:
         mode: where the density is largest.
-        low, width: where the first cell begins, and the width of each.
+        edges: of the cells, (…, cells + 1): half of the cells on either side of the mode.
         log_total: the logarithm of the integral of exp(log_weight).
         mean_score: E ∂ log_kernel/∂κ, if asked for.
-        below, above: probabilities (…, cells + 1), relative accuracy also in the tails; with ``score`` the integrals
-            of (score - its mean) times the density instead.
+        below, above: the integrals (…, cells + 1), accurate also in the tails. They are probabilities, or with
+            ``score`` the integrals of the density times (score - its mean): derivatives of probabilities in κ.
     """
 
     def __init__(self, family: Family, kappa: Tensor, dim: int, *, score: bool = False) -> None:
         self.family, self.kappa, self.dim, self.score = family, kappa, dim, score
         found = once_for_each(self._tabulated, kappa)
-        self.mode, self.low, self.width, self.log_total, self.mean_score, self.below, self.above = found
+        self.mode, self.edges, self.log_total, self.mean_score, self.below, self.above = found
 
     def _tabulated(self, kappa: Tensor) -> tuple[Tensor, ...]:
-        around = window(self.family, kappa, self.dim, FAR_FALL)
-        width = (around.high - around.low) / _CELLS
+        low, mode, high = (x.unsqueeze(-1) for x in window(self.family, kappa, self.dim, FAR_FALL))
+        places = _places(kappa)
+        edges = torch.cat((low + (mode - low) * places, mode + (high - mode) * places[1:]), -1)
         unit, weights = gauss_legendre(_NODES, kappa)
-        steps = (_indices(kappa, _CELLS).unsqueeze(-1) + unit).flatten()
-        y = around.low.unsqueeze(-1) + width.unsqueeze(-1) * steps
-        heights = log_weight(self.family, y, kappa.unsqueeze(-1), self.dim)
-        masses = torch.log(width.unsqueeze(-1) * weights.repeat(_CELLS)) + heights
+        starts, widths = edges[..., :-1, None], edges.diff(dim=-1).unsqueeze(-1)
+        y = (starts + widths * unit).flatten(-2)
+        masses = log_weight(self.family, y, kappa.unsqueeze(-1), self.dim) + torch.log(
+            widths * weights
+        ).flatten(-2)
         log_total = torch.logsumexp(masses, -1)
-        probabilities = torch.exp(masses - log_total.unsqueeze(-1))
-        densities = torch.exp(heights - log_total.unsqueeze(-1))
-        mean = torch.zeros_like(kappa)
+        parts, mean = torch.exp(masses - log_total.unsqueeze(-1)), torch.zeros_like(kappa)
         if self.score:
-            scores = self.family.score(
-                *cosine_ends_of(y), kappa.unsqueeze(-1).expand_as(y).contiguous(), self.dim
-            )
-            mean = (probabilities * scores).sum(-1)
-            deviations = scores - mean.unsqueeze(-1)
-            probabilities, densities = probabilities * deviations, densities * deviations
-        # Beyond the window the density goes on to fall exponentially.
-        rise = ((heights[..., 1] - heights[..., 0]) / (y[..., 1] - y[..., 0])).clamp(min=0.1)
-        fall = ((heights[..., -2] - heights[..., -1]) / (y[..., -1] - y[..., -2])).clamp(min=0.1)
-        first, last = densities[..., :1] / rise.unsqueeze(-1), densities[..., -1:] / fall.unsqueeze(-1)
-        cells = probabilities.unflatten(-1, (_CELLS, _NODES)).sum(-1)
-        below = torch.cat((first, cells), -1).cumsum(-1)
-        above = torch.cat((cells, last), -1).flip(-1).cumsum(-1).flip(-1)
-        return around.mode, around.low, width, log_total, mean, below, above
+            scores = self._scores(y, kappa)
+            mean = (parts * scores).sum(-1)
+            parts = parts * (scores - mean.unsqueeze(-1))
+        cells = parts.unflatten(-1, (-1, _NODES)).sum(-1)
+        nothing = torch.zeros_like(low)
+        below = torch.cat((nothing, cells), -1).cumsum(-1)
+        above = torch.cat((cells, nothing), -1).flip(-1).cumsum(-1).flip(-1)
+        return mode.squeeze(-1), edges, log_total, mean, below, above
+
+    def _scores(self, y: Tensor, kappa: Tensor) -> Tensor:
+        return self.family.score(*cosine_ends_of(y), kappa.unsqueeze(-1).expand_as(y).contiguous(), self.dim)
 
     def edge(self, cell: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
-        """Where an integral that begins in the lower or upper tail enters a cell, and what it has come to there."""
-        place = torch.where(lower, cell, cell + 1)
-        mass = torch.where(lower.unsqueeze(-1), self.below, self.above)
-        return self.low + self.width * place, mass.gather(-1, place.unsqueeze(-1)).squeeze(-1)
+        """Where an integral that comes from the lower or upper tail enters a cell, and its value there."""
+        place = torch.where(lower, cell, cell + 1).unsqueeze(-1)
+        values = torch.where(lower.unsqueeze(-1), self.below, self.above)
+        return self.edges.gather(-1, place).squeeze(-1), values.gather(-1, place).squeeze(-1)
 
     def density(self, y: Tensor) -> Tensor:
-        """The density of y."""
-        kappa, log_total = self.kappa, self.log_total
-        if y.dim() > kappa.dim():
-            kappa, log_total = kappa.unsqueeze(-1), log_total.unsqueeze(-1)
-        return torch.exp(log_weight(self.family, y, kappa, self.dim) - log_total)
+        """The density of y, which has the shape of κ."""
+        return torch.exp(log_weight(self.family, y, self.kappa, self.dim) - self.log_total)
 
     def between(self, start: Tensor, change: Tensor) -> Tensor:
-        """What the integrals grow by from ``start`` to ``start + change``, |change| at most one cell."""
+        """The integral from ``start`` to ``start + change`` in either direction, within a cell."""
         unit, weights = gauss_legendre(_NODES, start)
         y = start.unsqueeze(-1) + change.unsqueeze(-1) * unit
-        values = self.density(y)
+        heights = log_weight(self.family, y, self.kappa.unsqueeze(-1), self.dim)
+        values = torch.exp(heights - self.log_total.unsqueeze(-1))
         if self.score:
-            kappa = self.kappa.unsqueeze(-1).expand_as(y).contiguous()
-            scores = self.family.score(*cosine_ends_of(y), kappa, self.dim)
-            values = values * (scores - self.mean_score.unsqueeze(-1))
+            values = values * (self._scores(y, self.kappa) - self.mean_score.unsqueeze(-1))
         return change.abs() * (values * weights).sum(-1)
 
 
@@ -114,10 +110,10 @@ def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: 
     target = torch.where(lower, u, complement)
     masses = torch.where(lower.unsqueeze(-1), table.below, table.above)
     inside = (masses <= target.unsqueeze(-1)).sum(-1)
-    cell = torch.where(lower, inside - 1, _CELLS - inside).clamp(0, _CELLS - 1)
+    cell = torch.where(lower, inside - 1, 2 * _HALF - inside).clamp(0, 2 * _HALF - 1)
     start, mass = table.edge(cell, lower)
-    low, high = torch.zeros_like(u), table.width
-    step = 0.5 * table.width
+    low, high = torch.zeros_like(u), table.edges.diff(dim=-1).gather(-1, cell.unsqueeze(-1)).squeeze(-1)
+    step = 0.5 * high
     for _ in range(_NEWTON_STEPS):
         excess = mass + table.between(start, side * step) - target
         low, high = torch.where(excess > 0, low, step), torch.where(excess > 0, step, high)
@@ -134,9 +130,17 @@ def implicit_slope(
     """dy/dκ at a fixed probability: minus the derivative of the tail over the density."""
     table = _Table(family, kappa, dim, score=True)
     y = rapidity(one_minus_t, one_plus_t)
-    y = torch.minimum(torch.maximum(y, table.low), table.low + _CELLS * table.width)
-    cell = ((y - table.low) / table.width).nan_to_num().long().clamp(0, _CELLS - 1)
-    lower = y < table.mode
+    cell = (table.edges <= y.unsqueeze(-1)).sum(-1) - 1
+    far = (cell < _MARGIN) | (cell >= 2 * _HALF - _MARGIN)
+    cell, lower = cell.clamp(0, 2 * _HALF - 1), y < table.mode
     start, derivative = table.edge(cell, lower)
     derivative = derivative + table.between(start, y - start)
-    return torch.where(lower, -1.0, 1.0) * derivative / table.density(y)
+    slope = torch.where(lower, -1.0, 1.0) * derivative / table.density(y)
+    if can_look() and not bool(far.any()):
+        return slope
+    there = tail(family, y, kappa, dim)
+    scores = family.score(
+        *cosine_ends_of(there.nodes), kappa.unsqueeze(-1).expand_as(there.nodes).contiguous(), dim
+    )
+    relative = (there.weights * (scores - table.mean_score.unsqueeze(-1))).sum(-1)
+    return torch.where(far, torch.where(lower, -1.0, 1.0) * relative, slope)

@@ -102,21 +102,25 @@ def _window(family: Family, kappa: Tensor, dim: int, fall: float) -> Window:
     mode, reach = highest(_FARTHEST * (2 * _equidistant(kappa, 241) - 1)), 0.5
     for _ in range(5):  # each round narrows the bracket sixteenfold
         mode, reach = highest(mode + reach * (2 * unit - 1)), reach * 2 / (_ROUND - 1)
-    target = heights(mode) - fall
+    mode, targets = mode.squeeze(-1), heights(mode) - fall
+    below, above = (_reach(heights, mode, targets, direction) for direction in (-1.0, 1.0))
+    return Window(mode - below, mode, mode + above)
 
-    def farthest_inside(distance: Tensor, direction: float) -> tuple[Tensor, Tensor]:
-        """The last of the growing distances at which the density has not fallen off, and the next one."""
-        inside = (heights(mode + direction * distance) > target).sum(-1, keepdim=True)
-        distance = distance.expand(*kappa.shape, -1)
-        last = distance.shape[-1] - 1
-        return distance.gather(-1, (inside - 1).clamp(min=0)), distance.gather(-1, inside.clamp(max=last))
 
-    def end(direction: float) -> Tensor:
-        near, far = farthest_inside(_distances(kappa), direction)
-        _, far = farthest_inside(near + (far - near) * unit, direction)
-        return (mode + direction * far).squeeze(-1)
+def _reach(
+    heights: Callable[[Tensor], Tensor], start: Tensor, targets: Tensor, direction: float | Tensor
+) -> Tensor:
+    """How far from ``start`` falling ``heights`` (…, points) stay above ``targets`` (…, 1): up to 5% more than that."""
 
-    return Window(end(-1.0), mode.squeeze(-1), end(1.0))
+    def next_outside(distances: Tensor) -> tuple[Tensor, Tensor]:
+        """The last of the growing distances that is inside, and the next one."""
+        inside = (heights(start.unsqueeze(-1) + direction * distances) > targets).sum(-1, keepdim=True)
+        distances = distances.expand(*start.shape, -1)
+        last = distances.shape[-1] - 1
+        return distances.gather(-1, (inside - 1).clamp(min=0)), distances.gather(-1, inside.clamp(max=last))
+
+    near, far = next_outside(_distances(start))
+    return next_outside(near + (far - near) * _equidistant(start, _ROUND))[1].squeeze(-1)
 
 
 class Nodes(NamedTuple):
@@ -315,22 +319,46 @@ def _circle(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 # Tails
 
 
+class Tail(NamedTuple):
+    """The tail that begins at y and leads away from the mode.
+
+    Attributes:
+        below: whether it lies below y.
+        log_density: log of the density of y at its beginning, unnormalised.
+        nodes, weights: a rule for integrals of the density over the tail, relative to its beginning.
+    """
+
+    below: Tensor
+    log_density: Tensor
+    nodes: Tensor
+    weights: Tensor
+
+
+@torch.no_grad()
+def tail(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tail:
+    """The tail at each y, however far out."""
+    below = y < window(family, kappa, dim).mode
+    direction = torch.where(below, -1.0, 1.0).to(y.dtype).unsqueeze(-1)
+
+    def heights(y: Tensor) -> Tensor:
+        return log_weight(family, y, kappa.unsqueeze(-1), dim)
+
+    here = log_weight(family, y, kappa, dim)
+    length = _reach(heights, y, here.unsqueeze(-1) - _FALL, direction).unsqueeze(-1)
+    unit, weights = gauss_legendre(_PANEL_NODES, y)
+    places = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
+    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
+    nodes = y.unsqueeze(-1) + direction * length * places
+    return Tail(below, here, nodes, torch.exp(heights(nodes) - here.unsqueeze(-1)) * length * widths)
+
+
 def log_near_tail(
     family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
 ) -> tuple[Tensor, Tensor]:
     """log of the probability of the tail beyond t that does not contain the mode, and whether it lies below t."""
-    around, y = window(family, kappa, dim, FAR_FALL), rapidity(one_minus_t, one_plus_t)
-    below = y < around.mode
-    end = torch.where(below, around.low, around.high)
-    # Also beyond the window the tail is followed a little.
-    length = torch.where(below, -1.0, 1.0) * (y - end).abs().clamp(min=1e-3)
-    unit, weights = gauss_legendre(_PANEL_NODES, y)
-    places = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
-    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
-    here = log_weight(family, y, kappa, dim)
-    there = log_weight(family, y.unsqueeze(-1) + length.unsqueeze(-1) * places, kappa.unsqueeze(-1), dim)
-    mass = length.abs() * (torch.exp(there - here.unsqueeze(-1)) * widths).sum(-1)
-    return (here + torch.log(mass) - log_partition(family, kappa, dim)).clamp(max=0.0), below
+    found = tail(family, rapidity(one_minus_t, one_plus_t), kappa, dim)
+    mass = found.log_density + torch.log(found.weights.sum(-1))
+    return (mass - log_partition(family, kappa, dim)).clamp(max=0.0), found.below
 
 
 def rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:

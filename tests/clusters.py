@@ -7,17 +7,20 @@ import pytest
 import torch
 
 from examples import directions
-from powerspherical import PowerSpherical, VonMisesFisher
-from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
+from powerspherical import VonMisesFisher
+from powerspherical.mixture import (
+    PowerSphericalMixture,
+    SphericalCauchyMixture,
+    SphericalKMeans,
+    VonMisesFisherMixture,
+)
 
-mixtures = pytest.mark.parametrize(
-    "mixture", [PowerSphericalMixture, VonMisesFisherMixture], ids=["PS", "vMF"]
-)
-estimators = pytest.mark.parametrize(
-    "estimator", [PowerSphericalMixture, VonMisesFisherMixture, SphericalKMeans], ids=["PS", "vMF", "k-means"]
-)
-tying = pytest.mark.parametrize("concentration", ["tied", "free"])
-FAMILIES = {PowerSphericalMixture: PowerSpherical, VonMisesFisherMixture: VonMisesFisher}
+MIXTURES = {"PS": PowerSphericalMixture, "vMF": VonMisesFisherMixture, "Cauchy": SphericalCauchyMixture}
+ESTIMATORS = MIXTURES | {"k-means": SphericalKMeans}
+
+mixtures = pytest.mark.parametrize("mixture", MIXTURES.values(), ids=MIXTURES)
+estimators = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+tying = pytest.mark.parametrize("concentration_type", ["tied", "free"])
 
 
 def clustered(

@@ -12,11 +12,16 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
 
 FLOAT, DOUBLE, BRAIN = torch.float32, torch.float64, torch.bfloat16
 
-families = pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher], ids=["PS", "vMF"])
+FAMILIES = [PowerSpherical, VonMisesFisher, SphericalCauchy]
+IDS = ["PS", "vMF", "Cauchy"]
+families = pytest.mark.parametrize("family", FAMILIES, ids=IDS)
+family_objects = pytest.mark.parametrize("family", [cls.family for cls in FAMILIES], ids=IDS)
+exponential_families = pytest.mark.parametrize("family", [POWER_SPHERICAL, VON_MISES_FISHER], ids=IDS[:2])
 dtypes = pytest.mark.parametrize("dtype", [FLOAT, DOUBLE], ids=["float32", "float64"])
 
 
@@ -24,6 +29,14 @@ def directions(*shape: int, dtype: torch.dtype = DOUBLE, seed: int = 1) -> Tenso
     """Random unit vectors along the last axis, the same on every call."""
     noise = torch.randn(shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
     return torch.nn.functional.normalize(noise, dim=-1).to(dtype)
+
+
+def comparable(family: type, kappa: float, dim: int) -> float:
+    """A concentration at which ``family`` spreads about as von Mises–Fisher does at κ.
+
+    The spherical Cauchy distribution has the density e^{κ(d-1)t} for small κ, and angles of about 2/κ for large κ.
+    """
+    return (1 + 2 * kappa / (dim - 1)) ** 0.5 - 1 if family is SphericalCauchy else kappa
 
 
 class Example(NamedTuple):
@@ -87,7 +100,7 @@ def _uniform(options: dict[str, Any], batch_shape: tuple[int, ...], device: str 
 
 def _registry() -> dict[str, Example]:
     found = {}
-    for family in (PowerSpherical, VonMisesFisher):
+    for family in FAMILIES:
         for name, parameters in _PARAMETERS.items():
             make = partial(parameters.build, family)
             dtype = _RESULT_DTYPES.get(name, parameters.loc.dtype)

@@ -6,11 +6,14 @@ are exact in half precision.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
 
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from examples import FAMILIES, IDS
+from powerspherical import HypersphericalUniform, PowerSpherical
 
 
 def elsewhere(q: Distribution) -> Tensor:
@@ -30,14 +33,21 @@ MOMENTS = {
     "covariance_matrix": lambda q: q.covariance_matrix,
 }
 
+
+def _divergences(name: str, other: type) -> dict[str, Callable[[Distribution], Tensor]]:
+    """From a distribution to a member of the family ``other`` with another direction, and back."""
+    return {
+        f"KL to {name}": lambda q: kl_divergence(q, other(elsewhere(q), 3.0, validate_args=False)),
+        f"KL from {name}": lambda q: kl_divergence(other(elsewhere(q), 3.0, validate_args=False), q),
+    }
+
+
 DIVERGENCES = {
-    "KL to PS": lambda q: kl_divergence(q, PowerSpherical(elsewhere(q), 3.0, validate_args=False)),
-    "KL to vMF": lambda q: kl_divergence(q, VonMisesFisher(elsewhere(q), 3.0, validate_args=False)),
     "KL to uniform": lambda q: kl_divergence(q, HypersphericalUniform(q.dim, validate_args=False)),
-    "KL from PS": lambda q: kl_divergence(PowerSpherical(elsewhere(q), 3.0, validate_args=False), q),
-    "KL from vMF": lambda q: kl_divergence(VonMisesFisher(elsewhere(q), 3.0, validate_args=False), q),
     "KL from uniform": lambda q: kl_divergence(HypersphericalUniform(q.dim, validate_args=False), q),
 }
+for _name, _family in zip(IDS, FAMILIES, strict=True):
+    DIVERGENCES |= _divergences(_name, _family)
 
 #: Differentiable twice, in at least float32.
 SMOOTH = {
@@ -78,7 +88,7 @@ DRAWS = {
 #: Every member of every family with parameters.
 EVERY = [
     (family, name, member)
-    for family in (PowerSpherical, VonMisesFisher)
+    for family in FAMILIES
     for name, member in (MEMBERS | (CLOSEST if family is PowerSpherical else {})).items()
 ]
 EVERY_ID = [f"{family.__name__} {name}" for family, name, _ in EVERY]

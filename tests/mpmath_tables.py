@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
 
-TILTS = {"power_spherical": POWER_TILT, "von_mises_fisher": EXPONENTIAL_TILT}
+#: The families of the older tables, by their names there.
+FAMILIES = {family.name: family for family in (POWER_SPHERICAL, VON_MISES_FISHER)}
 
 
 @functools.cache

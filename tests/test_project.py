@@ -23,11 +23,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A part may import itself and the parts on earlier lines; parts on one line do not know each other.
 LAYERS = [
     ["_extras"],
-    ["_files", "special"],
-    ["kernels"],
-    ["distributions"],
+    ["_files", "_torch"],
+    ["special"],
+    ["families"],
+    ["sampling"],
+    ["distributions", "kernels"],
     ["__init__"],  # the public names
-    ["pyro", "nn", "mixture", "stats"],
+    ["pyro", "nn", "mixture", "stats", "testing"],
     ["experiments"],
     ["cli"],
     ["__main__"],
@@ -95,12 +97,61 @@ def test_the_arrow_is_seen_to_be_broken(tmp_path, monkeypatch):
     module = tmp_path / "powerspherical" / "special" / "gamma.py"
     module.parent.mkdir(parents=True)
     module.write_text(
-        "def f():\n    from powerspherical import kernels\nimport powerspherical.cli\nfrom .. import nn\n"
+        "def f():\n    from powerspherical import sampling\nimport powerspherical.cli\nfrom .. import nn\n"
     )
     assert sorted(name for _, name in imports(module)) == [
         "powerspherical.cli",
-        "powerspherical.kernels",
         "powerspherical.nn",
+        "powerspherical.sampling",
+    ]
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def private_torch_names(path: Path) -> Iterator[str]:
+    """Names with a leading underscore that a file imports from torch or reads from something of torch's."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    torch_names = set()  # what the file calls torch and its parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [(alias.name, alias.asname or alias.name.split(".")[0]) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found = [(f"{node.module}.{alias.name}", alias.asname or alias.name) for alias in node.names]
+        else:
+            continue
+        for name, bound in found:
+            if name.split(".")[0] == "torch":
+                torch_names.add(bound)
+                if any(map(is_private, name.split("."))):
+                    yield name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            name = ast.unparse(node)
+            if name.split(".")[0] in torch_names:
+                yield name
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if part(dotted(path)) != "_torch"], ids=dotted)
+def test_private_names_of_torch_are_in_one_part(path):
+    assert list(private_torch_names(path)) == []
+
+
+def test_private_names_of_torch_are_seen(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        "import torch\nfrom torch._functorch import utils\nfrom torch.autograd.function import _SingleLevelFunction\n"
+        "from torch.autograd import forward_ad\nfrom torch.distributions import Distribution as D\n"
+        "torch._C._functorch, forward_ad._current_level, D._validate_args, torch.__version__, self._validate_args\n"
+    )
+    assert sorted(private_torch_names(module)) == [
+        "D._validate_args",
+        "forward_ad._current_level",
+        "torch._C",
+        "torch._C._functorch",
+        "torch._functorch.utils",
+        "torch.autograd.function._SingleLevelFunction",
     ]
 
 

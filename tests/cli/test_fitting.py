@@ -73,10 +73,10 @@ def test_cluster(data: str, folder, capsys) -> None:
 def test_cluster_with_every_option(folder, capsys) -> None:
     options = ["--model", "von-mises-fisher", "--concentration", "free", "--starts", "2", "--seed", "3"]
     assert cli.run(["cluster", "a.npy", "-k", "3", *options, "--strict", "--out", "out"]) == 0
-    twin = VonMisesFisherMixture(3, concentration="free", n_init=2, random_state=3).fit(UNIT)
+    twin = VonMisesFisherMixture(3, concentration_type="free", n_init=2, random_state=3).fit(UNIT)
     model = load(folder / "out" / "model.safetensors")
     assert isinstance(model, VonMisesFisherMixture)
-    assert model.get_params()["concentration"] == "free"
+    assert model.get_params()["concentration_type"] == "free"
     for name in ("weights_", "mean_directions_", "concentrations_"):
         np.testing.assert_array_equal(getattr(model, name), getattr(twin, name))
     assert (model.converged_, model.n_iter_, model.lower_bound_) == (True, twin.n_iter_, twin.lower_bound_)

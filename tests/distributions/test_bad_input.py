@@ -7,11 +7,16 @@ import math
 import pytest
 import torch
 
-from examples import BAD_KINDS, BAD_VALUES, BRAIN, DOUBLE, FLOAT, Bad, bad, directions, families
-from powerspherical import HypersphericalUniform, PowerSphericalMarginal, VonMisesFisherMarginal
+from examples import BAD_KINDS, BAD_VALUES, BRAIN, DOUBLE, FLOAT, IDS, Bad, bad, directions, families
+from powerspherical import (
+    HypersphericalUniform,
+    PowerSphericalMarginal,
+    SphericalCauchyMarginal,
+    VonMisesFisherMarginal,
+)
 
 marginals = pytest.mark.parametrize(
-    "marginal", [PowerSphericalMarginal, VonMisesFisherMarginal], ids=["PS", "vMF"]
+    "marginal", [PowerSphericalMarginal, VonMisesFisherMarginal, SphericalCauchyMarginal], ids=IDS
 )
 E1 = torch.tensor([1.0, 0.0, 0.0])
 

@@ -10,9 +10,16 @@ import pytest
 import torch
 from torch.distributions import Distribution
 
-from examples import DOUBLE, FLOAT, directions, dtypes
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.distributions import PowerSphericalMarginal, VonMisesFisherMarginal
+from examples import DOUBLE, FLOAT, directions, dtypes, families
+from powerspherical import (
+    HypersphericalUniform,
+    PowerSpherical,
+    PowerSphericalMarginal,
+    SphericalCauchy,
+    SphericalCauchyMarginal,
+    VonMisesFisher,
+    VonMisesFisherMarginal,
+)
 
 DIM, BATCH = 20, 3
 
@@ -20,6 +27,7 @@ DIM, BATCH = 20, 3
 MAKERS: dict[str, Callable[[torch.dtype, str], Distribution]] = {
     "PS": lambda dtype, device: PowerSpherical(directions(BATCH, DIM, dtype=dtype).to(device), 10.0),
     "vMF": lambda dtype, device: VonMisesFisher(directions(BATCH, DIM, dtype=dtype).to(device), 10.0),
+    "Cauchy": lambda dtype, device: SphericalCauchy(directions(BATCH, DIM, dtype=dtype).to(device), 10.0),
     "vMF on the circle": lambda dtype, device: VonMisesFisher(
         directions(BATCH, 2, dtype=dtype).to(device), 1.0
     ),
@@ -31,6 +39,9 @@ MAKERS: dict[str, Callable[[torch.dtype, str], Distribution]] = {
         DIM, torch.full((BATCH,), 10.0, dtype=dtype, device=device)
     ),
     "vMF marginal": lambda dtype, device: VonMisesFisherMarginal(
+        DIM, torch.full((BATCH,), 10.0, dtype=dtype, device=device)
+    ),
+    "Cauchy marginal": lambda dtype, device: SphericalCauchyMarginal(
         DIM, torch.full((BATCH,), 10.0, dtype=dtype, device=device)
     ),
 }
@@ -84,7 +95,7 @@ class TestGenerator:
 
 @devices
 @dtypes
-@pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher])
+@families
 def test_gradients_of_draws_from_a_generator(family: type, device: str, dtype: torch.dtype) -> None:
     loc = directions(BATCH, DIM, dtype=dtype).to(device).requires_grad_()
     kappa = torch.full((BATCH,), 10.0, dtype=dtype, device=device, requires_grad=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence, transform_to
 
 from examples import directions, families
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, special
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher, special
 from statistical import assert_mean
 
 
@@ -18,6 +18,9 @@ from statistical import assert_mean
 @pytest.mark.parametrize("kappa", [1e6, 1e9])
 def test_gradient_along_the_mean_direction(family: type, dim: int, kappa: float) -> None:
     """In float32, for the loss μᵀx, where the tangential part of its gradient is nothing but rounding."""
+    if family is SphericalCauchy:
+        kappa = kappa**0.5  # the angles are then those of the others
+        dim = max(dim, 8)  # below d = 6 the variance of dt/dκ comes from the few points far out
     loc = directions(dim, dtype=torch.float32)
     concentration = torch.full((20_000,), kappa, requires_grad=True)
     (slopes,) = torch.autograd.grad((family(loc, concentration).rsample() * loc).sum(), concentration)
@@ -30,8 +33,11 @@ def test_gradient_along_the_mean_direction(family: type, dim: int, kappa: float)
 @families
 @pytest.mark.parametrize("dim", [2, 3, 8, 12, 22, 64])
 def test_huge_concentrations(family: type, dim: int) -> None:
-    """KL grows by β log 10 for each factor of ten, and draws have an angle left where 1-t would underflow."""
-    kappas = 10.0 ** torch.arange(15.0, 37.0, 3.0)
+    """KL grows by β log 10 for each factor of ten, and draws have an angle left where 1-t would underflow.
+
+    The spherical Cauchy has angles of order 1/κ instead of 1/√κ, and reaches the same with the root of κ.
+    """
+    kappas = 10.0 ** (torch.arange(15.0, 37.0, 3.0) / (2 if family is SphericalCauchy else 1))
     p = family(torch.eye(dim)[0], kappas)
     steps = kl_divergence(p, HypersphericalUniform(dim)).diff()
     torch.testing.assert_close(

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples import directions, dtypes, families
+from examples import directions, dtypes, exponential_families, families, family_objects
 from members import CLOSEST, DIVERGENCES, DRAWS, MEMBERS, MOMENTS
 from powerspherical import HypersphericalUniform, PowerSpherical, special
+from powerspherical.families import ExponentialFamily, Family
 
 NAN = torch.nan
 dims = pytest.mark.parametrize("dim", [2, 3, 12, 64])
-tilts = pytest.mark.parametrize("tilt", [special.POWER_TILT, special.EXPONENTIAL_TILT], ids=["PS", "vMF"])
 
 #: Members that depend on ``loc``.
 DIRECTED = MOMENTS | {
@@ -122,7 +122,7 @@ def test_concentration_at_the_ends(family: type, dim: int, dtype: torch.dtype, m
         assert value.isnan().all(), end
 
 
-#: The public functions of a concentration (or a length, …) and a dimension, and those of a tilt.
+#: The public functions of a concentration (or a length, …) and a dimension, and those of a family.
 FUNCTIONS = {
     **{
         name: getattr(special, name)
@@ -131,56 +131,70 @@ FUNCTIONS = {
             "bessel_ratio_complement",
             "bessel_ratio_inverse",
             "bessel_ratio_slope",
+            "cauchy_mean_cosine",
+            "cauchy_mean_cosine_complement",
+            "cauchy_mean_cosine_inverse",
+            "cauchy_relative_entropy",
+            "cauchy_variance_cosine",
             "digamma_difference",
             "log_gamma_ratio",
             "log_hyp0f1",
             "mean_log1p",
+            "mean_log_boost",
+            "mean_log_boost_inverse",
             "trigamma_difference",
         )
     },
     "log_bessel_i": lambda x, dim: special.log_bessel_i(dim / 2 - 1, x),
 }
 HALF = torch.full((ROWS,), 0.5)
-TILTED = {
-    "mean_log1m_cosine": special.mean_log1m_cosine,
-    "mean_log1p_cosine": special.mean_log1p_cosine,
-    "misalignment of κ": lambda tilt, x, dim: special.misalignment(tilt, x, torch.full_like(x, 0.3), dim),
-    "misalignment of the chord": lambda tilt, x, dim: special.misalignment(tilt, torch.ones_like(x), x, dim),
-    "log_tails of t": lambda tilt, x, dim: special.log_tails(tilt, x, 2 - x, torch.ones_like(x), dim),
-    "log_tails of κ": lambda tilt, x, dim: special.log_tails(tilt, HALF.to(x), 3 * HALF.to(x), x, dim),
-    "quantile of u": lambda tilt, x, dim: special.quantile(tilt, x, 1 - x, torch.ones_like(x), dim),
-    "quantile of κ": lambda tilt, x, dim: special.quantile(tilt, HALF.to(x), HALF.to(x), x, dim),
-    "implicit_gradient of t": lambda tilt, x, dim: special.implicit_gradient(
-        tilt, x, 2 - x, torch.ones_like(x), dim
-    ),
-    "implicit_gradient of κ": lambda tilt, x, dim: special.implicit_gradient(
-        tilt, HALF.to(x), 3 * HALF.to(x), x, dim
-    ),
+OF_A_FAMILY = {
+    "misalignment of κ": lambda family, x, dim: family.misalignment(x, torch.full_like(x, 0.3), dim),
+    "misalignment of the chord": lambda family, x, dim: family.misalignment(torch.ones_like(x), x, dim),
+    "log_tails of t": lambda family, x, dim: family.log_tails(x, 2 - x, torch.ones_like(x), dim),
+    "log_tails of κ": lambda family, x, dim: family.log_tails(HALF.to(x), 3 * HALF.to(x), x, dim),
+    "quantile of u": lambda family, x, dim: family.quantile(x, 1 - x, torch.ones_like(x), dim),
+    "quantile of κ": lambda family, x, dim: family.quantile(HALF.to(x), HALF.to(x), x, dim),
+    "slope of t": lambda family, x, dim: x * (2 - x) * slope(family, x, 2 - x, torch.ones_like(x), dim),
+    "slope of κ": lambda family, x, dim: slope(family, HALF.to(x), 3 * HALF.to(x), x, dim),
+    "log_density of κ": lambda family, x, dim: family.log_density(HALF.to(x), 3 * HALF.to(x), x, dim),
+    "log_density of t": lambda family, x, dim: family.log_density(1 - x, 1 + x, torch.zeros_like(x), dim),
     **{
-        f"Tilt.{name}": lambda tilt, x, dim, n=name: getattr(tilt, n)(x, dim)
+        name: lambda family, x, dim, n=name: getattr(family, n)(x, dim)
         for name in (
-            "mean_statistic",
-            "variance_statistic",
+            "mean_log1m_cosine",
+            "mean_log1p_cosine",
             "relative_entropy",
+            "divergence_from_uniform",
             "log_partition",
             "mean_cosine",
             "mean_cosine_complement",
             "variance_cosine",
+            "concentration_from_relative_entropy",
         )
     },
-    "Tilt.statistic": lambda tilt, x, dim: tilt.statistic(1 - x, 1 + x),
-    "Tilt.concentration_from_mean_statistic": lambda tilt, x, dim: tilt.concentration_from_mean_statistic(
+    "concentration_from_mean_cosine": lambda family, x, dim: family.concentration_from_mean_cosine(
+        x, 1 - x, dim
+    ),
+}
+OF_AN_EXPONENTIAL_FAMILY = {
+    "mean_statistic": lambda family, x, dim: family.mean_statistic(x, dim),
+    "variance_statistic": lambda family, x, dim: family.variance_statistic(x, dim),
+    "statistic": lambda family, x, dim: family.statistic(1 - x, 1 + x),
+    "concentration_from_mean_statistic": lambda family, x, dim: family.concentration_from_mean_statistic(
         -x, dim
     ),
-    "Tilt.log_density of κ": lambda tilt, x, dim: tilt.log_density(x, torch.full_like(x, -0.5), dim),
-    "Tilt.log_density of T": lambda tilt, x, dim: tilt.log_density(torch.zeros_like(x), -x, dim),
 }
 
 
+def slope(family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+    """``implicit_slope``, which takes float64."""
+    arguments = (x.double() for x in (one_minus_t, one_plus_t, kappa))
+    return family.implicit_slope(*arguments, dim)
+
+
 def test_every_special_function_is_there() -> None:
-    named = {name.partition(" ")[0] for name in (*FUNCTIONS, *TILTED)}
-    constants = {"POWER_TILT", "EXPONENTIAL_TILT", "Tilt", "log_sphere_area"}
-    assert set(special.__all__) - constants <= named
+    assert set(special.__all__) - {"log_sphere_area"} == set(FUNCTIONS)
 
 
 @dims
@@ -191,12 +205,26 @@ def test_special_functions(name: str, dim: int, dtype: torch.dtype) -> None:
     assert FUNCTIONS[name](x, dim).isnan().tolist() == [False, False, True]
 
 
-@tilts
-@dims
-@dtypes
-@pytest.mark.parametrize("name", TILTED)
-def test_functions_of_a_tilt(tilt: special.Tilt, name: str, dim: int, dtype: torch.dtype) -> None:
-    x = torch.tensor([0.25, 0.5, NAN], dtype=dtype)
-    results = TILTED[name](tilt, x, dim)
+def assert_last_is_nan(results: Tensor | tuple[Tensor, ...]) -> None:
     for result in [results] if isinstance(results, Tensor) else results:
         assert result.isnan().tolist() == [False, False, True]
+
+
+@family_objects
+@dims
+@dtypes
+@pytest.mark.parametrize("name", OF_A_FAMILY)
+def test_functions_of_a_family(family: Family, name: str, dim: int, dtype: torch.dtype) -> None:
+    x = torch.tensor([0.25, 0.5, NAN], dtype=dtype)
+    assert_last_is_nan(OF_A_FAMILY[name](family, x, dim))
+
+
+@exponential_families
+@dims
+@dtypes
+@pytest.mark.parametrize("name", OF_AN_EXPONENTIAL_FAMILY)
+def test_functions_of_an_exponential_family(
+    family: ExponentialFamily, name: str, dim: int, dtype: torch.dtype
+) -> None:
+    x = torch.tensor([0.25, 0.5, NAN], dtype=dtype)
+    assert_last_is_nan(OF_AN_EXPONENTIAL_FAMILY[name](family, x, dim))

@@ -14,10 +14,11 @@ import torch
 
 from powerspherical import __version__, cli
 from powerspherical._extras import install_hint
-from powerspherical.cli.reproduce import Experiment
+from powerspherical.cli.reproduce import Experiment, Posterior
 from powerspherical.experiments import efficiency, figure1, properties, report, stability
 from powerspherical.experiments._maps import Grid
 from powerspherical.experiments._results import Outcome, write_text
+from powerspherical.experiments.vae_table import POSTERIORS
 
 NAMES = get_args(Experiment)
 
@@ -50,8 +51,12 @@ def calls(monkeypatch):
             text = json.dumps({"command": f"powerspherical reproduce {name} --seed 0"})
             return Outcome([write_text(out / f"{name}.json", text)], summary=f"all about {name}")
 
-        def takes_more(out, *, data=None, data_dir=None, seeds=None, jobs=1, run=run, **given):
-            return run(out, data=data, data_dir=data_dir, seeds=seeds, jobs=jobs, **given)
+        def takes_more(
+            out, *, data=None, data_dir=None, seeds=None, jobs=1, posterior=None, run=run, **given
+        ):
+            return run(
+                out, data=data, data_dir=data_dir, seeds=seeds, jobs=jobs, posterior=posterior, **given
+            )
 
         replace(monkeypatch, name, takes_more if name == "vae" else run)
     return seen
@@ -94,14 +99,25 @@ def test_reproduce_one(small, tmp_path):
 def test_options_reach_the_experiments(calls, tmp_path):
     given = ["--quick", "--device", "meta", "--seed", "7", "--out", str(tmp_path)]
     special = ["--data", "digits", "--data-dir", str(tmp_path), "--seeds", "3", "--jobs", "2"]
+    special += ["--posterior", "spherical-cauchy"]
     assert cli.run(["reproduce", *given, *special]) == 0
     assert tuple(calls) == NAMES == ("figure1", "properties", "stability", "efficiency", "vae")
     for name, options in calls.items():
         assert options.pop("progress")
         assert options.pop("threads") == 1
         common = {"seed": 7, "quick": True, "device": "meta"}
-        more = {"data": "digits", "data_dir": tmp_path, "seeds": 3, "jobs": 2}
+        more = {
+            "data": "digits",
+            "data_dir": tmp_path,
+            "seeds": 3,
+            "jobs": 2,
+            "posterior": "spherical_cauchy",
+        }
         assert options == (common | more if name == "vae" else common)
+
+
+def test_every_posterior_of_the_table_can_be_chosen():
+    assert [name.replace("-", "_") for name in get_args(Posterior)] == list(POSTERIORS)
 
 
 def test_an_option_that_is_not_given_is_the_experiments_own_affair(calls, tmp_path):
@@ -278,6 +294,8 @@ def test_a_later_process_of_torchrun_speaks_when_it_fails_alone(calls, monkeypat
         (["reproduce", "vae", "--data-dir", "no/such/folder"], "no/such/folder"),
         (["reproduce", "vae", "--seeds", "0"], "--seeds"),
         (["reproduce", "vae", "--jobs", "0"], "--jobs"),
+        (["reproduce", "vae", "--posterior", "cauchy"], "--posterior"),
+        (["reproduce", "figure1", "--posterior", "gaussian"], "only vae does"),
         (["reproduce", "--threads", "0"], "--threads"),
         (["info", "--device", "toaster"], "--device"),
     ],

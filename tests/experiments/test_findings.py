@@ -47,6 +47,38 @@ def test_auto_encoders_beside_the_paper():
     assert "differ by 0.09 nats at most (d = 10); in the paper by 0.10" in finding.text
 
 
+def test_a_posterior_that_the_paper_does_not_have():
+    """It has a row and a column of its own, and nothing stands beside it as the paper's."""
+    finding = auto_encoders([*VAE_ROWS, vae_row("spherical_cauchy", 10, 0, -150.0, -160.0)])
+    cells = ["–", "−150.00", "–", "–", "−160.00", "–", "1"]
+    assert table(finding, "Test log-likelihood").rows[2] == ["spherical Cauchy", "10", *cells]
+    side = table(finding, "The posteriors side by side")
+    assert dict(zip(side.head, side.rows[0], strict=True))["spherical Cauchy"] == "−150.00"
+    assert (finding.verdict, finding.text, finding.notes) == (
+        Verdict.CONFIRMED,
+        auto_encoders().text,
+        [],
+    )
+
+
+def test_rows_that_were_added_say_how():
+    made = {
+        "command": "powerspherical reproduce vae --posterior spherical-cauchy",
+        "created": "2026-11-16T10:00:00+00:00",
+        "hardware": {"device": "NVIDIA H200"},
+        "versions": {"torch": "2.11.0"},
+    }
+    document = {
+        "results": [*VAE_ROWS, vae_row("spherical_cauchy", 10, 0, -150.0, -160.0)],
+        "configuration": {"data": "mnist"},
+        "additions": {"spherical_cauchy": made},
+    }
+    assert vae(document, "vae").notes == [
+        "The rows with a spherical Cauchy posterior were added by another command: powerspherical reproduce vae "
+        "--posterior spherical-cauchy (2026-11-16, NVIDIA H200, torch 2.11.0)."
+    ]
+
+
 def test_options_and_other_protocols():
     finding = auto_encoders()
     # The base has -96.46 and -100.86.

@@ -5,15 +5,16 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.distributions import kl_divergence
 
-from powerspherical import PowerSpherical, VonMisesFisher
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.experiments.models import build, with_closest_von_mises_fisher
 
 PIXELS = 20
 x = torch.randint(2, (7, PIXELS), generator=torch.Generator().manual_seed(0)).float()
 
 
-@pytest.mark.parametrize("posterior", ["power_spherical", "von_mises_fisher", "gaussian"])
+@pytest.mark.parametrize("posterior", ["power_spherical", "von_mises_fisher", "spherical_cauchy", "gaussian"])
 def test_layers(posterior):
     model = build(posterior, 5, PIXELS)
     sizes = [
@@ -30,10 +31,15 @@ def test_layers(posterior):
 
 
 @pytest.mark.parametrize(
-    ("posterior", "family"), [("power_spherical", PowerSpherical), ("von_mises_fisher", VonMisesFisher)]
+    ("posterior", "family", "minimum"),
+    [
+        ("power_spherical", PowerSpherical, 1.0),
+        ("von_mises_fisher", VonMisesFisher, 1.0),
+        ("spherical_cauchy", SphericalCauchy, 0.2),
+    ],
 )
-def test_concentrations(posterior, family):
-    """κ = softplus(r) + 1, unbounded."""
+def test_concentrations(posterior, family, minimum):
+    """κ = softplus(r) + 1, for the spherical Cauchy softplus(r) + 1/d; unbounded."""
     model = build(posterior, 5, PIXELS)
     with torch.no_grad():
         model.head.linear.weight.zero_()
@@ -41,8 +47,23 @@ def test_concentrations(posterior, family):
             model.head.linear.bias[-1] = raw
             q = model.encode(x)
             assert type(q) is family
-            expected = nn.functional.softplus(torch.tensor(raw)) + 1
+            expected = nn.functional.softplus(torch.tensor(raw)) + minimum
             torch.testing.assert_close(q.concentration, expected.expand(7))
+
+
+@pytest.mark.parametrize("posterior", ["power_spherical", "von_mises_fisher", "spherical_cauchy"])
+@pytest.mark.parametrize("dim", [5, 40])
+def test_the_least_concentrations_mean_about_the_same(posterior, dim):
+    """The mean has a length of about 1/d, and the rate is a fraction of a nat."""
+    model = build(posterior, dim, PIXELS)
+    with torch.no_grad():
+        model.head.linear.weight.zero_()
+        model.head.linear.bias[-1] = -50.0
+        q = model.encode(x)
+    lengths = torch.full((len(x),), 1 / dim)
+    torch.testing.assert_close(q.mean.norm(dim=-1), lengths, rtol=0.3, atol=0)
+    rates = kl_divergence(q, HypersphericalUniform(dim))
+    assert rates.max() < 0.6 / dim
 
 
 def test_priors():

@@ -10,6 +10,7 @@ from powerspherical.experiments import datasets, paper, training_time, vae, vae_
 from powerspherical.experiments._results import Outcome
 from powerspherical.experiments.scores import Scores
 from powerspherical.experiments.training import Protocol
+from powerspherical.experiments.vae_additions import AdditionError
 from powerspherical.experiments.vae_runs import Run
 from powerspherical.nn import CheckpointError
 
@@ -196,6 +197,78 @@ class TestAgain:
         other = Run("gaussian", 5, 0, Protocol(epochs=3))
         with pytest.raises(CheckpointError, match=r"was made with protocol .*; delete it"):
             made(copy, [other])
+
+
+class TestOnePosterior:
+    """Its rows are added to the table of the others, of which nothing is made again."""
+
+    cauchy = Run("spherical_cauchy", 5, 0, ONE)
+
+    def test_added(self, copy, monkeypatch):
+        before = document(copy)
+        shutil.rmtree(copy / "vae")  # the table comes alone, from another machine
+        monkeypatch.setattr(training_time, "run", forbidden)
+        fractions = []
+        outcome = made(copy, [*RUNS, self.cauchy], posterior="spherical_cauchy", progress=fractions.append)
+        assert [path.name for path in outcome.files] == FIGURES[:3]
+        assert outcome.summary == "8 rows on digits"
+        assert outcome.table.row_count == 8
+        assert fractions[-1] == pytest.approx(1)
+        after = document(copy)
+        rows = after.pop("results")
+        assert [row for row in rows if row["posterior"] != "spherical_cauchy"] == before["results"]
+        (row,) = (row for row in rows if row["posterior"] == "spherical_cauchy")
+        assert -80 < row["elbo"] < row["log_likelihood"] < -15
+        (addition,) = after.pop("additions").items()
+        assert addition[0] == "spherical_cauchy"
+        assert addition[1]["command"].endswith("--data digits --seeds 3 --posterior spherical-cauchy")
+        assert set(addition[1]) == {"command", "created", "seconds", "versions", "hardware"}
+        settings = after.pop("configuration")
+        assert settings == before.pop("configuration") | {"runs": len(RUNS) + 1}
+        assert after == {key: value for key, value in before.items() if key != "results"}
+
+    def test_again(self, copy, monkeypatch):
+        """The same command changes nothing but its time; what it added is not counted twice."""
+        made(copy, [self.cauchy], posterior="spherical_cauchy")
+        before = document(copy)
+        monkeypatch.setattr(vae_runs, "train", forbidden)
+        made(copy, [self.cauchy], posterior="spherical_cauchy")
+        after = document(copy)
+        times = [one["additions"]["spherical_cauchy"].pop("seconds") for one in (before, after)]
+        assert times[0] < times[1]
+        for one in (before, after):
+            del one["additions"]["spherical_cauchy"]["created"]
+        assert after == before
+
+    def test_alone(self, tmp_path):
+        """Without a table, it makes one of its own, that says so."""
+        for _ in range(2):
+            made(tmp_path, [*RUNS[:1], self.cauchy], posterior="spherical_cauchy")
+            found = document(tmp_path)
+            assert [row["posterior"] for row in found["results"]] == ["spherical_cauchy"]
+            assert found["command"].endswith("--posterior spherical-cauchy")
+            assert "additions" not in found
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            (lambda one: one["configuration"].update(samples=6), "have samples 6, the ones to be added 5; "),
+            (lambda one: one["configuration"].update(data="mnist"), "have data mnist, the ones to be"),
+            (
+                lambda one: one["configuration"]["protocols"]["paper"].update(epochs=2),
+                "trained by another protocol of the name 'paper'",
+            ),
+            (lambda one: one.pop("configuration"), r"is damaged \(KeyError: 'configuration'\); delete it"),
+        ],
+    )
+    def test_to_another_table(self, change, says, copy, monkeypatch):
+        found = document(copy)
+        change(found)
+        (copy / "vae.json").write_text(json.dumps(found))
+        monkeypatch.setattr(vae_runs, "train", forbidden)
+        with pytest.raises(AdditionError, match=says):
+            made(copy, [self.cauchy], posterior="spherical_cauchy")
+        assert document(copy) == found
 
 
 class TestStopping:

@@ -57,7 +57,7 @@ class TestPlan:
             Run(posterior, dim, seed)
             for seed in range(3)
             for dim in (5, 10, 20, 40)
-            for posterior in ("power_spherical", "von_mises_fisher", "gaussian")
+            for posterior in ("power_spherical", "von_mises_fisher", "spherical_cauchy", "gaussian")
         ]
         assert self.runs[: len(plain)] == plain
 
@@ -71,7 +71,7 @@ class TestPlan:
     def test_the_other_protocols(self):
         found = Counter(run.protocol.name for run in self.runs)
         assert found == {
-            "paper": 36 + 2,
+            "paper": 48 + 2,
             "tuned": 24,
             "early stopping": 4,
             "falling rate": 4,

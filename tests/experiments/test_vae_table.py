@@ -27,6 +27,7 @@ ROWS = [
     row(seed=0, log_likelihood=-114.0, elbo=-118.0),
     row(seed=1, log_likelihood=-116.0, elbo=-119.0),
     row("von_mises_fisher", 5),
+    row("spherical_cauchy", 5, log_likelihood=-117.0),
     row(dim=3, factors=5),
     row(prior="von_mises_fisher"),
     row(proposal="closest_von_mises_fisher"),
@@ -45,12 +46,13 @@ def test_rows_that_differ_in_their_seed_alone_are_one():
 def test_order():
     found = [(kind.posterior, kind.dim) for kind in collect(ROWS)]
     ps = [("power_spherical", 3)] + [("power_spherical", 5)] * 4 + [("power_spherical", 10)]
-    assert found == [*ps, ("von_mises_fisher", 5), ("gaussian", 10)]
+    assert found == [*ps, ("von_mises_fisher", 5), ("spherical_cauchy", 5), ("gaussian", 10)]
 
 
 def test_plain():
     """One sphere, the usual prior, what was trained: of one protocol at a time."""
-    usual = [("power_spherical", 5), ("power_spherical", 10), ("von_mises_fisher", 5), ("gaussian", 10)]
+    usual = [("power_spherical", 5), ("power_spherical", 10)]
+    usual += [("von_mises_fisher", 5), ("spherical_cauchy", 5), ("gaussian", 10)]
     assert list(plain(collect(ROWS))) == usual
     tuned = plain(collect(ROWS), "tuned")
     assert {key: scores.means[0] for key, scores in tuned.items()} == {("power_spherical", 5): -80.0}
@@ -73,6 +75,11 @@ class TestTable:
         cells = ["2", "-115.00", "-118.50", f"{said.log_likelihood:.2f}, {said.elbo:.2f}", "-0.51, -0.49"]
         assert [cell.strip() for cell in line.strip("│┃ ").split("│")][3:] == cells
 
+    def test_what_the_paper_does_not_have(self):
+        (line,) = (line for line in self.lines(True) if "spherical Cauchy" in line)
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        assert cells[4:] == ["-117.00", "-110.00", "", ""]
+
     def test_options_in_words(self):
         text = "\n".join(self.lines(True))
         for words in ("Power Spherical, vMF prior", "as closest vMF", "5 × 3", "Gaussian"):
@@ -91,7 +98,9 @@ class TestFigure:
         for axes, mean in zip(figure.axes, (-115.0, -118.5), strict=True):
             handles, labels = axes.get_legend_handles_labels()
             assert "Power Spherical, tuned" in labels
-            assert sum("paper" in label for label in labels) == (2 if comparable else 0)
+            in_the_paper = ["Power Spherical, in the paper", "von Mises–Fisher, in the paper"]
+            assert [label for label in labels if "paper" in label] == (in_the_paper if comparable else [])
+            assert "spherical Cauchy" in labels
             line = handles[labels.index("Power Spherical")].lines[0]
             assert line.get_ydata()[0] == mean
             assert [tick.get_text() for tick in axes.get_xticklabels()] == ["5", "10"]

@@ -18,6 +18,8 @@ from powerspherical import (
     HypersphericalUniform,
     PowerSpherical,
     PowerSphericalMarginal,
+    SphericalCauchy,
+    SphericalCauchyMarginal,
     VonMisesFisher,
     VonMisesFisherMarginal,
 )
@@ -27,6 +29,7 @@ KAPPA = torch.tensor([0.0, 5.0, 100.0], dtype=DOUBLE)
 ORIGINALS: dict[str, Distribution] = {
     "PowerSpherical": PowerSpherical(directions(3, 4), KAPPA, validate_args=True),
     "VonMisesFisher, unchecked": VonMisesFisher(directions(3, 4), KAPPA, validate_args=False),
+    "SphericalCauchy": SphericalCauchy(directions(3, 4), KAPPA, validate_args=True),
     "bfloat16": PowerSpherical(directions(3, 4).to(BRAIN), KAPPA.to(BRAIN), validate_args=True),
     "a number as concentration": VonMisesFisher(directions(4), 2.0, validate_args=True),
     "expanded": PowerSpherical(directions(4), 3.0, validate_args=True).expand((2, 3)),
@@ -34,6 +37,7 @@ ORIGINALS: dict[str, Distribution] = {
     "uniform, expanded": HypersphericalUniform(4, dtype=DOUBLE, validate_args=False).expand((2, 3)),
     "PowerSphericalMarginal": PowerSphericalMarginal(4, KAPPA, validate_args=True),
     "VonMisesFisherMarginal": VonMisesFisherMarginal(4, KAPPA.to(FLOAT), validate_args=False),
+    "SphericalCauchyMarginal": SphericalCauchyMarginal(4, KAPPA, validate_args=True),
     "marginal of a distribution": VonMisesFisher(directions(3, 4), KAPPA).marginal,
 }
 

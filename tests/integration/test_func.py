@@ -12,6 +12,7 @@ from torch.func import grad, jacrev, vmap
 from examples import DOUBLE, directions, families
 from members import CLOSEST, DRAWS, EVERY, EVERY_ID, MOMENTS, SMOOTH, TAILS
 from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, ExponentialFamily, Family
 
 DIM = 5
 
@@ -68,6 +69,23 @@ def test_second_derivatives(family: type, name: str) -> None:
     leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
     expected = torch.autograd.functional.hessian(function, leaves)
     torch.testing.assert_close(second, expected)
+
+
+@pytest.mark.parametrize(
+    "inverse",
+    [
+        lambda x: Family.concentration_from_mean_cosine(SPHERICAL_CAUCHY, x, 1 - x, DIM),
+        lambda x: Family.concentration_from_relative_entropy(SPHERICAL_CAUCHY, x, DIM),
+        lambda x: ExponentialFamily.concentration_from_mean_statistic(POWER_SPHERICAL, -x, DIM),
+    ],
+    ids=["mean_cosine", "relative_entropy", "mean_statistic"],
+)
+def test_inverses_of_any_family(inverse: Callable[[Tensor], Tensor]) -> None:
+    """Those that a family has by default."""
+    x = torch.tensor([0.1, 0.5, 0.9], dtype=DOUBLE, requires_grad=True)
+    (expected,) = torch.autograd.grad(inverse(x).sum(), x)
+    torch.testing.assert_close(vmap(grad(inverse))(x.detach()), expected)
+    torch.testing.assert_close(vmap(inverse)(x.detach()), inverse(x.detach()))
 
 
 @families

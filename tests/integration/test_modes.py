@@ -24,8 +24,9 @@ USE = """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.func import grad, vmap
     from members import DRAWS, MEMBERS
-    from powerspherical import PowerSpherical, VonMisesFisher
+    from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 
+    FAMILIES = PowerSpherical, VonMisesFisher, SphericalCauchy
     SLOW = {{"from_kl", "from_mean_length", "marginal.cdf", "marginal.icdf", "cap_probability", "cap_angle"}}
 
     def everything(family, dtype, device="cpu", gradient=False):
@@ -41,12 +42,12 @@ USE = """
         return results
 
     def check():
-        for family in (PowerSpherical, VonMisesFisher):
+        for family in FAMILIES:
             for dtype in (torch.float32, torch.float64):
                 for result in everything(family, dtype, gradient=True):
                     assert type(result) is torch.Tensor and result.isfinite().all()
 
-    def use(families=(PowerSpherical, VonMisesFisher), dtypes=(torch.float32, torch.float64), **options):
+    def use(families=FAMILIES, dtypes=(torch.float32, torch.float64), **options):
         for family in families:
             for dtype in dtypes:
                 everything(family, dtype, **options)

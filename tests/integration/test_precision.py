@@ -14,6 +14,7 @@ from powerspherical import (
     HypersphericalUniform,
     PowerSpherical,
     PowerSphericalMarginal,
+    SphericalCauchyMarginal,
     VonMisesFisherMarginal,
 )
 from statistical import assert_mean
@@ -181,5 +182,6 @@ class TestDefaultDtype:
         prior = HypersphericalUniform(3)
         assert {prior.sample().dtype, prior.entropy().dtype, prior.mean.dtype} == {DOUBLE}
         assert HypersphericalUniform(3, dtype=FLOAT).sample().dtype == FLOAT
-        for marginal in (PowerSphericalMarginal(3, 4.0), VonMisesFisherMarginal(3, 4.0)):
+        for family in (PowerSphericalMarginal, VonMisesFisherMarginal, SphericalCauchyMarginal):
+            marginal = family(3, 4.0)
             assert {marginal.sample().dtype, marginal.entropy().dtype, marginal.mean.dtype} == {DOUBLE}

@@ -126,8 +126,8 @@ def test_schedulers(scheduler: str) -> None:
 
 def test_directions_are_chosen_among_few_rows_of_many(monkeypatch) -> None:
     """Beyond a number of rows they come from a sample, the same one in memory and from blocks."""
-    monkeypatch.setattr("powerspherical.mixture._seeding._LEAST", 64)
-    monkeypatch.setattr("powerspherical.mixture._seeding._EACH", 1)
+    monkeypatch.setattr("powerspherical.mixture._lloyd._LEAST", 64)
+    monkeypatch.setattr("powerspherical.mixture._lloyd._EACH", 1)
     found = fit(PowerSphericalMixture, da.from_array(X, chunks=(70, 8)), WEIGHT)
     expected = fit(PowerSphericalMixture, X, WEIGHT)
     np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-9)

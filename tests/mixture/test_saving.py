@@ -21,7 +21,7 @@ from powerspherical.nn import load_checkpoint, save_checkpoint
 X, _ = clustered(300, dim=5)
 ESTIMATORS = [
     PowerSphericalMixture(3, random_state=0),
-    VonMisesFisherMixture(3, concentration="free", init=X[:3], tol=1e-3, random_state=0),
+    VonMisesFisherMixture(3, concentration_type="free", init=X[:3], tol=1e-3, random_state=0),
     SphericalKMeans(3, random_state=0),
 ]
 estimators = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)

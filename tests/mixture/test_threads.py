@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from powerspherical.mixture._threads import grouped, in_order
+from powerspherical.mixture._rows import grouped, in_order
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ import math
 import mpmath
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from powerspherical.special import bessel_ratio, bessel_ratio_complement, bessel_ratio_inverse, log_bessel_i
 
@@ -114,3 +116,22 @@ def test_slope_of_the_inverse_at_zero() -> None:
     ratio = torch.zeros((), dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(bessel_ratio_inverse(ratio, 7), ratio)
     assert slope.item() == pytest.approx(7, rel=1e-14)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60, database=None)
+@given(
+    dim=st.one_of(st.integers(2, 60), st.sampled_from([100, 768, 10**4, 10**6])),
+    kappa=st.floats(-6, 9).map(lambda exponent: 10**exponent),
+)
+def test_bessel_ratio_keeps_the_bounds_of_amos(dim: int, kappa: float) -> None:
+    """κ/(b + √(κ² + (b+1)²)) ≤ A ≤ κ/(b + √(κ² + b²)), b = (d-1)/2 (Math. Comp. 28, 1974); 1-A likewise."""
+    b, rounding = (dim - 1) / 2, 1e-14
+    x = torch.tensor(kappa, dtype=torch.float64)
+    ratio, complement = bessel_ratio(x, dim).item(), bessel_ratio_complement(x, dim).item()
+    low, high = (b + math.hypot(kappa, b + 1), b + math.hypot(kappa, b))
+    assert kappa / low * (1 - rounding) <= ratio <= kappa / high * (1 + rounding)
+    # √(κ²+a²) - κ = a²/(√(κ²+a²) + κ)
+    least, most = (
+        (b + a * a / (math.hypot(kappa, a) + kappa)) / (b + math.hypot(kappa, a)) for a in (b, b + 1)
+    )
+    assert least * (1 - rounding) <= complement <= most * (1 + rounding)

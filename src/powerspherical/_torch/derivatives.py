@@ -23,12 +23,14 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
     Args:
         partials: for each tensor argument, a function of the same arguments, or None for a derivative of zero. It is
-            differentiated in turn for derivatives of higher order.
+            differentiated in turn for derivatives of higher order. One that always raises is marked with ``raising``.
         from_output: whether partials take the value of f before its arguments, as the derivative of an inverse does.
 
     A function of several results returns a tuple, and so does each of its partials.
     """
     count = len(partials)
+    # Expressions contain derivatives of an order that nobody asked for, times zero.
+    known = [None if getattr(partial, "raises", False) else partial for partial in partials]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         class Smooth(torch.autograd.Function):
@@ -45,7 +47,8 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
             @staticmethod
             def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-                tensors, outputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+                saved = ctx.saved_tensors  # once: a checkpoint lets nobody read them twice
+                tensors, outputs = saved[:count], saved[count:]
                 first = (outputs if len(outputs) > 1 else outputs[0],) if from_output else ()
                 results: list[Tensor | None] = []
                 for partial, tensor, needed in zip(partials, tensors, ctx.needs_input_grad, strict=False):
@@ -63,16 +66,26 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
         @functools.wraps(function)
         def smooth(*args: Any) -> Any:
             if differentiates_through_functions():
-                return _expanded(function, partials, args[:count], args[count:], from_output)
+                return _expanded(function, known, args[:count], args[count:], from_output)
             if not torch.is_grad_enabled():
                 return function(*args)
-            if transforms_active() or torch.compiler.is_compiling():
+            if transforms_active():
                 return Smooth.apply(*args)
+            if torch.compiler.is_compiling():
+                # The compiler cannot tell whether ``forward`` of a variable number of arguments takes a context too
+                # where there is nothing to differentiate.
+                return Smooth.apply(*args) if any(x.requires_grad for x in args[:count]) else function(*args)
             return plain(*args)
 
         return smooth
 
     return decorate
+
+
+def raising(partial: Partial) -> Partial:
+    """Mark a partial derivative that nobody knows, so that calling it raises an error; forward mode takes it for 0."""
+    partial.raises = True  # type: ignore[attr-defined]
+    return partial
 
 
 def _expanded(
@@ -137,7 +150,9 @@ class _Once(torch.autograd.Function):
 
 def differentiable_once(value: Tensor, *sources: Tensor) -> Tensor:
     """``value``, a derivative, with an error where it is differentiated in turn with respect to ``sources``."""
-    return _Once.apply(value, *sources) if torch.is_grad_enabled() else value
+    if not torch.is_grad_enabled() or differentiates_through_functions():
+        return value
+    return _Once.apply(value, *sources)
 
 
 def value_and_slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.distributions import Distribution
 
 from powerspherical._torch.constants import untraced
 
@@ -56,6 +57,11 @@ def is_batching() -> bool:
     """Whether ``torch.func.vmap`` is among the transforms that are running."""
     layers = torch._C._functorch.get_interpreter_stack() or []
     return any(layer.key() == torch._C._functorch.TransformType.Vmap for layer in layers)
+
+
+def validates_by_default() -> bool:
+    """torch's global default for ``validate_args``, see ``Distribution.set_default_validate_args``."""
+    return Distribution._validate_args
 
 
 def can_look() -> bool:

@@ -31,6 +31,9 @@ _REVERSE = (
     "torch.func.vjp or torch.func.jacrev."
 )
 
+#: What a defined operator is: an entry of ``torch.ops``.
+Operator = torch._ops.OpOverload
+
 _LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
 
 #: Whether the ``vmap`` of ``is_grads_batched``, which is one of its own, hides in a tensor.
@@ -44,7 +47,7 @@ def define_operator(
     fake: Callable[..., Any],
     batch: Callable[..., Any],
     random: bool = False,
-) -> torch._ops.OpOverload:
+) -> Operator:
     """Define an operator of the namespace ``powerspherical``, opaque to ``torch.compile``.
 
     Args:
@@ -64,8 +67,8 @@ def define_operator(
 
 
 def register_derivative(
-    forward: torch._ops.OpOverload,
-    backward: torch._ops.OpOverload,
+    forward: Operator,
+    backward: Operator,
     run: Callable[..., Any],
     run_backward: Callable[..., Any],
 ) -> Any:
@@ -156,7 +159,7 @@ def _pulled_back(ctx: Any, grad: Tensor, backward: Callable[..., Any]) -> tuple[
 _NO_GRADIENTS = (None,) * 5
 
 
-def _autograd_kernel(operator: torch._ops.OpOverload, function: Any) -> Callable[..., Any]:
+def _autograd_kernel(operator: Operator, function: Any) -> Callable[..., Any]:
     """What ``operator`` runs at the Autograd key: ``function``, or itself where nothing is differentiated."""
 
     def kernel(*inputs: Any) -> Any:
@@ -172,7 +175,7 @@ def _autograd_kernel(operator: torch._ops.OpOverload, function: Any) -> Callable
     return kernel
 
 
-def _run_below_autograd(operator: torch._ops.OpOverload, *inputs: Any) -> Any:
+def _run_below_autograd(operator: Operator, *inputs: Any) -> Any:
     with torch._C._AutoDispatchBelowAutograd():
         if not torch._C._are_functorch_transforms_active():
             return operator(*inputs)

@@ -1,7 +1,7 @@
 """The command `powerspherical`.
 
     powerspherical reproduce [figure1|properties|stability|efficiency|vae|all]   the paper's figures and tables
-    powerspherical sample [power-spherical|von-mises-fisher|uniform]             random unit vectors, in a file
+    powerspherical sample [FAMILY|uniform]                                       random unit vectors, in a file
     powerspherical fit DATA                                                      a distribution for the rows of a file
     powerspherical cluster DATA -k K --out DIR                                   clusters, in a folder
     powerspherical predict MODEL DATA                                            the clusters of new rows

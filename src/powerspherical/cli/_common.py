@@ -46,6 +46,16 @@ def describe(error: Exception) -> str:
     return str(error) if own else f"{type(error).__name__}: {error}"
 
 
+def hyphenated(name: str) -> str:
+    """A family's name as the command line spells it."""
+    return name.replace("_", "-")
+
+
+def underscored(choice: str) -> str:
+    """The name of the family that the command line spells so."""
+    return choice.replace("-", "_")
+
+
 def wrong(option: str, message: str) -> Exception:
     """What to raise for a value that does not fit its option."""
     from typer import BadParameter

@@ -1,13 +1,15 @@
 """The arguments and options that commands share. Needs typer."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
-from powerspherical.cli._common import LARGEST_SEED
+from powerspherical.cli._common import LARGEST_SEED, hyphenated
+from powerspherical.families import family_names
 
-Model = Literal["power-spherical", "von-mises-fisher"]
+DEFAULT_FAMILY = "power-spherical"
 Concentration = Literal["tied", "free"]
 
 DataFile = Annotated[
@@ -49,3 +51,19 @@ Header = Annotated[
 Strict = Annotated[bool, Option("--strict", help="Refuse rows that are not unit vectors.")]
 Force = Annotated[bool, Option("--force", help="Replace files that this command did not make.")]
 Seed = Annotated[int, Option(metavar="N", min=0, max=LARGEST_SEED, help="The same seed, the same result.")]
+
+
+def family_choices() -> list[str]:
+    """The names of all registered families, as the command line spells them."""
+    return [hyphenated(name) for name in family_names()]
+
+
+def one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """The parser of an option that takes one of these."""
+
+    def choice(text: str) -> str:
+        if text not in choices:
+            raise BadParameter(f"{text!r} is not one of {', '.join(choices)}")
+        return text
+
+    return choice

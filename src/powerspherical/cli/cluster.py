@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from powerspherical._files.drafts import whole
-from powerspherical.cli._common import require, require_folder, status, wrong
+from powerspherical.cli._common import require, require_folder, status, underscored, wrong
 from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def add_to(app: "Typer") -> None:
     from typer import Option
 
     from powerspherical.cli._options import (
+        DEFAULT_FAMILY,
         Columns,
         Concentration,
         DataFile,
@@ -38,10 +39,13 @@ def add_to(app: "Typer") -> None:
         Force,
         Header,
         Key,
-        Model,
         Seed,
         Strict,
+        family_choices,
+        one_of,
     )
+
+    choices = family_choices()
 
     @app.command()
     def cluster(
@@ -49,8 +53,8 @@ def add_to(app: "Typer") -> None:
         clusters: Annotated[int, Option("--clusters", "-k", metavar="K", min=1, help="How many clusters.")],
         out: Annotated[Path, Option(metavar="DIR", help="The folder to write to.")],
         model: Annotated[
-            Model, Option(metavar="NAME", help="power-spherical or von-mises-fisher.")
-        ] = "power-spherical",
+            str, Option(metavar="NAME", parser=one_of(choices), help=f"{', '.join(choices)}.")
+        ] = DEFAULT_FAMILY,
         concentration: Annotated[
             Concentration,
             Option(metavar="HOW", help="tied: one for all, finds groups better; free: fits the rows better."),
@@ -83,9 +87,10 @@ def add_to(app: "Typer") -> None:
         require("matplotlib", "safetensors", "scipy", "sklearn", needed_for="cluster")
         from powerspherical.cli.clusters import assign, summary
         from powerspherical.cli.columns import Wanted
-        from powerspherical.cli.models import MIXTURES, fitted
+        from powerspherical.cli.models import fitted
         from powerspherical.cli.rows import check, read
         from powerspherical.cli.texts import pick, texts
+        from powerspherical.mixture import mixture_named
 
         require_free([out / name for name in FILES], inputs=[data], force=force, is_own=_is_own)
         rows = read(data, key, Wanted.of(columns, drop), header=header)
@@ -95,7 +100,7 @@ def add_to(app: "Typer") -> None:
         with _folder(out), status(f"reading {data}") as tell:
             check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
             mixture = fitted(
-                MIXTURES[model](
+                mixture_named(underscored(model))(
                     clusters,
                     concentration_type=concentration,
                     n_init=starts,

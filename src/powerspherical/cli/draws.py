@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch.distributions import Distribution
 
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical import HypersphericalUniform
 from powerspherical._files.drafts import whole
-from powerspherical.cli._common import wrong
+from powerspherical.cli._common import underscored, wrong
+from powerspherical.distributions import distribution_named
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Family = Literal["power-spherical", "von-mises-fisher", "uniform"]
 DType = Literal["float32", "float64"]
 
 SUFFIXES = (".npy", ".csv")
+UNIFORM = "uniform"
 BLOCK = 2**20  # coordinates drawn at a time: a few megabytes
 STDOUT = "-"
 #: How a number is written so that the very same is read back.
@@ -55,15 +56,14 @@ def direction(text: str, dim: int | None = None) -> Array:
 
 
 def distribution(
-    family: Family, dim: int, loc: Array | None, concentration: float | None, dtype: DType, device: str
+    family: str, dim: int, loc: Array | None, concentration: float | None, dtype: DType, device: str
 ) -> Distribution:
-    """The distribution that the options name, about the first axis where there is no `loc`."""
+    """The distribution of a family, or the uniform, about the first axis where there is no `loc`."""
     kind: torch.dtype = getattr(torch, dtype)
-    if family == "uniform" or concentration is None:
+    if family == UNIFORM or concentration is None:
         return HypersphericalUniform(dim, dtype=kind, device=device)
     mean = torch.eye(1, dim, dtype=kind)[0] if loc is None else torch.tensor(loc, dtype=kind)
-    rotational = PowerSpherical if family == "power-spherical" else VonMisesFisher
-    return rotational(mean.to(device), concentration)
+    return distribution_named(underscored(family))(mean.to(device), concentration)
 
 
 def blocks(distribution: Distribution, number: int) -> Iterator[Array]:

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from powerspherical.cli._common import require, require_folder, status, wrong
+from powerspherical.cli._common import hyphenated, require, require_folder, status, underscored, wrong
 from powerspherical.cli._outputs import is_made_by, require_free
 
 if TYPE_CHECKING:
@@ -15,24 +15,34 @@ if TYPE_CHECKING:
     from powerspherical.mixture import SphericalMixture
 
 MODEL_SUFFIX = ".safetensors"
-_TOLERANCE, _STEPS = (
-    1e-9,
-    1000,
-)  # nats a row: one distribution is soon found to the last digits that rows have
+_TOLERANCE = 1e-9  # nats a row: one distribution is soon found to the last digits that rows have
+_STEPS = 1000
 
 
 def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Option
 
-    from powerspherical.cli._options import Columns, DataFile, Drop, Force, Header, Key, Model, Strict
+    from powerspherical.cli._options import (
+        Columns,
+        DataFile,
+        Drop,
+        Force,
+        Header,
+        Key,
+        Strict,
+        family_choices,
+        one_of,
+    )
+
+    choices = family_choices()
 
     @app.command()
     def fit(
         data: DataFile,
         model: Annotated[
-            Model | None,
-            Option(metavar="NAME", help="power-spherical or von-mises-fisher.", show_default="both"),
+            str | None,
+            Option(metavar="NAME", parser=one_of(choices), help=f"{', '.join(choices)}.", show_default="all"),
         ] = None,
         key: Key = None,
         columns: Columns = None,
@@ -41,27 +51,29 @@ def add_to(app: "Typer") -> None:
         strict: Strict = False,
         out: Annotated[
             str | None,
-            Option(metavar="FILE", help="FILE.safetensors for the fit, of the two the likelier one."),
+            Option(metavar="FILE", help="FILE.safetensors for the fit, of several the likeliest one."),
         ] = None,
         force: Force = False,
     ) -> None:
         """Fit one distribution to the rows of a file.
 
-        Maximum likelihood, for both families unless one is named, beside the uniform distribution. For example:
+        Maximum likelihood, for every family unless one is named, beside the uniform distribution. For example:
         powerspherical fit embeddings.npy
         """
         require("scipy", "sklearn", *(["safetensors"] if out else []), needed_for="fit")
         path = None if out is None else _file(out, data, force)
         from powerspherical.cli.columns import Wanted
-        from powerspherical.cli.models import MIXTURES, fitted
+        from powerspherical.cli.models import fitted
         from powerspherical.cli.rows import check, read
+        from powerspherical.mixture import mixture_named
 
         rows = read(data, key, Wanted.of(columns, drop), header=header)
         fits = []
         with status(f"reading {data}") as tell:
             check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
-            for name in [model] if model else MIXTURES:
-                mixture = MIXTURES[name](tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=tell)
+            for name in [model] if model else choices:
+                kind = mixture_named(underscored(name))
+                mixture = kind(tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=tell)
                 fits.append(fitted(mixture, rows.rows))
         _show(rows, fits)  # before the file, which may fail to be written
         if path:
@@ -93,7 +105,6 @@ def _table(data: "Data", fits: "list[SphericalMixture]") -> "Table":
     import torch
     from rich.table import Table
 
-    from powerspherical.cli.models import name_of
     from powerspherical.special import log_sphere_area
 
     shown = Table()
@@ -107,7 +118,7 @@ def _table(data: "Data", fits: "list[SphericalMixture]") -> "Table":
         )
         angle = torch.rad2deg(distribution.cap_angle(0.5))
         shown.add_row(
-            name_of(mixture),
+            hyphenated(mixture.distribution.family.name),
             f"{float(mixture.concentrations_[0]):.6g}",
             f"{float(torch.linalg.vector_norm(distribution.mean)):.4f}",
             f"{float(angle):.2f}°",

@@ -1,4 +1,4 @@
-"""Mixtures by name, and fitting one."""
+"""Fitting a mixture, and what its file says of the data."""
 
 import sys
 import warnings
@@ -8,17 +8,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 
 from powerspherical._files.checkpoint import load_checkpoint
-from powerspherical.mixture import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
-
-MIXTURES: dict[str, type[SphericalMixture]] = {
-    "power-spherical": PowerSphericalMixture,
-    "von-mises-fisher": VonMisesFisherMixture,
-}
-
-
-def name_of(mixture: SphericalMixture) -> str:
-    """The name that a mixture's class has here."""
-    return next(name for name, kind in MIXTURES.items() if type(mixture) is kind)
+from powerspherical.mixture import SphericalMixture
 
 
 def fitted(mixture: SphericalMixture, rows: Any, way_out: str = "") -> SphericalMixture:

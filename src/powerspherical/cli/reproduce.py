@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Experiment = Literal["figure1", "properties", "stability", "efficiency", "vae"]
 Choice = Literal[Experiment, "all"]
 Data = Literal["digits", "mnist", "fashion-mnist"]
+Posterior = Literal["power-spherical", "von-mises-fisher", "spherical-cauchy", "gaussian"]
 OUT = Path("reproduction")
 NEEDED = ("PIL", "jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn")
 """What the experiments import that the package itself does not install."""
@@ -85,6 +86,14 @@ def add_to(app: "Typer") -> None:
             int | None, Option(metavar="N", min=1, help="vae: train with N seeds, from --seed on.")
         ] = None,
         jobs: Annotated[int | None, Option(metavar="N", min=1, help="vae: N trainings side by side.")] = None,
+        posterior: Annotated[
+            Posterior | None,
+            Option(
+                metavar="NAME",
+                help=f"vae: train {', '.join(get_args(Posterior))} only, and keep the other rows of the table.",
+                show_default="all of them",
+            ),
+        ] = None,
         force: Force = False,
         threads: Annotated[
             int,
@@ -103,7 +112,13 @@ def add_to(app: "Typer") -> None:
             name: importlib.import_module(f"powerspherical.experiments.{name}")
             for name in (get_args(Experiment) if what == "all" else (what,))
         }
-        options = {"data": data, "data_dir": data_dir, "seeds": seeds, "jobs": jobs}
+        options = {
+            "data": data,
+            "data_dir": data_dir,
+            "seeds": seeds,
+            "jobs": jobs,
+            "posterior": posterior and posterior.replace("-", "_"),
+        }
         given = {name: value for name, value in options.items() if value is not None}
         for name in given:
             if not any(_takes(experiment, name) for experiment in experiments.values()):

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from powerspherical.cli import draws
 from powerspherical.cli._common import LARGEST_SEED, bars, require_device, require_folder, wrong
 from powerspherical.cli._outputs import require_free
-from powerspherical.cli.draws import DType, Family
+from powerspherical.cli.draws import UNIFORM, DType
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -22,11 +22,16 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Argument, Option
 
-    from powerspherical.cli._options import Force
+    from powerspherical.cli._options import DEFAULT_FAMILY, Force, family_choices, one_of
+
+    choices = [*family_choices(), UNIFORM]
 
     @app.command()
     def sample(
-        family: Annotated[Family, Argument(help="The distribution to draw from.")] = "power-spherical",
+        family: Annotated[
+            str,
+            Argument(metavar="FAMILY", parser=one_of(choices), help=f"{', '.join(choices)}."),
+        ] = DEFAULT_FAMILY,
         dim: Annotated[
             int | None,
             Option(
@@ -90,9 +95,9 @@ def add_to(app: "Typer") -> None:
         _draw(drawn, number, path)
 
 
-def _require_parameters(family: Family, concentration: float | None, loc: str | None, dtype: DType) -> None:
+def _require_parameters(family: str, concentration: float | None, loc: str | None, dtype: DType) -> None:
     """Raise for wrong use unless the family has these parameters."""
-    if family == "uniform":
+    if family == UNIFORM:
         for option, value in (("--concentration", concentration), ("--loc", loc)):
             if value is not None:
                 raise wrong(option, "the uniform distribution has none")

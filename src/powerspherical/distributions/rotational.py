@@ -30,8 +30,14 @@ _DISTRIBUTIONS: dict[str, type[RotationallySymmetric]] = {}
 
 
 def distribution_named(name: str) -> type[RotationallySymmetric]:
-    """The class of distributions whose family is registered under this name, such as "power_spherical"."""
-    family_named(name)  # raises where there is none
+    """The class of distributions whose family is registered under this name, such as "power_spherical".
+
+    A family that nobody wrote a distribution for gets one here.
+    """
+    family = family_named(name)  # raises where there is none
+    if name not in _DISTRIBUTIONS:
+        title = "".join(map(str.capitalize, name.split("_")))
+        type(title, (RotationallySymmetric,), {"family": family})
     return _DISTRIBUTIONS[name]
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
-from powerspherical._torch.modes import can_look
+from powerspherical._torch.modes import can_look, validates_by_default
 from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
 from powerspherical.sampling.precision import computing
 
@@ -26,7 +25,7 @@ Check = tuple[Tensor, Callable[[], str]]
 
 def wanted(validate_args: bool | None) -> bool:
     """The effect of ``validate_args``: ``None`` follows torch's global default."""
-    return Distribution._validate_args if validate_args is None else validate_args
+    return validates_by_default() if validate_args is None else validate_args
 
 
 def require(checks: Sequence[Check]) -> None:

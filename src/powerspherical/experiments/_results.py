@@ -66,10 +66,12 @@ def write_json(
     configuration: dict[str, Any],
     results: dict[str, Any] | list[dict[str, Any]],
     seconds: float,
+    amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Path:
     """Write one result with all that is needed to make it again, and return its path.
 
-    `options` are those of the command that only this experiment has, with a space before each.
+    `options` are those of the command that only this experiment has, with a space before each. `amend` turns the
+    document into the one that is written, for instance to join it with an earlier one.
     """
     options += " --quick" * quick + f" --device {device}" * (str(device) != "cpu")
     document = {
@@ -83,6 +85,8 @@ def write_json(
         "versions": versions(),
         "hardware": hardware(device),
     }
+    if amend is not None:
+        document = amend(document)
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     return write_text(path, text + "\n")
 

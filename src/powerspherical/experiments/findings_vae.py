@@ -18,6 +18,7 @@ from powerspherical.experiments.findings import (
 )
 from powerspherical.experiments.training_time import claims
 from powerspherical.experiments.vae import APART, shortfalls
+from powerspherical.experiments.vae_additions import trainings
 from powerspherical.experiments.vae_table import (
     PAPER,
     POSTERIORS,
@@ -61,12 +62,13 @@ def vae(document: Document, name: str) -> Finding:
         notes = [f"{_named(line)}." for line in shortfalls(rows)]
     else:
         notes = [f"These runs are on {shown}. The paper’s numbers are for MNIST and not comparable."]
-    done = sum(row["proposal"] is None for row in rows)  # the others are scores of a training once more
+    done = trainings(rows)
     planned = document["configuration"].get("runs", done)
     if done < planned:
         notes.insert(
             0, f"Only {done} of {planned} trainings are done; the same command goes on with the rest."
         )
+    notes += [_added(posterior, made) for posterior, made in document.get("additions", {}).items()]
     alt = f"Test log-likelihood and evidence lower bound against the dimension, for each posterior. {text}"
     figures = [
         Figure(name, alt, f"The auto-encoders on {shown}."),
@@ -82,6 +84,14 @@ def vae(document: Document, name: str) -> Finding:
         *_more(results, comparable),
     ]
     return Finding(verdict, text, figures, tables, notes)
+
+
+def _added(posterior: str, made: dict[str, Any]) -> str:
+    """How rows were made that another command added to the result."""
+    return (
+        f"The rows with a {words(posterior)} posterior were added by another command: {made['command']} "
+        f"({made['created'][:10]}, {made['hardware']['device']}, torch {made['versions']['torch']})."
+    )
 
 
 def _named(line: str) -> str:
@@ -121,7 +131,9 @@ def _by_posterior(usual: Plain, comparable: bool) -> Table:
         "Test log-likelihood (LL) and evidence lower bound (ELBO), in nats: mean ± standard deviation over seeds.",
         [*head, "seeds"],
         rows,
-        "The paper reports one number a cell, without a spread, and no Gaussian." if comparable else "",
+        "The paper reports one number a cell, without a spread, and neither a spherical Cauchy nor a Gaussian."
+        if comparable
+        else "",
         labels=2,
     )
 

@@ -1,16 +1,16 @@
 """The paper's table of variational auto-encoders on MNIST, and what lies around it.
 
 Each row is one run: a posterior, a latent dimension, a seed and a protocol of training. Beside the paper's two
-posteriors stands a Gaussian; beside its uniform prior a von Mises–Fisher one, beside its single sphere a product of
-spheres, beside the posterior that was trained the von Mises–Fisher distribution closest to it. A second protocol shows
-how far the paper's is from what these networks can do. Nothing is chosen on the test set.
+posteriors stand a spherical Cauchy and a Gaussian; beside its uniform prior a von Mises–Fisher one, beside its single
+sphere a product of spheres, beside the posterior that was trained the von Mises–Fisher distribution closest to it. A
+second protocol shows how far the paper's is from what these networks can do. Nothing is chosen on the test set.
 """
 
-import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ import torch
 
 from powerspherical.experiments import datasets, paper, training_time, vae_figures
 from powerspherical.experiments._results import Outcome, Progress, silent, write_figure, write_json
+from powerspherical.experiments.vae_additions import added_to, seconds_before, table_to_add_to
 from powerspherical.experiments.vae_runs import (
-    SPHERICAL,
+    COMPARED,
     Row,
     Run,
     Setting,
@@ -28,7 +29,7 @@ from powerspherical.experiments.vae_runs import (
     plan,
     trained,
 )
-from powerspherical.experiments.vae_table import collect, plain
+from powerspherical.experiments.vae_table import collect, place, plain
 from powerspherical.experiments.workers import workers
 
 FILES = ("vae.json", "vae.png", "vae.svg", "vae_images.png", "vae_images.svg", *training_time.FILES)
@@ -54,6 +55,7 @@ def run(
     data_dir: Path | None = None,
     seeds: int | None = None,
     jobs: int = 1,
+    posterior: str | None = None,
     runs: Sequence[Run] | None = None,
     samples: int | None = None,
 ) -> Outcome:
@@ -69,6 +71,8 @@ def run(
         data_dir: where the data lie.
         seeds: how many seeds, from `seed` on; 3 by default, or 1 if `quick`.
         jobs: how many runs at a time, each in a process of its own.
+        posterior: do the runs with this posterior only, and add their rows to those of the others in `vae.json`, if
+            there are any. No step of training is timed then.
         runs: what to run, instead of the whole plan.
         samples: importance samples of a log-likelihood; 5,000 by default, or 200 if `quick`.
     """
@@ -77,34 +81,44 @@ def run(
     samples = samples or (200 if quick else SAMPLES)
     images = load(quick, data, data_dir)  # before anything is begun: they may be missing
     data = images.name
-    runs = list(runs or plan(range(seed, seed + seeds), len(images.train), quick=quick))
+    runs = [
+        run
+        for run in runs or plan(range(seed, seed + seeds), len(images.train), quick=quick)
+        if posterior in (None, run.posterior)
+    ]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     # What was trained in another way would be refused as a start: it has a folder of its own.
     if jobs > 1 and processes > 1:
         raise ValueError("torchrun shares each run between its processes: leave the number of jobs at 1")
     kind = "-".join([data, *["quick"] * quick, *[f"{processes}-processes"] * (processes > 1)])
     setting = Setting(out / "vae" / kind, data, data_dir, str(device), samples)
-    rows: list[Row] = []
-
+    settings = {
+        **configuration(runs, samples, jobs),
+        "data": data,
+        "train_images": len(images.train),
+        "test_images": len(images.test),
+    }
+    path, rows = out / "vae.json", list[Row]()
+    earlier, amend = None, None
     options = f" --data {data} --seeds {seeds}" + f" --jobs {jobs}" * (jobs > 1)
-    before = seconds_before(out / "vae.json", options)
+    if posterior is not None:
+        options += f" --posterior {posterior.replace('_', '-')}"
+        earlier = table_to_add_to(path, posterior, settings)
+        amend = None if earlier is None else partial(added_to, earlier, posterior)
+    before = seconds_before(path, options, posterior)
 
     def write() -> Path:
         return write_json(
-            out / "vae.json",
+            path,
             experiment="vae",
             seed=seed,
             quick=quick,
             device=device,
             options=options,
-            configuration={
-                **configuration(runs, samples, jobs),
-                "data": data,
-                "train_images": len(images.train),
-                "test_images": len(images.test),
-            },
-            results=sorted(rows, key=_place),
+            configuration=settings,
+            results=sorted(rows, key=place),
             seconds=before + time.perf_counter() - started,
+            amend=amend,
         )
 
     with workers(torch.device(device)) as team:
@@ -114,14 +128,26 @@ def run(
             images,
             jobs=jobs,
             team=team,
-            progress=lambda fraction: progress((1 - TRAINING_TIME_SHARE) * fraction),
+            progress=lambda fraction: progress((1 - TRAINING_TIME_SHARE * (posterior is None)) * fraction),
         ):
             rows += done
             if team.first:
                 write()  # whatever happens later, this much is there
         if not team.first:
             return Outcome([])
-    files = [write(), *_figures(out, rows, runs, setting, images)]
+    written = write()
+    if earlier is not None:
+        rows += (row for row in earlier["results"] if row["posterior"] != posterior)
+    files = [written, *_figures(out, rows, runs, setting, images)]
+    complaints = shortfalls(rows) if data == paper.VAE_DATA and not quick else []
+    outcome = Outcome(
+        files,
+        passed=not complaints,
+        summary="; ".join(complaints or [f"{len(rows)} rows on {data}"]),
+        table=vae_figures.table(rows, comparable=data == paper.VAE_DATA),
+    )
+    if posterior is not None:
+        return outcome
     timing = training_time.run(
         out,
         seed=seed,
@@ -129,29 +155,12 @@ def run(
         device=device,
         progress=lambda fraction: progress(1 - TRAINING_TIME_SHARE * (1 - fraction)),
     )
-    complaints = shortfalls(rows) if data == paper.VAE_DATA and not quick else []
-    summary = "; ".join([*(complaints or [f"{len(rows)} rows on {data}"]), timing.summary])
-    return Outcome(
-        [*files, *timing.files],
-        passed=not complaints and timing.passed,
-        summary=summary,
-        table=vae_figures.table(rows, comparable=data == paper.VAE_DATA),
+    return replace(
+        outcome,
+        files=[*files, *timing.files],
+        passed=outcome.passed and timing.passed,
+        summary=f"{outcome.summary}; {timing.summary}",
     )
-
-
-def _place(row: Row) -> list[Any]:
-    """Where a row stands in the file, whichever run was done first."""
-    numbers, names = (row["dim"], row["seed"]), (row["prior"], row["factors"], row["proposal"])
-    return [row["protocol"], row["posterior"], *numbers, *(str(name) for name in names)]
-
-
-def seconds_before(path: Path, options: str) -> float:
-    """How long earlier starts of the same command have taken, by the result that they left."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        return float(document["seconds"]) if options in document["command"] else 0.0
-    except (OSError, ValueError, LookupError, TypeError):
-        return 0.0  # none, or none that can be read: it will be written anew
 
 
 def configuration(runs: Sequence[Run], samples: int, jobs: int) -> dict[str, Any]:
@@ -184,7 +193,7 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
         ):
             if not below <= allowed:
                 found.append(f"{posterior}, d={dim}: {name} {below:.2f} nats below the paper's")
-    first, second = SPHERICAL
+    first, second = COMPARED
     for dim in sorted({dim for _, dim in ours}):
         if (first, dim) in ours and (second, dim) in ours:
             apart = abs(ours[first, dim][0] - ours[second, dim][0])

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, a marker each, and how far beside d it stands: the points would cover each other.
 LOOKS = {
-    "power_spherical": ("#009E73", "o", 0.96),
-    "von_mises_fisher": ("#D55E00", "s", 1.04),
-    "gaussian": ("#0072B2", "^", 1.0),
+    "power_spherical": ("#009E73", "o", 0.94),
+    "von_mises_fisher": ("#D55E00", "s", 0.98),
+    "spherical_cauchy": ("#CC79A7", "D", 1.02),
+    "gaussian": ("#0072B2", "^", 1.06),
 }
 QUANTITIES = {"log_likelihood": "test log-likelihood (nats)", "elbo": "test ELBO (nats)"}
 COLUMNS = 12  # of pictures

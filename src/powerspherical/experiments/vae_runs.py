@@ -22,13 +22,14 @@ from powerspherical.experiments._results import Progress, write_text
 from powerspherical.experiments.models import build, with_closest_von_mises_fisher
 from powerspherical.experiments.scores import score
 from powerspherical.experiments.training import Protocol, TrainingError, binarised, derived_seed, train
+from powerspherical.experiments.vae_table import POSTERIORS
 from powerspherical.experiments.workers import Workers
 from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoint
 
 Row = dict[str, Any]
 
 DIMS: tuple[int, ...] = (5, 10, 20, 40)
-SPHERICAL = ("power_spherical", "von_mises_fisher")
+COMPARED = ("power_spherical", "von_mises_fisher")  # by the paper
 PAPER = Protocol()
 TUNED = replace(PAPER, name="tuned", cosine=True, draws=4, validation=5000)
 #: The parts of `TUNED`, each alone.
@@ -87,10 +88,10 @@ def plan(seeds: Sequence[int], images: int, *, quick: bool) -> list[Run]:
         dims, parts = (5, 10), ()
         paper, tuned = replace(paper, epochs=50), replace(tuned, epochs=50, validation=200)
     first = seeds[0]
-    runs = [Run(q, d, seed, paper) for seed in seeds for d in dims for q in (*SPHERICAL, "gaussian")]
+    runs = [Run(q, d, seed, paper) for seed in seeds for d in dims for q in POSTERIORS]
     runs.append(Run("power_spherical", OPTIONS_DIM, first, paper, prior="von_mises_fisher"))
     runs.append(Run("power_spherical", FACTOR_DIM, first, paper, factors=FACTORS))
-    runs += [Run(q, d, seed, tuned) for seed in seeds for d in dims for q in SPHERICAL]
+    runs += [Run(q, d, seed, tuned) for seed in seeds for d in dims for q in COMPARED]
     runs += [Run("power_spherical", d, first, part) for part in parts for d in dims]
     return [replace(run, protocol=_fitted(run.protocol, images)) for run in runs]
 

@@ -9,6 +9,7 @@ PAPER = "paper"  # the name of the paper's protocol
 POSTERIORS = {
     "power_spherical": "Power Spherical",
     "von_mises_fisher": "von Mises–Fisher",
+    "spherical_cauchy": "spherical Cauchy",
     "gaussian": "Gaussian",
 }
 """The posteriors in the order in which they are shown, with their names in words."""
@@ -65,6 +66,12 @@ def collect(rows: Iterable[dict[str, Any]]) -> Results:
         scores.elbo.append(float(row["elbo"]))
     order = list(POSTERIORS)
     return dict(sorted(found.items(), key=lambda item: (order.index(item[0].posterior), item[0].dim)))
+
+
+def place(row: dict[str, Any]) -> list[Any]:
+    """The sort key of a row: its place in the file, whichever run was done first."""
+    numbers, names = (row["dim"], row["seed"]), (row["prior"], row["factors"], row["proposal"])
+    return [row["protocol"], row["posterior"], *numbers, *(str(name) for name in names)]
 
 
 def plain(results: Results, protocol: str = PAPER) -> dict[tuple[str, int], Scores]:

@@ -2,15 +2,14 @@
 
 In the rapidity y = artanh t a uniform point has a density ∝ sech^{d-1} y, and powers of 1±t at the ends of [-1, 1]
 become exponential tails. So one rule serves all families: find the mode of the density in y, follow it to both sides
-until it has fallen by e^-40, and take the trapezoidal rule there, which converges geometrically for densities that are
-analytic in a strip. Integrals that begin at a point take panels instead. Nodes are constants to autograd.
+until it has fallen by e^-50, and take the trapezoidal rule there, which converges geometrically for densities that are
+analytic in a strip. Nodes are constants to autograd.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -19,7 +18,6 @@ from torch import Tensor
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.modes import is_capturing, is_plain
-from powerspherical.special._quadrature import gauss_legendre
 from powerspherical.special.mobius import uniform_cosine_rule
 from powerspherical.special.sphere import log_cosine_normalizer
 
@@ -27,15 +25,13 @@ if TYPE_CHECKING:
     from powerspherical.families.base import Family
 
 _NODES = 512
-_PANEL_NODES = 32
-_PANELS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # of a tail, from where it begins
-_FALL = 40.0  # of the logarithm of the density, at the ends of the window
-FAR_FALL = 90.0  # the same where small tails are integrated
-_NEAR_FALL = 2.0  # the same, for a panel of its own around the mode
-_FARTHEST = 60.0  # rapidities beyond this are left out
-_BROKEN_NODES = 6 * 107  # of the rule for functions of another direction
+FALL = 50.0  # of the logarithm of the density, at the ends of the window
+_NEAR_FALL, _MIDDLE_FALL = 2.0, 12.0  # the same, for panels of their own around the mode
+FARTHEST = 60.0  # rapidities beyond this are left out
+_GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # of the search for the window
+_BROKEN_NODES = 8 * 93  # of the rule for functions of another direction
 _TINY = 1e-300  # in place of a distance of exactly zero, whose logarithm may be asked for
-_ROUND = 33  # points compared at a time in a search
+_CLEAR = 1e-24  # small enough for values, whose error is its root, and large enough for slopes
 
 #: Intermediate values held in memory at a time.
 _VALUES = 1 << 22
@@ -52,12 +48,6 @@ class Window(NamedTuple):
 @tensor_constant
 def _equidistant(count: int) -> Numbers:
     return [j / (count - 1) for j in range(count)]
-
-
-@tensor_constant
-def _distances() -> Numbers:
-    """From the mode to where the window may end, in constant ratio."""
-    return [2 * _FARTHEST * 1.5 ** (j - 50) for j in range(51)]
 
 
 def cosine_ends_of(y: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,43 +74,54 @@ def once_for_each(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tenso
     return tuple(values[place] for values in function(distinct))
 
 
-@torch.no_grad()
-def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Window:
+def window(family: Family, kappa: Tensor, dim: int, fall: float = FALL) -> Window:
     """Where the density of y is not negligible, for each κ."""
-    return Window(*once_for_each(lambda k: _window(family, k, dim, fall), kappa.detach()))
+    return windows(family, kappa, dim, fall)[0]
 
 
-def _window(family: Family, kappa: Tensor, dim: int, fall: float) -> Window:
-    def heights(y: Tensor) -> Tensor:
-        found = log_weight(family, y, kappa.unsqueeze(-1), dim)
-        return torch.nan_to_num(found, nan=-math.inf)
-
-    def highest(y: Tensor) -> Tensor:
-        return y.expand(*kappa.shape, -1).gather(-1, heights(y).argmax(-1, keepdim=True))
-
-    unit = _equidistant(kappa, _ROUND)
-    mode, reach = highest(_FARTHEST * (2 * _equidistant(kappa, 241) - 1)), 0.5
-    for _ in range(5):  # each round narrows the bracket sixteenfold
-        mode, reach = highest(mode + reach * (2 * unit - 1)), reach * 2 / (_ROUND - 1)
-    mode, targets = mode.squeeze(-1), heights(mode) - fall
-    below, above = (_reach(heights, mode, targets, direction) for direction in (-1.0, 1.0))
-    return Window(mode - below, mode, mode + above)
+@torch.no_grad()
+def windows(family: Family, kappa: Tensor, dim: int, *falls: float) -> list[Window]:
+    """For each κ and each of ``falls``, where the logarithm of the density of y has fallen by that from its mode."""
+    mode, *ends = once_for_each(lambda k: _mode_and_ends(family, k, dim, falls), kappa.detach())
+    pairs = zip(ends[: len(falls)], ends[len(falls) :], strict=True)
+    return [Window(low, mode, high) for low, high in pairs]
 
 
-def _reach(
-    heights: Callable[[Tensor], Tensor], start: Tensor, targets: Tensor, direction: float | Tensor
+def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[float]) -> tuple[Tensor, ...]:
+    """The mode, the lower ends for each fall and the upper ends.
+
+    The density has one mode, so that a few ever finer grids find it, and then the ends.
+    """
+    grid = _equidistant(kappa, _GRID)
+
+    def height(y: Tensor) -> Tensor:
+        concentration = kappa.reshape(kappa.shape + (1,) * (y.dim() - kappa.dim()))
+        return torch.nan_to_num(log_weight(family, y, concentration, dim), nan=-math.inf)
+
+    low = torch.full_like(kappa, -FARTHEST)
+    width = 2 * FARTHEST
+    for _ in range(_MODE_ROUNDS):
+        best = height(low.unsqueeze(-1) + width * grid).argmax(-1)
+        step = width / (_GRID - 1)
+        low, width = low + step * (best - 1), 2 * step
+    mode = (low + width / 2).unsqueeze(-1)
+    target = height(mode) - kappa.new_tensor(falls).repeat(2)
+    direction = kappa.new_tensor([-1.0] * len(falls) + [1.0] * len(falls))
+    return mode.squeeze(-1), *(mode + direction * falling_reach(height, mode, target, direction)).unbind(-1)
+
+
+def falling_reach(
+    height: Callable[[Tensor], Tensor], start: Tensor, target: Tensor, direction: Tensor
 ) -> Tensor:
-    """How far from ``start`` falling ``heights`` (…, points) stay above ``targets`` (…, 1): up to 5% more than that."""
-
-    def next_outside(distances: Tensor) -> tuple[Tensor, Tensor]:
-        """The last of the growing distances that is inside, and the next one."""
-        inside = (heights(start.unsqueeze(-1) + direction * distances) > targets).sum(-1, keepdim=True)
-        distances = distances.expand(*start.shape, -1)
-        last = distances.shape[-1] - 1
-        return distances.gather(-1, (inside - 1).clamp(min=0)), distances.gather(-1, inside.clamp(max=last))
-
-    near, far = next_outside(_distances(start))
-    return next_outside(near + (far - near) * _equidistant(start, _ROUND))[1].squeeze(-1)
+    """How far from ``start`` a falling ``height`` stays above ``target``; all of one shape, when broadcast."""
+    grid = _equidistant(start, _GRID)
+    near, width = torch.zeros_like(direction * start), 2 * FARTHEST
+    for _ in range(_END_ROUNDS):
+        y = start.unsqueeze(-1) + direction.unsqueeze(-1) * (near.unsqueeze(-1) + width * grid)
+        inside = (height(y) > target.unsqueeze(-1)).sum(-1).clamp(min=1)
+        width = width / (_GRID - 1)
+        near = near + width * (inside - 1)
+    return near + width
 
 
 class Nodes(NamedTuple):
@@ -158,7 +159,8 @@ def law_on(family: Family, rule: Nodes, kappa: Tensor, dim: int) -> Law:
     kernel = family.log_kernel(rule.one_minus_t, rule.one_plus_t, kappa.unsqueeze(-1), dim)
     total = kernel + rule.log_weights
     log_partition = torch.logsumexp(total, -1)
-    return Law(rule, kernel, log_partition, torch.exp(total - log_partition.unsqueeze(-1)))
+    # Normalised to rounding, which the exponential of a difference of large numbers would not be.
+    return Law(rule, kernel, log_partition, torch.softmax(total, -1))
 
 
 def _expected(function: Callable[[Law], Tensor], family: Family, kappa: Tensor, dim: int) -> Tensor:
@@ -189,8 +191,17 @@ def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
 
 
 def relative_entropy(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """E log_kernel - log_partition."""
-    return _expected(lambda x: x.log_kernel - x.log_partition.unsqueeze(-1), family, kappa, dim)
+    """E ℓ for ℓ = log_kernel - log_partition.
+
+    Near the uniform it is E(ℓ + e^-ℓ - 1), because E e^-ℓ = 1: terms ≥ 0 of second order, so that nothing cancels.
+    """
+
+    def losses(x: Law) -> Tensor:
+        log_density = x.log_kernel - x.log_partition.unsqueeze(-1)
+        near = log_density.abs().amax(-1, keepdim=True) < 1
+        return log_density + torch.where(near, torch.expm1(-torch.where(near, log_density, 0.0)), 0.0)
+
+    return _expected(losses, family, kappa, dim)
 
 
 def mean_cosine_complement(family: Family, kappa: Tensor, dim: int) -> Tensor:
@@ -240,8 +251,8 @@ def uniform_expectation(function: Callable[[Tensor, Tensor], Tensor], like: Tens
 @tensor_constant
 def _double_exponential() -> Numbers:
     """Nodes and weights on [0, 1] of the tanh-sinh rule (Takahasi & Mori 1974), for singularities at both ends."""
-    step = 0.06
-    places = [step * j for j in range(-53, 54)]
+    step = 0.07
+    places = [step * j for j in range(-46, 47)]
     nodes = [1 / (1 + math.exp(-math.pi * math.sinh(s))) for s in places]
     weights = [step * math.pi * math.cosh(s) * x * (1 - x) for s, x in zip(places, nodes, strict=True)]
     total = math.fsum(weights)
@@ -250,16 +261,40 @@ def _double_exponential() -> Numbers:
 
 def _broken_rule(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) -> Nodes:
     """A rule for functions of νᵀX that may be singular or peaked at ±ν, seen at t = ±cos θ = ±(1 - 2·half_chord)."""
-    low, mode, high = window(family, kappa, dim)
-    near_low, _, near_high = window(family, kappa, dim, _NEAR_FALL)
+    around = windows(family, kappa, dim, FALL, _MIDDLE_FALL, _NEAR_FALL)
+    low, mode, high = around[0]
     h = half_chord.detach().clamp(1e-200, 1.0)
     there = 0.5 * (torch.log(h) - torch.log((1 - h).clamp(min=1e-200)))
-    points = torch.stack((low, near_low, mode, near_high, high, there, -there), -1)
+    ends = [end for each in around for end in (each.low, each.high)]
+    points = torch.stack((mode, *ends, there, -there), -1)
     points = torch.minimum(torch.maximum(points, low.unsqueeze(-1)), high.unsqueeze(-1)).sort(-1).values
     unit, weights = _double_exponential(low).unbind()
     starts, widths = points[..., :-1, None], points.diff(dim=-1).unsqueeze(-1)
     y = (starts + widths * unit).flatten(-2)
     return Nodes(*cosine_ends_of(y), torch.log(widths * weights).flatten(-2) + _log_uniform(y, dim))
+
+
+def expectation_beside(
+    family: Family,
+    kappa: Tensor,
+    half_chord: Tensor,
+    dim: int,
+    function: Callable[..., Tensor],
+    *others: Tensor,
+    values: int = 1,
+) -> Tensor:
+    """E function(1-t, 1+t, half_chord, *others), which may be singular or peaked near ±cos θ = ±(1 - 2·half_chord).
+
+    Arguments are float64 and of one shape, to which a last axis of nodes is added. ``values`` is how many intermediate
+    values the function computes for each node.
+    """
+
+    def rows(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
+        found = law_on(family, _broken_rule(family, kappa, half_chord, dim), kappa, dim)
+        at_nodes = function(*found.nodes[:2], *(x.unsqueeze(-1) for x in (half_chord, *others)))
+        return (found.probabilities * at_nodes).sum(-1)
+
+    return in_chunks(rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * values)))
 
 
 def expectation_elsewhere(
@@ -277,23 +312,19 @@ def expectation_elsewhere(
     """
     s, s_complement, weights = _azimuths(kappa, dim)
 
-    def rows(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
-        found = law_on(family, _broken_rule(family, kappa, half_chord, dim), kappa, dim)
-        minus, plus = (x.unsqueeze(-1) for x in found.nodes[:2])
-        h, *rest = (x.unsqueeze(-1).unsqueeze(-1) for x in (half_chord, *others))
-        sine = 2 * torch.sqrt(h * (1 - h))
+    def average(minus: Tensor, plus: Tensor, h: Tensor, *rest: Tensor) -> Tensor:
+        minus, plus, h, *more = (x.unsqueeze(-1) for x in (minus, plus, h, *rest))
+        # Even in sin θ, but autograd sees its infinite slope at θ = 0: a little is added to stay clear of it.
+        sine = 2 * torch.sqrt((h + _CLEAR) * (1 - h + _CLEAR))
         radius = torch.sqrt(minus * plus)
         across = minus * plus * s_complement
         minus_there = 0.5 * ((2 * h - minus).square() + (radius * s - sine).square() + across).clamp(
             min=_TINY
         )
         plus_there = 0.5 * ((plus - 2 * h).square() + (radius * s + sine).square() + across).clamp(min=_TINY)
-        values = (weights * function(minus, plus, minus_there, plus_there, *rest)).sum(-1)
-        return (found.probabilities * values).sum(-1)
+        return (weights * function(minus, plus, minus_there, plus_there, *more)).sum(-1)
 
-    return in_chunks(
-        rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * len(weights)))
-    )
+    return expectation_beside(family, kappa, half_chord, dim, average, *others, values=len(weights))
 
 
 def _azimuths(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -314,54 +345,3 @@ def _both_ends() -> Numbers:
 def _circle(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     s, complement, weights = _both_ends(like).unbind()
     return s, complement, weights
-
-
-# Tails
-
-
-class Tail(NamedTuple):
-    """The tail that begins at y and leads away from the mode.
-
-    Attributes:
-        below: whether it lies below y.
-        log_density: log of the density of y at its beginning, unnormalised.
-        nodes, weights: a rule for integrals of the density over the tail, relative to its beginning.
-    """
-
-    below: Tensor
-    log_density: Tensor
-    nodes: Tensor
-    weights: Tensor
-
-
-@torch.no_grad()
-def tail(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tail:
-    """The tail at each y, however far out."""
-    below = y < window(family, kappa, dim).mode
-    direction = torch.where(below, -1.0, 1.0).to(y.dtype).unsqueeze(-1)
-
-    def heights(y: Tensor) -> Tensor:
-        return log_weight(family, y, kappa.unsqueeze(-1), dim)
-
-    here = log_weight(family, y, kappa, dim)
-    length = _reach(heights, y, here.unsqueeze(-1) - _FALL, direction).unsqueeze(-1)
-    unit, weights = gauss_legendre(_PANEL_NODES, y)
-    places = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
-    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
-    nodes = y.unsqueeze(-1) + direction * length * places
-    return Tail(below, here, nodes, torch.exp(heights(nodes) - here.unsqueeze(-1)) * length * widths)
-
-
-def log_near_tail(
-    family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
-) -> tuple[Tensor, Tensor]:
-    """log of the probability of the tail beyond t that does not contain the mode, and whether it lies below t."""
-    found = tail(family, rapidity(one_minus_t, one_plus_t), kappa, dim)
-    mass = found.log_density + torch.log(found.weights.sum(-1))
-    return (mass - log_partition(family, kappa, dim)).clamp(max=0.0), found.below
-
-
-def rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    """artanh t."""
-    ratio = torch.log(one_plus_t) - torch.log(one_minus_t)
-    return (0.5 * ratio).clamp(-2 * _FARTHEST, 2 * _FARTHEST)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import value_and_slope
-from powerspherical.families import _inversion as inversion
 from powerspherical.families import _quadrature as quadrature
+from powerspherical.families import _tail_quadrature as tail_quadrature
 from powerspherical.families import _tails as tails
 from powerspherical.families._solve import increasing_inverse
 
@@ -150,17 +150,17 @@ class Family(ABC):
 
         Float64 tensors of one shape, as for the next two: values without derivatives.
         """
-        return quadrature.log_near_tail(self, one_minus_t, one_plus_t, kappa, dim)
+        return tail_quadrature.log_near_tail(self, one_minus_t, one_plus_t, kappa, dim)
 
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         """1-t and 1+t with P(T ≤ t) = u for 0 < u < 1."""
-        return inversion.quantile(self, u, complement, kappa, dim)
+        return tail_quadrature.quantile(self, u, complement, kappa, dim)
 
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         """d artanh(t)/dκ = (dt/dκ)/(1-t²) at a fixed probability (Figurnov et al. 2018)."""
-        return inversion.implicit_slope(self, one_minus_t, one_plus_t, kappa, dim)
+        return tail_quadrature.implicit_slope(self, one_minus_t, one_plus_t, kappa, dim)
 
     # Draws
 
@@ -200,13 +200,11 @@ class Family(ABC):
         def log_odds(kappa: Tensor) -> Tensor:
             return torch.log(self.mean_cosine(kappa, dim) / self.mean_cosine_complement(kappa, dim))
 
-        rest = complement.detach().double()
-        return increasing_inverse(
-            length.double(),
-            lambda kappa: self.mean_cosine(kappa, dim),
-            log_odds,
-            lambda x: torch.log(x / rest),
-        ).to(length.dtype)
+        target = length.double()
+        goal = torch.log(target.detach() / complement.detach().double())
+        return increasing_inverse(target, goal, lambda kappa: self.mean_cosine(kappa, dim), log_odds).to(
+            length.dtype
+        )
 
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
         """The κ ≥ 0 with KL(p‖U) = nats; differentiable for nats > 0, where the derivative is finite."""
@@ -217,8 +215,9 @@ class Family(ABC):
         def entropy(kappa: Tensor) -> Tensor:
             return self.relative_entropy(kappa, dim)
 
+        target = nats.double()
         return increasing_inverse(
-            nats.double(), entropy, lambda kappa: log_expm1(entropy(kappa)), log_expm1
+            target, log_expm1(target.detach()), entropy, lambda kappa: log_expm1(entropy(kappa))
         ).to(nats.dtype)
 
     # Divergences

@@ -67,17 +67,18 @@ class ExponentialFamily(Family):
 
         It is the maximum-likelihood estimate of κ where ``mean`` is the mean of T over the data.
         """
-        lowest = self.mean_statistic(torch.zeros_like(mean), dim)
 
-        def gain(kappa: Tensor) -> Tensor:
-            return self.mean_statistic(kappa, dim) - lowest
+        def over_uniform(mean: Tensor) -> Tensor:
+            return mean - self.mean_statistic(torch.zeros_like(mean), dim)
 
-        wanted = (mean - lowest).clamp(min=0.0)
+        def log_odds(mean: Tensor) -> Tensor:
+            return torch.log(over_uniform(mean).clamp(min=0.0) / -mean)
+
         return increasing_inverse(
-            wanted,
-            gain,
-            lambda kappa: torch.log(gain(kappa) / -self.mean_statistic(kappa, dim)),
-            lambda x: torch.log(x / -mean),
+            over_uniform(mean).clamp(min=0.0),
+            log_odds(mean.detach()),
+            lambda kappa: over_uniform(self.mean_statistic(kappa, dim)),
+            lambda kappa: log_odds(self.mean_statistic(kappa, dim)),
         )
 
     def log_offset(self, kappa: Tensor, dim: int) -> Tensor:

@@ -13,10 +13,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from powerspherical.families import _quadrature as quadrature
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
 from powerspherical.special import mobius
 from powerspherical.special.gamma import mean_log1p
+
+_VALUES_PER_NODE = 64  # about what the average over the azimuth holds
 
 
 class SphericalCauchyFamily(Family):
@@ -31,7 +34,7 @@ class SphericalCauchyFamily(Family):
         return (dim - 1) * (torch.log1p(kappa) - spread)
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
-        return torch.zeros_like(kappa)
+        return 0 * kappa * kappa  # to autograd a function of κ, twice differentiable; NaN where κ is
 
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return self.log_kernel(one_minus_t, one_plus_t, kappa, dim)
@@ -61,16 +64,19 @@ class SphericalCauchyFamily(Family):
         return mean_log1p(torch.zeros_like(kappa), dim) - self.relative_entropy(kappa, dim) / (dim - 1)
 
     def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
-        shrink = (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))  # 1 - e^{-2τ}
-        return -torch.log1p(-half_chord * shrink)
+        # -log(1 - h(1 - e^{-2τ})); where little is left of the 1, as a sum of two terms ≥ 0
+        loss = half_chord * (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))
+        small = loss < 0.5
+        left = (1 - half_chord) + half_chord / (1 + kappa).square()
+        return -torch.where(small, torch.log1p(-torch.where(small, loss, 0.0)), torch.log(left))
 
     # Probabilities and draws: those of the uniform, shifted in rapidity
 
     def log_near_tail(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        ends = _shifted(one_minus_t, one_plus_t, 1 / (1 + kappa))
-        return VON_MISES_FISHER.log_near_tail(*ends, torch.zeros_like(kappa), dim)
+        plus, minus = _shifted(one_plus_t, one_minus_t, 1 + kappa)  # back, towards -μ
+        return VON_MISES_FISHER.log_near_tail(minus, plus, torch.zeros_like(kappa), dim)
 
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
@@ -124,12 +130,13 @@ class SphericalCauchyFamily(Family):
         return torch.expm1(torch.log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
 
     def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
-        # In float64: squares of sinh τ, squared again, would overflow float32.
-        found = mobius.cauchy_mean_cosine_inverse(length.double(), complement.detach().double(), dim)
-        return found.to(length.dtype)
+        inverse = mobius.cauchy_mean_cosine_inverse(length.double(), dim, complement.double())
+        return inverse.to(length.dtype)
 
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
-        return mobius.cauchy_relative_entropy_inverse(nats.double(), dim).to(nats.dtype)
+        # q = sinh²(τ/2) = κ²/(4(1+κ)), in float64, because e^{nats/(d-1)} magnifies the rounding of nats
+        q = mobius.mean_log_boost_inverse(nats.double() / (dim - 1), dim)
+        return (2 * (q + torch.sqrt(q * (1 + q)))).to(nats.dtype)
 
     def divergence_from_uniform(self, kappa: Tensor, dim: int) -> Tensor:
         return self.relative_entropy(kappa, dim)
@@ -137,9 +144,19 @@ class SphericalCauchyFamily(Family):
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
-        """Within the family (d-1) times a function of the hyperbolic distance of ρ_pμ and ρν in the ball, symmetric."""
+        """Within the family (d-1) times a function of the hyperbolic distance of ρ_pμ and ρν in the ball, symmetric.
+
+        From another family, by quadrature over the cosine of X; the average over its azimuth is known.
+        """
         if p is not self:
-            return super().divergence_from(p, kappa_p, kappa, half_chord, dim, single=single)
+
+            def loss(minus: Tensor, plus: Tensor, h: Tensor, k: Tensor) -> Tensor:
+                return _mean_log_distortion(minus, plus, h, k, dim)
+
+            cross = quadrature.expectation_beside(
+                p, kappa_p, half_chord, dim, loss, kappa, values=_VALUES_PER_NODE
+            )
+            return p.relative_entropy(kappa_p, dim) + (dim - 1) * cross
         # sinh²(τ/2) for the distance τ, by the hyperbolic law of cosines: a sum of two terms ≥ 0
         growth, growth_p = 1 + kappa, 1 + kappa_p
         radial = 0.25 * (kappa - kappa_p).square() / growth / growth_p
@@ -147,11 +164,36 @@ class SphericalCauchyFamily(Family):
         return (dim - 1) * mobius.mean_log_boost(radial + sines * half_chord, dim)
 
 
-def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t after (1+t)/(1-t) is multiplied by factor²; the two may come with a common factor."""
-    minus, plus = one_minus_t / factor, one_plus_t * factor
-    half = 2 / (minus + plus)
-    return minus * half, plus * half
+def _mean_log_distortion(
+    one_minus_t: Tensor, one_plus_t: Tensor, half_chord: Tensor, kappa: Tensor, dim: int
+) -> Tensor:
+    """The mean of log(cosh τ - νᵀX sinh τ) over the points X with the cosine t = μᵀX, where (1-μᵀν)/2 = half_chord.
+
+    With c = μᵀν, S = sinh τ and s the cosine of the azimuth, it is that of log(A - Bs), A = cosh τ - tcS and
+    B² = (1-t²)(1-c²)S². This is log r, r² = A² - B² = 1 - tc(1 - e^{-2τ}) + (t-c)²S², and the mean over S^{d-2} of the
+    logarithm of a boost with sinh² of half its rapidity B²/(2r(A+r)). Everything is smooth in ``half_chord``, and
+    1 - tc and t - c are taken from the nearer ends.
+    """
+    near = one_minus_t < one_plus_t
+    other = 1 - half_chord
+    t, c = 0.5 * (one_plus_t - one_minus_t), other - half_chord
+    apart = torch.where(near, one_minus_t * c + 2 * half_chord, 2 * other - one_plus_t * c)  # 1 - tc
+    gap = torch.where(near, 2 * half_chord - one_minus_t, one_plus_t - 2 * other)  # t - c
+    sinh, shrink = mobius.sinh_rapidity(kappa), 1 / (1 + kappa)
+    square = apart + t * c * shrink.square() + (gap * sinh).square()
+    if dim == 2:  # two points
+        return 0.5 * torch.log(square)
+    r = torch.sqrt(square)
+    total = shrink + sinh * apart + r
+    crossed = one_minus_t * one_plus_t * half_chord * other * sinh.square()
+    return 0.5 * torch.log(square) + mobius.mean_log_boost(2 * crossed / (r * total), dim - 1)
+
+
+def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t after (1+t)/(1-t) is multiplied by growth² ≥ 1; the two may come with a common factor."""
+    minus = one_minus_t / growth / growth  # growth² may overflow
+    scale = 2 / (minus + one_plus_t)
+    return minus * scale, one_plus_t * scale
 
 
 SPHERICAL_CAUCHY = SphericalCauchyFamily()

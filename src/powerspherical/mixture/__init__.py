@@ -14,14 +14,13 @@ except ImportError as error:
 
 from powerspherical._files.checkpoint import CheckpointError
 from powerspherical.mixture._choice import Choice, compare, plot_comparison
-from powerspherical.mixture._mixtures import (
+from powerspherical.mixture._families import (
     PowerSphericalMixture,
     SphericalCauchyMixture,
-    SphericalMixture,
     VonMisesFisherMixture,
 )
-from powerspherical.mixture._saving import load
 from powerspherical.mixture._spherical_kmeans import SphericalKMeans
+from powerspherical.mixture._spherical_mixture import SphericalMixture, load, mixture_named
 
 __all__ = [
     "CheckpointError",
@@ -33,5 +32,6 @@ __all__ = [
     "VonMisesFisherMixture",
     "compare",
     "load",
+    "mixture_named",
     "plot_comparison",
 ]

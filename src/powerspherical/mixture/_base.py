@@ -18,10 +18,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 import powerspherical
-from powerspherical.mixture._lloyd import KMeansRun, Reseed, lloyd
+from powerspherical.mixture._lloyd import (
+    KMeansRun,
+    Reseed,
+    Sample,
+    lloyd,
+    random_directions,
+    sample_of,
+    spread_directions,
+)
 from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, TensorRows, shared, usable_weight
 from powerspherical.mixture._saving import SavedEstimator
-from powerspherical.mixture._seeding import Sample, random_directions, sample_of, spread_directions
 
 Report = Callable[[int, float], None]
 

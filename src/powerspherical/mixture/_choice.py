@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from powerspherical.families import family_named, family_names
 from powerspherical.mixture._base import whole
-from powerspherical.mixture._mixtures import PowerSphericalMixture, SphericalMixture, VonMisesFisherMixture
+from powerspherical.mixture._spherical_mixture import SphericalMixture, mixture_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +52,7 @@ def compare(
         X: rows (n, d) of any kind that the mixtures take; they are not copied.
         components: the numbers of components k to try.
         models: mixtures by name, with the settings to compare; their ``n_components`` and ``random_state`` are set
-            here. Default: Power Spherical and von Mises–Fisher, both with a tied concentration.
+            here. Default: all registered families, each with a tied concentration.
         held_out: the fraction of the rows to hold out, drawn at random, the same for all.
         random_state: a seed, or NumPy's ``RandomState``, for that draw and for the starts.
 
@@ -68,10 +69,7 @@ def compare(
     """
     counts = [whole("components", count, 1) for count in components]
     if models is None:
-        models = {
-            "Power Spherical, tied": PowerSphericalMixture(),
-            "von Mises–Fisher, tied": VonMisesFisherMixture(),
-        }
+        models = {f"{family_named(name).title}, tied": mixture_named(name)() for name in family_names()}
     if not counts or not models:
         raise ValueError("components and models must name at least one each")
     if not 0 < held_out < 1:

@@ -18,8 +18,7 @@ from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
 
-from powerspherical.mixture._components import Block
-from powerspherical.mixture._matrices import Matrix, stacked
+from powerspherical.mixture._blocks import Block, Matrix, stacked
 from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, Sum, shared, summed, usable_weight
 
 _FAN_IN = 8  # sums that one task adds up

@@ -1,8 +1,18 @@
-"""Expectation–maximisation: the maximisation step, and the loop that never lets the likelihood fall."""
+"""Expectation–maximisation: its two steps, and the loop that never lets the likelihood fall.
+
+All that a maximisation step needs of the rows are sums over them, so the sums over blocks may be added up in any
+order, on any machine. For k components with responsibilities R they are, with pull, bend and score of ``Family``,
+
+    ΣR,    ΣR pull(t) x,    ΣR bend(t),    ΣR score(t),    Σ log p(x).
+
+Matrices of a block are computed in the dtype of the rows, and in place, since at a few hundred dimensions a pass over
+such a matrix costs as much as a tenth of a product. Sums over blocks are float64.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -10,14 +20,111 @@ import torch
 from torch import Tensor
 
 from powerspherical.families import ExponentialFamily, Family
-from powerspherical.mixture._components import Block, Components, Parameters, Statistics, components_of
+from powerspherical.mixture._blocks import Block
 from powerspherical.mixture._lloyd import Clusters, Reseed, weighty
 from powerspherical.mixture._rows import Rows, summed
+from powerspherical.special.sphere import log_sphere_area
 
 #: The largest concentration of an exponential family. Cosines have the rounding of the rows' dtype, which κ multiplies.
 _LARGEST = {torch.float64: 1e9, torch.float32: 1e5}
 _EMPTY = 0.1  # of the average row
 _SHORTEST = 2.0**-10  # fraction of a step in the directions: where clusters are bands, 1/(d-1) may be needed
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A mixture of k components in float64: log weights (k,), directions (k, d), concentrations (k,)."""
+
+    log_weights: Tensor
+    directions: Tensor
+    concentrations: Tensor
+
+
+class Components(NamedTuple):
+    """The components of a mixture, in the rows' dtype: directions (k, d) and, as columns, κ and the constants of the
+    logarithms of their weighted densities.
+    """
+
+    family: Family
+    directions: Tensor
+    kappa: Tensor
+    offsets: Tensor
+
+    def log_densities(self, block: Block) -> Tensor:
+        """The logarithms of the weighted densities, (k, b)."""
+        return self._evaluated(block, keep=False)[0]
+
+    def statistics(self, block: Block) -> Statistics:
+        """What a block of rows adds to the statistics of the expectation step."""
+        shares, kept = self._evaluated(block, keep=True)
+        densities = normalise_(shares, block.weight)
+        count = shares.sum(1).double()
+        sums = self.family.point_sums_(kept, shares, self.kappa, self.directions.shape[1])
+        pull = block.sums(sums.pulls)
+        return Statistics(
+            count=count,
+            bend=sums.bend,
+            pull=pull if sums.factor == 1 else pull.mul_(sums.factor),
+            score=sums.score,
+            log_likelihood=_weighted_sum(densities, block),
+            weight=block.total_weight(),
+        )
+
+    def _evaluated(self, block: Block, *, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
+        cosines, dim = block.cosines(self.directions), self.directions.shape[1]
+        return self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=keep)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The sums over rows, float64, with (k,) or, for ``pull``, (k, d) entries, and () for those of the whole."""
+
+    count: Tensor
+    pull: Tensor
+    bend: Tensor
+    score: Tensor
+    log_likelihood: Tensor
+    weight: Tensor
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics(*(a + b for a, b in zip(self._fields(), other._fields(), strict=True)))
+
+    def __mul__(self, factor: float) -> Statistics:
+        return Statistics(*(factor * a for a in self._fields()))
+
+    def to(self, device: torch.device) -> Statistics:
+        """The same sums on another device."""
+        return Statistics(*(a.to(device) for a in self._fields()))
+
+    def _fields(self) -> tuple[Tensor, ...]:
+        return self.count, self.pull, self.bend, self.score, self.log_likelihood, self.weight
+
+    def mean_log_likelihood(self) -> float:
+        """The log-likelihood of a row of weight one."""
+        return float(self.log_likelihood / self.weight)
+
+
+def components_of(family: Family, parameters: Parameters, dtype: torch.dtype) -> Components:
+    """The parameters, as a pass over rows of this dtype takes them."""
+    kappa, dim = parameters.concentrations, parameters.directions.shape[1]
+    offsets = parameters.log_weights + family.log_offset(kappa, dim) - log_sphere_area(dim)
+    columns = (column.unsqueeze(1).to(dtype) for column in (kappa, offsets))
+    return Components(family, parameters.directions.to(dtype), *columns)
+
+
+def normalise_(log_densities: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Turn (k, b) log densities into responsibilities, times ``weight``, in place; the log of their sums, (b,)."""
+    largest = log_densities.amax(0)
+    sums = log_densities.sub_(largest).exp_().sum(0)
+    if weight is None:
+        log_densities.div_(sums)
+    else:
+        log_densities.mul_(weight / sums)
+    return largest.add_(sums.log_())
+
+
+def _weighted_sum(values: Tensor, block: Block) -> Tensor:
+    return (values if block.weight is None else values * block.weight).sum(dtype=torch.float64)
 
 
 @lru_cache

@@ -9,8 +9,10 @@ from __future__ import annotations
 import operator
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from threading import Lock
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -18,9 +20,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.distributions.constraints import norm_rounding
-from powerspherical.mixture._components import Block
-from powerspherical.mixture._matrices import Matrix, SparseMatrix, lengths, scaled
-from powerspherical.mixture._threads import grouped, in_order
+from powerspherical.mixture._blocks import Block, Matrix, SparseMatrix, lengths, scaled
 from powerspherical.sampling.precision import computing
 
 
@@ -31,10 +31,14 @@ class Additive(Protocol):
 
 
 Sum = TypeVar("Sum", bound=Additive)
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 #: Numbers in a block and in what is computed from it: on a CPU, what fits its cache.
 _NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 28}
+
+#: The most blocks that a thread takes at a time, and the share of the remaining ones: one in so many.
+_LARGEST, _SHARE = 8, 4
 
 
 class Rows(ABC):
@@ -258,3 +262,66 @@ def shared(array: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(array)
+
+
+def grouped(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Groups of items for ``in_order``: large ones first, since each group has a cost of its own, and single items at
+    the end, so that the threads finish at about the same time.
+    """
+    groups, first = [], 0
+    while first < len(items):
+        size = min(max((len(items) - first) // _SHARE, 1), _LARGEST)
+        groups.append(items[first : first + size])
+        first += size
+    return groups
+
+
+def in_order(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    take: Callable[[Result], None],
+    threads: int,
+) -> None:
+    """Call ``take`` with the results of ``function`` for the items, one at a time and in the order of the items.
+
+    Worker threads pull items and hand results over in order, under a lock. Results wait only for earlier ones that are
+    late. With several threads, torch uses one within each.
+    """
+    threads = min(threads, len(items))
+    if threads <= 1:
+        for item in items:
+            take(function(item))
+        return
+    remaining, lock = iter(enumerate(items)), Lock()
+    ready: dict[int, Result] = {}
+    taken, stopped = 0, False
+
+    def work() -> None:
+        nonlocal taken, stopped
+        try:
+            while not stopped:
+                with lock:
+                    step = next(remaining, None)
+                if step is None:
+                    return
+                index, item = step
+                result = function(item)
+                with lock:
+                    ready[index] = result
+                    while taken in ready:
+                        take(ready.pop(taken))
+                        taken += 1
+        except BaseException:
+            stopped = True
+            raise
+
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                for worker in [pool.submit(work) for _ in range(threads)]:
+                    worker.result()
+            finally:
+                stopped = True  # where this thread was interrupted, the others need not go on
+    finally:
+        torch.set_num_threads(before)  # the initializer also set what threads that start later begin with

@@ -136,22 +136,6 @@ class SavedEstimator(BaseEstimator, ABC):
         """The index of the component or cluster of each row, (n,)."""
 
 
-def load(path: str | os.PathLike[str]) -> SavedEstimator:
-    """The estimator that its ``save`` wrote, of whichever class it is.
-
-    Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, or if a field is missing
-    or wrong.
-
-    >>> import tempfile
-    >>> from powerspherical.mixture import SphericalKMeans, load
-    >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
-    >>> _ = SphericalKMeans(2, random_state=0).fit(np.eye(2)).save(path)
-    >>> load(path)
-    SphericalKMeans(n_clusters=2, random_state=0)
-    """
-    return SavedEstimator.load(path)
-
-
 def require_numbers(name: str, value: Any, shape: tuple[int, ...], least: float = -math.inf) -> Tensor:
     """A fitted array as a tensor; raise ``ValueError`` unless it has this shape and finite numbers ≥ ``least``."""
     tensor = _tensor(name, value)

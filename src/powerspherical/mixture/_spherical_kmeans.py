@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
 from powerspherical.mixture._base import ConvergenceWarning, SphericalEstimator, enough_rows, exactly, whole
-from powerspherical.mixture._components import Block
+from powerspherical.mixture._blocks import Block
 from powerspherical.mixture._lloyd import KMeansRun, clusters_of, nearest, weighty
 from powerspherical.mixture._saving import require_directions, require_number
 

@@ -26,7 +26,7 @@ class Prior(nn.Module):
         while isinstance(base, Independent):
             self._independent += base.reinterpreted_batch_ndims
             base = base.base_dist
-        self._family: Any = type(base)
+        self._distribution: Any = type(base)
         if isinstance(base, HypersphericalUniform):
             self._dim, self._batch_shape = base.dim, tuple(base.batch_shape)
             self.register_buffer("_like", base.mean.new_empty(0), persistent=False)
@@ -40,19 +40,19 @@ class Prior(nn.Module):
             self.register_buffer("concentration", base.concentration.clone())
         else:
             raise ValueError(
-                "prior must be a HypersphericalUniform, VonMisesFisher or PowerSpherical, an Independent of one, or an "
-                f"nn.Module whose forward() returns a distribution, got {distribution!r}"
+                "prior must be a HypersphericalUniform or a RotationallySymmetric distribution such as PowerSpherical, "
+                f"an Independent of one, or an nn.Module whose forward() returns a distribution, got {distribution!r}"
             )
 
     def forward(self) -> Distribution:
         base: Distribution
-        if issubclass(self._family, HypersphericalUniform):
+        if issubclass(self._distribution, HypersphericalUniform):
             like = self._like
-            base = self._family(self._dim, dtype=like.dtype, device=like.device, validate_args=False)
+            base = self._distribution(self._dim, dtype=like.dtype, device=like.device, validate_args=False)
             if self._batch_shape:
                 base = base.expand(Size(self._batch_shape))
         else:
-            base = self._family(self.loc, self.concentration, validate_args=False)
+            base = self._distribution(self.loc, self.concentration, validate_args=False)
         return Independent(base, self._independent, validate_args=False) if self._independent else base
 
     def extra_repr(self) -> str:

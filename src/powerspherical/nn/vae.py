@@ -69,10 +69,10 @@ class HypersphericalVAE(nn.Module):
         decoder: a module from z to what the likelihood takes. It always sees a single batch axis in front: draws
             are folded into it.
         head: a module from features to a distribution, such as ``PowerSphericalHead``.
-        prior: p(z): a ``HypersphericalUniform`` (the default, on the spheres of ``head``), ``VonMisesFisher`` or
-            ``PowerSpherical``, or an ``Independent`` of one. With a product of spheres, a prior of one sphere and no
-            batch shape stands for every factor. Its parameters become buffers. A prior to be learnt is an
-            ``nn.Module`` whose ``forward()`` returns the distribution. ``model.prior()`` is the distribution.
+        prior: p(z): a ``HypersphericalUniform`` (the default, on the spheres of ``head``), a rotationally symmetric
+            distribution such as ``PowerSpherical``, or an ``Independent`` of one. With a product of spheres, a prior of
+            one sphere and no batch shape stands for every factor. Its parameters become buffers. A prior to be learnt
+            is an ``nn.Module`` whose ``forward()`` returns the distribution. ``model.prior()`` is the distribution.
         likelihood: "bernoulli", for bits with the decoder's outputs as logits, or a callable from the decoder's
             outputs to a ``torch.distributions.Distribution`` over data.
 

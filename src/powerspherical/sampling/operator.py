@@ -26,7 +26,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import is_batching, is_plain
-from powerspherical._torch.operators import define_operator, register_derivative
+from powerspherical._torch.operators import Operator, define_operator, register_derivative
 from powerspherical._torch.random import check_generator, from_generator, standard_gamma
 from powerspherical.families import Family, family_named
 from powerspherical.sampling import geometry
@@ -177,7 +177,7 @@ def _aligned(tensor: Tensor, dims: int) -> Tensor:
 
 
 def _batch_forward(
-    operator: torch._ops.OpOverload,
+    operator: Operator,
     info: Any,
     dims: tuple[int | None, ...],
     loc: Tensor,
@@ -204,7 +204,7 @@ def _batch_forward(
 
 
 def _batch_backward(
-    operator: torch._ops.OpOverload, info: Any, dims: tuple[int | None, ...], *args: Any
+    operator: Operator, info: Any, dims: tuple[int | None, ...], *args: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[int | None, int | None]]:
     *tensors, dim, family, needs_loc, needs_concentration = args
     batched = [

@@ -4,6 +4,9 @@ Functions of a concentration take ``kappa``, a tensor of any shape in float32 or
 ``dim``, the ambient dimension d, a Python number; none loops over elements.
 """
 
+from typing import Any
+
+from powerspherical.special import _deprecated
 from powerspherical.special.bessel import (
     bessel_ratio,
     bessel_ratio_complement,
@@ -18,9 +21,9 @@ from powerspherical.special.mobius import (
     cauchy_mean_cosine_complement,
     cauchy_mean_cosine_inverse,
     cauchy_relative_entropy,
-    cauchy_relative_entropy_inverse,
     cauchy_variance_cosine,
     mean_log_boost,
+    mean_log_boost_inverse,
 )
 from powerspherical.special.sphere import log_sphere_area
 
@@ -33,7 +36,6 @@ __all__ = [
     "cauchy_mean_cosine_complement",
     "cauchy_mean_cosine_inverse",
     "cauchy_relative_entropy",
-    "cauchy_relative_entropy_inverse",
     "cauchy_variance_cosine",
     "digamma_difference",
     "log_bessel_i",
@@ -42,5 +44,10 @@ __all__ = [
     "log_sphere_area",
     "mean_log1p",
     "mean_log_boost",
+    "mean_log_boost_inverse",
     "trigamma_difference",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return _deprecated.moved(name)

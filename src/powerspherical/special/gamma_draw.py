@@ -5,7 +5,7 @@ By the saddle point, P(G ≤ α(1+h)) ≈ Φ(√α s + m/√α), with s² = 2(h 
 
     α dlog G/dα = 1 - h r + (r + p)/α + 1/(60 α²),    r = (h - log(1+h))/h²,    p = (r - ½)/h.
 
-(The last term is that at h = 0, from an expansion of exact values.) ``_triton_slope`` has it for CUDA.
+(The last term is that at h = 0, from an expansion of exact values.) ``sampling.triton.slope`` has it for CUDA.
 """
 
 from __future__ import annotations

@@ -27,11 +27,12 @@ from torch import Tensor
 
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical.special._elementary import with_derivative
 
 #: Integrands are followed until they have fallen by e to this power, and aliasing errors are below that too.
 _EXPONENT = {torch.float64: 37.0, torch.float32: 17.0}
 
-_NEWTON_STEPS = 8
+_NEWTON_STEPS = 5
 
 
 def _step(dim: int, exponent: float) -> float:
@@ -89,6 +90,16 @@ def sinh_rapidity(kappa: Tensor) -> Tensor:
     return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
 
 
+def _mean_log_boost_slope(q: Tensor, dim: int) -> Tensor:
+    """The derivative of ``mean_log_boost`` in q = sinh²(τ/2), E 2s(1+2q)/(1+4q(1+q)s), without overflow."""
+    if dim == 2:
+        return 1 / (1 + q)
+    s, weights = _nodes(q, dim)
+    ratio = ((1 + 2 * q) / (1 + q)).unsqueeze(-1)
+    return 2 * (weights * s * (ratio / (1 / (1 + q).unsqueeze(-1) + 4 * s * q.unsqueeze(-1)))).sum(-1)
+
+
+@with_derivative(_mean_log_boost_slope)
 def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     """E_U log(cosh τ - t sinh τ) ≥ 0, from q = sinh²(τ/2) ≥ 0.
 
@@ -115,12 +126,37 @@ def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     return 0.5 * torch.where(small, average, logs + rest)
 
 
-def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
-    """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
-    # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
-    return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
+@with_derivatives(lambda q, mean, dim: 1 / _mean_log_boost_slope(q, dim), from_output=True)
+def _inverse_log_boost(mean: Tensor, dim: int) -> Tensor:
+    """Newton's method on log(e^{2·mean} - 1), which is nearly linear in the logarithm of sinh² τ = 4q(1+q)."""
+    zero = mean == 0
+    wanted = torch.where(zero, 1.0, mean)
+    s, weights = _nodes(mean, dim)
+    square = torch.expm1(2 * wanted) * (dim / (dim - 1))  # exact if all points had the mean of s, (d-1)/d
+    for _ in range(_NEWTON_STEPS):
+        now = 0.5 * (weights * torch.log1p(square.unsqueeze(-1) * s)).sum(-1)
+        slope = (weights * (square.unsqueeze(-1) * s / (1 + square.unsqueeze(-1) * s))).sum(-1)
+        height = torch.log(torch.expm1(2 * wanted) / torch.expm1(2 * now))
+        square = square * torch.exp(height * (-torch.expm1(-2 * now) / slope))
+    root = torch.sqrt(square)
+    return torch.where(zero, 0.0, 0.5 * root * (root / (1 + torch.hypot(root, torch.ones_like(root)))))
 
 
+def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
+    """The q ≥ 0 with ``mean_log_boost(q, dim)`` = mean; differentiable."""
+    return torch.expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
+
+
+# A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ): hence the derivatives below.
+
+
+def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
+    """The derivative of ``cauchy_mean_cosine`` in κ: E(1-t²)/(1+κ)."""
+    rest = cauchy_mean_cosine_complement(kappa, dim)
+    return (rest * (2 - rest) - cauchy_variance_cosine(kappa, dim)) / (1 + kappa)
+
+
+@with_derivative(_mean_cosine_slope)
 def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     """E t under the spherical Cauchy distribution; κ/(κ+2) on the circle."""
     if dim == 2:
@@ -128,7 +164,15 @@ def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     s, _, weights = _moment_nodes(kappa, dim)
     sinh = sinh_rapidity(kappa).unsqueeze(-1)
     cosh = sinh + (1 / (1 + kappa)).unsqueeze(-1)
-    return (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
+    mean = (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
+    return mean.clamp(max=1.0)  # rounding
+
+
+@with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
+def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
+    """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
+    # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
+    return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
 
 
 def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
@@ -137,6 +181,7 @@ def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
     return (1 - s * (sinh / (1 + kappa).unsqueeze(-1))) / (1 + s * sinh.square())
 
 
+@with_derivative(lambda kappa, dim: -_mean_cosine_slope(kappa, dim))
 def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
     """1 - E t under the spherical Cauchy distribution, to full accuracy where it is small."""
     if dim == 2:
@@ -156,58 +201,34 @@ def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
     return (weights * ((means - centre).square() + spread)).sum(-1)
 
 
-def _rapidity_slope_of_mean(kappa: Tensor, dim: int) -> Tensor:
-    """dE t/dτ = E(1-t²)."""
+@with_derivatives(
+    lambda kappa, length, complement, dim: 1 / _mean_cosine_slope(kappa, dim), None, from_output=True
+)
+def _inverse_mean_cosine(length: Tensor, complement: Tensor, dim: int) -> Tensor:
+    """Newton's method on the log-odds of the length, which are nearly linear in log κ."""
     if dim == 2:
-        return 2 * (1 + kappa) / (kappa + 2).square()
-    s, _, weights = _moment_nodes(kappa, dim)
-    square = sinh_rapidity(kappa).square().unsqueeze(-1)
-    return (weights * s * (1 + (2 - s) * square) / (1 + s * square).square()).sum(-1)
-
-
-@with_derivatives(
-    lambda kappa, length, complement, dim: (1 + kappa) / _rapidity_slope_of_mean(kappa, dim),
-    None,
-    from_output=True,
-)
-def cauchy_mean_cosine_inverse(length: Tensor, complement: Tensor, dim: int) -> Tensor:
-    """The κ with E t = length in [0, 1), given the length and 1 - length; differentiable in ``length``.
-
-    Newton's method on artanh E t, which is nearly proportional to the rapidity τ = log(1+κ): on the circle it is τ/2.
-    """
-    wanted = 0.5 * torch.log1p(2 * length / complement)
-    tau = dim / (dim - 1) * wanted
+        return 2 * length / complement
+    zero = length == 0
+    length, complement = (torch.where(zero, 0.5, x) for x in (length, complement))
+    log_odds = torch.log(length / complement)
+    kappa = length / complement
     for _ in range(_NEWTON_STEPS):
-        kappa = torch.expm1(tau)
-        mean, rest = cauchy_mean_cosine(kappa, dim), cauchy_mean_cosine_complement(kappa, dim)
-        error = 0.5 * torch.log1p(2 * mean / rest) - wanted
-        tau = tau - error * rest * (1 + mean) / _rapidity_slope_of_mean(kappa, dim)
-    return torch.expm1(tau)
+        rest = cauchy_mean_cosine_complement(kappa, dim)
+        mean = cauchy_mean_cosine(kappa, dim)
+        slope = kappa * _mean_cosine_slope(kappa, dim) / (mean * rest)
+        kappa = kappa * torch.exp((log_odds - torch.log(mean / rest)) / slope)
+    return torch.where(zero, 0.0, kappa)
 
 
-@with_derivatives(
-    lambda kappa, nats, dim: (1 + kappa) / ((dim - 1) * cauchy_mean_cosine(kappa, dim)), from_output=True
-)
-def cauchy_relative_entropy_inverse(nats: Tensor, dim: int) -> Tensor:
-    """The κ ≥ 0 with ``cauchy_relative_entropy`` = nats; differentiable for nats > 0.
+def cauchy_mean_cosine_inverse(length: Tensor, dim: int, complement: Tensor | None = None) -> Tensor:
+    """The κ with ``cauchy_mean_cosine(κ, dim)`` = length, for a length in [0, 1).
 
-    Newton's method on log(e^{2 nats/(d-1)} - 1), which is nearly log sinh² τ, up to a constant.
+    Args:
+        length: of any shape, float32 or float64.
+        dim: the ambient dimension d ≥ 2.
+        complement: 1 - length, where it is known to more digits than the subtraction gives.
+
+    Exact to a few roundings of ``length`` and ``complement``; differentiable in ``length``.
     """
-    zero = nats == 0
-    rate = torch.where(zero, 1.0, 2 * nats / (dim - 1))
-    wanted = rate + torch.log(-torch.expm1(-rate))
-    log_sinh = 0.5 * (wanted + math.log(dim / (dim - 1)))
-    for _ in range(_NEWTON_STEPS):
-        kappa = _concentration_from_log_sinh(log_sinh)
-        now = 2 / (dim - 1) * cauchy_relative_entropy(kappa, dim)
-        error = now + torch.log(-torch.expm1(-now)) - wanted
-        # d log(e^now - 1)/dτ = 2E t/(1 - e^-now), and d log sinh τ/dτ = coth τ
-        tanh = kappa * (kappa + 2) / (1 + (1 + kappa).square())
-        log_sinh = log_sinh - error * -torch.expm1(-now) / (2 * cauchy_mean_cosine(kappa, dim) * tanh)
-    return torch.where(zero, 0.0, _concentration_from_log_sinh(log_sinh))
-
-
-def _concentration_from_log_sinh(log_sinh: Tensor) -> Tensor:
-    """κ = e^τ - 1 = S + S²/(1 + √(1+S²)) for S = sinh τ."""
-    sinh = torch.exp(log_sinh)
-    return sinh + sinh * (sinh / (1 + torch.hypot(sinh, torch.ones_like(sinh))))
+    rest = (1 - length if complement is None else complement).detach()
+    return _inverse_mean_cosine(length, rest, dim)

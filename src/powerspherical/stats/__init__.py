@@ -1,8 +1,9 @@
 """The distributions as SciPy has its own: frozen objects, NumPy arrays in and out, float64.
 
-``power_spherical``, ``von_mises_fisher`` and ``uniform_sphere`` are used as ``scipy.stats.vonmises_fisher`` and
-``uniform_direction`` are, and are accurate where the torch distributions are, which do the work: at any dimension and
-concentration. SciPy itself is not needed.
+``power_spherical``, ``von_mises_fisher``, ``spherical_cauchy`` and ``uniform_sphere`` are used as
+``scipy.stats.vonmises_fisher`` and ``uniform_direction`` are. The torch distributions do the work, so they are accurate
+at any dimension and concentration. ``RotationalFamily`` makes such an object of any rotationally symmetric
+distribution. SciPy itself is not needed.
 
 >>> from powerspherical.stats import power_spherical
 >>> p = power_spherical(mu=[0, 0, 1], kappa=20)
@@ -14,6 +15,12 @@ power_spherical(mu=[0.0, 0.0, 1.0], kappa=20.0)
 0.7346
 """
 
-from powerspherical.stats._families import power_spherical, uniform_sphere, von_mises_fisher
+from powerspherical.stats._families import (
+    RotationalFamily,
+    power_spherical,
+    spherical_cauchy,
+    uniform_sphere,
+    von_mises_fisher,
+)
 
-__all__ = ["power_spherical", "uniform_sphere", "von_mises_fisher"]
+__all__ = ["RotationalFamily", "power_spherical", "spherical_cauchy", "uniform_sphere", "von_mises_fisher"]

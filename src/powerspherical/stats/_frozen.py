@@ -101,16 +101,16 @@ class FrozenRotational(FrozenSpherical):
     """A family with its mean direction ``mu`` and its concentration ``kappa`` fixed."""
 
     def __init__(
-        self, name: str, family: type[RotationallySymmetric], mu: Any, kappa: Any, seed: Any = None
+        self, distribution: type[RotationallySymmetric], mu: Any, kappa: Any, seed: Any = None
     ) -> None:
-        self._name = name
         loc, concentration = unit_vectors("mu", mu), real("kappa", kappa)
         validation.paired_shape("mu", loc, "kappa", concentration)
         way_out = "negate mu to concentrate around the opposite direction"
         validation.require([validation.non_negative("kappa", concentration, way_out=way_out)])
-        distribution = family(loc, concentration, validate_args=True)
-        super().__init__(distribution, distribution, seed)
-        self._loc, self._concentration = distribution.loc, distribution.concentration
+        frozen = distribution(loc, concentration, validate_args=True)
+        super().__init__(frozen, frozen, seed)
+        self._name = distribution.family.name
+        self._loc, self._concentration = frozen.loc, frozen.concentration
 
     def __repr__(self) -> str:
         return f"{self._name}(mu={_shown(self.mu)}, kappa={_shown(self.kappa)})"

@@ -11,12 +11,12 @@ A subclass of ``FamilyConformance`` that names a distribution is a class of pyte
 from powerspherical._extras import install_hint
 
 try:
-    import pytest as _pytest
-    import scipy as _scipy  # noqa: F401
+    import pytest
+    import scipy  # noqa: F401
 except ImportError as error:
     raise ImportError(f"powerspherical.testing needs pytest and SciPy: {install_hint('testing')}") from error
 
-_pytest.register_assert_rewrite("powerspherical.testing.conformance")
+pytest.register_assert_rewrite("powerspherical.testing.conformance")
 
 from powerspherical.testing._references import plain_twin  # noqa: E402
 from powerspherical.testing.conformance import FamilyConformance  # noqa: E402

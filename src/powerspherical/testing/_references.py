@@ -51,6 +51,12 @@ def grid_mean(
     return values.sum(-1) * (y[1] - y[0])
 
 
+def rows(kappa: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``cosines`` and κ (k, 1), of one shape."""
+    minus, plus, column = torch.broadcast_tensors(*cosines(), kappa)
+    return minus, plus, column
+
+
 def cosines(count: int = 9) -> tuple[Tensor, Tensor]:
     """1-t and 1+t for t from near -1 to near 1, and closer to 1 than a subtraction could tell."""
     t = torch.linspace(-0.97, 0.97, count - 1, dtype=torch.float64)
@@ -95,7 +101,7 @@ CLOSED_FORMS: dict[str, Callable[[Family, Tensor, int], Any]] = {
     "mean_log_loss": lambda f, k, d: f.mean_log_loss(k, d),
     "log_near_tail": lambda f, k, d: f.log_tails(*cosines(), k, d),
     "quantile_values": lambda f, k, d: f.quantile(*_probabilities(), k, d),
-    "implicit_slope": lambda f, k, d: f.implicit_slope(*torch.broadcast_tensors(*cosines(), k), d),
+    "implicit_slope": lambda f, k, d: f.implicit_slope(*rows(k), d),
     "concentration_from_mean_cosine": lambda f, k, d: f.concentration_from_mean_cosine(
         k / (k + 9), 9 / (k + 9), d
     ),
@@ -105,8 +111,8 @@ CLOSED_FORMS: dict[str, Callable[[Family, Tensor, int], Any]] = {
     "misalignment": lambda f, k, d: f.misalignment(*_elsewhere(k), d),
     "divergence_from": lambda f, k, d: (_divergence(f, f, k, d), _divergence(f, VON_MISES_FISHER, k, d)),
     "divergence_from_uniform": lambda f, k, d: f.divergence_from_uniform(k, d),
-    "score": lambda f, k, d: _centred(f.score(*torch.broadcast_tensors(*cosines(), k), d)),
-    "pull_and_bend": lambda f, k, d: f.pull_and_bend(*torch.broadcast_tensors(*cosines(), k), d),
+    "score": lambda f, k, d: _centred(f.score(*rows(k), d)),
+    "pull_and_bend": lambda f, k, d: f.pull_and_bend(*rows(k), d),
 }
 
 
@@ -119,8 +125,8 @@ def assert_mean(draws: Tensor, expected: Tensor) -> None:
     assert worst < limit, f"the mean over {len(draws)} draws is off by {worst:.1f} standard errors"
 
 
-def assert_law(draws: Tensor, cdf: Callable[[Tensor], Tensor]) -> None:
-    """Draws of a number follow the law with this distribution function (Kolmogorov–Smirnov)."""
-    assert draws.isfinite().all()
-    found = scipy.stats.kstest(cdf(draws.detach().double()).numpy(), "uniform")
-    assert found.pvalue > LEVEL, f"Kolmogorov–Smirnov statistic {found.statistic:.4f} over {len(draws)} draws"
+def assert_law(probabilities: Tensor) -> None:
+    """The distribution function of a law at draws from it is uniform (Kolmogorov–Smirnov)."""
+    assert probabilities.isfinite().all()
+    found = scipy.stats.kstest(probabilities.double().numpy(), "uniform")
+    assert found.pvalue > LEVEL, f"Kolmogorov–Smirnov statistic {found.statistic:.4f} of the draws"

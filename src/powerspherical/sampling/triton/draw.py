@@ -1,9 +1,9 @@
 """Drawing on the sphere with Triton: noise, cosine and point in one kernel, without a round trip to memory.
 
-A program has a few rows and all their coordinates in registers; x is written once, and beside it the three scalars a
-row that the backward pass needs, see ``_operator``. The steps are those of ``_geometry``, ``power_spherical`` and
-``von_mises_fisher``, in float32. Row r has the direction number r modulo the number of directions: one for each row,
-one for all, or a batch of them under a sample shape.
+A program has a few rows and all their coordinates in registers; x is written once, and beside it the three scalars per
+row that the backward pass needs, see ``sampling.operator``. The steps are those of ``sampling.geometry`` and of each
+family's ``draw_cosine``, in float32. Row r has the direction number r modulo the number of directions: one for each
+row, one for all, or a batch of them under a sample shape.
 
 A call of Philox gives four numbers. They go to the four quarters of a row, so that the quarters need not be put
 together: each is a tensor (rows, quarter) of its own, named 0 to 3.
@@ -44,7 +44,7 @@ ONE = tl.constexpr(1)
 ONE_EACH = tl.constexpr(2)
 SOME = tl.constexpr(3)
 
-#: Up to this dimension the projection is repeated, see ``_geometry.tangent_gaussian``.
+#: Up to this dimension the projection is repeated, see ``geometry.tangent_gaussian``.
 _PROJECT_TWICE = 8
 _QUADS = 256  # groups of four coordinates that a program has, if a single row has no more
 _QUADS_A_THREAD, _MOST_QUADS_A_THREAD = 8, 32  # the second in programs of four warps or more
@@ -69,7 +69,7 @@ def _von_mises_fisher_cosines(
     FAST: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """1-t and 1+t by Wood's rejection, as in ``von_mises_fisher._draw``, for ROWS rows a program.
+    """1-t and 1+t by Wood's rejection, as in ``VonMisesFisherFamily.draw_cosine``, for ROWS rows a program.
 
     The candidate's length ‖v‖² has a rejection of its own. They are one: a round is accepted if both accept.
     """
@@ -200,11 +200,11 @@ def _draw(
             normal, _ = normal_pair(i, j, FAST)
             far = tl.sqrt(normal * normal + free) + tl.abs(normal)
             far = far * far
-            minus = tl.where(normal > 0, free, far) / (1.0 + kappa)
-            plus = tl.where(normal > 0, far, free) * (1.0 + kappa)
-            half = 2.0 / (minus + plus)
-            one_minus_t = minus * half
-            one_plus_t = plus * half
+            minus = tl.where(normal > 0, free, far) / (1.0 + kappa) / (1.0 + kappa)
+            plus = tl.where(normal > 0, far, free)
+            scale = 2.0 / (minus + plus)
+            one_minus_t = minus * scale
+            one_plus_t = plus * scale
         else:
             larger = gamma(kappa + 0.5 * degrees, seed, row, GAMMA, FAST)
             total = larger + 0.5 * free

@@ -1,7 +1,7 @@
 """Which draws the fused Triton kernels take, and how these are laid out for them.
 
-They take CUDA tensors in float32 and half precision. All else, float64 above all, takes the composition that
-``_operator`` has: other random numbers, the same law.
+They take CUDA tensors in float32 and half precision. Everything else, float64 above all, takes the composition in
+``sampling.operator``: other random numbers, the same law.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The backward pass of a draw with Triton: each of g, x and μ is read from memory once.
 
 With the upstream gradient g, the gradient in μ is t g - (g·μ)x, summed over the rows that share a direction, and that
-in κ is (dt/dκ)/(1-t²) times (1-t²) g·μ - t (g - (g·μ)μ)·(x - tμ); see ``_geometry`` for both. A μ of half precision is
+in κ is (dt/dκ)/(1-t²) times (1-t²) g·μ - t (g - (g·μ)μ)·(x - tμ); see ``geometry`` for both. A μ of half precision is
 normalised first, as in the draw; the gradient in μ, which is tangential, is divided by its length.
 
 Where many rows share few directions, programs add up what they have of them, and a second kernel adds their sums. It
@@ -28,7 +28,7 @@ _PART, _PART_WARPS = 4096, 16
 
 _SUMMED = 16, 128  # columns of a program that adds sums up, and how many of these it has at a time
 
-#: Nobody needs the gradient in κ; otherwise a kernel's SLOPE is a way to (dt/dκ)/(1-t²), see ``_triton_slope``.
+#: Nobody needs the gradient in κ; otherwise a kernel's SLOPE is a way to (dt/dκ)/(1-t²), see ``slope``.
 NONE = tl.constexpr(0)
 
 _NUMBERS = ["rows", "directions", "kappa_stride"]

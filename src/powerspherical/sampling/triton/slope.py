@@ -1,8 +1,9 @@
-"""(dt/dκ)/(1-t²) of Power Spherical draws with Triton: ½ dlog G/dα at a fixed second Gamma variable.
+"""d artanh(t)/dκ = (dt/dκ)/(1-t²) of draws with Triton, where it is known in closed form.
 
-G is the draw's Gamma variable of shape α = κ + (d-1)/2; see ``power_spherical``. torch's own derivative of a Gamma draw
-is right to 1e-3, but in float32 on CUDA it is NaN at large α. ``_gamma`` says where
-the expansion comes from that is used instead.
+For spherical Cauchy it is 1/(1+κ). For Power Spherical it is ½ dlog G/dα at a fixed second Gamma variable, where G is
+the draw's Gamma variable of shape α = κ + (d-1)/2; see ``families.power_spherical``. torch's own derivative of a Gamma
+draw is right to 1e-3, but in float32 on CUDA it is NaN at large α. ``special.gamma_draw`` has the expansion that is
+used instead.
 """
 
 # mypy: ignore-errors
@@ -27,7 +28,7 @@ _NEAR = tl.constexpr(gamma_draw.NEAR)
 
 @triton.jit
 def _log_gamma_slope(alpha, gamma):
-    """dlog G/dα of a Gamma variable G = α(1+h) of a large shape α, as in ``_gamma``."""
+    """dlog G/dα of a Gamma variable G = α(1+h) of a large shape α, as in ``special.gamma_draw``."""
     h = (gamma - alpha) / alpha
     near = tl.abs(h) < _NEAR
     c = tl.where(near, h, 0.0)

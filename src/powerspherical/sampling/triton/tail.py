@@ -1,11 +1,11 @@
 """dt/dκ of von Mises–Fisher draws at a fixed probability with Triton: a quadrature of both tails for each row.
 
-The formulas are those of ``special.tail``, in float64 as there. With the integrals a of exp(L'-L) and b of
+The formulas are those of ``families._precise``, in float64 as there. With the integrals a of exp(L'-L) and b of
 (t'-t) exp(L'-L) over the angles on either side of φ = acos t,
 
     dt/dκ = sin φ (a₋b₊ - a₊b₋)/(a₊ + a₋):
 
-the mean that is in ``tail`` is a quotient of the same integrals, so that no Bessel function is needed; and as b is
+the mean that is there is a quotient of the same integrals, so that no Bessel function is needed; and as b is
 positive on the side of the mode, +, and negative on that of the antipode, nothing cancels. Exact to the rounding of
 float32.
 """

@@ -1,20 +1,27 @@
-"""What the tests of the kernels share."""
+"""What the tests of the draws share."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from powerspherical.kernels import power_spherical, von_mises_fisher
 from torch import Tensor
 
-FAMILIES = {"power_spherical": power_spherical, "von_mises_fisher": von_mises_fisher}
+from powerspherical.families import Family, family_named, family_names
+from powerspherical.sampling import draw
 
 
-@pytest.fixture(params=FAMILIES)
-def family(request: pytest.FixtureRequest) -> Callable[[Tensor, Tensor], Tensor]:
-    return FAMILIES[request.param]
+@pytest.fixture(params=family_names())
+def family(request: pytest.FixtureRequest) -> Family:
+    return family_named(request.param)
+
+
+@pytest.fixture
+def draws(family: Family) -> Callable[..., Tensor]:
+    """Draws of the family as a function of ``loc``, ``concentration`` and the further arguments of ``draw``."""
+    return functools.partial(draw, family)
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])

@@ -1,12 +1,14 @@
-"""Quantiles of a family and their derivatives in κ, by quadrature: what draws by inversion need.
+"""Tails and quantiles of a family by quadrature, and their derivatives in κ: what draws by inversion need.
 
-The window of the rapidity y = artanh t is cut into cells, and the mass below and above each edge is tabulated, once for
-equal κ. What a single point then needs is an integral over a part of one cell.
+A single tail is integrated from where it begins, over panels. For quantiles and draws the window of the rapidity
+y = artanh t is cut into cells, and the mass below and above each edge is tabulated, once for equal κ. What a point then
+needs is an integral over a part of one cell.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,12 +16,13 @@ from torch import Tensor
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.modes import can_look
 from powerspherical.families._quadrature import (
-    FAR_FALL,
+    FALL,
+    FARTHEST,
     cosine_ends_of,
+    falling_reach,
+    log_partition,
     log_weight,
     once_for_each,
-    rapidity,
-    tail,
     window,
 )
 from powerspherical.special._quadrature import gauss_legendre
@@ -27,10 +30,61 @@ from powerspherical.special._quadrature import gauss_legendre
 if TYPE_CHECKING:
     from powerspherical.families.base import Family
 
+_PANEL_NODES = 32
+_PANELS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # of a tail, from where it begins
+_TABLE_FALL = 90.0  # of the logarithm of the density, at the ends of the table
 _HALF = 80  # cells on either side of the mode
 _MARGIN = 20  # cells at either end, which are too near to the end for integrals that begin there
 _NODES = 8  # in a cell
 _NEWTON_STEPS = 40
+
+
+class Tail(NamedTuple):
+    """The tail that begins at y and leads away from the mode.
+
+    Attributes:
+        below: whether it lies below y.
+        log_density: log of the density of y at its beginning, unnormalised.
+        nodes, weights: a rule for integrals of the density over the tail, relative to its beginning.
+    """
+
+    below: Tensor
+    log_density: Tensor
+    nodes: Tensor
+    weights: Tensor
+
+
+@torch.no_grad()
+def tail(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tail:
+    """The tail at each y, however far out."""
+    below = y < window(family, kappa, dim).mode
+    direction = torch.where(below, -1.0, 1.0).to(y.dtype)
+
+    def height(y: Tensor) -> Tensor:
+        return log_weight(family, y, kappa.unsqueeze(-1), dim)
+
+    here = log_weight(family, y, kappa, dim)
+    change = (direction * falling_reach(height, y, here - FALL, direction)).unsqueeze(-1)
+    unit, weights = gauss_legendre(_PANEL_NODES, y)
+    places = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
+    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
+    nodes = y.unsqueeze(-1) + change * places
+    return Tail(below, here, nodes, torch.exp(height(nodes) - here.unsqueeze(-1)) * change.abs() * widths)
+
+
+def log_near_tail(
+    family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
+    """log of the probability of the tail beyond t that does not contain the mode, and whether it lies below t."""
+    found = tail(family, rapidity(one_minus_t, one_plus_t), kappa, dim)
+    mass = found.log_density + torch.log(found.weights.sum(-1))
+    return (mass - log_partition(family, kappa, dim)).clamp(max=0.0), found.below
+
+
+def rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
+    """artanh t."""
+    ratio = torch.log(one_plus_t) - torch.log(one_minus_t)
+    return (0.5 * ratio).clamp(-2 * FARTHEST, 2 * FARTHEST)
 
 
 @tensor_constant
@@ -57,7 +111,7 @@ class _Table:
         self.mode, self.edges, self.log_total, self.mean_score, self.below, self.above = found
 
     def _tabulated(self, kappa: Tensor) -> tuple[Tensor, ...]:
-        low, mode, high = (x.unsqueeze(-1) for x in window(self.family, kappa, self.dim, FAR_FALL))
+        low, mode, high = (x.unsqueeze(-1) for x in window(self.family, kappa, self.dim, _TABLE_FALL))
         places = _places(kappa)
         edges = torch.cat((low + (mode - low) * places, mode + (high - mode) * places[1:]), -1)
         unit, weights = gauss_legendre(_NODES, kappa)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from powerspherical.kernels import _fused, _geometry
 from torch import Tensor
+
+from powerspherical._torch import triton as launching
+from powerspherical._torch import triton_probe
+from powerspherical.families import Family, family_names
+from powerspherical.sampling import draw, geometry
+from powerspherical.sampling.triton import fused
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from powerspherical.kernels import _triton_draw
-
-from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, _fusing, _triton_probe
+from powerspherical.sampling.triton import draw as kernel
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -28,9 +29,9 @@ def _seed_on_the_cpu(device: torch.device, generator: torch.Generator | None) ->
 @pytest.fixture(autouse=True)
 def _fuse_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     if not CUDA:
-        monkeypatch.setattr(_fused, "triton_takes", lambda tensor: tensor.dtype == torch.float32)
-        monkeypatch.setattr(_fused, "_seed", _seed_on_the_cpu)
-        monkeypatch.setattr(_triton_draw, "draw", functools.partial(_triton_draw.draw, fast=False))
+        monkeypatch.setattr(fused, "triton_takes", lambda tensor: tensor.dtype == torch.float32)
+        monkeypatch.setattr(fused, "_seed", _seed_on_the_cpu)
+        monkeypatch.setattr(kernel, "draw", functools.partial(kernel.draw, fast=False))
 
 
 def parameters(
@@ -40,8 +41,10 @@ def parameters(
     return loc.requires_grad_(), (1 + torch.rand(kappa_shape, device=DEVICE)).requires_grad_()
 
 
-def operator(family: Callable[..., Tensor]) -> Any:
-    return getattr(torch.ops.powerspherical, family.__name__)
+def rows_of(family: Family, loc: Tensor, kappa: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """x, 1-t, 1+t and the noise of draws from one seed."""
+    seed = torch.tensor(3, device=DEVICE)
+    return torch.ops.powerspherical.draw(loc, kappa, shape, seed, loc.shape[-1], family.name)
 
 
 SHAPES = [
@@ -61,42 +64,52 @@ SHAPES = [
 def test_broadcasting(family, loc_shape, kappa_shape, shape) -> None:
     """Each row has its own direction, concentration and noise, and gives its part of the gradients."""
     loc, kappa = parameters(loc_shape, kappa_shape)
-    x = family(loc, 1e8 * kappa, shape)
+    x = draw(family, loc, 1e8 * kappa, shape)
     assert x.shape == (*shape, 5)
     torch.testing.assert_close(
         x, loc.expand_as(x), rtol=0, atol=2e-3
     )  # so concentrated, a draw shows its loc
-    x, one_minus_t, one_plus_t, _ = operator(family)(loc, kappa, shape, torch.tensor(3, device=DEVICE), 5)
+    x, one_minus_t, one_plus_t, _ = rows_of(family, loc, kappa, shape)
     rows = x.detach().reshape(-1, 5)
     assert len(rows.unique(dim=0)) == len(rows)
     grad = torch.randn_like(x)
     actual = torch.autograd.grad(x, (loc, kappa), grad)
     assert [g.shape for g in actual] == [loc.shape, kappa.shape]
     saved = (tensor.detach().double() for tensor in (grad, x, loc, one_minus_t, one_plus_t))
-    expected, _ = _geometry.pull_back(*saved, None, needs_loc=True)
+    expected, _ = geometry.pull_back(*saved, None, needs_loc=True)
     torch.testing.assert_close(actual[0].double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+def test_concentration_gradient(family) -> None:
+    """That of the composition, at the same draws."""
+    loc, kappa = parameters((30,), (30,))
+    x, *rows = (tensor.detach() for tensor in rows_of(family, loc, kappa, (30,)))
+    actual = torch.autograd.grad(rows_of(family, loc, kappa, (30,))[0], kappa, grad := torch.randn_like(x))[0]
+    slope = family.rapidity_slope(*rows, kappa.detach(), 5)
+    _, expected = geometry.pull_back(grad, x, loc.detach(), *rows[:2], slope, needs_loc=False)
+    torch.testing.assert_close(actual, expected, rtol=2e-3, atol=1e-5)
 
 
 @pytest.mark.skipif(not CUDA, reason="needs CUDA")
 @pytest.mark.parametrize("shared", [False, True], ids=["each", "shared"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_highest_dimension(family, dtype: torch.dtype, shared: bool) -> None:
-    dim, rows = _fused.MOST_DIM, 400
+    dim, rows = fused.MOST_DIM, 400
     loc, _ = parameters(() if shared else (rows,), (), dtype, dim)
     kappa = torch.full((rows,), float(dim), device=DEVICE, requires_grad=True)
-    x, one_minus_t, one_plus_t, _ = operator(family)(loc, kappa, (rows,), torch.tensor(3, device=DEVICE), dim)
+    x, one_minus_t, one_plus_t, _ = rows_of(family, loc, kappa, (rows,))
     eps = torch.finfo(dtype).eps
     assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * eps
     unit = torch.nn.functional.normalize(loc.double(), dim=-1)
     t = (x.double() * unit).sum(-1)
     torch.testing.assert_close(t, 1 - one_minus_t.double(), rtol=0, atol=5 * eps)
-    tilt = POWER_TILT if family.__name__ == "power_spherical" else EXPONENTIAL_TILT
-    mean, variance = (f(kappa[:1].double(), dim).item() for f in (tilt.mean_cosine, tilt.variance_cosine))
+    mean, variance = (f(kappa[:1].double(), dim).item() for f in (family.mean_cosine, family.variance_cosine))
     assert abs((1 - one_minus_t.double()).mean().item() - mean) < 6 * (variance / rows) ** 0.5
     grad = torch.randn_like(x)
     actual = torch.autograd.grad(x, (loc, kappa), grad)
     saved = (tensor.detach().double() for tensor in (grad, x, loc, one_minus_t, one_plus_t))
-    expected, _ = _geometry.pull_back(*saved, None, needs_loc=True)
+    expected, _ = geometry.pull_back(*saved, None, needs_loc=True)
     atol = 20 * eps * (rows if shared else 1)
     torch.testing.assert_close(actual[0].double(), expected, rtol=20 * eps, atol=atol)
     assert actual[1].isfinite().all()
@@ -106,10 +119,9 @@ def test_the_highest_dimension(family, dtype: torch.dtype, shared: bool) -> None
 @pytest.mark.parametrize("shared", [False, True], ids=["each", "shared"])
 def test_half_precision(family, dtype: torch.dtype, shared: bool) -> None:
     loc, kappa = parameters(() if shared else (40,), (40,), dtype)
-    seed = torch.tensor(3, device=DEVICE)
     results = []
     for directions in (loc, torch.nn.functional.normalize(loc.float(), dim=-1)):
-        x = operator(family)(directions, kappa, (40,), seed, 5)[0]
+        x = rows_of(family, directions, kappa, (40,))[0]
         grad = torch.linspace(-1, 1, x.numel(), device=DEVICE).view(x.shape)
         results.append((x, *torch.autograd.grad(x, (loc, kappa), grad.to(x.dtype))))
     half, exact = results
@@ -118,63 +130,58 @@ def test_half_precision(family, dtype: torch.dtype, shared: bool) -> None:
         torch.testing.assert_close(one.float(), other.float(), rtol=0.05, atol=0.05)
 
 
-def test_other_layouts(family) -> None:
+def test_other_layouts(draws) -> None:
     loc, kappa = parameters((4, 6), (4, 6))
     torch.manual_seed(7)
-    plain = family(loc, kappa)
+    plain = draws(loc, kappa)
     strided = loc.detach().permute(2, 1, 0).contiguous().permute(2, 1, 0)
     torch.manual_seed(7)
-    assert torch.equal(family(strided, kappa.detach().T.contiguous().T), plain)
+    assert torch.equal(draws(strided, kappa.detach().T.contiguous().T), plain)
     grad = torch.ones(1, device=DEVICE).expand_as(plain)
     (one,) = torch.autograd.grad(plain, loc, grad, retain_graph=True)
     (other,) = torch.autograd.grad(plain, loc, grad.contiguous())
     assert torch.equal(one, other)
 
 
-def test_generator(family) -> None:
+def test_generator(draws) -> None:
     loc, kappa = parameters((4, 6), (4, 6))
     generator = torch.Generator(DEVICE).manual_seed(7)
     before = torch.cuda.get_rng_state() if CUDA else torch.get_rng_state()
-    first, second = family(loc, kappa, generator=generator), family(loc, kappa, generator=generator)
+    first, second = draws(loc, kappa, generator=generator), draws(loc, kappa, generator=generator)
     assert not torch.equal(first, second)
-    assert torch.equal(family(loc, kappa, generator=generator.manual_seed(7)), first)
+    assert torch.equal(draws(loc, kappa, generator=generator.manual_seed(7)), first)
     assert torch.equal(torch.cuda.get_rng_state() if CUDA else torch.get_rng_state(), before)
 
 
-def test_double_precision_is_left_to_the_composition(family, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_double_precision_is_left_to_the_composition(draws, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object) -> None:
         raise AssertionError("drawn by the fused kernel")
 
-    monkeypatch.setattr(_fused, "draw", refuse)
+    monkeypatch.setattr(fused, "draw", refuse)
     loc, kappa = parameters((4,), (4,), torch.float64)
-    assert family(loc, kappa.double()).dtype == torch.float64
+    assert draws(loc, kappa.double()).dtype == torch.float64
     with pytest.raises(AssertionError, match="fused"):
-        family(loc.float(), kappa)
+        draws(loc.float(), kappa)
 
 
 @pytest.mark.skipif(not CUDA, reason="needs CUDA")
-def test_without_a_compiler(family, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler(draws, monkeypatch: pytest.MonkeyPatch) -> None:
     """The draw is there all the same, and a warning says why it takes longer."""
 
     def fail(out: Tensor) -> None:
         raise RuntimeError("Failed to find C compiler")
 
-    _fusing._compiles.cache_clear()
-    monkeypatch.setattr(_triton_probe, "write_one", fail)
+    launching._compiles.cache_clear()
+    monkeypatch.setattr(triton_probe, "write_one", fail)
     loc, kappa = parameters((4,), (4,))
     try:
         with pytest.warns(UserWarning, match=r"install a C compiler.*Failed to find"):
-            assert family(loc, kappa).shape == (4, 5)
-        assert family(loc, kappa).shape == (4, 5)  # once
+            assert draws(loc, kappa).shape == (4, 5)
+        assert draws(loc, kappa).shape == (4, 5)  # once
     finally:
-        _fusing._compiles.cache_clear()
+        launching._compiles.cache_clear()
 
 
 def test_every_family_is_known() -> None:
     """By the number that the kernel gives it."""
-    numbers = {
-        "power_spherical": _triton_draw.POWER_SPHERICAL,
-        "von_mises_fisher": _triton_draw.VON_MISES_FISHER,
-    }
-    assert numbers == _fused.FAMILIES
-    assert all(hasattr(torch.ops.powerspherical, name) for name in _fused.FAMILIES)
+    assert {name: getattr(kernel, name.upper()) for name in family_names()} == fused.FAMILIES

@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from powerspherical.kernels import _geometry, power_spherical, von_mises_fisher
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, jacrev, vmap
+
+from powerspherical.families import family_named, family_names
+from powerspherical.sampling import draw, geometry
 
 # torch.compile and torch.func still use what torch itself has deprecated.
 pytestmark = [
@@ -39,29 +41,29 @@ def all_distinct(x: Tensor) -> bool:
     return len(rows.unique(dim=0)) == len(rows)
 
 
-def test_seed_reproduces(family) -> None:
+def test_seed_reproduces(draws) -> None:
     loc, kappa = parameters(7)
-    first, second = after_seed(family, loc, kappa), family(loc, kappa)
-    assert torch.equal(first, after_seed(family, loc, kappa))
+    first, second = after_seed(draws, loc, kappa), draws(loc, kappa)
+    assert torch.equal(first, after_seed(draws, loc, kappa))
     assert all_distinct(torch.cat([first, second]))
 
 
-def test_layout_and_autocast_change_nothing(family, dtype: torch.dtype) -> None:
+def test_layout_and_autocast_change_nothing(draws, dtype: torch.dtype) -> None:
     loc, kappa = parameters(6, 8, dtype=dtype)
-    plain = after_seed(family, loc, kappa)
+    plain = after_seed(draws, loc, kappa)
     strided = loc.permute(2, 1, 0).contiguous().permute(2, 1, 0), kappa.T.contiguous().T
-    torch.testing.assert_close(after_seed(family, *strided), plain)
+    torch.testing.assert_close(after_seed(draws, *strided), plain)
     leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
 
     def loss_gradients():
-        return torch.autograd.grad(family(*leaves)[..., 0].sum(), leaves)
+        return torch.autograd.grad(draws(*leaves)[..., 0].sum(), leaves)
 
     expected = after_seed(loss_gradients)
     previous = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(after_seed(family, loc, kappa), plain)
+            assert torch.equal(after_seed(draws, loc, kappa), plain)
             for actual, wanted in zip(after_seed(loss_gradients), expected, strict=True):
                 assert torch.equal(actual, wanted)
     finally:
@@ -73,68 +75,68 @@ def test_row_dot_in_blocks(monkeypatch, shape: tuple[int, ...]) -> None:
     a = torch.randn(shape, dtype=torch.float64)
     for b in (torch.randn_like(a), torch.randn(shape[-1], dtype=torch.float64).expand(shape)):
         for block in (3, 7, 30, 1000):
-            monkeypatch.setattr(_geometry, "_BLOCK", block)
-            torch.testing.assert_close(_geometry.row_dot(a, b), (a * b).sum(-1))
+            monkeypatch.setattr(geometry, "_BLOCK", block)
+            torch.testing.assert_close(geometry.row_dot(a, b), (a * b).sum(-1))
 
 
 def test_operators_are_registered_soundly(family, dtype: torch.dtype) -> None:
     loc, kappa = parameters(4, dtype=dtype)
-    forward = getattr(torch.ops.powerspherical, family.__name__).default
-    backward = getattr(torch.ops.powerspherical, f"{family.__name__}_backward").default
-    seed = torch.tensor(0)
-    torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), (4,), seed, 5))
-    torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), (4,), seed, 5))
+    forward, backward = torch.ops.powerspherical.draw.default, torch.ops.powerspherical.draw_backward.default
+    rest = torch.tensor(0), 5, family.name
+    torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), (4,), *rest))
+    torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), (4,), *rest))
     for loc_rows, kappa_rows in ((slice(None), slice(None)), (0, slice(None)), (slice(1), 0)):
         directions, kappas = loc.detach()[loc_rows], kappa.detach()[kappa_rows]
-        x, *rows = forward(directions, kappas, (3, 4), seed, 5)
+        x, *rows = forward(directions, kappas, (3, 4), *rest)
         for needs in ((True, True), (True, False), (False, True)):
-            torch.library.opcheck(backward, (torch.randn_like(x), x, directions, *rows, kappas, 5, *needs))
+            saved = torch.randn_like(x), x, directions, *rows, kappas
+            torch.library.opcheck(backward, (*saved, 5, family.name, *needs))
 
 
 class TestVmap:
-    def test_batched_parameters(self, family) -> None:
+    def test_batched_parameters(self, draws) -> None:
         loc, kappa = parameters(4, 3)
-        assert different(family)(loc, kappa).shape == (4, 3, 5)
-        assert different(family, in_dims=(2, 1))(loc.movedim(0, 2), kappa.T).shape == (4, 3, 5)
-        x = different(family, in_dims=(0, None))(loc[:1].expand(4, 3, 5), kappa[0])
-        y = different(family, in_dims=(None, 0))(loc[0], kappa[:1].expand(4, 3))
+        assert different(draws)(loc, kappa).shape == (4, 3, 5)
+        assert different(draws, in_dims=(2, 1))(loc.movedim(0, 2), kappa.T).shape == (4, 3, 5)
+        x = different(draws, in_dims=(0, None))(loc[:1].expand(4, 3, 5), kappa[0])
+        y = different(draws, in_dims=(None, 0))(loc[0], kappa[:1].expand(4, 3))
         assert all_distinct(torch.cat([x, y]))
 
-    def test_parameters_from_outside(self, family) -> None:
+    def test_parameters_from_outside(self, draws) -> None:
         loc, kappa = parameters(3)
-        assert all_distinct(different(lambda _: family(loc, kappa))(torch.zeros(4)))
-        assert all_distinct(different(different(lambda _: family(loc, kappa)))(torch.zeros(2, 4)))
+        assert all_distinct(different(lambda _: draws(loc, kappa))(torch.zeros(4)))
+        assert all_distinct(different(different(lambda _: draws(loc, kappa)))(torch.zeros(2, 4)))
 
-    def test_nested(self, family) -> None:
+    def test_nested(self, draws) -> None:
         loc, kappa = parameters(3)
-        x = different(different(family, in_dims=(0, None)), in_dims=(None, 0))(loc, kappa)
+        x = different(different(draws, in_dims=(0, None)), in_dims=(None, 0))(loc, kappa)
         assert x.shape == (3, 3, 5)
         assert all_distinct(x)
 
-    def test_other_randomness(self, family) -> None:
+    def test_other_randomness(self, draws) -> None:
         loc, kappa = parameters(3)
-        shared = vmap(lambda _: family(loc, kappa), randomness="same")(torch.zeros(4))
+        shared = vmap(lambda _: draws(loc, kappa), randomness="same")(torch.zeros(4))
         assert torch.equal(shared, shared[:1].expand_as(shared))
         with pytest.raises(RuntimeError, match="randomness='different'"):
-            vmap(family, randomness="same")(loc, kappa)
-        for function in (lambda _: family(loc, kappa), lambda m: family(m, kappa[0])):
+            vmap(draws, randomness="same")(loc, kappa)
+        for function in (lambda _: draws(loc, kappa), lambda m: draws(m, kappa[0])):
             with pytest.raises(RuntimeError, match="randomness"):
                 vmap(function)(loc)
 
-    def test_law_of_a_batched_draw(self, family) -> None:
+    def test_law_of_a_batched_draw(self, draws) -> None:
         """The rows of the batch are laid out rightly: each has the mean of its own parameters."""
         loc, _ = parameters(3)
         kappa = torch.tensor([0.0, 1e4, 1e8])
-        x = torch.stack([different(family)(loc, kappa) for _ in range(200)])
+        x = torch.stack([different(draws)(loc, kappa) for _ in range(200)])
         assert x.mean(0)[0].norm() < 0.3
         torch.testing.assert_close(x.mean(0)[1:], loc[1:], rtol=0, atol=5e-3)
 
 
-def transforms(family, weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
+def transforms(draws, weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
     """Ways to the gradient of one loss in both parameters."""
 
     def loss(loc: Tensor, kappa: Tensor) -> Tensor:
-        return (family(loc, kappa) * weight).sum()
+        return (draws(loc, kappa) * weight).sum()
 
     def batched(loc: Tensor, kappa: Tensor) -> Tensor:
         return different(loss)(loc, kappa).sum()
@@ -159,49 +161,49 @@ class TestGrad:
     """torch.func.grad and friends give the gradients of the autograd engine."""
 
     @pytest.mark.parametrize("name", ["grad", "engine(vmap)", "vmap(grad)", "grad(vmap)"])
-    def test_values(self, family, dtype: torch.dtype, name: str) -> None:
+    def test_values(self, draws, dtype: torch.dtype, name: str) -> None:
         loc, kappa = parameters(6, dtype=dtype)
         weight = torch.randn(5, dtype=dtype)
 
         def reference(loc: Tensor, kappa: Tensor) -> Tensor:
             if "vmap" in name:
                 torch.randint(2**63 - 1, (6,))  # as vmap draws a seed for each example
-            return family(loc, kappa)
+            return draws(loc, kappa)
 
         expected = after_seed(transforms(reference, weight)["engine"], loc, kappa)
-        torch.testing.assert_close(after_seed(transforms(family, weight)[name], loc, kappa), expected)
+        torch.testing.assert_close(after_seed(transforms(draws, weight)[name], loc, kappa), expected)
 
-    def test_vmap_of_the_backward_pass(self, family, dtype: torch.dtype) -> None:
+    def test_vmap_of_the_backward_pass(self, draws, dtype: torch.dtype) -> None:
         loc, kappa = parameters(dtype=dtype)
-        jacobians = after_seed(jacrev(family, argnums=(0, 1)), loc, kappa)
+        jacobians = after_seed(jacrev(draws, argnums=(0, 1)), loc, kappa)
         leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
-        x = after_seed(family, *leaves)
+        x = after_seed(draws, *leaves)
         rows = [torch.autograd.grad(x, leaves, unit, retain_graph=True) for unit in torch.eye(5, dtype=dtype)]
         for jacobian, gradients in zip(jacobians, zip(*rows, strict=True), strict=True):
             torch.testing.assert_close(jacobian, torch.stack(gradients))
         batched = torch.autograd.grad(x, leaves, torch.eye(5, dtype=dtype), is_grads_batched=True)
         torch.testing.assert_close(batched, jacobians)
 
-    def test_outer_level_sees_through_an_inner_one(self, family) -> None:
+    def test_outer_level_sees_through_an_inner_one(self, draws) -> None:
         """The inner derivative, in another variable, must not cut the outer one off."""
         loc, kappa = parameters(4)
         weight = torch.randn(5)
 
         def inner(kappa: Tensor) -> Tensor:
-            return grad(lambda w: (family(loc, kappa) * w * w).sum())(weight).sum()
+            return grad(lambda w: (draws(loc, kappa) * w * w).sum())(weight).sum()
 
         leaf = kappa.clone().requires_grad_()
-        (expected,) = torch.autograd.grad((after_seed(family, loc, leaf) * 2 * weight).sum(), leaf)
+        (expected,) = torch.autograd.grad((after_seed(draws, loc, leaf) * 2 * weight).sum(), leaf)
         torch.testing.assert_close(after_seed(grad(inner), kappa), expected)
         leaf = kappa.clone().requires_grad_()
         torch.testing.assert_close(torch.autograd.grad(after_seed(inner, leaf), leaf)[0], expected)
 
-    def test_further_derivatives_are_refused(self, family) -> None:
+    def test_further_derivatives_are_refused(self, draws) -> None:
         loc, kappa = parameters()
         with pytest.raises(NotImplementedError, match="differentiable once"):
-            grad(grad(lambda k: family(loc, k).pow(3).sum()))(kappa)
+            grad(grad(lambda k: draws(loc, k).pow(3).sum()))(kappa)
         with pytest.raises(NotImplementedError, match="Use reverse mode"):
-            torch.func.jvp(lambda k: family(loc, k), (kappa,), (kappa,))
+            torch.func.jvp(lambda k: draws(loc, k), (kappa,), (kappa,))
 
 
 class TestGenerator:
@@ -214,12 +216,12 @@ class TestGenerator:
         assert torch.equal(torch.get_rng_state(), before)
 
     @pytest.mark.parametrize("name", ["grad", "vmap(grad)", "grad(vmap)"])
-    def test_transforms(self, family, name: str) -> None:
+    def test_transforms(self, draws, name: str) -> None:
         noise = torch.Generator().manual_seed(3)
         loc = torch.nn.functional.normalize(torch.randn(6, 5, generator=noise), dim=-1)
         kappa, weight = 5 * torch.rand(6, generator=noise), torch.randn(5, generator=noise)
         generator = torch.Generator()
-        function = transforms(functools.partial(family, generator=generator), weight)[name]
+        function = transforms(functools.partial(draws, generator=generator), weight)[name]
         results = []
         for seed in (11, 11, 12):
             generator.manual_seed(seed)
@@ -227,16 +229,16 @@ class TestGenerator:
         assert all(torch.equal(a, b) for a, b in zip(results[0], results[1], strict=True))
         assert not any(torch.equal(a, b) for a, b in zip(results[0], results[2], strict=True))
 
-    def test_shared_parameters(self, family) -> None:
+    def test_shared_parameters(self, draws) -> None:
         loc, kappa = torch.eye(5)[0], torch.tensor(2.0)
         generator = torch.Generator().manual_seed(11)
-        assert all_distinct(different(lambda _: family(loc, kappa, generator=generator))(torch.zeros(4)))
-        shared = vmap(lambda _: family(loc, kappa, generator=generator), randomness="same")(torch.zeros(4))
+        assert all_distinct(different(lambda _: draws(loc, kappa, generator=generator))(torch.zeros(4)))
+        shared = vmap(lambda _: draws(loc, kappa, generator=generator), randomness="same")(torch.zeros(4))
         assert len(shared.unique(dim=0)) == 1
 
-    def test_fake_tensors(self, family) -> None:
+    def test_fake_tensors(self, draws) -> None:
         with FakeTensorMode():
-            x = family(torch.empty(3, 5), torch.empty(3), generator=torch.Generator())
+            x = draws(torch.empty(3, 5), torch.empty(3), generator=torch.Generator())
         assert x.shape == (3, 5)
 
 
@@ -247,27 +249,27 @@ class TestCompile:
         yield
         torch.compiler.reset()
 
-    def test_backward(self, family, dtype: torch.dtype) -> None:
+    def test_backward(self, draws, dtype: torch.dtype) -> None:
         loc, kappa = parameters(6, dtype=dtype)
         weight = torch.randn(5, dtype=dtype)
-        compiled = torch.compile(family, backend="aot_eager", fullgraph=True)
-        expected = after_seed(transforms(family, weight)["engine"], loc, kappa)
+        compiled = torch.compile(draws, backend="aot_eager", fullgraph=True)
+        expected = after_seed(transforms(draws, weight)["engine"], loc, kappa)
         torch.testing.assert_close(after_seed(transforms(compiled, weight)["engine"], loc, kappa), expected)
 
     @pytest.mark.parametrize("name", ["grad", "vmap(grad)", "grad(vmap)"])
-    def test_transforms(self, family, name: str) -> None:
+    def test_transforms(self, draws, name: str) -> None:
         loc, kappa = parameters(6)
-        function = transforms(family, torch.randn(5))[name]
+        function = transforms(draws, torch.randn(5))[name]
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(after_seed(compiled, loc, kappa), after_seed(function, loc, kappa))
 
-    def test_equal_calls_differ(self, family) -> None:
+    def test_equal_calls_differ(self, draws) -> None:
         loc, kappa = parameters(6)
-        twice = torch.compile(lambda m, k: (family(m, k), family(m, k)), backend="aot_eager", fullgraph=True)
+        twice = torch.compile(lambda m, k: (draws(m, k), draws(m, k)), backend="aot_eager", fullgraph=True)
         assert all_distinct(torch.cat([*twice(loc, kappa), *twice(loc, kappa)]))
 
-    def test_generator_in_a_full_graph_is_refused(self, family) -> None:
-        function = functools.partial(family, generator=torch.Generator())
+    def test_generator_in_a_full_graph_is_refused(self, draws) -> None:
+        function = functools.partial(draws, generator=torch.Generator())
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
         with pytest.raises(
             torch._dynamo.exc.Unsupported, match=r"cannot trace a draw from a torch\.Generator"
@@ -275,34 +277,35 @@ class TestCompile:
             compiled(*parameters(6))
 
     @pytest.mark.filterwarnings("ignore:Dynamo:UserWarning")  # of what it leaves to eager mode
-    def test_generator_outside_the_graph(self, family) -> None:
+    def test_generator_outside_the_graph(self, draws) -> None:
         loc, kappa = parameters(6)
         generator = torch.Generator()
 
         def function(loc: Tensor, kappa: Tensor) -> Tensor:
-            return 2 * family(loc, kappa, generator=generator.manual_seed(3))
+            return 2 * draws(loc, kappa, generator=generator.manual_seed(3))
 
         compiled = torch.compile(function, backend="aot_eager")
         torch.testing.assert_close(compiled(loc, kappa), function(loc, kappa))
 
-    def test_dynamic_shapes(self, family) -> None:
-        compiled = torch.compile(family, backend="aot_eager", fullgraph=True, dynamic=True)
+    def test_dynamic_shapes(self, draws) -> None:
+        compiled = torch.compile(draws, backend="aot_eager", fullgraph=True, dynamic=True)
         for count in (3, 8):
             assert compiled(*parameters(count)).shape == (count, 5)
 
     @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
     def test_inductor(self) -> None:
+        families = [family_named(name) for name in family_names()]
         loc, kappa = parameters(6)
         leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
 
         @torch.compile(fullgraph=True)
         def loss(loc: Tensor, kappa: Tensor) -> tuple[Tensor, ...]:
-            draws = (power_spherical(loc, kappa), power_spherical(loc, kappa), von_mises_fisher(loc, kappa))
+            draws = [draw(family, loc, kappa) for family in (*families, families[0])]
             return sum(x[..., 0].exp().sum() for x in draws), *draws
 
         value, *draws = loss(*leaves)
         assert all_distinct(torch.cat(draws))
-        torch.testing.assert_close(torch.cat(draws).norm(dim=-1), torch.ones(18))
+        torch.testing.assert_close(torch.cat(draws).norm(dim=-1), torch.ones(6 * len(draws)))
         for gradient in torch.autograd.grad(value, leaves):
             assert gradient.isfinite().all()
             assert gradient.abs().min() > 0

@@ -7,10 +7,16 @@ import scipy.special
 import scipy.stats
 import torch
 import torch.autograd.forward_ad as forward_ad
-from powerspherical.kernels import power_spherical, von_mises_fisher
 from torch import Tensor
 
 from gamma import log_slope
+from powerspherical.families import (
+    POWER_SPHERICAL,
+    SPHERICAL_CAUCHY,
+    VON_MISES_FISHER,
+    Family,
+)
+from powerspherical.sampling import draw
 
 pytestmark = pytest.mark.usefixtures("_devices")
 
@@ -21,19 +27,28 @@ def directions(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.nn.functional.normalize(torch.randn(shape, dtype=torch.float64), dim=-1).to(dtype)
 
 
-def cosine_derivative(family, dim: int, kappa: float, dtype: torch.dtype, count: int = COUNT):
+def cosine_derivative(family: Family, dim: int, kappa: float, dtype: torch.dtype, count: int = COUNT):
     """t and dt/dκ of many draws, by autograd through x·μ."""
     loc = directions(dim, dtype=dtype)
     concentration = torch.full((count,), kappa, dtype=dtype, requires_grad=True)
-    t = family(loc.expand(count, dim), concentration) @ loc
+    t = draw(family, loc.expand(count, dim), concentration) @ loc
     (slope,) = torch.autograd.grad(t.sum(), concentration)
     return t.detach(), slope
 
 
-def mean_cosine_slope(family, dim: int, kappa: float) -> float:
-    """d/dκ of E t: κ/(κ+d-1), or the Bessel ratio A with A' = 1 - A² - (d-1)A/κ."""
-    if family is power_spherical:
+def mean_cosine_slope(family: Family, dim: int, kappa: float) -> float:
+    """d/dκ of E t: of κ/(κ+d-1), of the Bessel ratio A with A' = 1 - A² - (d-1)A/κ, or by quadrature."""
+    if family is POWER_SPHERICAL:
         return (dim - 1) / (kappa + dim - 1) ** 2
+    if family is SPHERICAL_CAUCHY:
+        # artanh t = artanh t₀ + log(1+κ) with t₀ of a uniform point, so dt/dκ = (1-t²)/(1+κ).
+        beta = (dim - 1) / 2
+
+        def slope(half: float) -> float:
+            odds = (1 + kappa) ** 2 * half / (1 - half)
+            return 4 * odds / (1 + odds) ** 2 / (1 + kappa)
+
+        return scipy.stats.beta(beta, beta).expect(slope)
     ratio = scipy.special.ive(dim / 2, kappa) / scipy.special.ive(dim / 2 - 1, kappa)
     return 1 - ratio**2 - (dim - 1) * ratio / kappa
 
@@ -49,7 +64,7 @@ def test_mean_of_the_concentration_gradient(family, dtype: torch.dtype, dim: int
 @pytest.mark.parametrize(("dim", "kappa"), [(2, 0.5), (5, 2.0), (20, 300.0)])
 def test_power_spherical_implicit_derivative(dim: int, kappa: float) -> None:
     """At a fixed probability, against differences of SciPy's quantile function."""
-    t, slope = cosine_derivative(power_spherical, dim, kappa, torch.float64, 200)
+    t, slope = cosine_derivative(POWER_SPHERICAL, dim, kappa, torch.float64, 200)
     beta, step = (dim - 1) / 2, 1e-4 * (1 + kappa)
     probability = scipy.stats.beta(beta + kappa, beta).cdf((1 + t.cpu().numpy()) / 2)
     ends = [2 * scipy.stats.beta(beta + kappa + h, beta).ppf(probability) - 1 for h in (-step, step)]
@@ -60,8 +75,9 @@ def test_power_spherical_single_precision_derivative() -> None:
     """At a fixed second Gamma, against torch's derivative of the first."""
     dim, loc = 6, directions(6, dtype=torch.float32)
     kappa = torch.full((200,), 3.0, requires_grad=True)
-    operator = torch.ops.powerspherical.power_spherical
-    x, one_minus_t, one_plus_t, gamma = operator(loc, kappa, (200,), torch.tensor(0), dim)
+    x, one_minus_t, one_plus_t, gamma = torch.ops.powerspherical.draw(
+        loc, kappa, (200,), torch.tensor(0), dim, POWER_SPHERICAL.name
+    )
     (slope,) = torch.autograd.grad((x @ loc).sum(), kappa)
     shape = kappa.detach() + (dim - 1) / 2
     other = gamma * one_minus_t / one_plus_t  # t = (G-H)/(G+H), solved for H
@@ -75,19 +91,27 @@ def test_power_spherical_single_precision_derivative_is_exact(dim: int, count: i
     """For few rows and many, at shapes on both sides of where an expansion begins; κ lies in memory as it likes."""
     loc = directions(dim, dtype=torch.float32)
     kappa = torch.logspace(-1, 6, count).view(3, -1).T.requires_grad_()
-    operator = torch.ops.powerspherical.power_spherical
-    x, one_minus_t, one_plus_t, gamma = operator(loc, kappa, kappa.shape, torch.tensor(0), dim)
+    x, one_minus_t, one_plus_t, gamma = torch.ops.powerspherical.draw(
+        loc, kappa, kappa.shape, torch.tensor(0), dim, POWER_SPHERICAL.name
+    )
     (slope,) = torch.autograd.grad((x @ loc).sum(), kappa)
     relative = slope.double() / (one_minus_t.double() * one_plus_t.double())
     expected = 0.5 * log_slope(kappa.double() + (dim - 1) / 2, gamma)
     torch.testing.assert_close(relative.cpu(), expected, rtol=1e-3, atol=0)
 
 
-def test_concentration_moves_x_along_the_meridian(family) -> None:
+@pytest.mark.parametrize(("dim", "kappa"), [(2, 0.5), (5, 2.0), (20, 300.0)])
+def test_spherical_cauchy_derivative(dim: int, kappa: float) -> None:
+    """d artanh(t)/dκ = 1/(1+κ): a shift of the rapidity by log(1+κ)."""
+    t, slope = cosine_derivative(SPHERICAL_CAUCHY, dim, kappa, torch.float64, 200)
+    torch.testing.assert_close(slope, (1 - t.square()) / (1 + kappa), rtol=1e-10, atol=0)
+
+
+def test_concentration_moves_x_along_the_meridian(draws) -> None:
     """dx/dκ = dt/dκ · dx/dt with μ and the direction of the tangent held."""
     loc = directions(50, 4)
     kappa = torch.full((50,), 3.0, dtype=torch.float64, requires_grad=True)
-    x = family(loc, kappa)
+    x = draws(loc, kappa)
     grad = torch.randn_like(x)
     slope, actual = (torch.autograd.grad(x, kappa, g, retain_graph=True)[0] for g in (loc, grad))
     t = (x * loc).sum(-1, keepdim=True).detach().requires_grad_()
@@ -96,12 +120,12 @@ def test_concentration_moves_x_along_the_meridian(family) -> None:
     torch.testing.assert_close(actual, slope * along.squeeze(-1), rtol=1e-10, atol=1e-12)
 
 
-def test_loc_gradient_is_that_of_a_rotation(family) -> None:
+def test_loc_gradient_is_that_of_a_rotation(draws) -> None:
     """Against autograd, at m = μ, through the rotation of x that takes μ to m:
     x - (x·(μ+m))/(1+μ·m) (μ+m) + 2(x·μ)m.
     """
     loc = directions(50, 4).requires_grad_()
-    x = family(loc, torch.full((50,), 3.0, dtype=torch.float64))
+    x = draws(loc, torch.full((50,), 3.0, dtype=torch.float64))
     grad = torch.randn_like(x)
     (actual,) = torch.autograd.grad(x, loc, grad)
     mu, point = loc.detach(), x.detach()
@@ -114,53 +138,53 @@ def test_loc_gradient_is_that_of_a_rotation(family) -> None:
     assert (actual * mu).sum(-1).abs().max() < 1e-14
 
 
-def test_expanded_parameters_receive_the_sum(family, dtype: torch.dtype) -> None:
+def test_expanded_parameters_receive_the_sum(draws, dtype: torch.dtype) -> None:
     loc, kappa = directions(3, dtype=dtype), torch.tensor(4.0, dtype=dtype)
     single = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
     rows = loc.repeat(7, 5, 1).requires_grad_(), kappa.repeat(7, 5).requires_grad_()
     grads = []
     for parameters, shapes in ((single, ((7, 5, 3), (7, 5))), (rows, ((7, 5, 3), (7, 5)))):
         torch.manual_seed(3)
-        x = family(*(p.expand(s) for p, s in zip(parameters, shapes, strict=True)))
+        x = draws(*(p.expand(s) for p, s in zip(parameters, shapes, strict=True)))
         grads.append(torch.autograd.grad((x**2)[..., 0].sum(), parameters))
     for one, many in zip(*grads, strict=True):
         torch.testing.assert_close(one, many.sum((0, 1)))
 
 
-def test_only_one_parameter_requires_grad(family, dtype: torch.dtype) -> None:
+def test_only_one_parameter_requires_grad(draws, dtype: torch.dtype) -> None:
     loc = directions(6, 4, dtype=dtype).requires_grad_()
     kappa = torch.ones(6, dtype=dtype, requires_grad=True)
     grads = []
     for parameters in ((loc, kappa), (loc, kappa.detach()), (loc.detach(), kappa)):
         torch.manual_seed(3)
         wanted = [p for p in parameters if p.requires_grad]
-        grads.append(torch.autograd.grad(family(*parameters)[..., 0].sum(), wanted))
+        grads.append(torch.autograd.grad(draws(*parameters)[..., 0].sum(), wanted))
     torch.testing.assert_close(grads[0][0], grads[1][0], rtol=0, atol=0)
     torch.testing.assert_close(grads[0][1], grads[2][0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dim", [2, 3, 100])
-def test_finite_at_the_extremes(family, dtype: torch.dtype, dim: int) -> None:
+def test_finite_at_the_extremes(draws, dtype: torch.dtype, dim: int) -> None:
     loc = directions(2000, dim, dtype=dtype).requires_grad_()
     for value in (0.0, 1e-6, 1e9):
         kappa = torch.full((2000,), value, dtype=dtype, requires_grad=True)
-        for grad in torch.autograd.grad((family(loc, kappa) * loc.detach().roll(1, 0)).sum(), (loc, kappa)):
+        for grad in torch.autograd.grad((draws(loc, kappa) * loc.detach().roll(1, 0)).sum(), (loc, kappa)):
             assert grad.isfinite().all()
 
 
-def test_nothing_to_differentiate(family) -> None:
+def test_nothing_to_differentiate(draws) -> None:
     loc, kappa = directions(5, 3), torch.ones(5, dtype=torch.float64, requires_grad=True)
-    assert family(loc, kappa).requires_grad
-    assert not family(loc, kappa.detach()).requires_grad
+    assert draws(loc, kappa).requires_grad
+    assert not draws(loc, kappa.detach()).requires_grad
     with torch.no_grad():
-        assert not family(loc, kappa).requires_grad
+        assert not draws(loc, kappa).requires_grad
     with torch.inference_mode():
-        assert family(loc, kappa).shape == (5, 3)
+        assert draws(loc, kappa).shape == (5, 3)
 
 
-def test_second_derivative_is_refused(family) -> None:
+def test_second_derivative_is_refused(draws) -> None:
     loc, kappa = directions(5, 3).requires_grad_(), torch.ones(5, dtype=torch.float64, requires_grad=True)
-    loss = family(loc, kappa).pow(3).sum()
+    loss = draws(loc, kappa).pow(3).sum()
     for wanted in (loc, kappa):
         (grad,) = torch.autograd.grad(loss, wanted, create_graph=True)
         for other in (loc, kappa):
@@ -169,13 +193,13 @@ def test_second_derivative_is_refused(family) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, by itself
-def test_forward_mode_is_refused(family) -> None:
+def test_forward_mode_is_refused(draws) -> None:
     loc, kappa = directions(5, 3), torch.ones(5, dtype=torch.float64)
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="Use reverse mode"):
-        family(loc, forward_ad.make_dual(kappa, torch.ones_like(kappa)))
+        draws(loc, forward_ad.make_dual(kappa, torch.ones_like(kappa)))
 
 
 def test_von_mises_fisher_gradient_is_unbiased_where_the_rejection_matters() -> None:
     """Differentiating through accepted proposals would give 0.1277 here."""
-    _, slope = cosine_derivative(von_mises_fisher, 5, 2.0, torch.float64, 100_000)
+    _, slope = cosine_derivative(VON_MISES_FISHER, 5, 2.0, torch.float64, 100_000)
     assert abs(slope.mean() - 0.147389) < 0.002

@@ -12,18 +12,17 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 import mpmath_tables
-from powerspherical.special import POWER_TILT, Tilt, implicit_gradient, log_tails, quantile
+from examples import family_objects
+from powerspherical.families import POWER_SPHERICAL, Family
 
-PARTS = {**mpmath_tables.TILTS, "power_spherical_extremes": POWER_TILT}
+PARTS = {**mpmath_tables.FAMILIES, "power_spherical_extremes": POWER_SPHERICAL}
 CASES = [(part, dim) for part in PARTS for dim in mpmath_tables.dims("marginals.json", part)]
-
-tilts = pytest.mark.parametrize("tilt", mpmath_tables.TILTS.values(), ids=mpmath_tables.TILTS)
 
 
 class Rows(NamedTuple):
     """Rows of the table, the place by its distances from both ends: the table's exact one, and 2 minus it."""
 
-    tilt: Tilt
+    family: Family
     dim: int
     one_minus_t: Tensor
     one_plus_t: Tensor
@@ -57,7 +56,7 @@ def assert_close(name: str, rows: Rows, value: Tensor, expected: Tensor, relativ
 
 def test_tail_probabilities(rows: Rows) -> None:
     """To 1e-8 of the probability, be it 1e-30."""
-    log_cdf, log_sf = log_tails(rows.tilt, rows.one_minus_t, rows.one_plus_t, rows.kappa, rows.dim)
+    log_cdf, log_sf = rows.family.log_tails(rows.one_minus_t, rows.one_plus_t, rows.kappa, rows.dim)
     assert_close("log_cdf", rows, log_cdf, rows.log_cdf)
     assert_close("log_sf", rows, log_sf, rows.log_sf)
 
@@ -65,21 +64,22 @@ def test_tail_probabilities(rows: Rows) -> None:
 def test_slopes_of_the_tails_are_hazards(rows: Rows) -> None:
     """d log F/dt = pdf/F and d log(1-F)/dt = -pdf/(1-F); a step in t moves both distances."""
     one_minus_t, one_plus_t = rows.one_minus_t.requires_grad_(), rows.one_plus_t.requires_grad_()
-    tails = log_tails(rows.tilt, one_minus_t, one_plus_t, rows.kappa, rows.dim)
+    tails = rows.family.log_tails(one_minus_t, one_plus_t, rows.kappa, rows.dim)
     for sign, value, expected in zip((1, -1), tails, (rows.log_cdf, rows.log_sf), strict=True):
         minus, plus = torch.autograd.grad(value.sum(), (one_minus_t, one_plus_t), retain_graph=True)
         assert_close("the hazard", rows, torch.log(sign * (plus - minus)), rows.log_pdf - expected)
 
 
-def test_implicit_gradient(rows: Rows) -> None:
-    value = implicit_gradient(rows.tilt, rows.one_minus_t, rows.one_plus_t, rows.kappa, rows.dim)
+def test_implicit_slope(rows: Rows) -> None:
+    slope = rows.family.implicit_slope(rows.one_minus_t, rows.one_plus_t, rows.kappa, rows.dim)
+    value = slope * rows.one_minus_t * rows.one_plus_t
     assert_close("dt/dκ", rows, value, rows.dt_dkappa, relative=True)
 
 
 def test_slope_of_the_tails_in_kappa(rows: Rows) -> None:
     """dF/dκ = -pdf · dt/dκ."""
     kappa = rows.kappa.requires_grad_()
-    log_cdf, log_sf = log_tails(rows.tilt, rows.one_minus_t, rows.one_plus_t, kappa, rows.dim)
+    log_cdf, log_sf = rows.family.log_tails(rows.one_minus_t, rows.one_plus_t, kappa, rows.dim)
     (slope,) = torch.autograd.grad(log_cdf.sum(), kappa, retain_graph=True)
     expected = -torch.exp(rows.log_pdf - rows.log_cdf) * rows.dt_dkappa
     assert_close("d log F/dκ", rows, slope, expected, relative=True)
@@ -92,8 +92,8 @@ def test_quantiles(rows: Rows) -> None:
     """A point with the probabilities of the table is found, to 1e-6 in either tail."""
     inside = torch.minimum(rows.log_cdf, rows.log_sf) > math.log(5e-7)
     u, complement, kappa = rows.log_cdf.exp()[inside], rows.log_sf.exp()[inside], rows.kappa[inside]
-    one_minus_t, one_plus_t = quantile(rows.tilt, u, complement, kappa, rows.dim)
-    log_cdf, log_sf = log_tails(rows.tilt, one_minus_t, one_plus_t, kappa, rows.dim)
+    one_minus_t, one_plus_t = rows.family.quantile(u, complement, kappa, rows.dim)
+    log_cdf, log_sf = rows.family.log_tails(one_minus_t, one_plus_t, kappa, rows.dim)
     torch.testing.assert_close(log_cdf, rows.log_cdf[inside], rtol=0, atol=1e-8)
     torch.testing.assert_close(log_sf, rows.log_sf[inside], rtol=0, atol=1e-8)
     # The tables hold points for these probabilities: in each distance the smaller one is exact.
@@ -101,29 +101,29 @@ def test_quantiles(rows: Rows) -> None:
     torch.testing.assert_close(torch.minimum(one_minus_t, one_plus_t), near, rtol=1e-6, atol=0)
 
 
-@tilts
+@family_objects
 @pytest.mark.parametrize("dim", [2, 3, 64])
-def test_ends(tilt: Tilt, dim: int) -> None:
+def test_ends(family: Family, dim: int) -> None:
     ends, kappa = torch.tensor([0.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 3.0], dtype=torch.float64)
-    log_cdf, log_sf = log_tails(tilt, ends, 2 - ends, kappa, dim)
+    log_cdf, log_sf = family.log_tails(ends, 2 - ends, kappa, dim)
     assert log_cdf.tolist() == [0.0, -torch.inf]
     assert log_sf.tolist() == [-torch.inf, 0.0]
-    one_minus_t, one_plus_t = quantile(tilt, 1 - ends / 2, ends / 2, kappa, dim)
+    one_minus_t, one_plus_t = family.quantile(1 - ends / 2, ends / 2, kappa, dim)
     assert one_minus_t.tolist() == [0.0, 2.0]
     assert one_plus_t.tolist() == [2.0, 0.0]
 
 
-@tilts
-def test_implicit_gradient_keeps_shape_and_dtype(tilt: Tilt) -> None:
+@family_objects
+def test_slope_of_a_draw_keeps_shape_and_dtype(family: Family) -> None:
     one_minus_t = torch.linspace(0.1, 1.9, 70_000).reshape(
         7, 100, 100
     )  # more rows than are treated at a time
     kappa = torch.tensor(2.0)
-    value = implicit_gradient(tilt, one_minus_t, 2 - one_minus_t, kappa, 5)
+    value = Family.rapidity_slope(family, one_minus_t, 2 - one_minus_t, kappa, kappa, 5)
     assert value.shape == one_minus_t.shape
     assert value.dtype == torch.float32
     last = one_minus_t[-1, -1].double()
-    exact = implicit_gradient(tilt, last, 2 - last, kappa.double(), 5)
+    exact = family.implicit_slope(last, 2 - last, kappa.double().expand(100), 5)
     torch.testing.assert_close(value[-1, -1], exact.float(), rtol=1e-6, atol=0)
 
 
@@ -136,7 +136,7 @@ def test_single_precision_is_computed_in_double(dim: int) -> None:
     beta = (dim - 1) / 2
     law = scipy.stats.beta(beta + kappa.double().numpy(), beta)
     place = 1 - one_minus_t.double().numpy() / 2
-    tails = log_tails(POWER_TILT, *arguments, dim)
+    tails = POWER_SPHERICAL.log_tails(*arguments, dim)
     for value, expected in zip(tails, (law.logcdf(place), law.logsf(place)), strict=True):
         assert value.dtype == torch.float32
         usual = torch.from_numpy(expected > -600)  # SciPy's probabilities underflow
@@ -144,51 +144,50 @@ def test_single_precision_is_computed_in_double(dim: int) -> None:
             value[usual], torch.from_numpy(expected).float()[usual], rtol=3e-7, atol=1e-12
         )
     u = torch.arange(1, 16) / 16
-    ends = quantile(POWER_TILT, *torch.broadcast_tensors(u, 1 - u, kappa), dim)
+    ends = POWER_SPHERICAL.quantile(*torch.broadcast_tensors(u, 1 - u, kappa), dim)
     above, below = law.isf(1 - u.double().numpy()), 1 - law.ppf(u.double().numpy())
     for value, expected in zip(ends, (2 * below, 2 * above), strict=True):
         assert value.dtype == torch.float32
         torch.testing.assert_close(value, torch.from_numpy(expected).float(), rtol=3e-7, atol=1e-7)
 
 
-@tilts
+@family_objects
 @pytest.mark.parametrize("name", ["log_tails", "quantile"])
-def test_single_precision_is_rounded_double(tilt: Tilt, name: str) -> None:
+def test_single_precision_is_rounded_double(family: Family, name: str) -> None:
     """Values and gradients."""
-    function = {"log_tails": log_tails, "quantile": quantile}[name]
     whole = {"log_tails": 2.0, "quantile": 1.0}[name]
     first = torch.tensor([0.001, 0.3, 0.6, 0.999])
     results = []
     for dtype in (torch.float32, torch.float64):
         kappa = torch.tensor([0.1, 7.0, 150.0, 3000.0]).to(dtype).requires_grad_()
         place = first.to(dtype), (whole - first).to(dtype)
-        values = function(tilt, *place, kappa, 12)
+        values = getattr(family, name)(*place, kappa, 12)
         results.append((*values, *torch.autograd.grad(values[0].sum(), kappa)))
     for single, double in zip(*results, strict=True):
         assert single.dtype == torch.float32
         torch.testing.assert_close(single, double.float(), rtol=2e-7, atol=0)
 
 
-@tilts
+@family_objects
 @pytest.mark.parametrize("dim", [2, 3, 10, 50])
-def test_gradients_by_finite_differences(tilt: Tilt, dim: int) -> None:
+def test_gradients_by_finite_differences(family: Family, dim: int) -> None:
     kappa = torch.tensor([0.3, 5.0, 40.0], dtype=torch.float64, requires_grad=True)
     t = torch.tensor([-0.4, 0.1, 0.7], dtype=torch.float64, requires_grad=True)
     u = torch.tensor([0.01, 0.5, 0.9], dtype=torch.float64, requires_grad=True)
     assert gradcheck(
-        lambda t, kappa: log_tails(tilt, 1 - t, 1 + t, kappa, dim), (t, kappa), rtol=1e-6, atol=1e-8
+        lambda t, kappa: family.log_tails(1 - t, 1 + t, kappa, dim), (t, kappa), rtol=1e-6, atol=1e-8
     )
-    assert gradcheck(lambda u, kappa: quantile(tilt, u, 1 - u, kappa, dim), (u, kappa), rtol=1e-6, atol=1e-8)
+    assert gradcheck(lambda u, kappa: family.quantile(u, 1 - u, kappa, dim), (u, kappa), rtol=1e-6, atol=1e-8)
 
 
-@tilts
+@family_objects
 @pytest.mark.parametrize("name", ["log_tails", "quantile"])
-def test_second_derivatives_are_refused(tilt: Tilt, name: str) -> None:
+def test_second_derivatives_are_refused(family: Family, name: str) -> None:
     """Also in a sum with something that has them, where nothing else would reveal that a term is missing."""
     kappa = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     half = torch.tensor(0.5, dtype=torch.float64)
-    function, place = {"log_tails": (log_tails, (half, 3 * half)), "quantile": (quantile, (half, half))}[name]
-    value, _ = function(tilt, *place, kappa, 5)
+    place = {"log_tails": (half, 3 * half), "quantile": (half, half)}[name]
+    value, _ = getattr(family, name)(*place, kappa, 5)
     for total in (value, value.square(), value + kappa.square()):
         (slope,) = torch.autograd.grad(total, kappa, create_graph=True)
         with pytest.raises(RuntimeError):

@@ -8,25 +8,24 @@ import pytest
 import scipy.special
 import scipy.stats
 import torch
-from powerspherical.kernels import _geometry
 from torch import Tensor
 
 from gamma import log_slope
-from powerspherical.special import EXPONENTIAL_TILT, POWER_TILT, log_tails
+from powerspherical.families import SPHERICAL_CAUCHY, VON_MISES_FISHER, family_named
+from powerspherical.sampling import geometry
+from powerspherical.sampling.triton.fused import FAMILIES
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
-from powerspherical.kernels import _triton_draw, _triton_pull_back, _triton_slope, _triton_tail  # noqa: E402
-from powerspherical.special.tail import implicit_gradient  # noqa: E402
+from powerspherical.sampling.triton import draw as draw_kernel  # noqa: E402
+from powerspherical.sampling.triton import pull_back as pull_back_kernel  # noqa: E402
+from powerspherical.sampling.triton import slope as slope_kernel  # noqa: E402
+from powerspherical.sampling.triton import tail as tail_kernel  # noqa: E402
 
 LEVEL = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 COMPILED = DEVICE == "cuda"
 COUNT = 100_000 if COMPILED else 1000  # draws; the interpreter takes milliseconds for each
-FAMILIES = {
-    "power_spherical": (_triton_draw.POWER_SPHERICAL, POWER_TILT),
-    "von_mises_fisher": (_triton_draw.VON_MISES_FISHER, EXPONENTIAL_TILT),
-}
 families = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -37,8 +36,8 @@ def directions(*shape: int) -> Tensor:
 def draw(name: str, loc: Tensor, kappa: Tensor, seed: int = 1, dim: int | None = None) -> tuple[Tensor, ...]:
     x = torch.empty(len(kappa), loc.shape[-1], dtype=loc.dtype, device=DEVICE)
     scalars = tuple(torch.zeros(3, len(kappa), device=DEVICE))
-    number = FAMILIES[name][0]
-    _triton_draw.draw(x, scalars, loc, kappa, seed, number, dim or loc.shape[-1], fast=COMPILED)
+    number = FAMILIES[name]
+    draw_kernel.draw(x, scalars, loc, kappa, seed, number, dim or loc.shape[-1], fast=COMPILED)
     return x, *scalars
 
 
@@ -54,7 +53,7 @@ def test_law(name: str, dim: int, kappa: float) -> None:
     loc = directions(1, dim)
     x, one_minus_t, one_plus_t, noise = draw(name, loc, constant(kappa), seed=dim)
     ends = (end.double() for end in (one_minus_t, one_plus_t))
-    log_cdf, _ = log_tails(FAMILIES[name][1], *ends, constant(kappa).double(), dim)
+    log_cdf, _ = family_named(name).log_tails(*ends, constant(kappa).double(), dim)
     assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL
     if name == "power_spherical":
         law = scipy.stats.gamma((dim - 1) / 2 + kappa).cdf
@@ -119,7 +118,7 @@ def test_cosine_of_another_dimension(name: str, dim: int) -> None:
     kappa = 5.0
     _, one_minus_t, one_plus_t, _ = draw(name, directions(1, 3), constant(kappa), dim=dim)
     ends = (end.double() for end in (one_minus_t, one_plus_t))
-    log_cdf, _ = log_tails(FAMILIES[name][1], *ends, constant(kappa).double(), dim)
+    log_cdf, _ = family_named(name).log_tails(*ends, constant(kappa).double(), dim)
     assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL
 
 
@@ -135,8 +134,8 @@ def test_one_concentration_for_all_and_a_seed_in_memory(name: str) -> None:
     loc, each = directions(40, 5), constant(3.0, 40)
     x = torch.empty_like(loc)
     seed = torch.tensor(1, device=DEVICE)
-    _triton_draw.draw(
-        x, tuple(torch.empty(3, 40, device=DEVICE)), loc, each[:1], seed, FAMILIES[name][0], 5, fast=COMPILED
+    draw_kernel.draw(
+        x, tuple(torch.empty(3, 40, device=DEVICE)), loc, each[:1], seed, FAMILIES[name], 5, fast=COMPILED
     )
     assert torch.equal(x, draw(name, loc, each)[0])
 
@@ -151,13 +150,13 @@ def test_pull_back(rows: int, count: int, dim: int) -> None:
     grad, slope = torch.randn_like(x), torch.rand(rows, device=DEVICE)
 
     def pull_back(slope, kappa=kappa, **options):
-        return _triton_pull_back.pull_back(grad, x, loc, *scalars, kappa, slope, dim, **options)
+        return pull_back_kernel.pull_back(grad, x, loc, *scalars, kappa, slope, dim, **options)
 
-    given = _triton_slope.GIVEN.value, slope
+    given = slope_kernel.GIVEN.value, slope
     grad_loc, grad_kappa = pull_back(given)
     grouped = (rows // count, count)
     ungrouped = (tensor.view(*grouped, *tensor.shape[1:]) for tensor in (grad, x))
-    expected = _geometry.pull_back(
+    expected = geometry.pull_back(
         *ungrouped,
         loc,
         *(end.view(grouped) for end in scalars[:2]),
@@ -181,36 +180,48 @@ def test_pull_back(rows: int, count: int, dim: int) -> None:
 
 
 @pytest.mark.parametrize("dim", [2, 5, 13, 40, 5000])
-def test_relative_slope(dim: int) -> None:
+def test_rapidity_slope(dim: int) -> None:
     """From the derivative of a quantile of G, by differences in float64."""
     kappa = torch.logspace(-1, 5, 50, device=DEVICE)
     loc = directions(1, dim)
     x, one_minus_t, one_plus_t, gamma = draw("power_spherical", loc, kappa)
     # With the gradient μ in x, that in κ is dt/dκ.
     saved = loc.expand_as(x).contiguous(), x, loc, one_minus_t, one_plus_t, gamma
-    slope = _triton_slope.power_spherical_slope(gamma, kappa, dim)
-    _, grad_kappa = _triton_pull_back.pull_back(*saved, kappa, slope, dim)
+    slope = slope_kernel.power_spherical_slope(gamma, kappa, dim)
+    _, grad_kappa = pull_back_kernel.pull_back(*saved, kappa, slope, dim)
     relative = grad_kappa.double() / (one_minus_t.double() * one_plus_t.double())
     expected = 0.5 * log_slope(kappa.double() + (dim - 1) / 2, gamma)
     torch.testing.assert_close(relative.cpu(), expected, rtol=1e-3, atol=0)
 
 
+def test_rapidity_slope_of_spherical_cauchy() -> None:
+    kappa = torch.logspace(-3, 8, 50, device=DEVICE)
+    loc = directions(1, 5)
+    x, *scalars = draw(SPHERICAL_CAUCHY.name, loc, kappa)
+    one_minus_t, one_plus_t, noise = scalars
+    slope = slope_kernel.SHIFTED.value, noise
+    saved = loc.expand_as(x).contiguous(), x, loc, *scalars
+    _, grad_kappa = pull_back_kernel.pull_back(*saved, kappa, slope, 5)
+    expected = one_minus_t.double() * one_plus_t.double() / (1 + kappa.double())
+    torch.testing.assert_close(grad_kappa.double(), expected, rtol=1e-5, atol=0)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
 @pytest.mark.parametrize("dim", [2, 3, 4, 9, 64, 1000, 65_536])
-def test_relative_slope_of_von_mises_fisher(dim: int) -> None:
+def test_rapidity_slope_of_von_mises_fisher(dim: int) -> None:
     """By the same quadrature as the general one, but in two tails, where that takes the mean from Bessel functions."""
     kappa = torch.tensor([0.0, 1e-3, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e9]).repeat(20)
     circle = directions(len(kappa), 2)
-    cosines = torch.ops.powerspherical.von_mises_fisher(
-        circle.double().cpu(), kappa.double(), kappa.shape, torch.tensor(0), dim
+    cosines = torch.ops.powerspherical.draw(
+        circle.double().cpu(), kappa.double(), kappa.shape, torch.tensor(0), dim, VON_MISES_FISHER.name
     )[1:3]
     ends = [end.float().to(DEVICE) for end in cosines]
-    slope = _triton_tail.relative_slope(*ends, kappa.to(DEVICE), dim)
+    slope = tail_kernel.implicit_slope(*ends, kappa.to(DEVICE), dim)
     minus, plus = (end.cpu().double() for end in ends)
-    exact = implicit_gradient(EXPONENTIAL_TILT, minus, plus, kappa.double(), dim) / (minus * plus)
+    exact = VON_MISES_FISHER.implicit_slope(minus, plus, kappa.double(), dim)
     # t itself is rounded to float32, and what it is off the mean by, 1/√d, is all that counts.
     torch.testing.assert_close(slope.cpu().double(), exact, rtol=3e-7 * dim**0.5, atol=0)
-    one = _triton_tail.relative_slope(*(end[:20].contiguous() for end in ends), kappa[3].to(DEVICE), dim)
+    one = tail_kernel.implicit_slope(*(end[:20].contiguous() for end in ends), kappa[3].to(DEVICE), dim)
     torch.testing.assert_close(one[3], slope[3])
 
 

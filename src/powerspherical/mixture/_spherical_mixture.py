@@ -1,8 +1,9 @@
-"""Mixtures of distributions on the sphere, as scikit-learn estimators."""
+"""A mixture of distributions of one family, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from dataclasses import fields
 from functools import partial
@@ -16,48 +17,77 @@ from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from powerspherical.distributions import (
-    PowerSpherical,
-    RotationallySymmetric,
-    SphericalCauchy,
-    VonMisesFisher,
-)
+from powerspherical.distributions import RotationallySymmetric, distribution_named
+from powerspherical.families import family_names
 from powerspherical.mixture._base import ConvergenceWarning, SphericalEstimator, enough_rows, exactly, whole
-from powerspherical.mixture._components import (
-    Block,
+from powerspherical.mixture._blocks import Block, best_, places
+from powerspherical.mixture._em import (
     Components,
+    EMRun,
     Parameters,
     Statistics,
-    best_,
     components_of,
-    normalise_,
-    places,
-)
-from powerspherical.mixture._em import (
-    EMRun,
     expectation_maximisation,
     from_clusters,
     maximised,
+    normalise_,
     rounding,
     statistics_of,
 )
-from powerspherical.mixture._lloyd import Reseed
+from powerspherical.mixture._lloyd import Reseed, sample_of, spread_directions
 from powerspherical.mixture._rows import Rows
 from powerspherical.mixture._saving import (
     TOLERANCE,
+    SavedEstimator,
     entry,
     require_directions,
     require_number,
     require_numbers,
 )
-from powerspherical.mixture._seeding import sample_of, spread_directions
 
 _CLUSTER_STEPS = 10  # of spherical k-means, before EM
 _FORGETTING = 0.7  # exponent of the step size of partial_fit, in (½, 1]: Cappé & Moulines 2009
 
+#: The mixture of each family, by the family's name.
+_MIXTURES: dict[str, type[SphericalMixture]] = {}
+
+
+def mixture_named(name: str) -> type[SphericalMixture]:
+    """The class of mixtures of the family that is registered under this name, such as "power_spherical".
+
+    A family that nobody wrote a mixture for gets one here.
+    """
+    distribution = distribution_named(name)  # raises where there is no such family
+    if name not in _MIXTURES:
+        type(f"{distribution.__name__}Mixture", (SphericalMixture,), {"distribution": distribution})
+    return _MIXTURES[name]
+
+
+def load(path: str | os.PathLike[str]) -> SavedEstimator:
+    """The estimator that its ``save`` wrote, of whichever class it is.
+
+    Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, or if a field is missing
+    or wrong.
+
+    >>> import tempfile
+    >>> from powerspherical.mixture import SphericalKMeans, load
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
+    >>> _ = SphericalKMeans(2, random_state=0).fit(np.eye(2)).save(path)
+    >>> load(path)
+    SphericalKMeans(n_clusters=2, random_state=0)
+    """
+    for name in family_names():
+        mixture_named(name)  # now there is a class for each of them
+    return SavedEstimator.load(path)
+
 
 class SphericalMixture(DensityMixin, SphericalEstimator):
-    """The base of the mixtures: a family of components is all that they differ in."""
+    """The base of the mixtures. A subclass names the ``distribution`` of its components, and has the rest from here.
+
+    Arguments, attributes and the kinds of rows are those of :class:`PowerSphericalMixture`. A distribution of one's own
+    has its mixture by ``class MyMixture(SphericalMixture): distribution = MyDistribution``.
+    """
 
     #: The distribution of the components.
     distribution: ClassVar[type[RotationallySymmetric]]
@@ -73,6 +103,11 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     weights_: Any
     mean_directions_: Any
     concentrations_: Any
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "distribution" in cls.__dict__:
+            _MIXTURES.setdefault(cls.distribution.family.name, cls)
 
     def __init__(
         self,
@@ -255,6 +290,10 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                 shape = {"pull": (count, dim), "log_likelihood": (), "weight": ()}.get(name, (count,))
                 require_numbers(f"the statistic {name}", value, shape)
 
+    @classmethod
+    def _from(cls, state: dict[str, Any]) -> Self:
+        return super()._from(_with_present_names(state))
+
     def _fitted(self) -> dict[str, Any]:
         fitted = super()._fitted()
         if hasattr(self, "lower_bounds_"):
@@ -336,97 +375,12 @@ def _log_density(components: Components, block: Block) -> Tensor:
     return normalise_(components.log_densities(block))
 
 
-class PowerSphericalMixture(SphericalMixture):
-    r"""A mixture of Power Spherical distributions, fitted by EM.
-
-    .. math:: p(x) = \sum_k \pi_k \frac{(1 + \mu_k^\top x)^{\kappa_k}}{N(\kappa_k, d)}.
-
-    Rows of ``X`` (n, d), d ≥ 2, are normalised on the way, not copied; a row of zeros has t = 0 to every direction.
-    They may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA tensor, or a Dask array of
-    either of the first two. float64 and float32 are computed in themselves, half precision in float32, NumPy's integers
-    in float64. What is fitted or predicted is of the same kind, in the dtype of the computation, on the same device
-    (with Dask, what there is for each row stays lazy). Memory beyond ``X`` is that of a block of rows for each thread,
-    of 32,768 rows (or 32 k) to choose directions from, and of n norms where rows are not unit vectors.
-
-    Args:
-        n_components: the number of components k.
-        concentration_type: ``"tied"``, one κ for all, or ``"free"``, one for each. Tied components cluster better: as
-            in k-means, a row then goes by direction alone (and weight). Free ones fit better, and take differences in
-            spread for clusters.
-        n_init: the number of starts; the run with the highest likelihood is kept. ``"auto"``: 10 for ``init="random"``,
-            else 1, as in scikit-learn's ``KMeans``.
-        init: ``"k-means++"``, ``"random"`` (rows), both followed by a few steps of spherical k-means, or an array of
-            directions (k, d) to start from.
-        tol: EM ends when the log-likelihood of a row rises by no more than this, in nats.
-        max_iter: or after so many steps, with scikit-learn's ``ConvergenceWarning``.
-        warm_start: whether ``fit`` goes on from the last fit, with the same number of components.
-        random_state: a seed, or NumPy's ``RandomState``; it decides the starts and what ``sample`` draws.
-        verbose: whether to print the log-likelihood after each step, or a function to give each such line to.
-        concentration: the former name of ``concentration_type``.
-
-    Attributes:
-        weights_: π, (k,).
-        mean_directions_: μ, (k, d).
-        concentrations_: κ, (k,); all alike if tied. At most 1e5 in float32 and 1e9 in float64.
-        converged_: whether ``tol`` was reached.
-        n_iter_: the number of steps, each a pass over the rows (after ``partial_fit``: of batches).
-        lower_bound_: the log-likelihood of a row, as ``score`` gives it for the same rows.
-        lower_bounds_: the same after each step that was kept; it never falls. A step that would lower it is taken
-            back and halved.
-
-    ``transform`` gives the soft assignments of ``predict_proba``, with ``set_output`` as a DataFrame.
-
-    A component that is left with less than a tenth of a row starts again far from the others, once.
-
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.concatenate([rng.normal(size=(100, 3)) + 4 * np.eye(3)[i] for i in (0, 1)])
-    >>> mixture = PowerSphericalMixture(2, random_state=0).fit(X)
-    >>> mixture.weights_.round(1), mixture.mean_directions_.shape
-    (array([0.5, 0.5]), (2, 3))
-    >>> len(set(mixture.predict(X[:100])))
-    1
-    """
-
-    distribution = PowerSpherical
-
-
-class VonMisesFisherMixture(SphericalMixture):
-    r"""A mixture of von Mises–Fisher distributions, fitted by EM (Banerjee et al., 2005).
-
-    .. math:: p(x) = \sum_k \pi_k C_d(\kappa_k) e^{\kappa_k \mu_k^\top x},
-
-    with concentrations exact in any dimension, by the inverse of the ratio of Bessel functions. Arguments, attributes
-    and the kinds of rows are those of :class:`PowerSphericalMixture`.
-
-    >>> import torch
-    >>> from powerspherical import VonMisesFisher
-    >>> _ = torch.manual_seed(0)
-    >>> X = VonMisesFisher(torch.eye(64)[:3], 200.0).sample((500,)).reshape(-1, 64)
-    >>> mixture = VonMisesFisherMixture(3, random_state=0).fit(X)
-    >>> (mixture.concentrations_ / 200).round(decimals=1)
-    tensor([1., 1., 1.])
-    """
-
-    distribution = VonMisesFisher
-
-
-class SphericalCauchyMixture(SphericalMixture):
-    r"""A mixture of spherical Cauchy distributions, fitted by EM: heavy tails, which outliers hardly move.
-
-    .. math:: p(x) = \sum_k \pi_k \frac{\Gamma(d/2)}{2 \pi^{d/2}}
-              \left( \frac{1 - \rho_k^2}{\lVert x - \rho_k \mu_k \rVert^2} \right)^{d-1}, \qquad
-              \rho_k = \frac{\kappa_k}{\kappa_k + 2}.
-
-    Arguments, attributes and the kinds of rows are those of :class:`PowerSphericalMixture`.
-
-    >>> import torch
-    >>> from powerspherical import SphericalCauchy
-    >>> _ = torch.manual_seed(0)
-    >>> X = SphericalCauchy(torch.eye(8)[:3], 10.0).sample((500,)).reshape(-1, 8)
-    >>> mixture = SphericalCauchyMixture(3, random_state=0).fit(X)
-    >>> (mixture.concentrations_ / 10).round(decimals=1)
-    tensor([1., 1., 1.])
-    """
-
-    distribution = SphericalCauchy
+def _with_present_names(state: dict[str, Any]) -> dict[str, Any]:
+    """The state of a file, which may have been written when two of its entries had other names."""
+    parameters, fitted = dict(entry(state, "parameters", dict)), dict(entry(state, "fitted", dict))
+    if "concentration_type" not in parameters and parameters.get("concentration") in ("tied", "free"):
+        parameters |= {"concentration_type": parameters["concentration"], "concentration": "deprecated"}
+    averages = fitted.get("averages")
+    if isinstance(averages, dict) and "statistic" in averages:
+        fitted["averages"] = {"score" if name == "statistic" else name: averages[name] for name in averages}
+    return state | {"parameters": parameters, "fitted": fitted}

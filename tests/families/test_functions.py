@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import mpmath_tables
-from powerspherical.special import POWER_TILT, Tilt, mean_log1p, mean_log1p_cosine
+from powerspherical.families import POWER_SPHERICAL, ExponentialFamily
+from powerspherical.special import mean_log1p
 
 Function = Callable[[Tensor, int], Tensor]
 
@@ -39,20 +40,17 @@ class Quantity(NamedTuple):
     floor: Function = zero
 
 
-def quantities(tilt: Tilt) -> dict[str, Quantity]:
-    def mean_log(kappa: Tensor, dim: int) -> Tensor:
-        return mean_log1p_cosine(tilt, kappa, dim)
-
-    power = tilt is POWER_TILT
+def quantities(family: ExponentialFamily) -> dict[str, Quantity]:
+    power = family is POWER_SPHERICAL
     found = {
-        "KL": Quantity(tilt.relative_entropy, "kl_uniform", "kl_uniform_prime"),
-        "E t": Quantity(tilt.mean_cosine, "mean", "mean_prime"),
-        "1 - E t": Quantity(tilt.mean_cosine_complement, "mean_complement"),
-        "Var T": Quantity(tilt.variance_statistic, "log_normalizer_second"),
+        "KL": Quantity(family.relative_entropy, "kl_uniform", "kl_uniform_prime"),
+        "E t": Quantity(family.mean_cosine, "mean", "mean_prime"),
+        "1 - E t": Quantity(family.mean_cosine_complement, "mean_complement"),
+        "Var T": Quantity(family.variance_statistic, "log_normalizer_second"),
         "log-partition": Quantity(
-            tilt.log_partition, "log_normalizer", floor=kappa_over_dim if power else zero
+            family.log_partition, "log_normalizer", floor=kappa_over_dim if power else zero
         ),
-        "E log(1+t)": Quantity(mean_log, "mean_log1p", "mean_log1p_prime", one_over_dim),
+        "E log(1+t)": Quantity(family.mean_log1p_cosine, "mean_log1p", "mean_log1p_prime", one_over_dim),
     }
     if power:
         found["D'"] = Quantity(mean_log1p, "mean_log1p", "mean_log1p_prime", one_over_dim)
@@ -78,16 +76,14 @@ def assert_close(
     )
 
 
-CASES = [
-    (family, dim) for family in mpmath_tables.TILTS for dim in mpmath_tables.dims("functions.json", family)
-]
+CASES = [(name, dim) for name in mpmath_tables.FAMILIES for dim in mpmath_tables.dims("functions.json", name)]
 
 
 @pytest.mark.parametrize(("family", "dim"), CASES)
 def test_float64_agrees_with_the_table(family: str, dim: int) -> None:
     table = mpmath_tables.columns("functions.json", family, dim)
     kappa = table["kappa"]
-    for name, quantity in quantities(mpmath_tables.TILTS[family]).items():
+    for name, quantity in quantities(mpmath_tables.FAMILIES[family]).items():
         value, slope = with_slope(quantity.function, kappa, dim)
         assert_close(name, kappa, value, table[quantity.column], quantity.floor(kappa, dim), 1e-12)
         if quantity.slope:
@@ -97,7 +93,7 @@ def test_float64_agrees_with_the_table(family: str, dim: int) -> None:
 @pytest.mark.parametrize(("family", "dim"), CASES)
 def test_float32_agrees_with_float64_at_the_same_concentration(family: str, dim: int) -> None:
     kappa = mpmath_tables.columns("functions.json", family, dim)["kappa"].float()
-    for name, quantity in quantities(mpmath_tables.TILTS[family]).items():
+    for name, quantity in quantities(mpmath_tables.FAMILIES[family]).items():
         value, slope = with_slope(quantity.function, kappa, dim)
         exact, exact_slope = with_slope(quantity.function, kappa.double(), dim)
         assert value.dtype == slope.dtype == torch.float32, name
@@ -107,9 +103,9 @@ def test_float32_agrees_with_float64_at_the_same_concentration(family: str, dim:
             assert_close(f"slope of {name}", kappa, slope, exact_slope, zero(exact, dim), 5e-6)
 
 
-@pytest.mark.parametrize("family", mpmath_tables.TILTS)
+@pytest.mark.parametrize("family", mpmath_tables.FAMILIES)
 def test_a_batch_is_computed_element_by_element(family: str) -> None:
     kappa = torch.tensor([[0.0, 0.3, 7.0], [41.0, 300.0, 1e8]], dtype=torch.float64)
-    for name, quantity in quantities(mpmath_tables.TILTS[family]).items():
+    for name, quantity in quantities(mpmath_tables.FAMILIES[family]).items():
         one_by_one = torch.stack([quantity.function(x, 5) for x in kappa.flatten()]).view(2, 3)
         torch.testing.assert_close(quantity.function(kappa, 5), one_by_one, rtol=1e-14, atol=1e-15, msg=name)

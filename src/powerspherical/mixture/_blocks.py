@@ -1,12 +1,14 @@
-"""Rows as a matrix, a dense tensor or a sparse one of SciPy's, and the few products that are taken with it.
+"""Blocks of rows, and the few products that are taken with them.
 
-A sparse matrix stays sparse: rows of text have a hundred numbers in a hundred thousand columns.
+Rows are a dense tensor or one of SciPy's sparse matrices, which stays sparse: rows of text have a hundred numbers in a
+hundred thousand columns. What is computed for k directions and b rows is a matrix components × rows: both matrix
+products are fastest so, and sums over components too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -86,3 +88,42 @@ def stacked(parts: Sequence[Matrix]) -> Matrix:
     if isinstance(parts[0], Tensor):
         return torch.cat(list(parts))  # type: ignore[arg-type]
     return SparseMatrix(scipy.sparse.vstack([part.rows for part in parts]))  # type: ignore[union-attr]
+
+
+class Block(NamedTuple):
+    """Rows of shape (b, d), the factors (b,) that make unit vectors of them, and their weights (b,); None is one."""
+
+    rows: Matrix
+    scale: Tensor | None = None
+    weight: Tensor | None = None
+
+    def total_weight(self) -> Tensor:
+        """The sum of the weights, float64."""
+        if self.weight is None:
+            # Made on the device: a copy of the host's number would wait for all that is queued there.
+            return torch.full((), float(len(self.rows)), dtype=torch.float64, device=self.rows.device)
+        return self.weight.sum(dtype=torch.float64)
+
+    def cosines(self, directions: Tensor) -> Tensor:
+        """The cosines of (k, d) ``directions`` of the rows' dtype with the rows, (k, b); for a zero row they are 0."""
+        found = products(directions, self.rows)
+        return found if self.scale is None else found.mul_(self.scale)
+
+    def sums(self, shares: Tensor) -> Tensor:
+        """Σ shares · x over the unit vectors x of the block, for ``shares`` (k, b), which it may overwrite."""
+        return weighted_sums(shares if self.scale is None else shares.mul_(self.scale), self.rows).double()
+
+
+def places(directions: Tensor) -> Tensor:
+    """The indices of (k, d) directions as a column of their dtype, for ``best_``."""
+    return torch.arange(len(directions), dtype=directions.dtype, device=directions.device).unsqueeze(1)
+
+
+def best_(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each column of (k, b) values, which it overwrites, and the first of the ``places`` where that is.
+
+    It is ``values.max(0)`` in a quarter of the time: on the CPU, torch vectorises comparisons but not that.
+    """
+    largest = values.amax(0)
+    # Other places come after all of those.
+    return largest, torch.add(places, values.lt_(largest), alpha=len(values), out=values).amin(0).long()

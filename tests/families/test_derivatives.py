@@ -1,0 +1,165 @@
+"""First and second derivatives of a family's functions against finite differences, inside and at κ = 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from examples import FAMILIES, family_objects
+from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, Family
+
+Function = Callable[[Family, Tensor, int], Tensor]
+
+KAPPA = [0.01, 0.7, 6.0, 55.0]  # on both sides of the branches of the functions
+HALF_CHORD = [1e-3, 0.2, 0.6, 0.97]
+
+dims = pytest.mark.parametrize("dim", [2, 3, 10, 50])
+
+FUNCTIONS = {
+    "relative_entropy": lambda family, kappa, dim: family.relative_entropy(kappa, dim),
+    "log_partition": lambda family, kappa, dim: family.log_partition(kappa, dim),
+    "mean_cosine": lambda family, kappa, dim: family.mean_cosine(kappa, dim),
+    "mean_cosine_complement": lambda family, kappa, dim: family.mean_cosine_complement(kappa, dim),
+    "mean_log1p_cosine": lambda family, kappa, dim: family.mean_log1p_cosine(kappa, dim),
+    "mean_log1m_cosine": lambda family, kappa, dim: family.mean_log1m_cosine(kappa, dim),
+    "misalignment": lambda family, kappa, dim: family.misalignment(kappa, torch.full_like(kappa, 0.3), dim),
+}
+EXPONENTIAL_FUNCTIONS = {
+    "mean_statistic": lambda family, kappa, dim: family.mean_statistic(kappa, dim),
+}
+EVERY = [
+    pytest.param(family, function, id=f"{family.name} {name}")
+    for family in (cls.family for cls in FAMILIES)
+    for name, function in (
+        FUNCTIONS | (EXPONENTIAL_FUNCTIONS if isinstance(family, ExponentialFamily) else {})
+    ).items()
+]
+every_function = pytest.mark.parametrize(("family", "function"), EVERY)
+
+
+def double(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, requires_grad=True)
+
+
+def check_twice(function: Callable[..., Tensor], *inputs: Tensor) -> None:
+    """By central differences, whose own error is about 1e-9."""
+    assert gradcheck(function, inputs, rtol=1e-6, atol=1e-8)
+    assert gradgradcheck(function, inputs, rtol=1e-6, atol=1e-8)
+
+
+@dims
+@every_function
+def test_functions_of_kappa(family: Family, function: Function, dim: int) -> None:
+    check_twice(lambda kappa: function(family, kappa, dim), double(KAPPA))
+
+
+@dims
+@family_objects
+def test_variance_is_differentiable_once(family: Family, dim: int) -> None:
+    assert gradcheck(lambda kappa: family.variance_cosine(kappa, dim), double(KAPPA), rtol=1e-6, atol=1e-8)
+
+
+@dims
+@family_objects
+def test_log_density(family: Family, dim: int) -> None:
+    """In κ and in the place."""
+
+    def log_density(kappa: Tensor, t: Tensor) -> Tensor:
+        return family.log_density(1 - t, 1 + t, kappa, dim)
+
+    check_twice(log_density, double(KAPPA), double([-0.9, 0.0, 0.5, 0.99]))
+
+
+@dims
+@family_objects
+def test_misalignment(family: Family, dim: int) -> None:
+    check_twice(
+        lambda kappa, chord: family.misalignment(kappa, chord, dim), double(KAPPA), double(HALF_CHORD)
+    )
+
+
+@dims
+@family_objects
+def test_concentration_from_relative_entropy(family: Family, dim: int) -> None:
+    check_twice(
+        lambda nats: family.concentration_from_relative_entropy(nats, dim), double([0.02, 0.8, 1.5, 3.0])
+    )
+
+
+@dims
+@family_objects
+def test_concentration_from_mean_cosine(family: Family, dim: int) -> None:
+    check_twice(
+        lambda length: family.concentration_from_mean_cosine(length, 1 - length, dim),
+        double([0.01, 0.3, 0.6, 0.9]),
+    )
+
+
+def derivatives(function: Callable[[Tensor], Tensor], kappa: float) -> tuple[float, float, float]:
+    """Value, first and second derivative by autograd."""
+    x = torch.tensor(kappa, dtype=torch.float64, requires_grad=True)
+    value = function(x)
+    (first,) = torch.autograd.grad(value, x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x)
+    return value.item(), first.item(), second.item()
+
+
+@dims
+@every_function
+def test_derivatives_at_zero(family: Family, function: Function, dim: int) -> None:
+    """Against one-sided differences: f' ≈ (-3f(0) + 4f(h) - f(2h))/2h, and the same of f' for f''."""
+    h = 1e-5
+    points = [derivatives(lambda kappa: function(family, kappa, dim), x) for x in (0.0, h, 2 * h)]
+    for order in (1, 2):
+        here, near, far = (point[order - 1] for point in points)
+        expected = (-3 * here + 4 * near - far) / (2 * h)
+        assert points[0][order] == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+@dims
+@family_objects
+def test_relative_entropy_at_zero(family: Family, dim: int) -> None:
+    """KL = κ²/2 · Var s + …, with s = ∂ log p/∂κ; for the spherical Cauchy s = (d-1)t. And Var_U t = 1/d."""
+    zero = torch.zeros((), dtype=torch.float64)
+    value, first, second = derivatives(lambda kappa: family.relative_entropy(kappa, dim), 0.0)
+    assert (value, first) == (0, 0)
+    exponential = isinstance(family, ExponentialFamily)
+    variance = family.variance_statistic(zero, dim).item() if exponential else (dim - 1) ** 2 / dim
+    assert second == pytest.approx(variance, rel=1e-14)
+    assert family.variance_cosine(zero, dim).item() == pytest.approx(1 / dim, rel=1e-14)
+
+
+@family_objects
+def test_log_density_at_zero(family: Family) -> None:
+    """The uniform, whose κ-derivative is the score less its mean; finite at the antipode, where T may be -inf."""
+    t = torch.tensor([-1.0, -0.3, 1.0], dtype=torch.float64)
+    kappa = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    value = family.log_density(1 - t, 1 + t, kappa, 5)
+    assert value.tolist() == [0, 0, 0]
+    (slope,) = torch.autograd.grad(value[1:].sum(), kappa)
+    score = family.score(1 - t, 1 + t, torch.zeros_like(t), 5)
+    mean = family.mean_statistic(torch.zeros_like(t), 5) if isinstance(family, ExponentialFamily) else 0.0
+    torch.testing.assert_close(slope[1:], (score - mean)[1:], rtol=1e-15, atol=0)
+
+
+@dims
+@family_objects
+def test_misalignment_of_equal_directions(family: Family, dim: int) -> None:
+    """Zero, with the slope in half_chord that the limit of differences has; for powers it is κ/(κ+β-1)."""
+    kappa = double([2.0, 6.0, 55.0, 1e4])
+    chord = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    value = family.misalignment(kappa, chord, dim)
+    assert value.tolist() == [0, 0, 0, 0]
+    in_kappa, in_chord = torch.autograd.grad(value.sum(), (kappa, chord))
+    assert in_kappa.tolist() == [0, 0, 0, 0]
+    step = torch.full_like(chord, 1e-10)
+    torch.testing.assert_close(
+        in_chord, (family.misalignment(kappa, step, dim) / step).detach(), rtol=1e-6, atol=0
+    )
+    if family is POWER_SPHERICAL:
+        expected = (kappa / (kappa + (dim - 3) / 2)).detach()
+        torch.testing.assert_close(in_chord, expected, rtol=1e-12, atol=0)

@@ -1,0 +1,170 @@
+"""Inequalities that the functions of a family must keep for every dimension and concentration."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from examples import exponential_families, family_objects
+from powerspherical.families import ExponentialFamily, Family
+
+ROUNDING = 1e-14
+
+property_test = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+dims = st.one_of(st.integers(2, 60), st.sampled_from([100, 768, 10**4, 10**6]))
+kappas = st.floats(-6, 9).map(lambda exponent: 10**exponent)
+factors = st.floats(1e-6, 3)
+
+
+def double(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@family_objects
+@property_test
+@given(dim=dims, kappa=kappas, factor=factors)
+def test_divergence_and_moments_increase(family: Family, dim: int, kappa: float, factor: float) -> None:
+    pair = double(kappa, kappa * (1 + factor))
+    for function in (family.relative_entropy, family.mean_cosine):
+        low, high = function(pair, dim).tolist()
+        assert high - low >= -ROUNDING * abs(high)
+
+
+@exponential_families
+@property_test
+@given(dim=dims, kappa=kappas, factor=factors)
+def test_mean_statistic_increases_and_its_variance_falls(
+    family: ExponentialFamily, dim: int, kappa: float, factor: float
+) -> None:
+    pair = double(kappa, kappa * (1 + factor))
+    low, high = family.mean_statistic(pair, dim).tolist()
+    assert high - low >= -ROUNDING * abs(high)
+    low, high = family.variance_statistic(pair, dim).tolist()
+    assert 0 < high <= low * (1 + ROUNDING)
+
+
+@family_objects
+@property_test
+@given(dim=dims, kappa=kappas)
+def test_mean_cosine_lies_in_the_unit_interval(family: Family, dim: int, kappa: float) -> None:
+    mean, rest = (f(double(kappa), dim).item() for f in (family.mean_cosine, family.mean_cosine_complement))
+    assert 0 < mean < 1 or (
+        mean == 1 and rest < 1e-16
+    )  # the spherical Cauchy has 1 - E t of the order of κ⁻²
+    assert 0 < rest < 1
+    assert mean + rest == pytest.approx(1, rel=1e-15)
+    # E t² ≤ 1, and E t² ≥ (E t)²
+    assert 0 < family.variance_cosine(double(kappa), dim).item() <= rest * (1 + mean) * (1 + ROUNDING)
+
+
+@exponential_families
+@property_test
+@given(dim=dims, kappa=kappas, factor=factors)
+def test_log_partition_is_convex(family: ExponentialFamily, dim: int, kappa: float, factor: float) -> None:
+    """At the middle it lies below the chord."""
+    first, middle, last = family.log_partition(
+        double(kappa, kappa * (1 + factor / 2), kappa * (1 + factor)), dim
+    ).tolist()
+    assert middle <= (first + last) / 2 + ROUNDING * (abs(first) + abs(last))
+
+
+@exponential_families
+@property_test
+@given(dim=dims, kappa=kappas)
+def test_divergence_is_at_most_quadratic(family: ExponentialFamily, dim: int, kappa: float) -> None:
+    """KL = ∫ s Var_s T ds ≤ κ²/2 · Var_0 T, because the variance falls."""
+    bound = kappa**2 / 2 * family.variance_statistic(double(0.0), dim).item()
+    assert 0 < family.relative_entropy(double(kappa), dim).item() <= bound * (1 + ROUNDING)
+
+
+@family_objects
+@property_test
+@given(dim=dims, kappa=kappas)
+def test_mean_logarithms_obey_jensen(family: Family, dim: int, kappa: float) -> None:
+    k = double(kappa)
+    mean, rest = family.mean_cosine(k, dim).item(), family.mean_cosine_complement(k, dim).item()
+    assert family.mean_log1p_cosine(k, dim).item() <= math.log1p(mean) + ROUNDING
+    assert family.mean_log1m_cosine(k, dim).item() <= math.log(rest) + 20 * ROUNDING
+
+
+@family_objects
+@property_test
+@given(dim=dims, kappa=kappas, chord=st.floats(1e-9, 1), factor=factors)
+def test_misalignment_grows_with_the_angle(
+    family: Family, dim: int, kappa: float, chord: float, factor: float
+) -> None:
+    chords = double(chord, min(1.0, chord * (1 + factor)))
+    low, high = family.misalignment(double(kappa, kappa), chords, dim).tolist()
+    assert 0 < low <= high * (1 + 1e-12)
+
+
+@family_objects
+@property_test
+@given(dim=dims, nats=st.floats(-8, 1.5).map(lambda exponent: 10**exponent))
+def test_concentration_gives_the_divergence(family: Family, dim: int, nats: float) -> None:
+    kappa = family.concentration_from_relative_entropy(double(nats), dim)
+    assert family.relative_entropy(kappa, dim).item() == pytest.approx(nats, rel=1e-13)
+
+
+@family_objects
+@pytest.mark.parametrize("dim", [2, 3, 10, 1000, 10**6])
+def test_concentration_gives_every_divergence(family: Family, dim: int) -> None:
+    """From those of almost uniform distributions to the last that a concentration reaches."""
+    nats = torch.logspace(-12, 4, 2000, dtype=torch.float64)
+    kappa = family.concentration_from_relative_entropy(nats, dim)
+    reached = kappa < 1e100
+    assert reached[nats < 100].all()
+    assert family.concentration_from_relative_entropy(double(0.0), dim) == 0
+    torch.testing.assert_close(
+        family.relative_entropy(kappa, dim)[reached], nats[reached], rtol=1e-13, atol=0
+    )
+
+
+@family_objects
+@property_test
+@given(dim=dims, kappa=kappas, z=st.floats(-6, 6))
+def test_tails_sum_to_one(family: Family, dim: int, kappa: float, z: float) -> None:
+    """At z standard deviations from the mean, where that is a cosine; and each side falls away from it."""
+    k = double(kappa)
+    scale = family.variance_cosine(k, dim).sqrt()
+    rest = family.mean_cosine_complement(k, dim)
+    one_minus_t = torch.cat([rest - z * scale, rest - (z + 0.1) * scale]).clamp(1e-12 * rest.item(), 2.0)
+    log_cdf, log_sf = family.log_tails(one_minus_t, 2 - one_minus_t, k.expand(2), dim)
+    torch.testing.assert_close(
+        log_cdf.exp() + log_sf.exp(), torch.ones(2, dtype=torch.float64), rtol=1e-14, atol=0
+    )
+    assert log_cdf[0] <= log_cdf[1] + 1e-10
+    assert log_sf[1] <= log_sf[0] + 1e-10
+
+
+@exponential_families
+@pytest.mark.parametrize("dim", [2, 3, 10, 384, 100_000])
+class TestMeanStatistic:
+    def test_inverse(self, family: ExponentialFamily, dim: int) -> None:
+        """To what the rounding of the mean itself can do."""
+        kappa = torch.cat([torch.zeros(1), torch.logspace(-4, 11, 200)]).double()
+        mean = family.mean_statistic(kappa, dim)
+        found = family.concentration_from_mean_statistic(mean, dim)
+        roundings = mean.abs() / family.variance_statistic(kappa, dim) + kappa
+        assert ((found - kappa).abs() <= 4 * torch.finfo(torch.float64).eps * roundings).all()
+
+    def test_below_the_uniform_it_is_zero(self, family: ExponentialFamily, dim: int) -> None:
+        uniform = family.mean_statistic(torch.zeros(1, dtype=torch.float64), dim)
+        assert family.concentration_from_mean_statistic(1.5 * uniform, dim) == 0
+
+
+@family_objects
+@pytest.mark.parametrize("dim", [2, 3, 10, 384, 100_000])
+def test_pull_and_bend_are_derivatives(family: Family, dim: int) -> None:
+    t = torch.linspace(-0.95, 0.95, 39, dtype=torch.float64, requires_grad=True)
+    one = torch.ones_like(t)
+    pull, bend = family.pull_and_bend(1 - t, 1 + t, one, dim)
+    (slope,) = torch.autograd.grad(family.log_kernel(1 - t, 1 + t, one, dim).sum(), t)
+    torch.testing.assert_close(pull.detach(), slope)
+    change = torch.autograd.grad(pull.sum(), t)[0] if pull.requires_grad else torch.zeros_like(t)
+    torch.testing.assert_close(bend.detach(), (-(1 - t.detach().square()) * change).clamp(min=0))

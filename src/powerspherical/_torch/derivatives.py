@@ -7,6 +7,7 @@ vmap, jacfwd, jacrev, hessian, in any nesting), forward-mode AD and ``torch.comp
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,6 +83,27 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
     return decorate
 
 
+_HIGHEST_ORDER = 2
+
+
+class _Nesting(threading.local):
+    """The order of the derivative that is being evaluated inside an expression; at the highest, values will do."""
+
+    order = 0
+
+
+_nesting = _Nesting()
+
+
+def _at_order(order: int, function: Callable[..., Any], *args: Any) -> Any:
+    before = _nesting.order
+    _nesting.order = order
+    try:
+        return function(*args)
+    finally:
+        _nesting.order = before
+
+
 def raising(partial: Partial) -> Partial:
     """Mark a partial derivative that nobody knows, so that calling it raises an error; forward mode takes it for 0."""
     partial.raises = True  # type: ignore[attr-defined]
@@ -98,23 +120,27 @@ def _expanded(
     """f as an expression of torch operations with the right derivatives, for modes that ignore custom backwards.
 
     With x̄ = x.detach() and δ = x - x̄ = 0 it is f(x̄) + Σᵢ δᵢ ∂ᵢf(x̄ + δ/2): the midpoint rule for the integral of the
-    gradient along δ. Its derivatives at δ = 0 are those of f up to the second, in any nesting of transforms.
+    gradient along δ. Its derivatives at δ = 0 are those of f up to the second, in any nesting of transforms. So the
+    partials, which are such functions too, need derivatives up to the first, and theirs none.
     """
     base = [x.detach() for x in tensors]
+    order = _nesting.order
+    if order == _HIGHEST_ORDER:
+        return function(*base, *constants)
     change = [x - b for x, b in zip(tensors, base, strict=True)]
     middle = [b + 0.5 * c for b, c in zip(base, change, strict=True)]
-    value = _as_tuple(function(*base, *constants))
+    value = _as_tuple(_at_order(_HIGHEST_ORDER, function, *base, *constants))
     first: tuple[Any, ...] = ()
     if from_output:
         halfway = value
         for partial, c in zip(partials, change, strict=True):
             if partial is not None:
-                slopes = _as_tuple(partial(_unpacked(value), *base, *constants))
+                slopes = _as_tuple(_at_order(_HIGHEST_ORDER, partial, _unpacked(value), *base, *constants))
                 halfway = tuple(h + 0.5 * c * s for h, s in zip(halfway, slopes, strict=True))
         first = (_unpacked(halfway),)
     for partial, c in zip(partials, change, strict=True):
         if partial is not None:
-            slopes = _as_tuple(partial(*first, *middle, *constants))
+            slopes = _as_tuple(_at_order(order + 1, partial, *first, *middle, *constants))
             value = tuple(v + c * s for v, s in zip(value, slopes, strict=True))
     return _unpacked(value)
 
@@ -158,5 +184,5 @@ def differentiable_once(value: Tensor, *sources: Tensor) -> Tensor:
 def value_and_slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """An elementwise function and its derivative, by forward-mode AD."""
     x = x.contiguous()  # an expanded tensor cannot carry a tangent
-    value, slope, *_ = torch.func.jvp(function, (x,), (torch.ones_like(x),))
+    value, slope, *_ = _at_order(0, torch.func.jvp, function, (x,), (torch.ones_like(x),))
     return value, slope

@@ -175,7 +175,7 @@ def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: 
         step = torch.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
         if can_look() and not bool((excess.abs() > 1e-13 * target).any()):
             break
-    return cosine_ends_of(start + side * step)
+    return cosine_ends_of(torch.where(table.log_total.isnan(), torch.nan, start + side * step))
 
 
 def implicit_slope(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from _timing import Clock, event_clock, keep_freed_memory, wall_clock
 
-from powerspherical.experiments._results import PACKAGES, hardware, name_on, versions, write_text
-from powerspherical.experiments.published import REFERENCE
+from powerspherical.experiments.baselines.published import REFERENCE
+from powerspherical.experiments.results import PACKAGES, hardware, name_on, versions, write_text
 
 if TYPE_CHECKING:
     from rich.table import Table

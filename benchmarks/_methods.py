@@ -15,7 +15,7 @@ from _timing import Call
 from torch import Tensor
 
 from powerspherical import PowerSpherical, VonMisesFisher
-from powerspherical.experiments.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import REFERENCE, has_reference
 
 FORWARD, BACKWARD = "forward", "forward and backward"
 FLOOR = "randn"

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from _methods import BACKWARD, FORWARD
 
+from powerspherical.experiments.autoencoder.training_time import relative_error_of_median
 from powerspherical.experiments.efficiency import interval
-from powerspherical.experiments.training_time import relative_error_of_median
 
 Row = dict[str, Any]
 

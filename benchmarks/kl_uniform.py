@@ -16,7 +16,7 @@ import torch
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments._results import hardware, versions
+from powerspherical.experiments.results import hardware, versions
 
 BATCH = 64
 

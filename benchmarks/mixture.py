@@ -23,8 +23,8 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from powerspherical.experiments.autoencoder.training_time import summarised
 from powerspherical.experiments.efficiency import ratio
-from powerspherical.experiments.training_time import summarised
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
 from powerspherical.mixture._rows import block_size
 

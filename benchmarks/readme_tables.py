@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from powerspherical.experiments import paper
-from powerspherical.experiments.vae_table import POSTERIORS, collect, plain
+from powerspherical.experiments.autoencoder.table import POSTERIORS, collect, plain
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

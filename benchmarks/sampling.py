@@ -25,10 +25,10 @@ from _shown import counted, figure, size, tables
 from _targets import Row, compared
 from _timing import Clock, Effort, captured, measure, queued_clock
 
-from powerspherical.experiments._results import hardware, name_on, write_figure
+from powerspherical.experiments.autoencoder.training_time import summarised
+from powerspherical.experiments.baselines.published import has_reference
 from powerspherical.experiments.efficiency import ratio
-from powerspherical.experiments.published import has_reference
-from powerspherical.experiments.training_time import summarised
+from powerspherical.experiments.results import hardware, name_on, write_figure
 
 Value = TypeVar("Value")
 Times = dict[tuple[Case, str], list[float]]  # by case and method: the rounds, in seconds

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical.experiments.autoencoder.training_time import summarised
+from powerspherical.experiments.baselines.published import REFERENCE, has_reference
 from powerspherical.experiments.efficiency import ratio
-from powerspherical.experiments.published import REFERENCE, has_reference
-from powerspherical.experiments.training_time import summarised
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, kl_divergence
 
-from examples import BRAIN, DOUBLE, FLOAT, directions, families
+from helpers.examples import BRAIN, DOUBLE, FLOAT, directions, families
+from helpers.statistical import assert_mean, assert_uncorrelated
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from statistical import assert_mean, assert_uncorrelated
 
 
 def mean_cosine(dim: int, kappa: float) -> mpmath.mpf:

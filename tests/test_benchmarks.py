@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.published import REFERENCE
+from powerspherical.experiments.baselines.published import REFERENCE
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
 names = ("_memory", "_methods", "_shown", "_targets", "_timing", "sampling", "training_step")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from clusters import clustered
+from helpers.clusters import clustered
 from powerspherical import cli
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -54,6 +54,19 @@ def test_the_table_holds_the_published_results():
         tied, free = rows[f"{family}, tied"], rows[f"{family}, free"]
         assert tied["ari"] > free["ari"] + 0.05
         assert free["held_out"] > tied["held_out"] + 5
+
+
+def test_the_text_on_outliers_holds_the_published_results():
+    results = json.loads((DOCS.parent / "results" / "robust_clustering.json").read_text(encoding="utf-8"))
+    ari = {(row["dim"], row["method"]): row["ari"] for row in results["results"]}
+    text = " ".join((DOCS / "clustering.md").read_text(encoding="utf-8").split())
+    cauchy, light = (
+        [ari[8, f"{family}, {kind}"] for kind in ("tied", "free")]
+        for family in ("spherical Cauchy", "von Mises–Fisher")
+    )
+    assert f"{cauchy[0]:.3f} tied and {cauchy[1]:.3f} free" in text
+    assert f"von Mises–Fisher has {light[0]:.3f} and {light[1]:.3f}" in text
+    assert all(index > 0.999 for (dim, method), index in ari.items() if dim == 32 and method.endswith("tied"))
 
 
 def test_the_figure_shows_what_the_text_says():

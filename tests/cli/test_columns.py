@@ -11,7 +11,7 @@ import pytest
 import typer
 from sklearn.metrics import adjusted_rand_score
 
-from clusters import clustered
+from helpers.clusters import clustered
 from powerspherical import cli
 from powerspherical.cli.columns import Wanted
 from powerspherical.cli.rows import read

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from clusters import clustered
+from helpers.clusters import clustered
 from powerspherical import cli
 from powerspherical._extras import install_hint
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clusters import clustered
+from helpers.clusters import clustered
+from helpers.result_folders import write_all
 from powerspherical import cli
 from powerspherical.cli import cluster as cluster_module
-from powerspherical.experiments import efficiency, figure1, properties, report, stability, vae
+from powerspherical.experiments import efficiency, figure1, properties, report, stability
+from powerspherical.experiments.autoencoder import vae
 from powerspherical.mixture import PowerSphericalMixture
-from result_folders import write_all
 
 X, _ = clustered(60, dim=3)
 X = X / np.linalg.norm(X, axis=1, keepdims=True)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from clusters import clustered
+from helpers.clusters import clustered
 from powerspherical.cli import rows as module
 from powerspherical.cli._common import Failure
 from powerspherical.cli.rows import check, read

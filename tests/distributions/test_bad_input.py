@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from examples import BAD_KINDS, BAD_VALUES, BRAIN, DOUBLE, FLOAT, IDS, Bad, bad, directions, families
+from helpers.examples import BAD_KINDS, BAD_VALUES, BRAIN, DOUBLE, FLOAT, IDS, Bad, bad, directions, families
 from powerspherical import (
     HypersphericalUniform,
     PowerSphericalMarginal,

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints, transform_to
 
-from examples import BRAIN, DOUBLE, FLOAT, Example, comparable, directions, dtypes, examples, families
+from helpers.examples import BRAIN, DOUBLE, FLOAT, Example, comparable, directions, dtypes, examples, families
+from helpers.statistical import assert_mean, assert_uncorrelated
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
-from statistical import assert_mean, assert_uncorrelated
 
 COUNT = 10_000
 DEVICES = [

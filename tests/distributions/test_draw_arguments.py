@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.distributions import Distribution
 
-from examples import DOUBLE, FLOAT, directions, dtypes, families
+from helpers.examples import DOUBLE, FLOAT, directions, dtypes, families
 from powerspherical import (
     HypersphericalUniform,
     PowerSpherical,

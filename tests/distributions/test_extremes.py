@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence, transform_to
 
-from examples import directions, families
+from helpers.examples import directions, families
+from helpers.statistical import assert_mean
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher, special
-from statistical import assert_mean
 
 
 @families

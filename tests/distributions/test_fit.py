@@ -9,11 +9,11 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
+from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
+from helpers.statistical import LEVEL
 from powerspherical import ConvergenceWarning, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.distributions.fit import _look, _without_bias, maximum_likelihood
 from powerspherical.special import bessel_ratio
-from statistical import LEVEL
 
 ROWS = 20_000
 

@@ -15,8 +15,8 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import Distribution, kl_divergence
 from torch.nn.functional import normalize, pad
 
-import mpmath_tables
-from examples import FAMILIES, IDS, dtypes, families
+from helpers import mpmath_tables
+from helpers.examples import FAMILIES, IDS, dtypes, families
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 
 FLOAT, DOUBLE = torch.float32, torch.float64

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples import directions, dtypes, exponential_families, families, family_objects
-from members import CLOSEST, DIVERGENCES, DRAWS, MEMBERS, MOMENTS
+from helpers.examples import directions, dtypes, exponential_families, families, family_objects
+from helpers.members import CLOSEST, DIVERGENCES, DRAWS, MEMBERS, MOMENTS
 from powerspherical import HypersphericalUniform, PowerSpherical, special
 from powerspherical.families import ExponentialFamily, Family
 

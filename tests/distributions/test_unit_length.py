@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.nn.functional import normalize
 
-from examples import BRAIN, DOUBLE, FLOAT, directions, families
+from helpers.examples import BRAIN, DOUBLE, FLOAT, directions, families
 from powerspherical import HypersphericalUniform, PowerSpherical
 
 DIM = 8

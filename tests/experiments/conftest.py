@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from powerspherical import PowerSpherical
-from powerspherical.experiments.published import REFERENCE
+from powerspherical.experiments.baselines.published import REFERENCE
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from powerspherical.experiments import efficiency
-from powerspherical.experiments._results import name_on
+from powerspherical.experiments.results import name_on
 
 
 def made(out):

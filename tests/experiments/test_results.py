@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from powerspherical.experiments._results import cpu_model, write_json, write_text
+from powerspherical.experiments.results import cpu_model, write_json, write_text
 
 
 def test_json_says_how_it_was_made(tmp_path):

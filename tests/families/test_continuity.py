@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from continuity import DOUBLE, assert_continuous_in_dim, assert_no_jump
-from examples import dtypes, exponential_families, family_objects
+from helpers.continuity import DOUBLE, assert_continuous_in_dim, assert_no_jump
+from helpers.examples import dtypes, exponential_families, family_objects
 from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
 from powerspherical.families import _overlap as overlap
 from powerspherical.families._precise import PreciseFamily

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from examples import FAMILIES, family_objects
+from helpers.examples import FAMILIES, family_objects
 from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, Family
 
 Function = Callable[[Family, Tensor, int], Tensor]

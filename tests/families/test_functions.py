@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import mpmath_tables
+from helpers import mpmath_tables
 from powerspherical.families import POWER_SPHERICAL, ExponentialFamily
 from powerspherical.special import mean_log1p
 

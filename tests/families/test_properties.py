@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from examples import exponential_families, family_objects
+from helpers.examples import exponential_families, family_objects
 from powerspherical.families import ExponentialFamily, Family
 
 ROUNDING = 1e-14

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-import mpmath_tables
-from examples import family_objects
+from helpers import mpmath_tables
+from helpers.examples import family_objects
 from powerspherical.families import POWER_SPHERICAL, Family
 
 PARTS = {**mpmath_tables.FAMILIES, "power_spherical_extremes": POWER_SPHERICAL}

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from helpers.stopping import same
 from powerspherical._extras import install_hint
 from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
-from stopping import same
 
 
 @pytest.fixture

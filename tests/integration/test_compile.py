@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from examples import directions, families
-from members import DRAWS, EVERY, EVERY_ID, MEMBERS
+from helpers.examples import directions, families
+from helpers.members import DRAWS, EVERY, EVERY_ID, MEMBERS
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, special
 from powerspherical.families import _precise, _tail_quadrature
 

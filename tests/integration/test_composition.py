@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, kl_divergence
 
-from examples import DOUBLE, directions, families
+from helpers.examples import DOUBLE, directions, families
+from helpers.statistical import assert_mean
 from powerspherical import HypersphericalUniform
-from statistical import assert_mean
 
 DIM = 4
 

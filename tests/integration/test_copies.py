@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from examples import BRAIN, DOUBLE, FLOAT, directions
+from helpers.examples import BRAIN, DOUBLE, FLOAT, directions
 from powerspherical import (
     HypersphericalUniform,
     PowerSpherical,

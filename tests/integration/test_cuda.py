@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
-from members import DRAWS, EVERY, EVERY_ID, MEMBERS
+from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
+from helpers.members import DRAWS, EVERY, EVERY_ID, MEMBERS
+from helpers.statistical import assert_law, assert_mean
+from helpers.waiting import waiting
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from statistical import assert_law, assert_mean
-from waiting import waiting
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev, vmap
 
-from examples import DOUBLE, directions, families
-from members import CLOSEST, DRAWS, EVERY, EVERY_ID, MOMENTS, SMOOTH, TAILS
+from helpers.examples import DOUBLE, directions, families
+from helpers.members import CLOSEST, DRAWS, EVERY, EVERY_ID, MOMENTS, SMOOTH, TAILS
 from powerspherical import HypersphericalUniform, PowerSpherical
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, ExponentialFamily, Family
 

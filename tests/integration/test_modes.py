@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from examples import DOUBLE, FLOAT, directions, dtypes, families
-from members import DRAWS, MEMBERS
+from helpers.examples import DOUBLE, FLOAT, directions, dtypes, families
+from helpers.members import DRAWS, MEMBERS
 from powerspherical import HypersphericalUniform, PowerSpherical
 
 #: Constants are made once in a process, so "before any other use" needs a process of its own.
@@ -23,7 +23,7 @@ USE = """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.func import grad, vmap
-    from members import DRAWS, MEMBERS
+    from helpers.members import DRAWS, MEMBERS
     from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 
     FAMILIES = PowerSpherical, VonMisesFisher, SphericalCauchy

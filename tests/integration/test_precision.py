@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples import BRAIN, DOUBLE, FLOAT, directions, families
-from members import DIVERGENCES, DRAWS, EVERY, EVERY_ID, MEMBERS, MOMENTS
+from helpers.examples import BRAIN, DOUBLE, FLOAT, directions, families
+from helpers.members import DIVERGENCES, DRAWS, EVERY, EVERY_ID, MEMBERS, MOMENTS
+from helpers.statistical import assert_mean
 from powerspherical import (
     HypersphericalUniform,
     PowerSpherical,
@@ -17,7 +18,6 @@ from powerspherical import (
     SphericalCauchyMarginal,
     VonMisesFisherMarginal,
 )
-from statistical import assert_mean
 
 HALF = torch.float16
 DIM = 8

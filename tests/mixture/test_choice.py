@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from clusters import clustered
-from examples import directions
+from helpers.clusters import clustered
+from helpers.examples import directions
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture, compare, plot_comparison
 

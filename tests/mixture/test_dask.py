@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from clusters import clustered, estimators, fitted_directions, mixtures
+from helpers.clusters import clustered, estimators, fitted_directions, mixtures
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
 
 X, _ = clustered(900)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from clusters import clustered, mixtures, tying
-from examples import directions
+from helpers.clusters import clustered, mixtures, tying
+from helpers.examples import directions
 from powerspherical import PowerSpherical, families
 from powerspherical.distributions import distribution_named
 from powerspherical.families.power_spherical import PowerSphericalFamily

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from torch.distributions import Categorical, MixtureSameFamily
 
-from clusters import clustered, mixtures, tying
+from helpers.clusters import clustered, mixtures, tying
 from powerspherical import VonMisesFisher
 from powerspherical.families import VON_MISES_FISHER
 from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture

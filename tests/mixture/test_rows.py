@@ -12,14 +12,14 @@ import pytest
 import scipy.sparse
 import torch
 
-from clusters import clustered, estimators, fitted_directions, mixtures
+from helpers.clusters import clustered, estimators, fitted_directions, mixtures
+from helpers.waiting import waiting
 from powerspherical.families import family_named, family_names
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans
 from powerspherical.mixture._blocks import Block, products
 from powerspherical.mixture._em import Parameters, components_of, statistics_of_blocks
 from powerspherical.mixture._lloyd import clusters_of
 from powerspherical.mixture._rows import _NUMBERS, ArrayRows, SparseRows, TensorRows, block_size, unit_scale
-from waiting import waiting
 
 X, _ = clustered()
 X[7] = 0.0

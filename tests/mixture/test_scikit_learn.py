@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import powerspherical
-from clusters import clustered, estimators
+from helpers.clusters import clustered, estimators
 from powerspherical.mixture import (
     PowerSphericalMixture,
     SphericalKMeans,

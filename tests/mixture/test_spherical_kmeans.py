@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
-from clusters import clustered
+from helpers.clusters import clustered
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
 from powerspherical.mixture._lloyd import Sample, random_directions, spread_directions
 

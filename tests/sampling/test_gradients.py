@@ -9,7 +9,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from gamma import log_slope
+from helpers.gamma import log_slope
 from powerspherical.families import (
     POWER_SPHERICAL,
     SPHERICAL_CAUCHY,

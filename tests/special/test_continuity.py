@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from continuity import DOUBLE, assert_continuous_in_dim, assert_no_jump
-from examples import dtypes
+from helpers.continuity import DOUBLE, assert_continuous_in_dim, assert_no_jump
+from helpers.examples import dtypes
 from powerspherical.special import (
     bessel,
     bessel_ratio,

@@ -72,7 +72,7 @@ def add_to(app: "Typer") -> None:
 def gather(device: str) -> Facts:
     """All there is to show, as JSON can hold it; an error that is no number is `None`."""
     from powerspherical.experiments import accuracy
-    from powerspherical.experiments._results import hardware, versions
+    from powerspherical.experiments.results import hardware, versions
 
     return {
         "versions": versions(PACKAGES),

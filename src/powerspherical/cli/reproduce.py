@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from typer import Typer
 
-    from powerspherical.experiments._results import Outcome
+    from powerspherical.experiments.results import Outcome
 
 Experiment = Literal["figure1", "properties", "stability", "efficiency", "vae"]
+MODULES = {"vae": "autoencoder.vae"}
+"""The modules of experiments by their names, where the two differ."""
 Choice = Literal[Experiment, "all"]
 Data = Literal["digits", "mnist", "fashion-mnist"]
 Posterior = Literal["power-spherical", "von-mises-fisher", "spherical-cauchy", "gaussian"]
@@ -109,7 +111,7 @@ def add_to(app: "Typer") -> None:
         """
         require(*NEEDED, needed_for="reproduce", extra="experiments")
         experiments = {
-            name: importlib.import_module(f"powerspherical.experiments.{name}")
+            name: importlib.import_module(f"powerspherical.experiments.{MODULES.get(name, name)}")
             for name in (get_args(Experiment) if what == "all" else (what,))
         }
         options = {
@@ -197,7 +199,7 @@ def rounded(seconds: float) -> str:
 def _outputs(experiments: Iterable[ModuleType], out: Path, device: str) -> list[Path]:
     """The files that experiments may write in the folder, under their names on the CPU and on the device."""
     from powerspherical.experiments import report
-    from powerspherical.experiments._results import name_on
+    from powerspherical.experiments.results import name_on
 
     names: list[str] = [name for experiment in experiments for name in experiment.FILES]
     on_device = [f"{name_on(device, Path(name).stem)}{Path(name).suffix}" for name in names]

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from powerspherical.experiments import accuracy, baselines
+from powerspherical.experiments import accuracy
 from powerspherical.experiments._maps import INK, Array, Grid, hatch, mesh, settled
 from powerspherical.experiments.accuracy import TOLERANCES, Values
+from powerspherical.experiments.baselines import formulas
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,14 +46,14 @@ FAMILIES = {
     "ps": Family(
         "PS",
         "power_spherical",
-        baselines.power_spherical_kl_uniform,
-        baselines.power_spherical_log_density,
+        formulas.power_spherical_kl_uniform,
+        formulas.power_spherical_log_density,
     ),
     "vmf": Family(
         "vMF",
         "von_mises_fisher",
-        baselines.von_mises_fisher_kl_uniform,
-        baselines.von_mises_fisher_log_density,
+        formulas.von_mises_fisher_kl_uniform,
+        formulas.von_mises_fisher_log_density,
     ),
 }
 QUANTITIES = {"kl": "KL to uniform", "log_density": "log-density"}  # in the order of `Values`

@@ -3,7 +3,7 @@
 Each trial is the mean time of many draws; the mean and the variance are over trials. A trial goes through all
 concentrations, and at each the methods take turns, in an order that rotates: a slow moment of the machine falls on
 all methods, and no slow minute on one concentration alone. The distributions are made beforehand and nothing is
-differentiated: what is timed is sampling, in float32. The published methods are those of `baselines.py`, vectorised and
+differentiated: what is timed is sampling, in float32. The published methods are those of `formulas.py`, vectorised and
 without argument checks (the cosine of the vMF in float64: in float32 its sampler does not end for the larger κ); the
 package of the paper's authors (`power_spherical`) joins in where it is installed. The paper's claims are set beside
 the timings; a timing never makes the experiment fail, and a claim that the spread of the timings leaves open is neither
@@ -22,8 +22,10 @@ import torch
 from torch import Tensor
 
 from powerspherical import PowerSpherical, VonMisesFisher
-from powerspherical.experiments import baselines, paper
-from powerspherical.experiments._results import (
+from powerspherical.experiments import paper
+from powerspherical.experiments.baselines import formulas
+from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.results import (
     Outcome,
     Progress,
     hardware,
@@ -33,7 +35,6 @@ from powerspherical.experiments._results import (
     write_figure,
     write_json,
 )
-from powerspherical.experiments.published import REFERENCE, has_reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,10 +126,10 @@ def run(
 
 def samplers(loc: Tensor, concentration: Tensor) -> Iterator[tuple[str, Call]]:
     """The methods by name, each ready to draw one batch."""
-    yield "published_vmf", lambda: baselines.von_mises_fisher(loc, concentration, wide=True)
+    yield "published_vmf", lambda: formulas.von_mises_fisher(loc, concentration, wide=True)
     vmf, ps = VonMisesFisher(loc, concentration), PowerSpherical(loc, concentration)
     yield "our_vmf", vmf.sample
-    yield "published_ps", lambda: baselines.power_spherical(loc, concentration)
+    yield "published_ps", lambda: formulas.power_spherical(loc, concentration)
     if has_reference():
         reference = importlib.import_module(REFERENCE)
         yield "reference_ps", reference.PowerSpherical(loc, concentration).rsample

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from powerspherical import PowerSpherical
-from powerspherical.experiments._results import Outcome, Progress, silent, write_figure, write_json
+from powerspherical.experiments.results import Outcome, Progress, silent, write_figure, write_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

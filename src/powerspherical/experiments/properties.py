@@ -26,7 +26,7 @@ from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.experiments._quadrature import Symmetric, log_sphere_area, stationary_point
-from powerspherical.experiments._results import MADE_BY, Outcome, Progress, silent, write_json, write_text
+from powerspherical.experiments.results import MADE_BY, Outcome, Progress, silent, write_json, write_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from powerspherical import PowerSpherical, VonMisesFisher
-from powerspherical.experiments import accuracy, baselines, closed_forms
+from powerspherical.experiments import accuracy, closed_forms
 from powerspherical.experiments._maps import INK, Array, Grid, hatch, mesh, settled
-from powerspherical.experiments._results import Outcome, Progress, name_on, silent, write_figure, write_json
+from powerspherical.experiments.baselines import formulas
+from powerspherical.experiments.results import Outcome, Progress, name_on, silent, write_figure, write_json
 from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
 
 if TYPE_CHECKING:
@@ -49,12 +50,12 @@ class Health(IntEnum):
     SAMPLE = 3  # this and the one before are bad by the paper's criterion
 
 
-_EXPANDED = partial(baselines.von_mises_fisher, taylor=True)
+_EXPANDED = partial(formulas.von_mises_fisher, taylor=True)
 # Each with its label, and the family that knows the expected cosine.
 METHODS: dict[str, tuple[str, Family, Method]] = {
-    "published_vmf": ("vMF, published", VON_MISES_FISHER, baselines.von_mises_fisher),
+    "published_vmf": ("vMF, published", VON_MISES_FISHER, formulas.von_mises_fisher),
     "expanded_vmf": ("vMF, $b$ expanded for κ > 10", VON_MISES_FISHER, _EXPANDED),
-    "published_ps": ("PS, published", POWER_SPHERICAL, baselines.power_spherical),
+    "published_ps": ("PS, published", POWER_SPHERICAL, formulas.power_spherical),
     "our_vmf": ("vMF, ours", VON_MISES_FISHER, lambda loc, kappa: VonMisesFisher(loc, kappa).rsample()),
     "our_ps": ("PS, ours", POWER_SPHERICAL, lambda loc, kappa: PowerSpherical(loc, kappa).rsample()),
 }

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
-from powerspherical._torch.modes import is_capturing, is_plain
+from powerspherical._torch.modes import is_plain
 from powerspherical.special.mobius import uniform_cosine_rule
 from powerspherical.special.sphere import log_cosine_normalizer
 
@@ -67,8 +67,11 @@ def log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
 
 
 def once_for_each(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tensor) -> tuple[Tensor, ...]:
-    """``function`` of each κ, computed once for equal ones where they can be compared; values only."""
-    if kappa.numel() < 2 or not is_plain(kappa) or is_capturing(kappa):
+    """``function`` of each κ, computed once for equal ones; values only.
+
+    Finding the distinct ones takes a host sync on CUDA, so there each is computed.
+    """
+    if kappa.numel() < 2 or not kappa.is_cpu or not is_plain(kappa):
         return function(kappa)
     distinct, place = torch.unique(kappa, return_inverse=True)
     return tuple(values[place] for values in function(distinct))
@@ -85,6 +88,12 @@ def windows(family: Family, kappa: Tensor, dim: int, *falls: float) -> list[Wind
     mode, *ends = once_for_each(lambda k: _mode_and_ends(family, k, dim, falls), kappa.detach())
     pairs = zip(ends[: len(falls)], ends[len(falls) :], strict=True)
     return [Window(low, mode, high) for low, high in pairs]
+
+
+@tensor_constant
+def _directions_and_falls(*falls: float) -> Numbers:
+    """Each fall, first towards low and then towards high rapidities."""
+    return [[-1.0] * len(falls) + [1.0] * len(falls), [*falls, *falls]]
 
 
 def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[float]) -> tuple[Tensor, ...]:
@@ -105,8 +114,8 @@ def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[floa
         step = width / (_GRID - 1)
         low, width = low + step * (best - 1), 2 * step
     mode = (low + width / 2).unsqueeze(-1)
-    target = height(mode) - kappa.new_tensor(falls).repeat(2)
-    direction = kappa.new_tensor([-1.0] * len(falls) + [1.0] * len(falls))
+    direction, fall = _directions_and_falls(kappa, *falls).unbind()
+    target = height(mode) - fall
     return mode.squeeze(-1), *(mode + direction * falling_reach(height, mode, target, direction)).unbind(-1)
 
 

@@ -1,0 +1,1 @@
+"""The paper's experiment with variational auto-encoders: `vae` makes the table, `training_time` times steps."""

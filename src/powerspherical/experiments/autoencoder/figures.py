@@ -1,0 +1,143 @@
+"""What the auto-encoders look like: their scores as a figure and as a table, and pictures that they make."""
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from powerspherical.experiments import paper
+from powerspherical.experiments.autoencoder.datasets import Images
+from powerspherical.experiments.autoencoder.runs import Row
+from powerspherical.experiments.autoencoder.table import PAPER, POSTERIORS, collect, deviation, plain
+from powerspherical.experiments.autoencoder.training import binarised
+from powerspherical.nn import HypersphericalVAE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+# Okabe and Ito's palette, a marker each, and how far beside d it stands: the points would cover each other.
+LOOKS = {
+    "power_spherical": ("#009E73", "o", 0.94),
+    "von_mises_fisher": ("#D55E00", "s", 0.98),
+    "spherical_cauchy": ("#CC79A7", "D", 1.02),
+    "gaussian": ("#0072B2", "^", 1.06),
+}
+QUANTITIES = {"log_likelihood": "test log-likelihood (nats)", "elbo": "test ELBO (nats)"}
+COLUMNS = 12  # of pictures
+
+
+def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
+    """Both scores against d: solid lines for the paper's protocol, dotted for the tuned one, crosses for the paper."""
+    from matplotlib.figure import Figure
+
+    results = collect(rows)
+    dims = sorted({kind.dim for kind in results if kind.factors is None})
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    for axes, (quantity, label) in zip(figure.subplots(1, 2), QUANTITIES.items(), strict=True):
+        for protocol, line in ((PAPER, "-"), ("tuned", ":")):
+            found = plain(results, protocol)
+            for posterior, name in POSTERIORS.items():
+                colour, marker, aside = LOOKS[posterior]
+                values = {dim: getattr(found[q, dim], quantity) for q, dim in found if q == posterior}
+                if values:
+                    axes.errorbar(
+                        [dim * aside for dim in values],
+                        [statistics.fmean(seeds) for seeds in values.values()],
+                        [deviation(seeds) if len(seeds) > 1 else 0.0 for seeds in values.values()],
+                        color=colour,
+                        marker=marker,
+                        markerfacecolor=colour if protocol == PAPER else "white",
+                        linestyle=line,
+                        linewidth=1.2,
+                        markersize=5,
+                        capsize=2,
+                        label=name if protocol == PAPER else f"{name}, tuned",
+                    )
+        if comparable:
+            for posterior, published in paper.VAE.items():
+                colour, _, aside = LOOKS[posterior]
+                axes.plot(
+                    [dim * aside for dim in published],
+                    [getattr(score, quantity) for score in published.values()],
+                    linestyle="none",
+                    marker="x",
+                    markersize=9,
+                    markeredgewidth=1.6,
+                    color=colour,
+                    zorder=5,
+                    label=f"{POSTERIORS[posterior]}, in the paper",
+                )
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(dims, [str(dim) for dim in dims])
+        axes.minorticks_off()
+        axes.set_xlabel("$d$")
+        axes.set_ylabel(label)
+        axes.grid(True, color="#dddddd", linewidth=0.6)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: list(LOOKS).index(_posterior(labels[i])))
+    figure.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="outside upper center",
+        ncols=3,
+        frameon=False,
+        fontsize=8.5,
+    )
+    return figure
+
+
+def _posterior(label: str) -> str:
+    """The posterior that a label of the legend speaks of."""
+    return next(posterior for posterior, name in POSTERIORS.items() if label.startswith(name))
+
+
+def pictures(model: HypersphericalVAE, images: Images) -> "Figure":
+    """Test images, their bits, what the model makes of these, and what it makes of draws from its prior."""
+    from matplotlib.figure import Figure
+
+    shown = images.test[torch.linspace(0, len(images.test) - 1, COLUMNS).long()]
+    bits = binarised(shown, 0)
+    lines = {
+        "image": shown,
+        "bits": bits,
+        "reconstruction": model.reconstruct(bits),
+        "draw": model.sample(COLUMNS, mean=True),
+    }
+    figure = Figure(figsize=(COLUMNS * 0.75, len(lines) * 0.8), layout="constrained")
+    for row, (name, values) in zip(figure.subplots(len(lines), COLUMNS), lines.items(), strict=True):
+        for axes, picture in zip(row, values, strict=True):
+            axes.imshow(picture.reshape(images.shape).numpy(), cmap="gray_r", vmin=0, vmax=1)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.spines[:].set_visible(False)
+        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
+    return figure
+
+
+def table(rows: Sequence[Row], *, comparable: bool) -> "Table":
+    """The scores for a terminal: means over seeds, with the paper's and the difference where they compare."""
+    from rich.table import Table
+
+    table = Table(
+        "posterior", "d", "protocol", "seeds", "log-likelihood", "ELBO", title="Auto-encoders, in nats"
+    )
+    if comparable:
+        table.add_column("paper: log-likelihood, ELBO")
+        table.add_column("difference")
+    for kind, found in collect(rows).items():
+        name = POSTERIORS[kind.posterior]
+        if kind.prior == "von_mises_fisher":
+            name += ", vMF prior"
+        if kind.proposal is not None:
+            name += ", as closest vMF"
+        dim = str(kind.dim) if kind.factors is None else f"{kind.factors} × {kind.dim}"
+        likelihood, elbo = found.means
+        cells = [name, dim, kind.protocol, str(len(found.elbo)), f"{likelihood:.2f}", f"{elbo:.2f}"]
+        published = paper.VAE.get(kind.posterior, {}).get(kind.dim)
+        if comparable and published is not None and kind.as_in_the_paper == kind.plain:
+            cells.append(f"{published.log_likelihood:.2f}, {published.elbo:.2f}")
+            cells.append(f"{likelihood - published.log_likelihood:+.2f}, {elbo - published.elbo:+.2f}")
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,270 @@
+"""The runs behind the table of auto-encoders: which there are, and how each is done once and no more.
+
+A run keeps a checkpoint after each epoch and, when it is done, its rows of the table, both in files of its name. Asked
+for again, it takes what is there and goes on with the rest.
+"""
+
+import json
+import multiprocessing
+import operator
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from powerspherical._files.drafts import remove_stale_drafts
+from powerspherical.experiments.autoencoder import datasets
+from powerspherical.experiments.autoencoder.models import build, with_closest_von_mises_fisher
+from powerspherical.experiments.autoencoder.scores import score
+from powerspherical.experiments.autoencoder.table import POSTERIORS
+from powerspherical.experiments.autoencoder.training import (
+    Protocol,
+    TrainingError,
+    binarised,
+    derived_seed,
+    train,
+)
+from powerspherical.experiments.autoencoder.workers import Workers
+from powerspherical.experiments.results import Progress, write_text
+from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoint
+
+Row = dict[str, Any]
+
+DIMS: tuple[int, ...] = (5, 10, 20, 40)
+COMPARED = ("power_spherical", "von_mises_fisher")  # by the paper
+PAPER = Protocol()
+TUNED = replace(PAPER, name="tuned", cosine=True, draws=4, validation=5000)
+#: The parts of `TUNED`, each alone.
+PARTS: tuple[Protocol, ...] = (
+    replace(PAPER, name="early stopping", validation=5000),
+    replace(PAPER, name="falling rate", cosine=True),
+    replace(PAPER, name="four draws", draws=4),
+)
+OPTIONS_DIM = 10  # of the rows that show what else there is
+FACTORS, FACTOR_DIM = 5, 3  # of the product of spheres, which has as many degrees of freedom
+
+TRAINING_SHARE = 0.8  # of a run's time, roughly
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one training is of; the arguments are those of `models.build` and `training.train`."""
+
+    posterior: str
+    dim: int
+    seed: int
+    protocol: Protocol = PAPER
+    prior: str = "uniform"
+    factors: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        product = "" if self.factors is None else f"-x{self.factors}"
+        prior = "" if self.prior == "uniform" else f"-prior-{self.prior}"
+        protocol = self.protocol.name.replace(" ", "_")
+        return f"{self.posterior}-d{self.dim}{product}{prior}-{protocol}-seed{self.seed}"
+
+    @property
+    def work(self) -> int:
+        """Roughly how long it takes, relative to other runs: a step with a vMF takes twice as long as one without."""
+        return self.protocol.epochs * (2 if "von_mises_fisher" in (self.posterior, self.prior) else 1)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all runs of a table share."""
+
+    folder: Path
+    data: str
+    data_dir: Path | None = None
+    device: str = "cpu"
+    samples: int = 5000
+    test_seed: int = 0  # of the bits of the test images
+
+
+def plan(seeds: Sequence[int], images: int, *, quick: bool) -> list[Run]:
+    """All runs on so many training images, the paper's first."""
+    dims, paper, tuned, parts = DIMS, PAPER, TUNED, PARTS
+    if quick:
+        dims, parts = (5, 10), ()
+        paper, tuned = replace(paper, epochs=50), replace(tuned, epochs=50, validation=200)
+    first = seeds[0]
+    runs = [Run(q, d, seed, paper) for seed in seeds for d in dims for q in POSTERIORS]
+    runs.append(Run("power_spherical", OPTIONS_DIM, first, paper, prior="von_mises_fisher"))
+    runs.append(Run("power_spherical", FACTOR_DIM, first, paper, factors=FACTORS))
+    runs += [Run(q, d, seed, tuned) for seed in seeds for d in dims for q in COMPARED]
+    runs += [Run("power_spherical", d, first, part) for part in parts for d in dims]
+    return [replace(run, protocol=_fitted(run.protocol, images)) for run in runs]
+
+
+def _fitted(protocol: Protocol, images: int) -> Protocol:
+    """The protocol for few images: no more than a sixth of them are held out."""
+    return replace(protocol, validation=min(protocol.validation, images // 6))
+
+
+def do_all(
+    runs: Sequence[Run],
+    setting: Setting,
+    images: datasets.Images,
+    *,
+    jobs: int,
+    team: Workers,
+    progress: Progress,
+) -> Iterator[list[Row]]:
+    """The rows of each run as it is done: one run after the other, or `jobs` at a time in processes of their own.
+
+    These processes share the threads of torch in this one, and have at least one each.
+    """
+    work = [run.work for run in runs]
+    if jobs == 1:
+        for index, run in enumerate(runs):
+
+            def advance(fraction: float, before: int = sum(work[:index]), here: int = work[index]) -> None:
+                progress((before + fraction * here) / sum(work))
+
+            yield do(run, setting, images, team, advance)
+        return
+    strangers = set(multiprocessing.active_children())
+    spawn = multiprocessing.get_context("spawn")
+    fractions = spawn.Array("d", len(runs), lock=False)  # a slot for each run, which its process alone writes
+    threads = max(1, torch.get_num_threads() // jobs)
+    with ProcessPoolExecutor(jobs, spawn, _prepare, (threads, fractions)) as pool:
+        try:
+            waiting = {pool.submit(_do_in_process, index, run, setting) for index, run in enumerate(runs)}
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+                progress(sum(map(operator.mul, fractions, work)) / sum(work))
+        except BaseException:
+            # What a run has done is in its checkpoint: none needs to be waited for.
+            pool.shutdown(wait=False, cancel_futures=True)
+            ours = set(multiprocessing.active_children()) - strangers
+            for process in ours:
+                process.terminate()
+            for process in ours:
+                process.join()
+            remove_stale_drafts(setting.folder)  # a checkpoint that was being written
+            raise
+
+
+def _prepare(threads: int, fractions: Any) -> None:
+    """Set up one of the processes; what they report their progress in can only be handed to them here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent alone answers, in one line
+    torch.set_num_threads(threads)
+    _FRACTIONS.append(fractions)
+
+
+_FRACTIONS: list[Any] = []
+
+
+def _do_in_process(index: int, run: Run, setting: Setting) -> list[Row]:
+    def advance(fraction: float) -> None:
+        _FRACTIONS[0][index] = fraction
+
+    rows = do(run, setting, datasets.load(setting.data, setting.data_dir), Workers(), advance)
+    advance(1.0)
+    return rows
+
+
+def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progress: Progress) -> list[Row]:
+    """Train and score one run, or take from its files what they have, and return its rows of the table."""
+    path, rows_path = checkpoint(run, setting), setting.folder / f"{run.name}.json"
+    train_images = images.train.to(setting.device)
+    identity = {
+        **_plain(asdict(run)),
+        "data": images.name,
+        "images": len(train_images),
+        "processes": team.size,
+    }
+    measured = {"samples": setting.samples, "test_images": len(images.test)}
+    known = _known(rows_path) if rows_path.exists() else {}
+    done = (known.get("identity"), known.get("measured")) == (identity, measured)
+    team.agree(done, rows_path)
+    if done:
+        return known["rows"]
+    torch.manual_seed(derived_seed(run.seed, "weights"))
+    model = _build(run, images).to(setting.device)
+    try:
+        state = train(
+            model,
+            train_images,
+            run.protocol,
+            seed=run.seed,
+            path=path,
+            identity=identity,
+            team=team,
+            progress=lambda fraction: progress(TRAINING_SHARE * fraction),
+        )
+    except TrainingError as error:
+        raise TrainingError(f"{run.name}: {error}") from error
+    bits = binarised(images.test, derived_seed(setting.test_seed, "test bits")).to(setting.device)
+    models: dict[str | None, HypersphericalVAE] = {None: model}
+    if run == Run("power_spherical", OPTIONS_DIM, run.seed, run.protocol) and run.protocol.name == PAPER.name:
+        models["closest_von_mises_fisher"] = with_closest_von_mises_fisher(model)
+    rows = []
+    for index, (proposal, scored) in enumerate(models.items()):
+        before, share = TRAINING_SHARE, (1 - TRAINING_SHARE) / len(models)
+
+        def advance(fraction: float, start: float = before + index * share, share: float = share) -> None:
+            progress(start + share * fraction)
+
+        scores = score(scored, bits, samples=setting.samples, seed=run.seed, team=team, progress=advance)
+        rows.append(
+            {
+                "posterior": run.posterior,
+                "proposal": proposal,
+                "prior": "standard_normal" if run.posterior == "gaussian" else run.prior,
+                "factors": run.factors,
+                "dim": run.dim,
+                "seed": run.seed,
+                "protocol": run.protocol.name,
+                "log_likelihood": scores.log_likelihood,
+                "elbo": scores.elbo,
+                "train_elbo": state.history[-1]["elbo"],
+                "train_seconds": state.seconds,
+                "epochs": state.epoch if state.best is None else state.best["epoch"],
+            }
+        )
+    if team.first:
+        known = {"identity": identity, "measured": measured, "rows": rows}
+        write_text(rows_path, json.dumps(known, indent=2) + "\n")
+    return rows
+
+
+def trained(run: Run, setting: Setting, images: datasets.Images) -> HypersphericalVAE:
+    """The model of a run that is done, on the CPU."""
+    content = load_checkpoint(checkpoint(run, setting))
+    model = _build(run, images)
+    model.load_state_dict(content["best"]["model"] if content["best"] else content["model"])
+    return model
+
+
+def _build(run: Run, images: datasets.Images) -> HypersphericalVAE:
+    pixels = images.train.shape[1]
+    return build(run.posterior, run.dim, pixels, prior=run.prior, factors=run.factors)
+
+
+def checkpoint(run: Run, setting: Setting) -> Path:
+    """Where a run keeps its state."""
+    return setting.folder / f"{run.name}.safetensors"
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON."""
+    return json.loads(json.dumps(value))
+
+
+def _known(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {key: content[key] for key in ("identity", "measured", "rows")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"the results {path} are damaged ({error}); delete the file to make them again"
+        ) from error

@@ -1,0 +1,225 @@
+"""`powerspherical sample`: the draws, the files, wrong input, and an interruption."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from powerspherical import PowerSpherical, cli
+from powerspherical.cli import draws
+
+KAPPA = ["--concentration", "5"]
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(text):
+    return np.loadtxt(io.StringIO(text), delimiter=",")
+
+
+def test_a_first_look(capsys):
+    assert cli.run(["sample", *KAPPA]) == 0
+    shown = capsys.readouterr()
+    rows = read(shown.out)
+    assert rows.shape == (10, 3)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("family", ["power-spherical", "von-mises-fisher", "spherical-cauchy", "uniform"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_form_holds_the_same_draws(family, dtype, folder, monkeypatch, capsys):
+    """Whatever is written, block by block, can be read back to the last bit."""
+    monkeypatch.setattr(draws, "BLOCK", 28)  # seven rows
+    options = ["--dim", "4", "-n", "30", "--seed", "3", "--dtype", dtype]
+    options += [] if family == "uniform" else KAPPA
+    for out in ("-", "a.npy", "a.csv"):
+        assert cli.run(["sample", family, *options, "--out", out]) == 0
+    array = np.load("a.npy")
+    assert array.shape == (30, 4)
+    assert array.dtype == dtype
+    assert len(np.unique(array, axis=0)) == 30
+    written = np.loadtxt("a.csv", delimiter=",").astype(dtype)
+    shown = capsys.readouterr().out
+    assert np.array_equal(array, written)
+    assert shown.startswith((folder / "a.csv").read_text())
+    assert shown.splitlines()[30:] == ["30 draws in 4 dimensions: a.npy", "30 draws in 4 dimensions: a.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "a.npy"]
+
+
+def test_the_draws_are_the_distributions_own(folder):
+    command = ["sample", "--loc", "0,0.6,0.8", *KAPPA, "-n", "20", "--seed", "8", "--dtype", "float64"]
+    assert cli.run([*command, "--out", "a.npy"]) == 0
+    torch.manual_seed(8)
+    loc = torch.tensor([0, 0.6, 0.8], dtype=torch.float64)
+    expected = PowerSpherical(loc, 5.0).sample((20,))
+    torch.testing.assert_close(torch.from_numpy(np.load("a.npy")), expected, rtol=0, atol=1e-14)
+
+
+def test_without_a_seed_draws_differ(folder):
+    for out in ("a.npy", "b.npy"):
+        assert cli.run(["sample", *KAPPA, "--out", out]) == 0
+    assert not np.array_equal(np.load("a.npy"), np.load("b.npy"))
+
+
+def test_a_folder_is_made_and_a_file_replaced_by_force(folder):
+    for number, force in ((5, []), (7, ["--force"])):
+        command = ["sample", "uniform", "-n", str(number), "--out", "new/folder/a.npy"]
+        assert cli.run([*command, *force]) == 0
+        assert np.load("new/folder/a.npy").shape == (number, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "notice"),
+    [
+        ("0,1", [0, 1], ""),
+        ("-3, 4", [-0.6, 0.8], "powerspherical: --loc has length 5; normalised\n"),
+        ("0.577,0.577,0.577", [3**-0.5] * 3, ""),
+        ("1e300,1e300", [2**-0.5] * 2, "powerspherical: --loc has length 1.41421e+300; normalised\n"),
+    ],
+)
+def test_directions(text, expected, notice, capsys):
+    assert draws.direction(text) == pytest.approx(expected, rel=1e-15)
+    assert capsys.readouterr().err == notice
+
+
+def test_a_direction_from_a_file_gives_the_dimension(folder, capsys):
+    np.save("loc.npy", np.array([0, 0, 0, 2]))
+    assert cli.run(["sample", "--loc", "loc.npy", "--concentration", "1e9", "-n", "2"]) == 0
+    shown = capsys.readouterr()
+    assert read(shown.out) == pytest.approx(np.array([[0, 0, 0, 1]] * 2), abs=1e-3)
+    assert "length 2" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "--concentration"),
+        (["gaussian"], "gaussian"),
+        (["--concentration", "-1"], "'--concentration': -1"),
+        (["--concentration", "nan"], "'--concentration': nan"),
+        (["--concentration", "1e39"], "float32"),
+        (["uniform", *KAPPA], "--concentration"),
+        (["uniform", "--loc", "1,0"], "--loc"),
+        ([*KAPPA, "--dim", "1"], "--dim"),
+        ([*KAPPA, "--dim", "4", "--loc", "1,0,0"], "1,0,0 has 3 coordinate(s), but --dim is 4"),
+        ([*KAPPA, "--loc", "1"], "two"),
+        ([*KAPPA, "--loc", "1,x"], "'1,x' is neither"),
+        ([*KAPPA, "--loc", "0,0"], "0,0 gives no direction"),
+        ([*KAPPA, "--loc", "nan,1"], "nan,1 gives no direction"),
+        ([*KAPPA, "--loc", "missing.npy"], "missing.npy"),
+        ([*KAPPA, "--loc", "../matrix.npy"], "float64 of shape (2, 2)"),
+        ([*KAPPA, "--loc", "../words.npy"], "one vector of real numbers"),
+        ([*KAPPA, "--loc", "../broken.npy"], "--loc"),
+        ([*KAPPA, "-n", "0"], "--number"),
+        ([*KAPPA, "--seed", "-1"], "--seed"),
+        ([*KAPPA, "--dtype", "float16"], "--dtype"),
+        ([*KAPPA, "--device", "toaster"], "--device"),
+        ([*KAPPA, "--out", "a.txt"], "a.txt must end in .npy or .csv"),
+        ([*KAPPA, "--out", "../folder.npy"], "../folder.npy is a folder"),
+        ([*KAPPA, "--out", "../broken.npy/a.csv"], "cannot write in the folder ../broken.npy"),
+    ],
+)
+def test_wrong_use(arguments, says, monkeypatch, tmp_path, capsys):
+    np.save(tmp_path / "matrix.npy", np.eye(2))
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    (tmp_path / "broken.npy").write_text("")
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert cli.run(["sample", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert says in shown.err
+    assert shown.err.startswith("powerspherical: ")
+    assert shown.err.count("\n") == 1
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.csv"])
+def test_an_error_leaves_the_old_file(name, folder, monkeypatch, capsys):
+    (folder / name).write_text("old")
+
+    def full(distribution, number):
+        yield np.ones((1, 3), np.float32)
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(draws, "blocks", full)
+    assert cli.run(["sample", *KAPPA, "--out", name, "--force"]) == 1
+    assert capsys.readouterr().err == "powerspherical: OSError: No space left on device\n"
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert (folder / name).read_text() == "old"
+
+
+@contextmanager
+def drawing(folder):
+    """A process that draws more than it ever will write, once its draft is there."""
+    code = f"""
+import signal
+from powerspherical import cli
+for name in ("SIGTERM", "SIGHUP"):  # also where the tests run in the background
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli.main(["sample", "uniform", "-n", str(10**9), "--out", {str(folder / "a.csv")!r}])
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+        while not list(folder.glob(".powerspherical-draft-*")) and process.poll() is None:
+            time.sleep(0.05)
+        yield process
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_signal_leaves_nothing_behind(number, tmp_path):
+    with drawing(tmp_path) as process:
+        process.send_signal(number)
+        error = process.stderr.read()
+    assert (process.returncode, error) == (130, "powerspherical: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_draft_of_a_killed_run_is_named_and_removed(tmp_path, capsys):
+    with drawing(tmp_path) as process:
+        process.kill()
+    (draft,) = tmp_path.iterdir()
+    assert cli.run(["sample", "uniform", "--out", str(tmp_path / "b.csv")]) == 0
+    assert capsys.readouterr().err == (
+        f"powerspherical: removed {draft}, which a run that was killed left behind\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["b.csv"]
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path):
+    """As under nohup."""
+    code = """
+import signal
+from powerspherical import cli
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+try:
+    cli.main(["sample", "uniform", "--out", "a.csv"])
+finally:
+    print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True"

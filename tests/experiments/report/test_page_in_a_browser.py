@@ -1,0 +1,163 @@
+"""The report in a real browser: it loads without a complaint, and can be read on a desk and on a telephone."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from helpers.result_folders import write_vae
+from powerspherical.experiments.report.page import ENLARGED, LEGIBLE, TOPICS, write_report
+
+PUBLISHED = Path(__file__).parents[3] / "results"
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason=f"no browser: none of {', '.join(NAMES)} is installed"
+)
+
+CONSOLE = re.compile(r":CONSOLE[:(].*")
+
+# The page in a frame of a given width. What the script measures goes to the console, once the page has been drawn.
+FRAME = """<!DOCTYPE html><meta charset="utf-8">
+<iframe style="width: {width}px; height: 800px; border: 0" srcdoc="{page}"></iframe>
+<script>
+addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {{
+  const page = document.querySelector("iframe").contentDocument;
+  const all = selector => [...page.querySelectorAll(selector)];
+  const edge = one => Math.round(one.getBoundingClientRect().right);
+  const scrolling = all(".scroll").filter(one => one.scrollWidth > one.clientWidth);
+  const hinted = one => one.querySelector(".hint")?.offsetHeight >= 15;
+  const letters = all("body *").filter(one => [...one.childNodes].some(
+    node => node.nodeType == Node.TEXT_NODE && node.textContent.trim()));
+  console.info("measured", JSON.stringify({{
+    page: [page.documentElement.clientWidth, page.documentElement.scrollWidth],
+    unloaded: [...page.images].filter(one => one.naturalWidth == 0).length,
+    scrolling: scrolling.length,
+    unhinted: scrolling.filter(one => !hinted(one)).length,
+    cut: all("caption span, .hint").filter(one => edge(one) > edge(one.closest(".scroll"))).length,
+    letters: Math.min(...letters.map(one => parseFloat(getComputedStyle(one).fontSize))),
+    figures: Math.min(...[...page.images].map(one => one.width / one.getAttribute("width"))),
+  }}));
+}})));
+</script>"""
+
+
+@pytest.fixture
+def command(tmp_path):
+    """A function from a page and what to do with it to the command that does it."""
+
+    def command(source, *flags):
+        path = tmp_path / "loaded.html"
+        path.write_text(source, encoding="utf-8")
+        quiet = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+        ]
+        logs = ["--enable-logging=stderr", "--v=0", f"--user-data-dir={tmp_path / 'profile'}"]
+        return [BROWSER, *quiet, *logs, *flags, path.as_uri()]
+
+    return command
+
+
+@pytest.fixture
+def load(command):
+    """A function that loads a page and returns its elements as text and what the console shows."""
+
+    def load(source):
+        done = subprocess.run(
+            command(source, "--dump-dom"),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=120,
+            check=True,
+        )
+        return done.stdout, CONSOLE.findall(done.stderr)
+
+    return load
+
+
+@pytest.fixture
+def measure(command):
+    """A function that returns what the script in the frame finds out about a page."""
+
+    def measure(source, width):
+        shown = FRAME.format(width=width, page=html.escape(source))
+        with subprocess.Popen(command(shown), stderr=subprocess.PIPE, text=True, encoding="utf-8") as browser:
+            patience = threading.Timer(120, browser.kill)
+            patience.start()
+            try:
+                said = next(filter(None, map(CONSOLE.search, browser.stderr)), None)
+            finally:
+                patience.cancel()
+                browser.terminate()
+        assert said, "the browser measured nothing"
+        return json.loads(re.search(r'"measured (.*)", source: ', said[0])[1])
+
+    return measure
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The report over the published results, which has all kinds of tables and figures."""
+    folder = tmp_path_factory.mktemp("published")
+    for path in PUBLISHED.iterdir():
+        if path.suffix in (".json", ".png"):
+            shutil.copy(path, folder)
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def report(tmp_path):
+    folder = tmp_path / "results"
+    write_vae(folder)
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+def test_the_page_loads(load, report):
+    shown, console = load(report)
+    assert console == []
+    for name in TOPICS:
+        assert f'<section id="{name}"' in shown
+    assert shown.count("<figure>") == 1
+    assert "−97.46" in shown
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_cut_and_all_can_be_read(measure, published, width):
+    """On a desk all fits. On a telephone wide tables and figures scroll in their frames, and say so."""
+    found = measure(published, width)
+    assert found["page"] == [width, width]
+    assert (found["unloaded"], found["unhinted"], found["cut"]) == (0, 0, 0)
+    assert (found["scrolling"] > 0) == (width < 1000)
+    assert found["letters"] >= 12
+    assert found["figures"] >= 0.99 * LEGIBLE / ENLARGED
+
+
+def test_faults_would_be_seen(load, measure):
+    _, console = load("<!DOCTYPE html><title>x</title><script>undefined_function()</script>")
+    assert len(console) == 1
+    broken = (
+        '<img src="data:image/png;base64,AAAA" alt="broken" width="900" style="display: block; width: 90px">'
+    )
+    cut = '<table style="width: 900px"><caption><span style="display: block">wide</span></caption></table>'
+    faulty = f"""<!DOCTYPE html><div style="width: 900px">wide</div>{broken}
+<div class="scroll" style="width: 300px; overflow: auto; font-size: 9px">{cut}</div>"""
+    assert measure(faulty, 360) == {
+        "page": [360, 900 + 8],
+        "unloaded": 1,
+        "scrolling": 1,
+        "unhinted": 1,
+        "cut": 1,
+        "letters": 9,
+        "figures": 0.1,
+    }

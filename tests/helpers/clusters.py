@@ -1,0 +1,42 @@
+"""Data that several tests of mixtures use."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.examples import directions
+from powerspherical import VonMisesFisher
+from powerspherical.mixture import (
+    PowerSphericalMixture,
+    SphericalCauchyMixture,
+    SphericalKMeans,
+    VonMisesFisherMixture,
+)
+
+MIXTURES = {"PS": PowerSphericalMixture, "vMF": VonMisesFisherMixture, "Cauchy": SphericalCauchyMixture}
+ESTIMATORS = MIXTURES | {"k-means": SphericalKMeans}
+
+mixtures = pytest.mark.parametrize("mixture", MIXTURES.values(), ids=MIXTURES)
+estimators = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+tying = pytest.mark.parametrize("concentration_type", ["tied", "free"])
+
+
+def clustered(
+    rows: int = 600, dim: int = 8, kappas: tuple[float, ...] = (60.0, 60.0, 60.0), seed: int = 3
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of different lengths around random directions, in random order, float64, and the index of each one's."""
+    torch.manual_seed(seed)
+    labels = torch.randint(len(kappas), (rows,))
+    draws = VonMisesFisher(
+        directions(len(kappas), dim, seed=seed)[labels], torch.tensor(kappas)[labels].double()
+    )
+    lengths = 0.5 + 2 * torch.rand(rows, 1, dtype=torch.float64)
+    return (lengths * draws.sample()).numpy(), labels.numpy()
+
+
+def fitted_directions(estimator) -> np.ndarray:
+    return np.asarray(
+        estimator.cluster_centers_ if isinstance(estimator, SphericalKMeans) else estimator.mean_directions_
+    )

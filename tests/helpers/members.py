@@ -1,0 +1,94 @@
+"""The public members of a distribution, each as a function of it: one registry feeds every test of "all of them".
+
+The further arguments are made from the distribution itself, so that they have its shape, dtype and device; they
+are exact in half precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, kl_divergence
+
+from helpers.examples import FAMILIES, IDS
+from powerspherical import HypersphericalUniform, PowerSpherical
+
+
+def elsewhere(q: Distribution) -> Tensor:
+    """Unit vectors other than ``loc``."""
+    return q.loc.detach().roll(1, -1)
+
+
+def cosine(q: Distribution) -> Tensor:
+    return torch.full_like(q.concentration.detach(), 0.375)
+
+
+#: In the dtype of the samples.
+MOMENTS = {
+    "mean": lambda q: q.mean,
+    "mode": lambda q: q.mode,
+    "variance": lambda q: q.variance,
+    "covariance_matrix": lambda q: q.covariance_matrix,
+}
+
+
+def _divergences(name: str, other: type) -> dict[str, Callable[[Distribution], Tensor]]:
+    """From a distribution to a member of the family ``other`` with another direction, and back."""
+    return {
+        f"KL to {name}": lambda q: kl_divergence(q, other(elsewhere(q), 3.0, validate_args=False)),
+        f"KL from {name}": lambda q: kl_divergence(other(elsewhere(q), 3.0, validate_args=False), q),
+    }
+
+
+DIVERGENCES = {
+    "KL to uniform": lambda q: kl_divergence(q, HypersphericalUniform(q.dim, validate_args=False)),
+    "KL from uniform": lambda q: kl_divergence(HypersphericalUniform(q.dim, validate_args=False), q),
+}
+for _name, _family in zip(IDS, FAMILIES, strict=True):
+    DIVERGENCES |= _divergences(_name, _family)
+
+#: Differentiable twice, in at least float32.
+SMOOTH = {
+    "log_prob": lambda q: q.log_prob(elsewhere(q)),
+    "entropy": lambda q: q.entropy(),
+    "log_normalizer": lambda q: q.log_normalizer,
+    "from_kl": lambda q: type(q).from_kl(q.loc, q.concentration, validate_args=False).concentration,
+    "from_mean_length": lambda q: (
+        type(q).from_mean_length(q.loc, q.concentration / 64, validate_args=False).concentration
+    ),
+    "marginal.log_prob": lambda q: q.marginal.log_prob(cosine(q)),
+    "marginal.entropy": lambda q: q.marginal.entropy(),
+    "marginal.mean": lambda q: q.marginal.mean,
+    **DIVERGENCES,
+}
+
+#: Differentiable once, in at least float32.
+TAILS = {
+    "marginal.cdf": lambda q: q.marginal.cdf(cosine(q)),
+    "marginal.log_sf": lambda q: q.marginal.log_sf(cosine(q)),
+    "marginal.icdf": lambda q: q.marginal.icdf(cosine(q)),
+    "cap_probability": lambda q: q.cap_probability(1.2),
+    "cap_angle": lambda q: q.cap_angle(0.6),
+}
+
+MEMBERS = {**MOMENTS, **SMOOTH, "marginal.variance": lambda q: q.marginal.variance, **TAILS}
+
+#: Of Power Spherical alone.
+CLOSEST = {"closest_von_mises_fisher": lambda q: q.closest_von_mises_fisher().concentration}
+
+#: Different at each call.
+DRAWS = {
+    "rsample": lambda q: q.rsample((2,)),
+    "sample": lambda q: q.sample((2,)),
+    "marginal.rsample": lambda q: q.marginal.rsample((2,)),
+}
+
+#: Every member of every family with parameters.
+EVERY = [
+    (family, name, member)
+    for family in FAMILIES
+    for name, member in (MEMBERS | (CLOSEST if family is PowerSpherical else {})).items()
+]
+EVERY_ID = [f"{family.__name__} {name}" for family, name, _ in EVERY]

@@ -35,7 +35,7 @@ def directions(*shape: int) -> Tensor:
 
 def draw(name: str, loc: Tensor, kappa: Tensor, seed: int = 1, dim: int | None = None) -> tuple[Tensor, ...]:
     x = torch.empty(len(kappa), loc.shape[-1], dtype=loc.dtype, device=DEVICE)
-    # Each with memory of its own, as the operator has it: pointers that are not aligned get another variant of the kernel.
+    # Each with memory of its own, as in the operator: unaligned pointers get another variant of the kernel.
     scalars = tuple(torch.zeros(len(kappa), device=DEVICE) for _ in range(3))
     number = FAMILIES[name]
     draw_kernel.draw(x, scalars, loc, kappa, seed, number, dim or loc.shape[-1], fast=COMPILED)

@@ -6,6 +6,7 @@ would synchronise and could not be captured in a graph.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -24,6 +25,13 @@ def untraced(function: F) -> F:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+@functools.lru_cache(1024)
+def scalar_constant(value: float, dtype: torch.dtype) -> Tensor:
+    """A number as a CPU scalar, which goes with tensors of any device: for plain eager mode."""
+    with torch.inference_mode(False):
+        return torch.tensor(value, dtype=dtype, device="cpu")
 
 
 def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:

@@ -64,6 +64,11 @@ def validates_by_default() -> bool:
     return Distribution._validate_args
 
 
+def is_batch_of_gradients(tensor: Tensor) -> bool:
+    """Whether ``torch.autograd.grad(is_grads_batched=True)`` made the tensor: it has a ``vmap`` of its own."""
+    return torch._C._functorch.is_legacy_batchedtensor(tensor)
+
+
 def can_look() -> bool:
     """Whether the values of tensors can be inspected here and now."""
     if is_tracing():

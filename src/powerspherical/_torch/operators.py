@@ -19,8 +19,6 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from powerspherical._torch.modes import is_plain
-
 _ONCE = (
     "a draw is differentiable once, its second derivative is not implemented. Leave out the second "
     "differentiation (create_graph=True, nested torch.func transforms), or apply it to what is known in "
@@ -35,9 +33,6 @@ _REVERSE = (
 Operator = torch._ops.OpOverload
 
 _LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
-
-#: Whether the ``vmap`` of ``is_grads_batched``, which is one of its own, hides in a tensor.
-_is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def define_operator(
@@ -66,18 +61,11 @@ def define_operator(
     return operator
 
 
-def register_derivative(
-    forward: Operator,
-    backward: Operator,
-    run: Callable[..., Any],
-    run_backward: Callable[..., Any],
-) -> Any:
+def register_derivative(forward: Operator, backward: Operator) -> None:
     """Give the operator ``forward`` the derivative ``backward``, and errors for all further ones.
 
     ``forward(loc, concentration, shape, seed, dim, family, generator)`` returns x and further tensors; ``backward``
     takes the gradient in x, then x, loc, those tensors, concentration, dim, family, and which gradients are needed.
-    ``run`` and ``run_backward`` are their implementations. Returns the autograd function for plain eager mode, which
-    returns x alone.
     """
 
     class Draw(_SingleLevelFunction):
@@ -101,36 +89,11 @@ def register_derivative(
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-            return _pulled_back(ctx, grad, backward)
+            return pulled_back(ctx, grad, backward)
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Tensor | None) -> None:
             raise NotImplementedError(_REVERSE)
-
-    class PlainDraw(Draw):
-        """Returns x alone, without marks on further results: for a small batch those take most of the time."""
-
-        @staticmethod
-        def forward(  # type: ignore[override]
-            ctx: Any,
-            loc: Tensor,
-            concentration: Tensor,
-            shape: Sequence[int],
-            seed: None,
-            dim: int,
-            family: str,
-            generator: torch.Generator | None,
-        ) -> Tensor:
-            x, *rows = run(loc, concentration, shape, seed, dim, family, generator)
-            ctx.dim, ctx.family = dim, family
-            ctx.save_for_backward(x, loc, *rows, concentration)
-            return x
-
-        @staticmethod
-        def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-            # The saved tensors are plain: only the gradient may be transformed.
-            plain = not torch.is_grad_enabled() and is_plain(grad) and not _is_batched(grad)
-            return _pulled_back(ctx, grad, run_backward if plain else backward)
 
     class DrawBackward(_SingleLevelFunction):
         @staticmethod
@@ -145,11 +108,10 @@ def register_derivative(
 
     _LIBRARY.impl(forward.name(), _autograd_kernel(forward, Draw), "Autograd")
     _LIBRARY.impl(backward.name(), _autograd_kernel(backward, DrawBackward), "Autograd")
-    return PlainDraw
 
 
-def _pulled_back(ctx: Any, grad: Tensor, backward: Callable[..., Any]) -> tuple[Tensor | None, ...]:
-    """The gradients of all inputs of a draw."""
+def pulled_back(ctx: Any, grad: Tensor, backward: Callable[..., Any]) -> tuple[Tensor | None, ...]:
+    """The gradients of all inputs of a draw, from its context and the gradient in x."""
     first, second = needs = ctx.needs_input_grad[:2]
     grad_loc, grad_concentration = backward(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *needs)
     return grad_loc if first else None, grad_concentration if second else None, *_NO_GRADIENTS

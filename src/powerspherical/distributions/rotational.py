@@ -239,9 +239,10 @@ class RotationallySymmetric(Reparameterised):
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         loc, concentration = self._parameters
-        dtype = computing(loc.dtype)
-        if concentration.dtype != dtype:
-            concentration = concentration.to(dtype)
+        if (
+            concentration.dtype != loc.dtype or loc.dtype.itemsize < 4
+        ):  # half precision is computed in float32
+            concentration = concentration.to(computing(loc.dtype))
         return draw(self.family, loc, concentration, shape, generator=generator)
 
     def entropy(self) -> Tensor:

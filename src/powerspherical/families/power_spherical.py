@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
 from torch import Tensor
 
+from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.random import standard_gamma, standard_gamma_slope
 from powerspherical.families._precise import Arc, PreciseFamily
 from powerspherical.families.base import Family, PointSums
@@ -24,15 +24,6 @@ _MANY_ROWS = 1 << 14
 @with_derivative(lambda kappa, dim: (dim - 1) / (kappa + (dim - 1)).square())
 def _mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     return kappa / (kappa + (dim - 1))
-
-
-@functools.lru_cache(1024)
-def _beta(dim: int, dtype: torch.dtype) -> Tensor:
-    """β = (d-1)/2 as a CPU scalar, which goes with tensors of any device.
-
-    For a small batch, making a tensor of a number takes longer than adding it.
-    """
-    return torch.tensor((dim - 1) / 2, dtype=dtype, device="cpu")
 
 
 class PowerSphericalFamily(PreciseFamily):
@@ -84,7 +75,7 @@ class PowerSphericalFamily(PreciseFamily):
 
         Half the squared length of the tangent Gaussian vector is that H.
         """
-        noise = standard_gamma(kappa + _beta(dim, kappa.dtype), generator)
+        noise = standard_gamma(kappa + scalar_constant((dim - 1) / 2, kappa.dtype), generator)
         total = noise.add(squared_length, alpha=0.5)
         half = noise / total  # 2G may overflow
         return squared_length / total, half.add_(half), noise
@@ -99,7 +90,7 @@ class PowerSphericalFamily(PreciseFamily):
         """
         if one_minus_t.dtype == torch.float64:
             return super().rapidity_slope(one_minus_t, one_plus_t, noise, kappa, dim)
-        shape = kappa + _beta(dim, kappa.dtype)
+        shape = kappa + scalar_constant((dim - 1) / 2, kappa.dtype)
         if (dim - 1) / 2 >= LARGE and noise.numel() >= _MANY_ROWS and noise.is_cpu:
             return log_gamma_slope_(shape.contiguous(), noise).mul_(0.5)
         return standard_gamma_slope(shape, noise).div_(noise + noise)

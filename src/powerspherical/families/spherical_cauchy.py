@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from powerspherical._torch.constants import scalar_constant
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
@@ -90,20 +91,22 @@ class SphericalCauchyFamily(Family):
     def draw_cosine(
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """t₀ = n/√(n²+S) of a uniform point, n ~ N(0, 1), shifted."""
-        normal = torch.randn(kappa.shape, dtype=kappa.dtype, device=kappa.device, generator=generator)
-        root = (normal * normal).add_(squared_length).sqrt_()
-        large = root.add_(normal.abs()).square_()
-        # 1-t₀ : 1+t₀ = S : (|n| + √(n²+S))² where n > 0, and the other way round where not
-        positive = normal > 0
-        minus = torch.where(positive, squared_length, large)
-        plus = torch.where(positive, large, squared_length)
-        return *_shifted(minus, plus, 1 + kappa), kappa.clone()
+        """t₀ = n/√(n²+S) of a uniform point, n ~ N(0, 1), shifted; the noise to keep is 1+κ."""
+        normal = torch.randn_like(squared_length, generator=generator)
+        root = torch.addcmul(squared_length, normal, normal).sqrt_()
+        plus = root + normal
+        minus = root.sub_(normal)
+        # 1-t₀ : 1+t₀ = (√(n²+S) - n)² : S = S : (√(n²+S) + n)². The larger square of the two is the one without
+        # cancellation, and it is larger than S.
+        minus = torch.maximum(minus.mul_(minus), squared_length)
+        plus = torch.maximum(plus.mul_(plus), squared_length)
+        growth = kappa + scalar_constant(1.0, kappa.dtype)
+        return *_shifted(minus, plus, growth), growth
 
     def rapidity_slope(
         self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
     ) -> Tensor:
-        return 1 / (1 + kappa)
+        return noise.reciprocal()
 
     # Likelihood and divergences
 
@@ -192,8 +195,8 @@ def _mean_log_distortion(
 def _shifted(one_minus_t: Tensor, one_plus_t: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
     """1-t and 1+t after (1+t)/(1-t) is multiplied by growth² ≥ 1; the two may come with a common factor."""
     minus = one_minus_t / growth / growth  # growth² may overflow
-    scale = 2 / (minus + one_plus_t)
-    return minus * scale, one_plus_t * scale
+    mean = torch.lerp(minus, one_plus_t, 0.5)
+    return minus / mean, one_plus_t / mean
 
 
 SPHERICAL_CAUCHY = SphericalCauchyFamily()

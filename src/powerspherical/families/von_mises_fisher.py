@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -147,7 +145,7 @@ def _propose(
     1-2z is a coordinate of a uniform point on the sphere, n/√(n² + S), where n ~ N(0, 1) and S ~ χ²_{d-1} is
     ``squared_length``. Hence z : 1-z = S : (|n| + √(n²+S))² where n > 0, and the other way round where not.
     """
-    normal = _like(torch.randn, squared_length, generator)
+    normal = torch.randn_like(squared_length, generator=generator)
     root = (normal * normal).add_(squared_length).sqrt_()
     large = root.add_(normal.abs()).square_()
     positive = normal > 0
@@ -158,7 +156,7 @@ def _propose(
     ratio = (rest - z).mul_(x0).mul_(1 + b).div_(denominator).mul_(0.5)  # 1+y = 2(1 - (1-b)z)/(1+b)
     log_acceptance = torch.log1p(-ratio).add_(ratio).mul_(dim - 1)
     # Written so that a NaN is not rejected: it would be drawn again for ever.
-    rejected = log_acceptance < _like(torch.rand, ratio, generator).log_()
+    rejected = log_acceptance < torch.rand_like(ratio, generator=generator).log_()
     return scaled.div_(denominator).mul_(2), rest.div_(denominator).mul_(2), rejected
 
 
@@ -207,11 +205,6 @@ def _redraw_blindly(
         for kept, candidate in zip((one_minus_t, one_plus_t), fresh, strict=True):
             torch.where(rejected, candidate, kept, out=kept)
         rejected.logical_and_(none)
-
-
-def _like(draw: Any, tensor: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Random numbers of the shape of a tensor."""
-    return draw(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
 
 
 VON_MISES_FISHER = VonMisesFisherFamily()

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import untraced
-from powerspherical._torch.modes import is_batching, is_plain
-from powerspherical._torch.operators import Operator, define_operator, register_derivative
+from powerspherical._torch.modes import is_batch_of_gradients, is_batching, is_plain
+from powerspherical._torch.operators import Operator, define_operator, pulled_back, register_derivative
 from powerspherical._torch.random import check_generator, from_generator, standard_gamma
 from powerspherical.families import Family, family_named
 from powerspherical.sampling import geometry
@@ -67,8 +67,32 @@ def draw(
         seed = _seed(loc.device, generator)
         return _draw(loc, concentration, shape, seed, dim, family.name, generator)[0]
     if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-        return _plain_draw.apply(loc, concentration, shape, None, dim, family.name, generator)
+        return _plain_draw(loc, concentration, shape, None, dim, family.name, generator)
     return _run(loc, concentration, shape, None, dim, family.name, generator)[0]
+
+
+class _PlainDraw(torch.autograd.Function):
+    """A draw in plain eager mode: the implementations of both operators, without the dispatcher.
+
+    It returns x alone, because for a small batch further results take most of the time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        loc, concentration, _, _, ctx.dim, ctx.family, _ = inputs
+        x, *rows = _run(*inputs)
+        ctx.save_for_backward(x, loc, *rows, concentration)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        # The saved tensors are plain: only the gradient may be transformed.
+        plain = not torch.is_grad_enabled() and is_plain(grad) and not is_batch_of_gradients(grad)
+        return pulled_back(ctx, grad, _run_backward if plain else _draw_backward)
+
+
+#: ``apply`` without its search for transforms and its inspection of the signature, which take longer than the call.
+_plain_draw = super(torch.autograd.Function, _PlainDraw).apply
 
 
 def _run(
@@ -80,10 +104,11 @@ def _run(
     family: str,
     generator: torch.Generator | None = None,
 ) -> Draws:
-    if fused.covers(family, loc, concentration, shape):
+    if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, shape):
         return fused.draw(family, loc, concentration, shape, seed, dim, generator)
-    unit = unit_vectors_as(loc, concentration.dtype)
-    if unit.shape[:-1] != shape:  # in training the shapes agree, and even a view would take its time
+    # In training dtypes and shapes agree, and even a view would take its time.
+    unit = loc if loc.dtype == concentration.dtype else unit_vectors_as(loc, concentration.dtype)
+    if unit.shape[:-1] != shape:
         unit = unit.expand(*shape, -1)
     if concentration.shape != shape:
         concentration = concentration.expand(shape)
@@ -112,7 +137,7 @@ def _run_backward(
     needs_concentration: bool,
 ) -> tuple[Tensor, Tensor]:
     rows = one_minus_t, one_plus_t, noise
-    if fused.covers(family, loc, concentration, one_minus_t.shape):
+    if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, one_minus_t.shape):
         grad_loc, grad_concentration = fused.pull_back(
             family, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
         )
@@ -240,4 +265,4 @@ _draw_backward = define_operator(
     fake=_fake_backward,
     batch=_batch_backward,
 )
-_plain_draw = register_derivative(_draw, _draw_backward, _run, _run_backward)
+register_derivative(_draw, _draw_backward)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: The families with a branch in the kernels, as ``draw`` numbers them.
 FAMILIES = {"power_spherical": 0, "von_mises_fisher": 1, "spherical_cauchy": 2}
 
+#: The types of devices that the kernels run on.
+DEVICES = frozenset({"cuda"})
+
 #: A program holds whole rows in its registers; this is the longest that was run.
 MOST_DIM = 1 << 16
 

@@ -75,6 +75,7 @@ def test_mixture(monkeypatch, tmp_path, capsys):
     assert "products" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_clustering(monkeypatch, tmp_path):
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(3), 30).astype(np.uint8)
@@ -133,6 +134,7 @@ def test_rows_made_lazily_are_the_same_each_time(monkeypatch):
     assert not np.array_equal(first[:100], first[300:400])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what a cluster says when it ends is not ours
 def test_dask_mixture(tmp_path, capsys):
     dask_mixture.main(["--quick", "--dim", "16", "--workers", "1", "--out", str(tmp_path)])

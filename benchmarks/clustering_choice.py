@@ -29,8 +29,8 @@ COMPONENTS, QUICK_COMPONENTS = (10, 20, 40, 77, 110, 150, 300, 600), (2, 10)
 SEEDS, QUICK_SEEDS = 3, 1
 FAMILIES = {"Power Spherical": PowerSphericalMixture, "von Mises–Fisher": VonMisesFisherMixture}
 MODELS = {
-    f"{name}, {concentration}": family(concentration=concentration)
-    for concentration in ("tied", "free")
+    f"{name}, {concentration_type}": family(concentration_type=concentration_type)
+    for concentration_type in ("tied", "free")
     for name, family in FAMILIES.items()
 }
 PANELS = {

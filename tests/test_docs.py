@@ -57,6 +57,19 @@ def test_the_table_holds_the_published_results():
         assert free["held_out"] > tied["held_out"] + 5
 
 
+def test_the_text_on_outliers_holds_the_published_results():
+    results = json.loads((DOCS.parent / "results" / "robust_clustering.json").read_text(encoding="utf-8"))
+    ari = {(row["dim"], row["method"]): row["ari"] for row in results["results"]}
+    text = " ".join((DOCS / "clustering.md").read_text(encoding="utf-8").split())
+    cauchy, light = (
+        [ari[8, f"{family}, {kind}"] for kind in ("tied", "free")]
+        for family in ("spherical Cauchy", "von Mises–Fisher")
+    )
+    assert f"{cauchy[0]:.3f} tied and {cauchy[1]:.3f} free" in text
+    assert f"von Mises–Fisher has {light[0]:.3f} and {light[1]:.3f}" in text
+    assert all(index > 0.999 for (dim, method), index in ari.items() if dim == 32 and method.endswith("tied"))
+
+
 def test_the_figure_shows_what_the_text_says():
     """Which number of components each criterion is best at, and the index there, from `results`."""
     results = json.loads((DOCS.parent / "results" / "clustering_choice.json").read_text(encoding="utf-8"))

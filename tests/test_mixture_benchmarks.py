@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from powerspherical.families import family_names
+
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
-clustering, clustering_choice, dask_mixture, mixture = map(
-    importlib.import_module, ("clustering", "clustering_choice", "dask_mixture", "mixture")
+clustering, clustering_choice, dask_mixture, mixture, robust_clustering = map(
+    importlib.import_module,
+    ("clustering", "clustering_choice", "dask_mixture", "mixture", "robust_clustering"),
 )
 
 
@@ -120,6 +123,20 @@ def test_clustering_refuses_what_it_cannot_read(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         clustering.main([str(tmp_path / "none.npz"), "--out", str(tmp_path)])
     assert "cannot read the data: " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_robust_clustering(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(robust_clustering, "POINTS", 60)
+    robust_clustering.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
+    document = json.loads((tmp_path / "robust_clustering.json").read_text(encoding="utf-8"))
+    assert document["configuration"]["outliers"] == 0.2
+    methods = [row["method"] for row in document["results"]]
+    assert len(set(methods)) == len(methods) == 2 * len(family_names())
+    assert all(0.5 < row["ari"] <= 1 and len(row["each"]) == 2 for row in document["results"])
+    assert "spherical Cauchy, free" in capsys.readouterr().out
+    x, labels = robust_clustering.planted(5, 50.0, 0)
+    assert (len(x), len(labels)) == (450, 360)  # a fifth of all are outliers
 
 
 def test_rows_made_lazily_are_the_same_each_time(monkeypatch):

@@ -17,10 +17,17 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from helpers.clusters import clustered
-from powerspherical import PowerSpherical, VonMisesFisher, cli
+from helpers.own_family import registered
+from powerspherical import SphericalCauchy, VonMisesFisher, cli
 from powerspherical.cli import clusters as clusters_module
 from powerspherical.cli.clusters import plane
-from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture, load
+from powerspherical.distributions import distribution_named
+from powerspherical.mixture import (
+    PowerSphericalMixture,
+    SphericalCauchyMixture,
+    VonMisesFisherMixture,
+    load,
+)
 from powerspherical.nn import save_checkpoint
 
 X, LABELS = clustered(300, dim=5)
@@ -147,8 +154,8 @@ def test_fit(data: str, folder, capsys) -> None:
         line.split()[1]: line.replace("│", " ").split() for line in shown.out.splitlines() if "│" in line
     }
     rows = torch.from_numpy(UNIT)
-    for name, family in (("power-spherical", PowerSpherical), ("von-mises-fisher", VonMisesFisher)):
-        twin = family.fit(rows)
+    for name in ("power-spherical", "von-mises-fisher", "spherical-cauchy"):
+        twin = distribution_named(name.replace("-", "_")).fit(rows)
         kappa, length, angle, likelihood = lines[name][1:]
         assert float(kappa) == pytest.approx(float(twin.concentration), rel=1e-4)
         assert float(length) == pytest.approx(float(twin.mean.norm()), abs=1e-4)
@@ -164,13 +171,46 @@ def test_an_unfinished_fit_of_one_is_told(folder, monkeypatch, capsys) -> None:
 
 
 @pytest.mark.parametrize("model", [[], ["--model", "power-spherical"]])
-def test_fit_writes_the_likelier(model: list[str], folder, capsys) -> None:
+def test_fit_writes_the_likeliest(model: list[str], folder, capsys) -> None:
     torch.manual_seed(0)
     np.save("b.npy", VonMisesFisher(torch.tensor([0.0, 0.6, 0.8], dtype=torch.float64), 9.0).sample((4000,)))
     assert cli.run(["fit", "b.npy", *model, "--out", "sub/b.safetensors"]) == 0
     found = load(folder / "sub" / "b.safetensors")
     assert isinstance(found, PowerSphericalMixture if model else VonMisesFisherMixture)
     assert capsys.readouterr().out.splitlines()[-1] == "written: sub/b.safetensors"
+
+
+def test_heavy_tails_are_told_from_others(folder, capsys) -> None:
+    torch.manual_seed(0)
+    np.save("b.npy", SphericalCauchy(torch.tensor([0.0, 0.6, 0.8], dtype=torch.float64), 9.0).sample((4000,)))
+    assert cli.run(["fit", "b.npy", "--out", "b.safetensors"]) == 0
+    found = load(folder / "b.safetensors")
+    assert isinstance(found, SphericalCauchyMixture)
+    assert found.concentrations_[0] == pytest.approx(9.0, rel=0.1)
+
+
+def test_families_of_ones_own_are_taken_everywhere(folder, monkeypatch, capsys) -> None:
+    registered(monkeypatch)
+    assert cli.run(["sample", "squared-chord", "--concentration", "9", "-n", "50", "--out", "b.npy"]) == 0
+    assert cli.run(["fit", "b.npy"]) == 0
+    assert "squared-chord" in capsys.readouterr().out
+    assert cli.run(["cluster", "a.npy", "-k", "3", "--model", "squared-chord", "--out", "out"]) == 0
+    assert cli.run(["predict", "out/model.safetensors", "a.npy", "--out", "labels.npy"]) == 0
+    np.testing.assert_array_equal(np.load("labels.npy"), np.load("out/labels.npy"))
+    for command in ("sample", "fit", "cluster"):
+        assert cli.run([command, "--help"]) == 0
+        assert "squared-chord" in "".join(capsys.readouterr().out.split())  # whatever the width of the lines
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["sample", "cauchy"], ["fit", "a.npy", "--model", "cauchy"], ["cluster", "a.npy", "--model", "cauchy"]],
+)
+def test_the_families_there_are_are_told(command: list[str], folder, capsys) -> None:
+    assert cli.run(command) == 2
+    shown = capsys.readouterr().err
+    assert "'cauchy' is not one of power-spherical, von-mises-fisher, spherical-cauchy" in shown
+    assert len(shown.splitlines()) == 1
 
 
 def test_a_fit_that_cannot_be_written_is_shown(folder, monkeypatch, capsys) -> None:

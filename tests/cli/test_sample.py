@@ -38,7 +38,7 @@ def test_a_first_look(capsys):
     assert shown.err == ""
 
 
-@pytest.mark.parametrize("family", ["power-spherical", "von-mises-fisher", "uniform"])
+@pytest.mark.parametrize("family", ["power-spherical", "von-mises-fisher", "spherical-cauchy", "uniform"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_form_holds_the_same_draws(family, dtype, folder, monkeypatch, capsys):
     """Whatever is written, block by block, can be read back to the last bit."""

@@ -11,14 +11,19 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from helpers import mpmath_tables
-from powerspherical import PowerSphericalMarginal, VonMisesFisherMarginal
+from powerspherical import PowerSphericalMarginal, SphericalCauchyMarginal, VonMisesFisherMarginal
 from powerspherical.distributions.marginal import Marginal
 
 DOUBLE = torch.float64
-MARGINALS = {"power_spherical": PowerSphericalMarginal, "von_mises_fisher": VonMisesFisherMarginal}
+MARGINALS = {
+    "power_spherical": PowerSphericalMarginal,
+    "von_mises_fisher": VonMisesFisherMarginal,
+    "spherical_cauchy": SphericalCauchyMarginal,
+}
 DIMS = mpmath_tables.dims("marginals.json", "power_spherical")
 
 families = pytest.mark.parametrize("family", MARGINALS)
+families_of_the_table = pytest.mark.parametrize("family", mpmath_tables.FAMILIES)
 dims = pytest.mark.parametrize("dim", DIMS)
 
 
@@ -36,7 +41,7 @@ def representable(family: str, dim: int) -> tuple[Marginal, dict[str, Tensor]]:
     return MARGINALS[family](dim, rows["kappa"]), rows
 
 
-@families
+@families_of_the_table
 @dims
 def test_probabilities_and_density(family: str, dim: int) -> None:
     marginal, rows = representable(family, dim)
@@ -46,7 +51,7 @@ def test_probabilities_and_density(family: str, dim: int) -> None:
     torch.testing.assert_close(marginal.log_prob(rows["t"]), rows["log_pdf"], rtol=0, atol=1e-8)
 
 
-@families
+@families_of_the_table
 @dims
 def test_icdf_inverts_cdf(family: str, dim: int) -> None:
     """To 1e-6 of the distance to the nearer end, and the rounding of t and of the probability itself."""
@@ -71,7 +76,7 @@ def test_cdf_inverts_icdf(family: str, dim: int) -> None:
     torch.testing.assert_close(marginal.icdf(probability), 0.5 * (one_plus_t - one_minus_t), rtol=0, atol=0)
 
 
-@families
+@families_of_the_table
 @dims
 def test_entropy(family: str, dim: int) -> None:
     table = mpmath_tables.columns("marginals.json", f"{family}_entropy", dim, "entropy_columns")

@@ -10,7 +10,7 @@ import torch
 from helpers import mpmath_tables
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.experiments import accuracy
-from powerspherical.special import POWER_TILT
+from powerspherical.families import POWER_SPHERICAL
 
 FAMILIES = {"power_spherical": PowerSpherical, "von_mises_fisher": VonMisesFisher}
 float64 = torch.float64
@@ -31,22 +31,21 @@ def test_our_functions_keep_to_the_table():
 
 @pytest.mark.parametrize("spoil", [lambda kl: kl * (1 + 1e-5), lambda kl: kl * math.nan, torch.zeros_like])
 def test_a_wrong_function_is_found(monkeypatch, spoil):
-    right = POWER_TILT.relative_entropy
-    wrong = staticmethod(lambda kappa, dim: spoil(right(kappa, dim)))
-    monkeypatch.setattr(type(POWER_TILT), "relative_entropy", wrong)
+    right = POWER_SPHERICAL.relative_entropy
+    monkeypatch.setattr(POWER_SPHERICAL, "relative_entropy", lambda kappa, dim: spoil(right(kappa, dim)))
     for check in accuracy.check():
         assert check.passed == (check.family == "von_mises_fisher"), check
 
 
 def test_a_wrong_small_value_is_found(monkeypatch):
     """Errors of the KL divergence are relative also where it is far below 1."""
-    right = POWER_TILT.relative_entropy
+    right = POWER_SPHERICAL.relative_entropy
 
     def wrong(kappa, dim):
         kl = right(kappa, dim)
         return torch.where(kl < 1e-6, 0, kl)
 
-    monkeypatch.setattr(type(POWER_TILT), "relative_entropy", staticmethod(wrong))
+    monkeypatch.setattr(POWER_SPHERICAL, "relative_entropy", wrong)
     failed = [check for check in accuracy.check() if not check.passed]
     assert [(check.family, check.quantity) for check in failed] == [("power_spherical", "kl_uniform")] * 2
     assert [check.worst for check in failed] == [1, 1]
@@ -95,7 +94,7 @@ def test_the_inputs_are_the_same_in_both_types(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_checked_is_what_the_distributions_return(family):
     dim, kappa, one_minus_t, _ = accuracy.cells(family)[1]
-    values = accuracy.evaluate(accuracy.TILTS[family], dim, kappa, one_minus_t)
+    values = accuracy.evaluate(accuracy.FAMILIES[family], dim, kappa, one_minus_t)
     loc, across = torch.eye(dim, dtype=float64)[:2]
     q = FAMILIES[family](loc, kappa)
     c = one_minus_t.unsqueeze(-1)

@@ -8,7 +8,7 @@ from powerspherical.experiments._maps import Grid
 
 def test_the_grid_is_that_of_the_table():
     cells = closed_forms.grid()
-    for family in accuracy.TILTS:
+    for family in accuracy.FAMILIES:
         table = accuracy.cells(family)
         assert [each.dim for each in table] == cells.dims
         assert all(each.kappa.tolist() == cells.concentrations for each in table)
@@ -36,8 +36,8 @@ def test_every_formula_computes_in_the_type_it_is_given():
 def test_maps_are_laid_out_by_concentration_and_dimension(monkeypatch):
     """A wrong formula at one place is seen at that place."""
 
-    def wrong(tilt, dim, kappa, one_minus_t):
-        values = right(tilt, dim, kappa, one_minus_t)
+    def wrong(family, dim, kappa, one_minus_t):
+        values = right(family, dim, kappa, one_minus_t)
         here = (kappa == 30) & (dim == 1000)
         return accuracy.Values(torch.where(here, torch.nan, values.kl_uniform), values.log_density)
 

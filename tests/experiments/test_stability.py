@@ -68,8 +68,8 @@ def test_the_known_failures_are_found():
 
 
 def health(name, dim, concentrations):
-    _, tilt, method = stability.METHODS[name]
-    return stability.examine(method, tilt, dim, concentrations)
+    _, family, method = stability.METHODS[name]
+    return stability.examine(method, family, dim, concentrations)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def health(name, dim, concentrations):
 )
 def test_every_kind_of_failure_is_seen(spoil, expected):
     torch.manual_seed(0)
-    _, tilt, method = stability.METHODS["our_ps"]
-    judged = stability.examine(lambda loc, k: spoil(method(loc, k), k), tilt, 5, [100.0, 1000.0])
+    _, family, method = stability.METHODS["our_ps"]
+    judged = stability.examine(lambda loc, k: spoil(method(loc, k), k), family, 5, [100.0, 1000.0])
     assert judged == [expected] * 2
 
 

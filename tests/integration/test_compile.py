@@ -13,7 +13,7 @@ from torch.distributions import kl_divergence
 from helpers.examples import directions, families
 from helpers.members import DRAWS, EVERY, EVERY_ID, MEMBERS
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, special
-from powerspherical.families import _inversion, _precise
+from powerspherical.families import _precise, _tail_quadrature
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
@@ -53,7 +53,7 @@ def _one_step(monkeypatch) -> None:
     """A trace repeats each step of an iteration; one is enough to see that it can be traced."""
     monkeypatch.setattr(_precise, "_NEWTON_STEPS", 1)
     monkeypatch.setattr(_precise, "_ENTROPY_STEPS", 1)
-    monkeypatch.setattr(_inversion, "_NEWTON_STEPS", 1)
+    monkeypatch.setattr(_tail_quadrature, "_NEWTON_STEPS", 1)
 
 
 def compiled(function: Callable, **options) -> Callable:

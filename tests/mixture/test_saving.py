@@ -12,6 +12,7 @@ from powerspherical import mixture
 from powerspherical.mixture import (
     CheckpointError,
     PowerSphericalMixture,
+    SphericalCauchyMixture,
     SphericalKMeans,
     SphericalMixture,
     VonMisesFisherMixture,
@@ -22,6 +23,7 @@ X, _ = clustered(300, dim=5)
 ESTIMATORS = [
     PowerSphericalMixture(3, random_state=0),
     VonMisesFisherMixture(3, concentration_type="free", init=X[:3], tol=1e-3, random_state=0),
+    SphericalCauchyMixture(3, random_state=0),
     SphericalKMeans(3, random_state=0),
 ]
 estimators = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)
@@ -260,6 +262,20 @@ def test_wrong_fields_of_k_means_are_named(name, value, says, path):
     save_checkpoint(path, state)
     with pytest.raises(CheckpointError, match=re.escape(says)):
         mixture.load(path)
+
+
+def test_a_file_with_former_names_is_read(path):
+    """`concentration_type` was `concentration`, and the sums `score` were `statistic`."""
+    estimator = PowerSphericalMixture(3, concentration_type="free", random_state=0).fit(X)
+    estimator.save(path)
+    state = load_checkpoint(path)
+    state["parameters"]["concentration"] = state["parameters"].pop("concentration_type")
+    averages = state["fitted"]["averages"]
+    averages["statistic"] = averages.pop("score")
+    save_checkpoint(path, state)
+    again = mixture.load(path)
+    assert_same(estimator, again)
+    assert_same(estimator.partial_fit(X[:50]), again.partial_fit(X[:50]))
 
 
 def test_other_files_are_refused(tmp_path):

@@ -11,14 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, kl_divergence
 
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.distributions.geometry import directions_of
-from powerspherical.nn import PowerSphericalHead, SphericalHead, VonMisesFisherHead
+from powerspherical.nn import PowerSphericalHead, SphericalCauchyHead, SphericalHead, VonMisesFisherHead
 from powerspherical.nn.heads import SHORT
 
 FEATURES, DIM = 7, 5
 
-heads = pytest.mark.parametrize("head_class", [PowerSphericalHead, VonMisesFisherHead], ids=["PS", "vMF"])
+DISTRIBUTIONS = {
+    PowerSphericalHead: PowerSpherical,
+    VonMisesFisherHead: VonMisesFisher,
+    SphericalCauchyHead: SphericalCauchy,
+}
+heads = pytest.mark.parametrize("head_class", DISTRIBUTIONS, ids=["PS", "vMF", "Cauchy"])
 
 
 def _directions(vectors: Tensor) -> Tensor:
@@ -49,7 +54,7 @@ class TestShapes:
     @pytest.mark.parametrize("shape", [(), (0,), (4,), (2, 3)], ids=str)
     def test_batches(self, head_class: type, shape: tuple[int, ...]) -> None:
         q = head_class(FEATURES, DIM)(torch.randn(*shape, FEATURES))
-        assert type(q) is {PowerSphericalHead: PowerSpherical, VonMisesFisherHead: VonMisesFisher}[head_class]
+        assert type(q) is DISTRIBUTIONS[head_class]
         assert (q.batch_shape, q.event_shape) == (shape, (DIM,))
         assert q.rsample((6,)).shape == (6, *shape, DIM)
 
@@ -111,6 +116,21 @@ class TestShapes:
     def test_bad_arguments(self, options: dict, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             PowerSphericalHead(FEATURES, **{"dim": DIM, **options})
+
+    @heads
+    @pytest.mark.parametrize("options", [{}, {"nats": 2.0, "product": 3}], ids=str)
+    def test_any_distribution(self, head_class: type, options: dict) -> None:
+        head = head_class(FEATURES, DIM, **options)
+        general = SphericalHead(FEATURES, DIM, distribution=DISTRIBUTIONS[head_class], **options)
+        general.load_state_dict(head.state_dict())
+        features = torch.randn(4, FEATURES)
+        assert type(base(general(features))) is DISTRIBUTIONS[head_class]
+        assert_same(general(features), head(features))
+        assert_same(pickle.loads(pickle.dumps(general))(features), head(features))
+
+    def test_the_base_needs_a_distribution(self) -> None:
+        with pytest.raises(ValueError, match=r"SphericalHead needs distribution=…, such as"):
+            SphericalHead(FEATURES, DIM)
 
     @pytest.mark.parametrize("shape", [(3, 6), ()], ids=str)
     def test_bad_features(self, shape: tuple[int, ...]) -> None:

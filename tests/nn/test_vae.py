@@ -13,8 +13,15 @@ from torch.distributions import Categorical, Distribution, Independent, Normal, 
 
 from helpers.examples import directions
 from helpers.statistical import assert_mean
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.nn import HypersphericalVAE, Objective, Pass, PowerSphericalHead, VonMisesFisherHead
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical.nn import (
+    HypersphericalVAE,
+    Objective,
+    Pass,
+    PowerSphericalHead,
+    SphericalCauchyHead,
+    VonMisesFisherHead,
+)
 
 PIXELS, HIDDEN, DIM = 12, 16, 4
 DOUBLE = torch.float64
@@ -44,6 +51,7 @@ PRIORS = {
     "uniform": HypersphericalUniform(DIM),
     "vMF": VonMisesFisher(directions(DIM, dtype=torch.float32), 3.0),
     "PS": PowerSpherical(directions(DIM, dtype=torch.float32), torch.tensor(3.0)),
+    "Cauchy": SphericalCauchy(directions(DIM, dtype=torch.float32), 1.0),
 }
 priors = pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS.keys())
 closest = PowerSpherical.closest_von_mises_fisher
@@ -51,7 +59,9 @@ closest = PowerSpherical.closest_von_mises_fisher
 
 class TestShapes:
     @priors
-    @pytest.mark.parametrize("head", [PowerSphericalHead, VonMisesFisherHead], ids=["PS", "vMF"])
+    @pytest.mark.parametrize(
+        "head", [PowerSphericalHead, VonMisesFisherHead, SphericalCauchyHead], ids=["PS", "vMF", "Cauchy"]
+    )
     @pytest.mark.parametrize("product", [None, 3])
     def test_everything(self, prior: Distribution | None, head: type, product: int | None) -> None:
         options = {} if product is None else {"product": product}
@@ -112,7 +122,10 @@ class TestShapes:
             HypersphericalVAE(*parts, likelihood="gauss")
         with pytest.raises(ValueError, match=r"event shape \(5,\), but the posterior's is \(4,\)"):
             HypersphericalVAE(*parts, prior=HypersphericalUniform(5))
-        with pytest.raises(ValueError, match="prior must be a HypersphericalUniform"):
+        with pytest.raises(
+            ValueError,
+            match=r"prior must be .* RotationallySymmetric distribution such as",
+        ):
             HypersphericalVAE(*parts, prior=Independent(Normal(torch.zeros(DIM), 1.0), 1))
         learnt = VonMisesFisher(directions(DIM), torch.tensor(1.0, requires_grad=True))
         with pytest.raises(ValueError, match=r"to learn a prior, pass an nn\.Module"):

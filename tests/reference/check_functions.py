@@ -9,9 +9,10 @@ The series have positive terms, and are summed outwards from the largest one:
     the bracket with n.
 """
 
-from families import Family, log_beta
 from mpmath import mp, mpf
 from tables import load
+
+from families import Family, log_beta
 
 SLOW = (3, 10**6)  # the dimensions for which the million terms at kappa = 1e9 are summed
 mp.dps = 60

@@ -8,10 +8,11 @@ and psi, w = cos(psi), of log(1 + cos(phi) cos(theta) + sin(phi) sin(theta) w).
 import math
 import random
 
-from families import Family
 from make_kl_pairs import DIMS, FAMILIES, KAPPAS, PAIRS, THETAS, breaks, from_real, mean_log, to_real
 from mpmath import mp, mpf
 from tables import load
+
+from families import Family
 
 
 def check_ends() -> None:

@@ -9,9 +9,10 @@ von Mises-Fisher.
 
 import random
 
-from families import log_beta
 from mpmath import mp, mpf
 from tables import load
+
+from families import log_beta
 
 mp.dps = 40
 STEP = mpf(10) ** -12

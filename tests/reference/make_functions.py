@@ -11,9 +11,10 @@ von Mises-Fisher, by quadrature (families.py):
 In both, dKL/dk = k times the second derivative of the log normaliser.
 """
 
-from families import Family, log_beta
 from mpmath import mp, mpf
 from tables import digits, recipe, save
+
+from families import Family, log_beta
 
 DIMS = [2, 3, 4, 5, 10, 64, 100, 768, 10**3, 10**4, 10**5, 10**6, 10**7]
 KAPPAS = [0.0, 1e-6, 1e-3, 0.1, 0.5, 1.0, 2.5, 10.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e9]

@@ -17,10 +17,11 @@ import itertools
 import math
 
 import numpy as np
-from families import Family
 from make_functions import COLUMNS, power_spherical, von_mises_fisher
 from mpmath import mp, mpf
 from tables import recipe, save
+
+from families import Family
 
 DIMS = [2, 3, 4, 5, 10, 64, 768]
 KAPPAS = [0.1, 1.0, 10.0, 100.0, 1e3, 1e4]

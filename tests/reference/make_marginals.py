@@ -8,9 +8,10 @@ Only the smaller of the two tails is integrated. check_marginals.py recomputes s
 
 import math
 
-from families import Family, logs
 from mpmath import mp, mpf
 from tables import digits, recipe, save
+
+from families import Family, logs
 
 DIMS = [2, 3, 5, 10, 64, 768, 10**4, 10**6]
 KAPPAS = [0.0, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6]

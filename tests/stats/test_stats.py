@@ -11,14 +11,32 @@ import scipy.stats
 import torch
 
 from helpers.examples import directions
+from helpers.own_family import registered
 from helpers.statistical import assert_law, assert_mean
-from powerspherical import ConvergenceWarning, HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.stats import power_spherical, uniform_sphere, von_mises_fisher
+from powerspherical import (
+    ConvergenceWarning,
+    HypersphericalUniform,
+    PowerSpherical,
+    SphericalCauchy,
+    VonMisesFisher,
+)
+from powerspherical.distributions import distribution_named
+from powerspherical.stats import (
+    RotationalFamily,
+    power_spherical,
+    spherical_cauchy,
+    uniform_sphere,
+    von_mises_fisher,
+)
 
-both = pytest.mark.parametrize(
+every = pytest.mark.parametrize(
     ("family", "torch_family"),
-    [(power_spherical, PowerSpherical), (von_mises_fisher, VonMisesFisher)],
-    ids=["PS", "vMF"],
+    [
+        (power_spherical, PowerSpherical),
+        (von_mises_fisher, VonMisesFisher),
+        (spherical_cauchy, SphericalCauchy),
+    ],
+    ids=["PS", "vMF", "Cauchy"],
 )
 MU = directions(4).numpy()
 X = directions(7, 4, seed=2).numpy()
@@ -60,6 +78,27 @@ def test_the_power_spherical_cosine_is_a_beta_variable() -> None:
     np.testing.assert_allclose(power_spherical(MU, kappa).cdf(angles), expected, rtol=1e-9)
 
 
+def test_the_spherical_cauchy_on_the_circle_is_scipys_wrapped_cauchy() -> None:
+    angles, rho = np.linspace(0.1, 3.0, 7), 0.6
+    circle = spherical_cauchy([0, 1], 2 * rho / (1 - rho))
+    wrapped = scipy.stats.wrapcauchy(rho)
+    x = np.stack([np.sin(angles), np.cos(angles)], -1)
+    np.testing.assert_allclose(circle.pdf(x), wrapped.pdf(angles), rtol=1e-12)
+    np.testing.assert_allclose(circle.cdf(angles), 2 * wrapped.cdf(angles), rtol=1e-9)
+
+
+def test_a_distribution_of_ones_own(monkeypatch) -> None:
+    distribution = distribution_named(registered(monkeypatch).name)
+    family = RotationalFamily(distribution)
+    frozen = family(MU, 9.0)
+    twin = distribution(torch.from_numpy(MU), 9.0)
+    np.testing.assert_allclose(frozen.logpdf(X), twin.log_prob(torch.from_numpy(X)).numpy(), rtol=1e-12)
+    assert frozen.rvs(5, random_state=0).shape == (5, 4)
+    assert repr(family) == "squared_chord"
+    assert repr(family([0, 1], 2)) == "squared_chord(mu=[0.0, 1.0], kappa=2.0)"
+    assert family.__doc__.startswith("The squared chord distribution on the unit sphere of R^d.")
+
+
 @pytest.mark.parametrize("dim", [2, 3, 20])
 def test_the_uniform(dim: int) -> None:
     sphere = uniform_sphere(dim)
@@ -78,7 +117,7 @@ def test_the_uniform(dim: int) -> None:
     assert_law(torch.from_numpy(np.arccos(draws[:, 0])), sphere.cdf)
 
 
-@both
+@every
 def test_numbers_are_the_torch_distributions(family, torch_family: type) -> None:
     kappa = np.array([[0.0], [3.0], [1e4]])
     mu = directions(2, 4).numpy()
@@ -102,7 +141,7 @@ def test_numbers_are_the_torch_distributions(family, torch_family: type) -> None
     assert frozen.rvs((5, 1)).shape == (5, 1, 3, 2, 4)
 
 
-@both
+@every
 def test_the_family_takes_the_parameters_itself(family, torch_family: type) -> None:
     frozen = family(MU, 3.0)
     for name, arguments in (
@@ -121,18 +160,19 @@ def test_the_family_takes_the_parameters_itself(family, torch_family: type) -> N
     assert "density ∝" in family.__doc__
 
 
-@both
+@every
 def test_fit_is_the_torch_distributions(family, torch_family: type) -> None:
     x = family(MU, 12.0).rvs((500, 2), random_state=3)
     weights = np.random.default_rng(0).random((500, 2))
-    mu, kappa = family.fit(x, weights, bias_correction=True)
-    twin = torch_family.fit(torch.from_numpy(x), torch.from_numpy(weights), bias_correction=True)
+    corrected = torch_family is not SphericalCauchy  # for which no correction is known
+    mu, kappa = family.fit(x, weights, bias_correction=corrected)
+    twin = torch_family.fit(torch.from_numpy(x), torch.from_numpy(weights), bias_correction=corrected)
     np.testing.assert_allclose(mu, twin.loc.numpy(), rtol=1e-12)
     np.testing.assert_allclose(kappa, twin.concentration.numpy(), rtol=1e-12)
     assert isinstance(family.fit(x[:, 0])[1], float)
 
 
-@both
+@every
 def test_draws_follow_the_law(family, torch_family: type) -> None:
     frozen = family(MU, 7.0)
     draws = frozen.rvs(4000, random_state=11)
@@ -171,7 +211,10 @@ def test_without_a_state_numpys_own_decides() -> None:
     assert not np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("frozen", [power_spherical(MU, 7.0), von_mises_fisher(MU, 7.0), uniform_sphere(4)])
+@pytest.mark.parametrize(
+    "frozen",
+    [power_spherical(MU, 7.0), von_mises_fisher(MU, 7.0), spherical_cauchy(MU, 7.0), uniform_sphere(4)],
+)
 def test_threads_draw_what_one_draws(frozen) -> None:
     """Seeded draws in four threads are those of one, and torch's generator stays as it is."""
 
@@ -195,9 +238,12 @@ def test_draws_are_not_those_of_torchs_seed_alone() -> None:
 
 
 def test_objects_show_what_they_are() -> None:
-    assert [repr(family) for family in (power_spherical, von_mises_fisher, uniform_sphere)] == [
+    assert [
+        repr(family) for family in (power_spherical, von_mises_fisher, spherical_cauchy, uniform_sphere)
+    ] == [
         "power_spherical",
         "von_mises_fisher",
+        "spherical_cauchy",
         "uniform_sphere",
     ]
     assert repr(uniform_sphere(3)) == "uniform_sphere(dim=3)"
@@ -272,6 +318,10 @@ def test_unit_vectors_of_any_kind(dtype) -> None:
         (lambda: power_spherical(MU, 1.0).rvs(3, random_state=-1), "random_state must be None"),
         (lambda: power_spherical(MU, 1.0, seed=0.5), "random_state must be None"),
         (lambda: power_spherical.fit(2 * X), "x .* norm 2"),
+        (
+            lambda: spherical_cauchy.fit(X, bias_correction=True),
+            "bias_correction .* exponential families only",
+        ),
         (lambda: power_spherical.fit(X, np.ones(3)), r"weights must have the shape \(7,\)"),
         (lambda: uniform_sphere(1), "dim .* ≥ 2"),
     ],

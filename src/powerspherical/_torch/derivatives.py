@@ -7,6 +7,7 @@ vmap, jacfwd, jacrev, hessian, in any nesting), forward-mode AD and ``torch.comp
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,12 +24,14 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
     Args:
         partials: for each tensor argument, a function of the same arguments, or None for a derivative of zero. It is
-            differentiated in turn for derivatives of higher order.
+            differentiated in turn for derivatives of higher order. One that always raises is marked with ``raising``.
         from_output: whether partials take the value of f before its arguments, as the derivative of an inverse does.
 
     A function of several results returns a tuple, and so does each of its partials.
     """
     count = len(partials)
+    # Expressions contain derivatives of an order that nobody asked for, times zero.
+    known = [None if getattr(partial, "raises", False) else partial for partial in partials]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         class Smooth(torch.autograd.Function):
@@ -64,7 +67,7 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
         @functools.wraps(function)
         def smooth(*args: Any) -> Any:
             if differentiates_through_functions():
-                return _expanded(function, partials, args[:count], args[count:], from_output)
+                return _expanded(function, known, args[:count], args[count:], from_output)
             if not torch.is_grad_enabled():
                 return function(*args)
             if transforms_active():
@@ -80,6 +83,33 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
     return decorate
 
 
+_HIGHEST_ORDER = 2
+
+
+class _Nesting(threading.local):
+    """The order of the derivative that is being evaluated inside an expression; at the highest, values will do."""
+
+    order = 0
+
+
+_nesting = _Nesting()
+
+
+def _at_order(order: int, function: Callable[..., Any], *args: Any) -> Any:
+    before = _nesting.order
+    _nesting.order = order
+    try:
+        return function(*args)
+    finally:
+        _nesting.order = before
+
+
+def raising(partial: Partial) -> Partial:
+    """Mark a partial derivative that nobody knows, so that calling it raises an error; forward mode takes it for 0."""
+    partial.raises = True  # type: ignore[attr-defined]
+    return partial
+
+
 def _expanded(
     function: Callable[..., Any],
     partials: Sequence[Partial | None],
@@ -90,23 +120,27 @@ def _expanded(
     """f as an expression of torch operations with the right derivatives, for modes that ignore custom backwards.
 
     With x̄ = x.detach() and δ = x - x̄ = 0 it is f(x̄) + Σᵢ δᵢ ∂ᵢf(x̄ + δ/2): the midpoint rule for the integral of the
-    gradient along δ. Its derivatives at δ = 0 are those of f up to the second, in any nesting of transforms.
+    gradient along δ. Its derivatives at δ = 0 are those of f up to the second, in any nesting of transforms. So the
+    partials, which are such functions too, need derivatives up to the first, and theirs none.
     """
     base = [x.detach() for x in tensors]
+    order = _nesting.order
+    if order == _HIGHEST_ORDER:
+        return function(*base, *constants)
     change = [x - b for x, b in zip(tensors, base, strict=True)]
     middle = [b + 0.5 * c for b, c in zip(base, change, strict=True)]
-    value = _as_tuple(function(*base, *constants))
+    value = _as_tuple(_at_order(_HIGHEST_ORDER, function, *base, *constants))
     first: tuple[Any, ...] = ()
     if from_output:
         halfway = value
         for partial, c in zip(partials, change, strict=True):
             if partial is not None:
-                slopes = _as_tuple(partial(_unpacked(value), *base, *constants))
+                slopes = _as_tuple(_at_order(_HIGHEST_ORDER, partial, _unpacked(value), *base, *constants))
                 halfway = tuple(h + 0.5 * c * s for h, s in zip(halfway, slopes, strict=True))
         first = (_unpacked(halfway),)
     for partial, c in zip(partials, change, strict=True):
         if partial is not None:
-            slopes = _as_tuple(partial(*first, *middle, *constants))
+            slopes = _as_tuple(_at_order(order + 1, partial, *first, *middle, *constants))
             value = tuple(v + c * s for v, s in zip(value, slopes, strict=True))
     return _unpacked(value)
 
@@ -142,11 +176,13 @@ class _Once(torch.autograd.Function):
 
 def differentiable_once(value: Tensor, *sources: Tensor) -> Tensor:
     """``value``, a derivative, with an error where it is differentiated in turn with respect to ``sources``."""
-    return _Once.apply(value, *sources) if torch.is_grad_enabled() else value
+    if not torch.is_grad_enabled() or differentiates_through_functions():
+        return value
+    return _Once.apply(value, *sources)
 
 
 def value_and_slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """An elementwise function and its derivative, by forward-mode AD."""
     x = x.contiguous()  # an expanded tensor cannot carry a tangent
-    value, slope, *_ = torch.func.jvp(function, (x,), (torch.ones_like(x),))
+    value, slope, *_ = _at_order(0, torch.func.jvp, function, (x,), (torch.ones_like(x),))
     return value, slope

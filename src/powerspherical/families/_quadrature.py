@@ -3,12 +3,11 @@
 In the rapidity y = artanh t a uniform point has a density ∝ sech^{d-1} y, and powers of 1±t at the ends of [-1, 1]
 become exponential tails. So one rule serves all families: find the mode of the density in y, follow it to both sides
 until it has fallen by e^-50, and take the trapezoidal rule there, which converges geometrically for densities that are
-analytic in a strip. Integrals that begin at a point take panels instead. Nodes are constants to autograd.
+analytic in a strip. Nodes are constants to autograd.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,8 +17,7 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
-from powerspherical._torch.modes import is_capturing, is_plain
-from powerspherical.special._quadrature import gauss_legendre
+from powerspherical._torch.modes import is_plain
 from powerspherical.special.mobius import uniform_cosine_rule
 from powerspherical.special.sphere import log_cosine_normalizer
 
@@ -27,12 +25,9 @@ if TYPE_CHECKING:
     from powerspherical.families.base import Family
 
 _NODES = 512
-_PANEL_NODES = 32
-_PANELS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # of a tail, from where it begins
-_FALL = 50.0  # of the logarithm of the density, at the ends of the window
-FAR_FALL = 90.0  # the same where small tails are integrated
+FALL = 50.0  # of the logarithm of the density, at the ends of the window
 _NEAR_FALL, _MIDDLE_FALL = 2.0, 12.0  # the same, for panels of their own around the mode
-_FARTHEST = 60.0  # rapidities beyond this are left out
+FARTHEST = 60.0  # rapidities beyond this are left out
 _GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # of the search for the window
 _BROKEN_NODES = 8 * 93  # of the rule for functions of another direction
 _TINY = 1e-300  # in place of a distance of exactly zero, whose logarithm may be asked for
@@ -72,14 +67,17 @@ def log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
 
 
 def once_for_each(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tensor) -> tuple[Tensor, ...]:
-    """``function`` of each κ, computed once for equal ones where they can be compared; values only."""
-    if kappa.numel() < 2 or not is_plain(kappa) or is_capturing(kappa):
+    """``function`` of each κ, computed once for equal ones; values only.
+
+    Finding the distinct ones takes a host sync on CUDA, so there each is computed.
+    """
+    if kappa.numel() < 2 or not kappa.is_cpu or not is_plain(kappa):
         return function(kappa)
     distinct, place = torch.unique(kappa, return_inverse=True)
     return tuple(values[place] for values in function(distinct))
 
 
-def window(family: Family, kappa: Tensor, dim: int, fall: float = _FALL) -> Window:
+def window(family: Family, kappa: Tensor, dim: int, fall: float = FALL) -> Window:
     """Where the density of y is not negligible, for each κ."""
     return windows(family, kappa, dim, fall)[0]
 
@@ -90,6 +88,12 @@ def windows(family: Family, kappa: Tensor, dim: int, *falls: float) -> list[Wind
     mode, *ends = once_for_each(lambda k: _mode_and_ends(family, k, dim, falls), kappa.detach())
     pairs = zip(ends[: len(falls)], ends[len(falls) :], strict=True)
     return [Window(low, mode, high) for low, high in pairs]
+
+
+@tensor_constant
+def _directions_and_falls(*falls: float) -> Numbers:
+    """Each fall, first towards low and then towards high rapidities."""
+    return [[-1.0] * len(falls) + [1.0] * len(falls), [*falls, *falls]]
 
 
 def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[float]) -> tuple[Tensor, ...]:
@@ -103,22 +107,30 @@ def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[floa
         concentration = kappa.reshape(kappa.shape + (1,) * (y.dim() - kappa.dim()))
         return torch.nan_to_num(log_weight(family, y, concentration, dim), nan=-math.inf)
 
-    low = torch.full_like(kappa, -_FARTHEST)
-    width = 2 * _FARTHEST
+    low = torch.full_like(kappa, -FARTHEST)
+    width = 2 * FARTHEST
     for _ in range(_MODE_ROUNDS):
         best = height(low.unsqueeze(-1) + width * grid).argmax(-1)
         step = width / (_GRID - 1)
         low, width = low + step * (best - 1), 2 * step
     mode = (low + width / 2).unsqueeze(-1)
-    target = (height(mode) - kappa.new_tensor(falls).repeat(2)).unsqueeze(-1)
-    direction = kappa.new_tensor([-1.0] * len(falls) + [1.0] * len(falls))
-    near, width = torch.zeros_like(direction * mode), 2 * _FARTHEST
+    direction, fall = _directions_and_falls(kappa, *falls).unbind()
+    target = height(mode) - fall
+    return mode.squeeze(-1), *(mode + direction * falling_reach(height, mode, target, direction)).unbind(-1)
+
+
+def falling_reach(
+    height: Callable[[Tensor], Tensor], start: Tensor, target: Tensor, direction: Tensor
+) -> Tensor:
+    """How far from ``start`` a falling ``height`` stays above ``target``; all of one shape, when broadcast."""
+    grid = _equidistant(start, _GRID)
+    near, width = torch.zeros_like(direction * start), 2 * FARTHEST
     for _ in range(_END_ROUNDS):
-        y = mode.unsqueeze(-1) + direction.unsqueeze(-1) * (near.unsqueeze(-1) + width * grid)
-        inside = (height(y) > target).sum(-1).clamp(min=1)
+        y = start.unsqueeze(-1) + direction.unsqueeze(-1) * (near.unsqueeze(-1) + width * grid)
+        inside = (height(y) > target.unsqueeze(-1)).sum(-1).clamp(min=1)
         width = width / (_GRID - 1)
         near = near + width * (inside - 1)
-    return mode.squeeze(-1), *(mode + direction * (near + width)).unbind(-1)
+    return near + width
 
 
 class Nodes(NamedTuple):
@@ -258,7 +270,7 @@ def _double_exponential() -> Numbers:
 
 def _broken_rule(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) -> Nodes:
     """A rule for functions of νᵀX that may be singular or peaked at ±ν, seen at t = ±cos θ = ±(1 - 2·half_chord)."""
-    around = windows(family, kappa, dim, _FALL, _MIDDLE_FALL, _NEAR_FALL)
+    around = windows(family, kappa, dim, FALL, _MIDDLE_FALL, _NEAR_FALL)
     low, mode, high = around[0]
     h = half_chord.detach().clamp(1e-200, 1.0)
     there = 0.5 * (torch.log(h) - torch.log((1 - h).clamp(min=1e-200)))
@@ -342,30 +354,3 @@ def _both_ends() -> Numbers:
 def _circle(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     s, complement, weights = _both_ends(like).unbind()
     return s, complement, weights
-
-
-# Tails
-
-
-def log_near_tail(
-    family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
-) -> tuple[Tensor, Tensor]:
-    """log of the probability of the tail beyond t that does not contain the mode, and whether it lies below t."""
-    around, y = window(family, kappa, dim, FAR_FALL), rapidity(one_minus_t, one_plus_t)
-    below = y < around.mode
-    end = torch.where(below, around.low, around.high)
-    # Also beyond the window the tail is followed a little.
-    length = torch.where(below, -1.0, 1.0) * (y - end).abs().clamp(min=1e-3)
-    unit, weights = gauss_legendre(_PANEL_NODES, y)
-    places = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
-    widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
-    here = log_weight(family, y, kappa, dim)
-    there = log_weight(family, y.unsqueeze(-1) + length.unsqueeze(-1) * places, kappa.unsqueeze(-1), dim)
-    mass = length.abs() * (torch.exp(there - here.unsqueeze(-1)) * widths).sum(-1)
-    return (here + torch.log(mass) - log_partition(family, kappa, dim)).clamp(max=0.0), below
-
-
-def rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    """artanh t."""
-    ratio = torch.log(one_plus_t) - torch.log(one_minus_t)
-    return (0.5 * ratio).clamp(-2 * _FARTHEST, 2 * _FARTHEST)

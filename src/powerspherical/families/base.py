@@ -18,8 +18,8 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import value_and_slope
-from powerspherical.families import _inversion as inversion
 from powerspherical.families import _quadrature as quadrature
+from powerspherical.families import _tail_quadrature as tail_quadrature
 from powerspherical.families import _tails as tails
 from powerspherical.families._solve import increasing_inverse
 
@@ -150,17 +150,17 @@ class Family(ABC):
 
         Float64 tensors of one shape, as for the next two: values without derivatives.
         """
-        return quadrature.log_near_tail(self, one_minus_t, one_plus_t, kappa, dim)
+        return tail_quadrature.log_near_tail(self, one_minus_t, one_plus_t, kappa, dim)
 
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         """1-t and 1+t with P(T ≤ t) = u for 0 < u < 1."""
-        return inversion.quantile(self, u, complement, kappa, dim)
+        return tail_quadrature.quantile(self, u, complement, kappa, dim)
 
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         """d artanh(t)/dκ = (dt/dκ)/(1-t²) at a fixed probability (Figurnov et al. 2018)."""
-        return inversion.implicit_slope(self, one_minus_t, one_plus_t, kappa, dim)
+        return tail_quadrature.implicit_slope(self, one_minus_t, one_plus_t, kappa, dim)
 
     # Draws
 

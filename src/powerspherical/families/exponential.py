@@ -54,7 +54,7 @@ class ExponentialFamily(Family):
 
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         statistic = self.statistic(one_minus_t, one_plus_t)
-        return _log_density(kappa.expand_as(statistic), statistic, self, dim)
+        return _log_density(kappa, statistic, self, dim)
 
     def score(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return self.statistic(one_minus_t, one_plus_t)

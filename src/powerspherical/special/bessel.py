@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import untraced
-from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.derivatives import raising, with_derivatives
 from powerspherical.special._debye import debye, hankel
 from powerspherical.special._elementary import horner, with_derivative
 
@@ -160,6 +160,7 @@ def _order(dim: float) -> float:
     return dim / 2 - 1
 
 
+@raising
 def _no_further_derivative(kappa: Tensor, dim: float) -> Tensor:
     raise RuntimeError("the Bessel functions are differentiable up to the third derivative of log I")
 

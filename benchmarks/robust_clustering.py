@@ -1,0 +1,112 @@
+"""How well planted clusters are found among outliers: spherical Cauchy mixtures beside the other families.
+
+Clusters are von Mises–Fisher, around random directions, and a fifth of all points is uniform. Each mixture has as
+many components as there are clusters, and none for the outliers. The adjusted Rand index (ARI) is that of the points
+that belong to a cluster; means over seeds.
+
+    python benchmarks/robust_clustering.py [--threads N] [--quick] [--out DIR]
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from _command import parsed, parser, show, write
+from sklearn.metrics import adjusted_rand_score
+from torch import Tensor
+
+from powerspherical import HypersphericalUniform, VonMisesFisher
+from powerspherical.families import family_named, family_names
+from powerspherical.mixture import mixture_named
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+CLUSTERS, POINTS, OUTLIERS, STARTS = 6, 300, 0.2, 5
+SETTINGS, QUICK_SETTINGS = ((8, 30.0), (16, 40.0), (32, 60.0)), ((8, 30.0),)
+SEEDS, QUICK_SEEDS = 10, 2
+
+Row = dict[str, Any]
+
+
+def planted(dim: int, kappa: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Unit vectors, those of a cluster first, and the cluster of each of these."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = HypersphericalUniform(dim).sample((CLUSTERS,), generator=generator)
+    points = VonMisesFisher(centres, kappa).sample((POINTS,), generator=generator).reshape(-1, dim)
+    outliers = round(len(points) * OUTLIERS / (1 - OUTLIERS))
+    far = HypersphericalUniform(dim).sample((outliers,), generator=generator)
+    return torch.cat([points, far]), torch.arange(CLUSTERS).repeat(POINTS)
+
+
+def indices(name: str, concentration_type: str, dim: int, kappa: float, seeds: int) -> list[float]:
+    """The adjusted Rand index of one family's mixture, for each seed."""
+    found = []
+    for seed in range(seeds):
+        x, labels = planted(dim, kappa, seed)
+        mixture = mixture_named(name)(
+            CLUSTERS, concentration_type=concentration_type, n_init=STARTS, random_state=seed
+        ).fit(x)
+        found.append(float(adjusted_rand_score(labels, mixture.predict(x[: len(labels)]))))
+    return found
+
+
+def results(settings: tuple[tuple[int, float], ...], seeds: int) -> Iterator[Row]:
+    """Every family, tied and free, in every setting."""
+    for dim, kappa in settings:
+        for concentration_type in ("tied", "free"):
+            for name in family_names():
+                each = indices(name, concentration_type, dim, kappa, seeds)
+                yield {
+                    "dim": dim,
+                    "concentration": kappa,
+                    "method": f"{family_named(name).title}, {concentration_type}",
+                    "ari": statistics.fmean(each),
+                    "each": each,
+                }
+
+
+def table(rows: list[Row]) -> "Table":
+    """A line for each method, a column for each setting."""
+    from rich.table import Table
+
+    settings = list(dict.fromkeys((row["dim"], row["concentration"]) for row in rows))
+    shown = Table(title=f"Adjusted Rand index, {OUTLIERS:.0%} outliers", title_justify="left")
+    shown.add_column("method")
+    for dim, kappa in settings:
+        shown.add_column(f"d = {dim}, κ = {kappa:g}", justify="right")
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        lines.setdefault(row["method"], []).append(f"{row['ari']:.3f}")
+    for method, cells in lines.items():
+        shown.add_row(method, *cells)
+    return shown
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Fit, print the table, and write `robust_clustering.json`."""
+    started = time.perf_counter()
+    options = parser(str(__doc__).partition("\n")[0])
+    arguments, device = parsed(options, argv)
+    if device.type != "cpu":
+        options.error("this runs on the CPU")
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    settings, seeds = (QUICK_SETTINGS, QUICK_SEEDS) if arguments.quick else (SETTINGS, SEEDS)
+    rows = list(results(settings, seeds))
+    configuration = {
+        "clusters": CLUSTERS,
+        "points_per_cluster": POINTS,
+        "outliers": OUTLIERS,
+        "n_init": STARTS,
+        "seeds": seeds,
+    }
+    content = {"configuration": configuration, "results": rows}
+    path = write(arguments.out, "robust_clustering", device, argv, started, content)
+    show([table(rows)], [], [path])
+
+
+if __name__ == "__main__":
+    main()

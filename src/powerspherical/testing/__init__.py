@@ -1,0 +1,24 @@
+"""Tests for families of distributions on the sphere, ours and other people's (extra ``testing``).
+
+A subclass of ``FamilyConformance`` that names a distribution is a class of pytest tests::
+
+    from powerspherical.testing import FamilyConformance
+
+    class TestMyDistribution(FamilyConformance):
+        distribution = MyDistribution
+"""
+
+from powerspherical._extras import install_hint
+
+try:
+    import pytest
+    import scipy  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"powerspherical.testing needs pytest and SciPy: {install_hint('testing')}") from error
+
+pytest.register_assert_rewrite("powerspherical.testing.conformance")
+
+from powerspherical.testing._references import plain_twin  # noqa: E402
+from powerspherical.testing.conformance import FamilyConformance  # noqa: E402
+
+__all__ = ["FamilyConformance", "plain_twin"]

@@ -1,0 +1,318 @@
+"""The tests that every family passes.
+
+All of them follow from what ``Family`` promises. A closed form is compared with the default by quadrature that it
+replaces, and the defaults rest on ``log_kernel`` alone. Densities and moments are also summed over a plain grid, so
+that a mistake in the defaults would show too.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import ClassVar
+
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from powerspherical import HypersphericalUniform, RotationallySymmetric, VonMisesFisher
+from powerspherical.distributions import distribution_named
+from powerspherical.families import Family, family_named, family_names
+from powerspherical.testing._references import (
+    CLOSED_FORMS,
+    LEVEL,
+    assert_law,
+    assert_mean,
+    cosines,
+    grid_mean,
+    overridden,
+    plain_twin,
+)
+
+
+class FamilyConformance:
+    """Tests of a distribution and its family; a subclass whose name begins with ``Test`` runs them.
+
+    Attributes:
+        distribution: the class to be tested.
+        dims: dimensions d, from 2 to 10,000.
+        concentrations: κ > 0, from nearly uniform to concentrated.
+        rtol: relative tolerance of float64 results against quadrature; the absolute one is a tenth of it.
+        single_rtol: relative tolerance of float32 results against those in float64.
+        draws: the number of draws in each test of randomness, all at the level 1e-6 with a fixed seed.
+    """
+
+    distribution: ClassVar[type[RotationallySymmetric]]
+    dims: ClassVar[tuple[int, ...]] = (2, 3, 20)
+    concentrations: ClassVar[tuple[float, ...]] = (0.1, 4.0, 60.0)
+    rtol: ClassVar[float] = 1e-8
+    single_rtol: ClassVar[float] = 1e-4
+    draws: ClassVar[int] = 20_000
+
+    # Set-up
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run a test for each of ``dims``, and the comparisons for each closed form that the family has."""
+        if "dim" in metafunc.fixturenames:
+            metafunc.parametrize("dim", self.dims)
+        if "closed_form" in metafunc.fixturenames:
+            names = [name for name in CLOSED_FORMS if overridden(self.family, name)]
+            metafunc.parametrize("closed_form", names)
+
+    @pytest.fixture(autouse=True)
+    def _seed(self) -> None:
+        torch.manual_seed(20200607)
+
+    @property
+    def family(self) -> Family:
+        """The family of the distribution."""
+        return self.distribution.family
+
+    @property
+    def kappa(self) -> Tensor:
+        """The concentrations, of shape (k,)."""
+        return torch.tensor(self.concentrations, dtype=torch.float64)
+
+    def make(self, dim: int, dtype: torch.dtype = torch.float64) -> RotationallySymmetric:
+        """The distribution for each concentration, with a common direction."""
+        loc = torch.nn.functional.normalize(torch.arange(1, dim + 1, dtype=dtype), dim=0)
+        return self.distribution(loc, self.kappa.to(dtype))
+
+    def assert_close(self, actual: object, expected: object, rtol: float | None = None) -> None:
+        """Within the relative tolerance, or a tenth of it where the expected value is below 0.1."""
+        rtol = self.rtol if rtol is None else rtol
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=0.1 * rtol)
+
+    # Density and moments
+
+    def test_the_density_integrates_to_one(self, dim: int) -> None:
+        total = grid_mean(self.family, self.kappa, dim)
+        self.assert_close(total, torch.ones_like(total))
+
+    def test_the_density_is_the_normalised_kernel(self, dim: int) -> None:
+        kappa = self.kappa.unsqueeze(-1)
+        kernel = self.family.log_kernel(*cosines(), kappa, dim)
+        density = self.family.log_density(*cosines(), kappa, dim)
+        self.assert_close(density, kernel - self.family.log_partition(kappa, dim))
+
+    def test_moments(self, dim: int) -> None:
+        kappa, family = self.kappa, self.family
+        complement = grid_mean(family, kappa, dim, lambda minus, plus: minus)
+        self.assert_close(family.mean_cosine_complement(kappa, dim), complement)
+        self.assert_close(
+            family.mean_cosine(kappa, dim), grid_mean(family, kappa, dim, lambda minus, plus: plus) - 1
+        )
+        square = grid_mean(
+            family, kappa, dim, lambda minus, plus: (minus - complement.unsqueeze(-1)).square()
+        )
+        self.assert_close(family.variance_cosine(kappa, dim), square)
+        entropy = grid_mean(
+            family,
+            kappa,
+            dim,
+            lambda minus, plus: family.log_density(minus, plus, kappa.unsqueeze(-1), dim),
+        )
+        self.assert_close(family.relative_entropy(kappa, dim), entropy)
+        assert (family.mean_cosine(kappa, dim).diff() > 0).all(), "E t must increase with κ"
+
+    def test_closed_forms_agree_with_quadrature(self, closed_form: str, dim: int) -> None:
+        kappa, compute = self.kappa.unsqueeze(-1), CLOSED_FORMS[closed_form]
+        self.assert_close(compute(self.family, kappa, dim), compute(plain_twin(self.family), kappa, dim))
+
+    # Divergences
+
+    def test_divergences_vanish_only_from_itself(self, dim: int) -> None:
+        p = self.make(dim)
+        own = kl_divergence(p, p)
+        self.assert_close(own, torch.zeros_like(own))
+        elsewhere = self.distribution(p.loc.roll(1, -1), p.concentration)
+        more = self.distribution(p.loc, 2 * p.concentration)
+        others = HypersphericalUniform(dim, dtype=p.loc.dtype), VonMisesFisher(p.loc.roll(1, -1), 3.0)
+        for q in (elsewhere, more, *others):
+            assert (kl_divergence(p, q) > 0).all()
+            assert (kl_divergence(q, p) > 0).all()
+
+    def test_divergences_are_mean_log_ratios(self, dim: int) -> None:
+        p = self.make(dim)
+        x = p.sample((self.draws,))
+        for q in (
+            HypersphericalUniform(dim, dtype=p.loc.dtype),
+            VonMisesFisher(p.loc.roll(1, -1), 3.0),
+            self.distribution(p.loc.roll(1, -1), 1.0),
+        ):
+            assert_mean(p.log_prob(x) - q.log_prob(x), kl_divergence(p, q))
+
+    # Probabilities and draws
+
+    def test_quantiles_invert_tails(self, dim: int) -> None:
+        kappa = self.kappa.unsqueeze(-1)
+        u = torch.tensor([1e-9, 0.01, 0.3, 0.5, 0.8, 0.99], dtype=torch.float64)
+        ends = self.family.quantile(u, 1 - u, kappa, dim)
+        log_cdf, log_sf = self.family.log_tails(*ends, kappa, dim)
+        self.assert_close(log_cdf, torch.log(u).expand_as(log_cdf))
+        self.assert_close(log_sf, torch.log1p(-u).expand_as(log_sf))
+
+    def test_draws_are_unit_vectors_with_the_law_of_the_marginal(self, dim: int) -> None:
+        for dtype in (torch.float64, torch.float32):
+            p = self.make(dim, dtype)
+            x = p.sample((self.draws // 2,))
+            assert x.dtype == dtype
+            assert (x.norm(dim=-1) - 1).abs().max() < 8 * torch.finfo(dtype).eps
+            t = (x.double() * p.loc.double()).sum(-1).clamp(-1, 1)
+            for cosine, kappa in zip(t.unbind(-1), p.concentration, strict=True):
+                assert_law(self.distribution(p.loc[0], kappa).marginal.cdf(cosine))
+
+    def test_derivatives_of_draws(self, dim: int) -> None:
+        """The mean of dt/dκ over draws is the derivative of E t."""
+        for dtype in (torch.float64, torch.float32):
+            kappa = self.kappa.to(dtype).expand(self.draws // 2, -1).contiguous()
+            length = 2 * torch.distributions.Gamma(torch.full_like(kappa, (dim - 1) / 2), 1.0).sample()
+            minus, plus, noise = self.family.draw_cosine(length, kappa, dim)
+            slope = self.family.rapidity_slope(minus, plus, noise, kappa, dim)
+            step = 1e-4 * (1 + self.kappa)
+            ahead, behind = (self.family.mean_cosine(self.kappa + s, dim) for s in (step, -step))
+            assert_mean(minus * plus * slope, (ahead - behind) / (2 * step))
+
+    def test_implicit_slopes_are_derivatives_of_quantiles(self, dim: int) -> None:
+        kappa = self.kappa.unsqueeze(-1)
+        u = torch.tensor([1e-4, 0.2, 0.6, 0.999], dtype=torch.float64)
+        step = 1e-4 * (1 + kappa)
+
+        def rapidity(kappa: Tensor) -> Tensor:
+            minus, plus = self.family.quantile(u, 1 - u, kappa, dim)
+            return 0.5 * torch.log(plus / minus)
+
+        expected = (rapidity(kappa + step) - rapidity(kappa - step)) / (2 * step)
+        ends = self.family.quantile(u, 1 - u, kappa, dim)
+        found = self.family.implicit_slope(*ends, kappa.expand_as(expected).contiguous(), dim)
+        self.assert_close(found, expected, rtol=1e-5)
+
+    # Inverses and fits
+
+    def test_inverses(self, dim: int) -> None:
+        p = self.make(dim)
+        nats = kl_divergence(p, HypersphericalUniform(dim, dtype=p.loc.dtype))
+        self.assert_close(self.distribution.from_kl(p.loc, nats).concentration, p.concentration, 1e-7)
+        length = p.mean.norm(dim=-1)
+        found = self.distribution.from_mean_length(p.loc, length).concentration
+        self.assert_close(found, p.concentration, 1e-7)
+        uniform = torch.zeros((), dtype=torch.float64)
+        assert self.distribution.from_kl(p.loc[0], uniform).concentration == 0
+        assert self.distribution.from_mean_length(p.loc[0], uniform).concentration == 0
+
+    def test_fits_recover_parameters(self, dim: int) -> None:
+        """By Wilks' theorem twice the gain in log-likelihood over the truth is about χ² with d degrees of freedom."""
+        p = self.make(dim)
+        x = p.sample((self.draws // 4,))
+        fitted = self.distribution.fit(x)
+        gain = 2 * (fitted.log_prob(x) - p.log_prob(x)).sum(0)
+        # Where points have hardly a common direction, a fit may end in a local maximum.
+        clear = p.mean.norm(dim=-1) > 0.1
+        assert (gain > -1e-6)[clear].all(), "the fit is less likely than the truth"
+        assert (gain < scipy.stats.chi2.isf(LEVEL, dim)).all()
+        ratio = fitted.concentration / p.concentration
+        assert ((ratio - 1).abs() < 0.25)[clear].all()
+
+    # Limits, derivatives, dtypes
+
+    def test_concentration_zero_is_the_uniform(self, dim: int) -> None:
+        zero = torch.zeros(1, dtype=torch.float64)
+        family, nothing = self.family, torch.zeros(9, dtype=torch.float64)
+        assert torch.equal(family.log_kernel(*cosines(), zero, dim), nothing)
+        self.assert_close(family.log_density(*cosines(), zero, dim), nothing)
+        for value in (
+            family.mean_cosine(zero, dim),
+            family.relative_entropy(zero, dim),
+            family.variance_cosine(zero, dim) - 1 / dim,
+        ):
+            self.assert_close(value, torch.zeros_like(value))
+
+    def test_derivatives_in_both_modes(self, dim: int) -> None:
+        kappa = self.kappa.requires_grad_()
+        minus, plus = (end[:-1, None] for end in cosines())
+        for function in (
+            lambda k: self.family.log_density(minus, plus, k, dim),
+            lambda k: self.family.relative_entropy(k, dim),
+            lambda k: self.family.mean_cosine(k, dim),
+            lambda k: self.family.concentration_from_relative_entropy(k / 10, dim),
+            lambda k: self.family.log_tails(minus, plus, k, dim)[0],
+        ):
+            assert torch.autograd.gradcheck(function, kappa, fast_mode=True, atol=1e-6, rtol=1e-4)
+            _, forward, *_ = torch.func.jvp(function, (self.kappa,), (torch.ones_like(self.kappa),))
+            (reverse,) = torch.autograd.grad(function(kappa).sum(), kappa)
+            self.assert_close(forward.reshape(-1, len(kappa)).sum(0), reverse)
+
+    def test_a_concentration_that_is_not_a_number_gives_none(self, dim: int) -> None:
+        p = self.distribution(self.make(dim).loc[0], torch.nan, validate_args=False)
+        u = torch.tensor(0.3, dtype=torch.float64)
+        for value in (
+            p.sample(),
+            p.mean,
+            p.entropy(),
+            p.log_prob(p.loc),
+            p.marginal.cdf(u),
+            p.marginal.icdf(u),
+        ):
+            assert value.isnan().all()
+
+    def test_single_precision(self, dim: int) -> None:
+        exact, single = self.make(dim), self.make(dim, torch.float32)
+        x = exact.sample((5,))
+        t = (x * exact.loc).sum(-1).clamp(-1, 1).float()
+        for member in (
+            lambda p: p.mean,
+            lambda p: p.variance,
+            lambda p: p.entropy(),
+            lambda p: p.log_prob(x.to(p.loc.dtype)),
+            lambda p: p.marginal.cdf(t.to(p.loc.dtype)),
+            lambda p: kl_divergence(p, HypersphericalUniform(dim, dtype=p.loc.dtype)),
+        ):
+            found = member(single)
+            assert found.dtype == torch.float32
+            self.assert_close(found.double(), member(exact), self.single_rtol)
+
+    # Mixtures
+
+    def test_statistics_of_mixtures(self, dim: int) -> None:
+        """Log densities of points in k components, and the sums over points, are those of single points."""
+        p, family = self.make(dim), self.family
+        x = p.sample((30,))[:, -2]
+        directions, kappa = p.sample()[: len(self.kappa)], self.kappa.unsqueeze(-1)
+        directions = directions.detach().requires_grad_()
+        t = directions @ x.T
+        shares = torch.rand(t.shape, dtype=torch.float64)
+        expected = family.log_density(1 - t, 1 + t, kappa, dim)
+        offsets = family.log_offset(self.kappa, dim).unsqueeze(-1)
+        found, kept = family.log_densities_(t.detach().clone(), kappa, offsets.clone(), dim, keep=True)
+        alone, _ = family.log_densities_(t.detach().clone(), kappa, offsets.clone(), dim, keep=False)
+        self.assert_close(found, expected.detach())
+        self.assert_close(alone, expected.detach())
+        # Σ shares · ∂ log density/∂μ = κ Σ pull x
+        (slope,) = torch.autograd.grad((shares * expected).sum(), directions)
+        t = t.detach()
+        sums = family.point_sums_(kept, shares.clone(), kappa, dim)
+        self.assert_close(kappa * sums.factor * (sums.pulls @ x), slope, 1e-6)
+        column = kappa.expand_as(t).contiguous()
+        self.assert_close(
+            sums.bend, (shares * family.pull_and_bend(1 - t, 1 + t, column, dim)[1]).sum(1), 1e-6
+        )
+        score = (shares * family.score(1 - t, 1 + t, column, dim)).sum(1)
+        self.assert_close(sums.score, torch.zeros_like(score) if family.linear else score, 1e-6)
+
+    # The object
+
+    def test_the_registry_knows_the_family(self) -> None:
+        name = self.family.name
+        assert name.isidentifier()
+        assert name in family_names()
+        assert family_named(name) is self.family
+        assert distribution_named(name) is self.distribution
+        assert self.family.title in repr(self.family)
+
+    def test_pickles(self) -> None:
+        copy = pickle.loads(pickle.dumps(self.family))
+        assert type(copy) is type(self.family)
+        p = self.make(3)
+        q = pickle.loads(pickle.dumps(p))
+        assert torch.equal(p.log_prob(p.loc), q.log_prob(p.loc))

@@ -21,10 +21,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test reproduce bench clean
+.PHONY: help setup lint test test-fast reproduce bench clean
 
 help:
 	@echo "make test       set up, lint and run the tests"
+	@echo "make test-fast  one case of each test, without the slow ones, in about a minute; no linting"
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
 	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
 	@echo "make setup      make $(VENV) and install the package with all that its tests need"
@@ -53,6 +54,9 @@ lint: $(STAMP)
 # One torch thread for each worker: several workers with several threads each would fight for the cores.
 test: lint
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
+
+test-fast: $(STAMP)
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --fast
 
 reproduce: $(STAMP)
 	@echo "remaking the paper's figures and tables in $(OUT)/, in minutes"

@@ -6,9 +6,24 @@ import pytest
 import torch
 from torch.distributions import Distribution
 
+from helpers.fast import fast
+
 if not torch.cuda.is_available():
     # Without a GPU the fused kernels run in Triton's interpreter, which must be asked for before Triton is imported.
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast", action="store_true", help="run one case of each test, and none of those marked slow"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("fast"):
+        kept = fast(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
 
 
 @pytest.fixture(autouse=True)

@@ -370,6 +370,7 @@ class TestSphericalTokenisers:
         for gradient in torch.autograd.grad(loss, (loc, kappa)):
             assert gradient.isfinite().all()
 
+    @pytest.mark.slow
     @families
     @pytest.mark.filterwarnings(
         "ignore::DeprecationWarning", "ignore::FutureWarning"

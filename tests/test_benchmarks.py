@@ -258,6 +258,7 @@ def test_every_method_draws_and_differentiates(reference, shared):
         assert kappa.abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_sampling(no_reference, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sampling, "QUICK", PLAN)
     argv = ["--quick", "--threads", "1", "--out", str(tmp_path)]
@@ -290,6 +291,7 @@ def test_sampling(no_reference, monkeypatch, tmp_path, capsys):
     assert "κ" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_sweeps_run_once(no_reference, capsys):
     content, _ = sampling.run(PLAN, CPU, [1, 2])
     found = {

@@ -18,6 +18,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 STEP = re.compile(r"(?ms)^```python\n(?P<block>.*?)^```|^    (?P<command>powerspherical [^\n]*)$")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -78,6 +78,7 @@ def test_mixture(monkeypatch, tmp_path, capsys):
     assert "products" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_clustering(monkeypatch, tmp_path):
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(3), 30).astype(np.uint8)
@@ -124,6 +125,7 @@ def test_clustering_refuses_what_it_cannot_read(tmp_path, capsys):
     assert "cannot read the data: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_robust_clustering(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(robust_clustering, "POINTS", 60)
     robust_clustering.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
@@ -149,6 +151,7 @@ def test_rows_made_lazily_are_the_same_each_time(monkeypatch):
     assert not np.array_equal(first[:100], first[300:400])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what a cluster says when it ends is not ours
 def test_dask_mixture(tmp_path, capsys):
     dask_mixture.main(["--quick", "--dim", "16", "--workers", "1", "--out", str(tmp_path)])

@@ -155,6 +155,7 @@ def test_private_names_of_torch_are_seen(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_nothing_optional():
     code = f"import sys, powerspherical; print([m for m in {OPTIONAL!r} if m in sys.modules])"
     done = subprocess.run(
@@ -163,6 +164,7 @@ def test_importing_the_package_imports_nothing_optional():
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "extra"), [("reproduce", "experiments"), ("sample", "cli")])
 def test_the_command_module_needs_no_extra(command, extra):
     """Without the extra, `powerspherical` says in one line what to install."""
@@ -171,11 +173,6 @@ def test_the_command_module_needs_no_extra(command, extra):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"powerspherical: the command needs rich, typer; run: {install_hint(extra)}\n"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=dotted)
-def test_no_file_is_long(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 
 def test_the_version_is_the_same_everywhere():
@@ -191,6 +188,7 @@ def test_constraints_pin_releases_not_builds():
     assert any(pin.startswith("torch==") for pin in pins)
 
 
+@pytest.mark.slow
 def test_pyro_is_asked_for():
     code = "import sys; sys.modules['pyro'] = None; import powerspherical.pyro"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -248,6 +248,7 @@ def positive(name: str, start: Tensor) -> Tensor:
 
 
 class TestInference:
+    @pytest.mark.slow
     def test_mean_direction(self) -> None:
         """With a uniform prior on the mean direction of vMF data, the posterior is vMF in closed form."""
         truth, known = directions(DIM, seed=3), 6.0
@@ -288,6 +289,7 @@ class TestInference:
         assert_mean(-losses, log_evidence - gap)
         assert losses.mean() < before - 5
 
+    @pytest.mark.slow
     def test_latent_directions_in_a_plate(self) -> None:
         """A vMF prior and a vMF likelihood for each latent: the posterior is vMF along κ₀m + κx."""
         pole, prior_kappa, known, count = directions(DIM, seed=4), 3.0, 5.0, 6

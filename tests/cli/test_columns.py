@@ -199,6 +199,7 @@ def test_ways_to_write_a_file(text: str, rows, tmp_path) -> None:
         np.testing.assert_array_equal(read(tmp_path / "a.csv").rows, rows)
 
 
+@pytest.mark.slow
 def test_long_lines(tmp_path) -> None:
     """Longer than the fields that Python's own reader takes by default."""
     x = np.random.default_rng(0).normal(size=(2, 15_000))

@@ -37,6 +37,7 @@ def folder(monkeypatch, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "used"),
     [

@@ -298,6 +298,7 @@ def test_what_goes_wrong_while_writing_leaves_the_old_files(error, status: int, 
     assert {path.name: path.read_bytes() for path in (folder / "out").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_behind(folder) -> None:
     code = """
 import signal

@@ -112,6 +112,7 @@ class TestOthersFiles:
         refused([*PREDICT, "link.npy"], "link.npy exists", folder, capsys)
         assert Path("link.npy").is_symlink()
 
+    @pytest.mark.slow
     def test_models(self, folder, capsys):
         """Nor one of ours that another command or a program wrote."""
         fit = ["fit", "x.npy", "--out"]
@@ -194,6 +195,7 @@ class TestReproduce:
         command = ["reproduce", "efficiency", "--device", "meta", "--out", str(tmp_path)]
         refused(command, "efficiency_meta.png exists", tmp_path, capsys)
 
+    @pytest.mark.slow
     def test_its_own_files_are_written_again(self, tmp_path, monkeypatch):
         """All that experiments write is listed, and known by the command; nothing else is listed."""
         with monkeypatch.context() as patch:

@@ -76,6 +76,7 @@ def raising(error):
     return run
 
 
+@pytest.mark.slow
 def test_reproduce_all(small, tmp_path, capsys):
     out = tmp_path / "new" / "folder"
     assert cli.run(["reproduce", "--out", str(out), "--seed", "4"]) == 0
@@ -197,6 +198,7 @@ def test_a_folder_with_brackets_is_shown_as_it_is(calls, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(out / "report.html")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_found_before(tmp_path):
     """With a true signal: the results before it are shown and reported, and one line says how to go on."""
     code = f"""
@@ -231,6 +233,7 @@ cli.main(["reproduce", "--data", "digits", "--out", {str(tmp_path)!r}])
     )
 
 
+@pytest.mark.slow
 def test_a_terminal_that_has_not_all_letters(tmp_path):
     """It shows a question mark for the others, and nothing is lost."""
     code = f"""
@@ -361,6 +364,7 @@ def test_main_leaves_with_the_status(monkeypatch, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_package_can_be_run_by_name():
     """As `torchrun -m powerspherical` does."""
     done = subprocess.run(

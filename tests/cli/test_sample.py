@@ -188,6 +188,7 @@ cli.main(["sample", "uniform", "-n", str(10**9), "--out", {str(folder / "a.csv")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_leaves_nothing_behind(number, tmp_path):
     with drawing(tmp_path) as process:
@@ -197,6 +198,7 @@ def test_a_signal_leaves_nothing_behind(number, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_draft_of_a_killed_run_is_named_and_removed(tmp_path, capsys):
     with drawing(tmp_path) as process:
         process.kill()
@@ -208,6 +210,7 @@ def test_the_draft_of_a_killed_run_is_named_and_removed(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["b.csv"]
 
 
+@pytest.mark.slow
 def test_an_ignored_signal_stays_ignored(tmp_path):
     """As under nohup."""
     code = """

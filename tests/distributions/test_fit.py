@@ -72,6 +72,7 @@ class TestRecovery:
         x = VonMisesFisher(directions(100), 0.5).sample((ROWS,))
         assert VonMisesFisher.fit(x).concentration > 0.5 + 5 * (100 / ROWS) ** 0.5
 
+    @pytest.mark.slow
     @exponential
     def test_uniform_points_are_told_from_none(self, family: type) -> None:
         """κ = 0 for about half of all uniform samples, and none far from it."""

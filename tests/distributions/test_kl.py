@@ -232,6 +232,7 @@ def test_spheres_and_batches_must_match(first: type, second: type) -> None:
 # ------------------------------------------------------------------------------------------------- derivatives
 
 
+@pytest.mark.slow
 @pairs
 @pytest.mark.parametrize("dim", [2, 3, 5, 64])
 def test_derivatives(first: type, second: type, dim: int) -> None:

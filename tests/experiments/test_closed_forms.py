@@ -32,6 +32,7 @@ def test_every_formula_computes_in_the_type_it_is_given():
             assert {value.dtype for value in getattr(family, who)(5, kappa, c)} == {dtype}
 
 
+@pytest.mark.slow
 def test_maps_are_laid_out_by_concentration_and_dimension(monkeypatch):
     """A wrong formula at one place is seen at that place."""
 

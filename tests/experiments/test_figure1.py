@@ -47,6 +47,7 @@ def test_json(made):
         assert one["sample_mean_length"] == pytest.approx(one["mean_length"], abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_seed_decides_every_byte_of_the_figure(made, tmp_path):
     out, _ = made
     figure1.run(tmp_path, seed=1, samples=200)

@@ -24,6 +24,7 @@ def document(out):
     return json.loads((out / "stability.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_files(made):
     out, outcome, seen = made
     names = ["accuracy.png", "accuracy.svg", "stability.json", "stability.png", "stability.svg"]
@@ -33,6 +34,7 @@ def test_files(made):
     assert seen[-1] == 1
 
 
+@pytest.mark.slow
 def test_ours_are_sound_and_the_published_ones_are_not(made):
     out, outcome, _ = made
     results = document(out)["results"]
@@ -86,6 +88,7 @@ def test_every_kind_of_failure_is_seen(spoil, expected):
     assert judged == [expected] * 2
 
 
+@pytest.mark.slow
 def test_the_check_can_fail(made):
     results = document(made[0])["results"]
     assert stability.passes(results)

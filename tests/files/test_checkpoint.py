@@ -178,6 +178,7 @@ class TestDamage:
         assert str(path) in str(raised.value)
         return str(raised.value)
 
+    @pytest.mark.slow
     def test_truncated_anywhere(self, path, content):
         for length in range(len(content)):
             assert "delete it to start again" in self.refused(path, content[:length])
@@ -214,6 +215,7 @@ class TestDamage:
                 load_checkpoint(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["save_checkpoint('a', {})", "load_checkpoint('a')"])
 def test_a_core_install_names_the_extra(call, tmp_path):
     code = f"import sys; sys.modules['safetensors'] = None; from powerspherical.nn import *; {call}"

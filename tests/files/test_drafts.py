@@ -75,6 +75,7 @@ def test_an_error_leaves_the_old_file_alone(error, tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
+@pytest.mark.slow
 def test_the_draft_of_a_killed_process_is_removed(writer, tmp_path):
     process, draft = writer
     process.kill()
@@ -85,6 +86,7 @@ def test_the_draft_of_a_killed_process_is_removed(writer, tmp_path):
     assert names(tmp_path) == ["b.txt"]
 
 
+@pytest.mark.slow
 def test_the_draft_of_a_live_process_is_kept(writer, tmp_path):
     process, draft = writer
     assert remove_stale_drafts(tmp_path) == []
@@ -101,6 +103,7 @@ def test_drafts_of_this_process_are_kept(tmp_path):
     assert names(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_drafts_of_other_hosts_and_other_files_are_kept(writer, tmp_path, monkeypatch):
     process, draft = writer
     process.kill()
@@ -133,6 +136,7 @@ def test_a_draft_removed_before_its_lock_is_made_again(tmp_path, monkeypatch):
     assert str(draft) != removed[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [True, False])
 def test_without_locks_files_are_written_and_drafts_kept(missing, writer, tmp_path, monkeypatch):
     process, draft = writer

@@ -75,6 +75,7 @@ def assert_compiles(function: Callable[..., Tensor], *inputs: Tensor, **options)
     torch.testing.assert_close(actual, with_gradients(function, *inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_one_step")
 @pytest.mark.parametrize(
     ("family", "member"),
@@ -117,6 +118,7 @@ def test_draws(family: type, name: str) -> None:
             assert gradient.isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validate_args", [None, True])
 def test_validation_is_left_out(validate_args: bool | None) -> None:
     """The graph has no place for a look at the values: neither an error nor a break."""
@@ -160,6 +162,7 @@ def test_uniform() -> None:
     torch.testing.assert_close(first.norm(dim=-1), torch.ones(2, 3))
 
 
+@pytest.mark.slow
 def test_numbers_of_draws_that_are_dynamic() -> None:
     """A size of another tensor as the sample shape, an integer or in a sequence."""
     posterior, prior = PowerSpherical(directions(3, DIM), 4.0), HypersphericalUniform(DIM)
@@ -174,6 +177,7 @@ def test_numbers_of_draws_that_are_dynamic() -> None:
         assert shapes == [(count, 3, DIM), (count, 2, 3), (count, DIM)]
 
 
+@pytest.mark.slow
 def test_circle() -> None:
     """Here the Bessel functions have their own expansion for large κ."""
 
@@ -199,6 +203,7 @@ def seeded(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
+@pytest.mark.slow
 def test_another_dimension() -> None:
     """The formulas are built for one d: another one is another graph, with its own numbers."""
     function = seeded(compiled(step))
@@ -208,6 +213,7 @@ def test_another_dimension() -> None:
         )
 
 
+@pytest.mark.slow
 def test_batch_sizes_share_a_graph() -> None:
     """The second size makes the graph dynamic, and the third needs no other."""
     function = seeded(compiled(step))
@@ -218,6 +224,7 @@ def test_batch_sizes_share_a_graph() -> None:
     torch.testing.assert_close(actual, with_gradients(seeded(step), *leaves(17)))
 
 
+@pytest.mark.slow
 @families
 def test_shapes_declared_dynamic(family: type) -> None:
     """dynamic=True makes symbols of all numbers that are not in the code itself, math.pi among them."""
@@ -241,6 +248,7 @@ def test_special_functions(name: str) -> None:
     assert_compiles(SPECIAL[name], leaves(3)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
 )  # its own use

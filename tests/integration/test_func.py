@@ -71,6 +71,7 @@ def test_second_derivatives(family: type, name: str) -> None:
     torch.testing.assert_close(second, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inverse",
     [

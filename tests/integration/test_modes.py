@@ -62,6 +62,7 @@ FIRST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
 def test_first_use_spoils_nothing(first: str, pytestconfig: pytest.Config) -> None:
     code = textwrap.dedent(USE).format(path=str(pytestconfig.rootpath / "tests")) + f"\n{first}\ncheck()\n"
@@ -111,6 +112,7 @@ def test_shapes_without_values() -> None:
         assert prior.expand((4,)).sample().shape == (4, 5)
 
 
+@pytest.mark.slow
 def test_threads() -> None:
     """Two threads at once get what one gets."""
 

@@ -162,6 +162,7 @@ def test_a_row_without_a_direction_is_named_by_its_place_in_the_whole(container)
         fit(PowerSphericalMixture, X).predict(lazy).compute()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what a cluster says of a worker that died is not ours
 def test_a_worker_that_dies_changes_nothing(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")

@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from powerspherical._extras import install_hint
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_asked_for():
     code = "import sys; sys.modules['sklearn'] = None; import powerspherical.mixture"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -14,6 +17,7 @@ def test_scikit_learn_is_asked_for():
     )
 
 
+@pytest.mark.slow
 def test_dask_is_not_imported_for_arrays():
     code = (
         "import sys, numpy as np; from powerspherical.mixture import SphericalKMeans; "

@@ -436,6 +436,7 @@ class TestCopies:
         assert "HypersphericalUniform(dim: 4)" in repr(model_of())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize(
     "product",

@@ -79,6 +79,7 @@ def test_row_dot_in_blocks(monkeypatch, shape: tuple[int, ...]) -> None:
             torch.testing.assert_close(geometry.row_dot(a, b), (a * b).sum(-1))
 
 
+@pytest.mark.slow
 def test_operators_are_registered_soundly(family, dtype: torch.dtype) -> None:
     loc, kappa = parameters(4, dtype=dtype)
     forward, backward = torch.ops.powerspherical.draw.default, torch.ops.powerspherical.draw_backward.default
@@ -276,6 +277,7 @@ class TestCompile:
         ):
             compiled(*parameters(6))
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:Dynamo:UserWarning")  # of what it leaves to eager mode
     def test_generator_outside_the_graph(self, draws) -> None:
         loc, kappa = parameters(6)
@@ -292,6 +294,7 @@ class TestCompile:
         for count in (3, 8):
             assert compiled(*parameters(count)).shape == (count, 5)
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
     def test_inductor(self) -> None:
         families = [family_named(name) for name in family_names()]

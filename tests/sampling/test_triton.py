@@ -46,6 +46,7 @@ def constant(value: float, count: int = COUNT) -> Tensor:
     return torch.full((count,), value, device=DEVICE)
 
 
+@pytest.mark.slow
 @families
 @pytest.mark.parametrize(
     ("dim", "kappa"), [(2, 0.0), (2, 3.0), (3, 0.0), (3, 1.0), (5, 30.0), (8, 1e6), (17, 1e3), (64, 100.0)]

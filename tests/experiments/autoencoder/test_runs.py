@@ -208,6 +208,7 @@ class TestRun:
         assert identity["protocol"]["epochs"] == 1
 
 
+@pytest.mark.slow
 def test_runs_that_are_ended_leave_no_drafts(tmp_path):
     """Their processes are ended by a signal, which may reach them while they write a checkpoint."""
     script, folder = tmp_path / "script.py", tmp_path / "runs"

@@ -80,6 +80,7 @@ class TestStopping:
         assert same(found.state_dict(), whole.state_dict())
         assert_same_files(tmp_path / "whole", tmp_path / "parts")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "setup",
         [

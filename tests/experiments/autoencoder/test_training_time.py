@@ -15,6 +15,7 @@ FACTORS = {
 }
 
 
+@pytest.mark.slow
 def test_run(no_reference, tmp_path):
     fractions = []
     outcome = training_time.run(tmp_path, seed=3, quick=True, progress=fractions.append)
@@ -37,6 +38,7 @@ def test_run(no_reference, tmp_path):
     assert "more than 2" in outcome.summary
 
 
+@pytest.mark.slow
 def test_with_the_reference(reference, tmp_path):
     outcome = training_time.run(tmp_path, quick=True)
     results = json.loads(outcome.files[0].read_text(encoding="utf-8"))["results"]

@@ -15,6 +15,7 @@ from powerspherical.experiments.autoencoder.training import Protocol
 from powerspherical.experiments.results import Outcome
 from powerspherical.nn import CheckpointError
 
+pytestmark = pytest.mark.slow  # each trains a model, most of them several
 ONE = Protocol(epochs=1)
 RUNS = [
     Run("von_mises_fisher", 5, 0, ONE),

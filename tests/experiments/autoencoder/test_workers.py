@@ -117,6 +117,7 @@ def ranks(folder):
     return [load_checkpoint(folder / f"rank{rank}") for rank in range(2)]
 
 
+@pytest.mark.slow
 class TestTwoProcesses:
     def test_they_end_with_the_same(self, ranks):
         files = [rank.pop("files") for rank in ranks]

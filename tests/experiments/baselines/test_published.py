@@ -78,6 +78,7 @@ def test_head(published):
     assert (q.concentration > 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["published_power_spherical", "published_von_mises_fisher"])
 def test_training_lowers_the_loss(name):
     torch.manual_seed(4)

@@ -135,6 +135,7 @@ def test_variants_lie_side_by_side(copied):
     assert len(page.all("section")) == 1 + len(TOPICS)
 
 
+@pytest.mark.slow
 def test_tables_and_figures_name_the_hardware_that_made_them(copied):
     """The closed forms are computed on the processor, whatever the device of the run."""
     one = document(copied, "stability")
@@ -233,6 +234,7 @@ def test_a_figure_may_be_missing_but_not_broken(tmp_path):
         embed(tmp_path, PICTURE)
 
 
+@pytest.mark.slow
 def test_the_published_results_make_a_small_report(tmp_path):
     for path in PUBLISHED.iterdir():
         if path.suffix in (".json", ".png", ".svg"):

@@ -123,6 +123,7 @@ def report(tmp_path):
     return write_report(folder).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_loads(load, report):
     shown, console = load(report)
     assert console == []
@@ -132,6 +133,7 @@ def test_the_page_loads(load, report):
     assert "−97.46" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_cut_and_all_can_be_read(measure, published, width):
     """On a desk all fits. On a telephone wide tables and figures scroll in their frames, and say so."""
@@ -143,6 +145,7 @@ def test_nothing_is_cut_and_all_can_be_read(measure, published, width):
     assert found["figures"] >= 0.99 * LEGIBLE / ENLARGED
 
 
+@pytest.mark.slow
 def test_faults_would_be_seen(load, measure):
     _, console = load("<!DOCTYPE html><title>x</title><script>undefined_function()</script>")
     assert len(console) == 1

@@ -257,7 +257,7 @@ class TestTensorFlowProbability:
         assert gradient.isfinite().all()
         assert (gradient != 0).any()
 
-    @families
+    @pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher])
     def test_spread_at_large_concentration(self, family: type) -> None:
         """E‖x-μ‖² = 2(1 - E t): 4/(κ+2), and 2/κ to all digits of 1e-8, at d = 3."""
         loc = directions(3, dtype=FLOAT)

@@ -167,7 +167,7 @@ class TestMaximum:
 class TestSafeguards:
     """Of the search for the direction of Power Spherical, and of the correction."""
 
-    tilt = PowerSpherical.family
+    family = PowerSpherical.family
 
     @pytest.mark.parametrize("dim", [2, 3, 10, 100])
     @pytest.mark.parametrize("offset", [0.0, 1.0])
@@ -178,11 +178,11 @@ class TestSafeguards:
         noise[..., 0] += offset
         noise[..., 1] *= 40
         x = torch.nn.functional.normalize(noise, dim=-1)
-        found = maximum_likelihood(self.tilt, x, None, 200, False)
+        found = maximum_likelihood(self.family, x, None, 200, False)
         assert found.converged.all()
         start = torch.nn.functional.normalize(x.mean(0), dim=-1)
         shares = torch.full(x.shape[:-1], 1 / 100, dtype=DOUBLE)
-        here, there = (_look(self.tilt, loc, x, shares) for loc in (start, found.loc))
+        here, there = (_look(self.family, loc, x, shares) for loc in (start, found.loc))
         assert (there.mean > here.mean).all()
         assert there.gain.max() < 1e-20
 
@@ -197,17 +197,17 @@ class TestSafeguards:
 
     def test_at_the_antipode_of_a_point_all_is_finite(self) -> None:
         x = torch.eye(3, dtype=DOUBLE)
-        point = _look(self.tilt, -x[0], x, torch.full((3,), 1 / 3, dtype=DOUBLE))
+        point = _look(self.family, -x[0], x, torch.full((3,), 1 / 3, dtype=DOUBLE))
         assert all(part.isfinite().all() for part in point)
 
     def test_where_points_pull_backwards_the_step_is_of_an_angle(self) -> None:
         """The part of the curvature that is negative there would make it as long as rounding allows."""
         loc = directions(5)
         x = PowerSpherical(-loc, 5.0).sample((500,))
-        step = _look(self.tilt, loc, x, torch.full((500,), 1 / 500, dtype=DOUBLE)).step
+        step = _look(self.family, loc, x, torch.full((500,), 1 / 500, dtype=DOUBLE)).step
         assert 0 < step.norm() < 10
 
-    @families
+    @pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher])
     def test_no_signal_is_no_concentration(self, family: type) -> None:
         """Where the mean statistic is that of the uniform or less, as at a lesser maximum."""
         uniform = family.family.mean_statistic(torch.zeros(3, dtype=DOUBLE), 4)

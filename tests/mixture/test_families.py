@@ -26,8 +26,9 @@ X, LABELS = clustered()
 
 
 def test_every_family_has_its_mixture() -> None:
-    assert [mixture_named(name) for name in family_names()] == list(MIXTURES.values())
-    for name in family_names():
+    names = family_names()[: len(MIXTURES)]  # ours come first; other tests may have registered more
+    assert [mixture_named(name) for name in names] == list(MIXTURES.values())
+    for name in names:
         assert mixture_named(name).distribution is distribution_named(name)
     with pytest.raises(ValueError, match=r"no family is called 'cauchy'; there are .*spherical_cauchy"):
         mixture_named("cauchy")

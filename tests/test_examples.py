@@ -6,8 +6,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
+from helpers import own_family
 from powerspherical import SphericalCauchy
 from powerspherical.testing import FamilyConformance
 
@@ -22,7 +24,16 @@ def _load():
     return module
 
 
-custom_family = _load()
+# Importing the example registers its family: for the tests here, and no others.
+with pytest.MonkeyPatch.context() as patch:
+    own_family.use(patch, own_family.entries())
+    custom_family = _load()
+    REGISTERED = own_family.entries()
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    own_family.use(monkeypatch, REGISTERED)
 
 
 class TestPoissonKernel(FamilyConformance):

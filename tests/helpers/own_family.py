@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from torch import Tensor
 
@@ -20,12 +22,22 @@ class SquaredChordFamily(Family):
         return -kappa * one_minus_t.square() / 4
 
 
+#: Where families, their distributions and their mixtures are registered.
+TABLES = ((registry, "_FAMILIES"), (rotational, "_DISTRIBUTIONS"), (_spherical_mixture, "_MIXTURES"))
+
+
+def entries() -> list[dict[str, Any]]:
+    """A copy of all that is registered."""
+    return [dict(getattr(module, table)) for module, table in TABLES]
+
+
+def use(monkeypatch: pytest.MonkeyPatch, content: list[dict[str, Any]]) -> None:
+    """Have this registered, and what is added to it, while ``monkeypatch`` lasts."""
+    for (module, table), entry in zip(TABLES, content, strict=True):
+        monkeypatch.setattr(module, table, dict(entry))
+
+
 def registered(monkeypatch: pytest.MonkeyPatch) -> Family:
     """The family, registered for the time of a test."""
-    for module, table in (
-        (registry, "_FAMILIES"),
-        (rotational, "_DISTRIBUTIONS"),
-        (_spherical_mixture, "_MIXTURES"),
-    ):
-        monkeypatch.setattr(module, table, dict(getattr(module, table)))
+    use(monkeypatch, entries())
     return register_family(SquaredChordFamily())

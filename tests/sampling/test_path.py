@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from examples import directions, families
 
 import powerspherical
+from helpers.examples import directions, families
 
 PACKAGE = str(Path(powerspherical.__file__).parent)
 TORCH_FUNCTIONS = type(

@@ -14,8 +14,12 @@ import torch
 from _timing import Call
 from torch import Tensor
 
-from powerspherical import PowerSpherical, VonMisesFisher
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical.experiments.baselines.published import (
+    REFERENCE,
+    PublishedVonMisesFisher,
+    has_reference,
+)
 
 FORWARD, BACKWARD = "forward", "forward and backward"
 FLOOR = "randn"
@@ -23,8 +27,8 @@ FLOOR = "randn"
 #: SciPy rotates with a full matrix, in rows·d² steps: beyond this it takes seconds for what others do in a few ms.
 SCIPY_STEPS = 1e9
 
-#: dt/dκ of a von Mises–Fisher draw is a quadrature in float64: for more rows, on the CPU, it takes seconds.
-VMF_GRADIENTS = 1_000_000
+#: Methods that wait for the device in every call: they cannot be queued or captured.
+WAITING = ("reference_ps", "published_vmf")
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ def families() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Any]]]:
     """The distributions by name, each made from μ and κ; the authors' package where it is installed."""
     yield "our_ps", partial(PowerSpherical, validate_args=False)
     yield "our_vmf", partial(VonMisesFisher, validate_args=False)
+    yield "our_cauchy", partial(SphericalCauchy, validate_args=False)
+    yield "published_vmf", PublishedVonMisesFisher
     if has_reference():
         yield "reference_ps", partial(importlib.import_module(REFERENCE).PowerSpherical, validate_args=False)
 
@@ -75,11 +81,9 @@ def methods(case: Case, quantity: str, device: torch.device) -> dict[str, Call]:
     loc, weights = inputs(case.rows, case.dim, case.shared, device)
     kappa = torch.full(loc.shape[:-1], case.kappa, device=device)
     count = case.rows if case.shared else None
-    too_many = quantity == BACKWARD and device.type == "cpu" and case.rows > VMF_GRADIENTS
     found: dict[str, Call] = {
         name: draw(family, loc, kappa, count, weights if quantity == BACKWARD else None)
         for name, family in families()
-        if not (name == "our_vmf" and too_many)
     }
     steps = case.rows * case.dim**2
     if quantity == FORWARD and case.shared and device.type == "cpu" and steps <= SCIPY_STEPS:

@@ -18,15 +18,18 @@ LOOKS = {
     "fill": ("fill", "#BBBBBB", ":", ""),
     "our_ps": ("PS, ours", "#009E73", "-", "o"),
     "our_vmf": ("vMF, ours", "#E69F00", "--", "o"),
+    "our_cauchy": ("Cauchy, ours", "#56B4E9", "-.", "o"),
     "reference_ps": ("PS, authors'", "#000000", "-", "^"),
+    "published_vmf": ("vMF, published", "#A6761D", "--", "v"),
     "scipy_vmf": ("vMF, SciPy", "#CC79A7", "--", "D"),
-    "jax_normal": ("jax normal", "#56B4E9", ":", ""),
+    "jax_normal": ("jax normal", "#999999", ":", ""),
     "tfp_ps": ("PS, TFP", "#0072B2", "-", "s"),
     "tfp_vmf": ("vMF, TFP", "#D55E00", "--", "s"),
 }
 FLOORS = {"randn": "torch.randn", "jax_normal": "jax.random.normal"}
 SECTIONS = {
     "sizes": "by size",
+    "singles": "by size, single calls",
     "concentrations": "by concentration",
     "dimensions": "by dimension",
     "queued": "by size, the device's time",

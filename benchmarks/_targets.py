@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from _methods import BACKWARD, FORWARD
@@ -70,16 +71,11 @@ def over(slow: Measured, fast: Measured) -> Measured:
     return Measured(slow.value / fast.value, math.hypot(slow.error, fast.error))
 
 
-def over_floor(size: tuple[int, int], quantity: str, loc: str = EACH, section: str = "sizes") -> Value:
-    """Our Power Spherical over the floor."""
-    return lambda rows: ratio(rows, size, quantity, "our_ps", loc, section)
-
-
-def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str) -> Value:
+def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str, section: str = "sizes") -> Value:
     """How many times as long one method takes as another, by their ratios to the floor."""
 
     def value(rows: list[Row]) -> Measured | None:
-        above, below = (ratio(rows, size, quantity, method) for method in (slow, fast))
+        above, below = (ratio(rows, size, quantity, method, section=section) for method in (slow, fast))
         return over(above, below) if above is not None and below is not None else None
 
     return value
@@ -108,25 +104,39 @@ def graphed(rows: list[Row]) -> Measured | None:
     return None
 
 
-def _floor_targets(
-    size: tuple[int, int], forward: float, backward: float, loc: str = EACH
+NAMES = {"our_ps": "PS", "our_vmf": "vMF", "our_cauchy": "Cauchy", "reference_ps": "the authors' PS"}
+PARTS = {"sizes": "", "singles": ", single calls", "queued": ", the device's time"}
+
+
+def _over_floor(
+    method: str,
+    size: tuple[int, int],
+    forward: float | None,
+    backward: float | None,
+    loc: str = EACH,
+    section: str = "sizes",
 ) -> Iterable[Target]:
-    name = "{} × {}, μ {}".format(*size, loc)
+    """The limits of a method's times, as multiples of those of `torch.randn`."""
     for quantity, most in ((FORWARD, forward), (BACKWARD, backward)):
-        for section, part in (("sizes", ""), ("queued", ", the device's time")):
-            value = over_floor(size, quantity, loc, section)
-            yield Target(f"PS over randn, {name}, {quantity}{part}", value, "≤", most)
+        if most is not None:
+            name = f"{NAMES[method]} over randn, {size[0]} × {size[1]}, μ {loc}, {quantity}{PARTS[section]}"
+            value = partial(ratio, size=size, quantity=quantity, method=method, loc=loc, section=section)
+            yield Target(name, value, "≤", most)
 
 
-def _authors_targets(size: tuple[int, int], forward: float, backward: float) -> Iterable[Target]:
+def _over_ours(size: tuple[int, int], forward: float, backward: float, section: str) -> Iterable[Target]:
+    """How many times as long as ours the authors' package takes at least."""
     for quantity, least in ((FORWARD, forward), (BACKWARD, backward)):
-        value = quotient("reference_ps", "our_ps", size, quantity)
-        yield Target("the authors' PS over ours, {} × {}, {}".format(*size, quantity), value, "≥", least)
+        value = quotient("reference_ps", "our_ps", size, quantity, section)
+        name = f"the authors' PS over ours, {size[0]} × {size[1]}, {quantity}{PARTS[section]}"
+        yield Target(name, value, "≥", least)
 
 
-def _family_target(size: tuple[int, int]) -> Target:
-    value = quotient("our_vmf", "our_ps", size, FORWARD)
-    return Target("vMF over PS, {} × {}, {}".format(*size, FORWARD), value, "≤", 2)
+def _over_power_spherical(method: str, size: tuple[int, int], limit: float) -> Iterable[Target]:
+    """How many times as long as a Power Spherical draw one of another family takes at most."""
+    for quantity in (FORWARD, BACKWARD):
+        name = f"{NAMES[method]} over PS, {size[0]} × {size[1]}, {quantity}"
+        yield Target(name, quotient(method, "our_ps", size, quantity), "≤", limit)
 
 
 _SPREADS = tuple(
@@ -136,22 +146,27 @@ _SPREADS = tuple(
 
 TARGETS = {
     "cpu": (
-        *_floor_targets((100_000, 64), 1.7, 2.7),
-        *_floor_targets((10_000, 768), 1.7, 2.7),
-        *_floor_targets((1000, 10_000), 1.7, 2.7),
-        *_authors_targets((100, 64), 4, 3),
-        _family_target((100_000, 64)),
+        *_over_floor("our_ps", (100_000, 64), 0.45, 0.7),
+        *_over_floor("our_ps", (10_000, 768), 0.42, 0.7),
+        *_over_floor("our_ps", (1000, 10_000), 0.42, 0.7),
+        *_over_floor("our_ps", (1000, 3), 2.6, 9.5),
+        *_over_floor("our_vmf", (100_000, 64), 0.5, 0.8),
+        *_over_floor("our_vmf", (1000, 3), 3, 14),
+        *_over_ours((100, 64), 12, 7, "singles"),
+        *_over_power_spherical("our_cauchy", (100_000, 64), 1),
         *_SPREADS,
     ),
     "cuda": (
-        *_floor_targets((1_000_000, 64), 1.0, 2.6, SHARED),
-        *_floor_targets((100_000, 768), 1.0, 2.6, SHARED),
-        *_floor_targets((1_000_000, 64), 1.1, 3.2),
-        *_floor_targets((100_000, 768), 1.1, 3.2),
-        *_floor_targets((10_000, 10_000), 1.6, 3.2),
-        *_authors_targets((65_536, 16), 8, 8),
-        *_authors_targets((65_536, 64), 8, 8),
-        _family_target((1_000_000, 64)),
+        *_over_floor("our_ps", (1_000_000, 64), 0.7, 2.3),
+        *_over_floor("our_ps", (1_000_000, 64), 0.7, 2.3, section="queued"),
+        *_over_floor("our_ps", (1_000_000, 64), 0.7, 2.3, SHARED, "queued"),
+        *_over_floor("our_ps", (65_536, 16), None, 13),
+        *_over_floor("our_vmf", (1_000_000, 64), None, 3, section="queued"),
+        *_over_floor("our_vmf", (1_000_000, 16), None, 4.5, section="queued"),
+        *_over_floor("our_vmf", (1_000_000, 3), None, 6, section="queued"),
+        *_over_ours((65_536, 16), 8, 8, "sizes"),
+        *_over_ours((65_536, 64), 8, 8, "sizes"),
+        *_over_power_spherical("our_cauchy", (1_000_000, 64), 1),
         Target("PS, 100 × 64, a draw of 20 in a CUDA graph, µs", graphed, "≤", 8),
         *_SPREADS,
     ),

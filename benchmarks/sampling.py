@@ -14,16 +14,17 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from _command import NO_REFERENCE, clock_on, parsed, parser, show, thread_counts, write
 from _memory import peak
-from _methods import BACKWARD, FLOOR, FORWARD, Case, floors, methods
+from _methods import BACKWARD, FLOOR, FORWARD, WAITING, Case, floors, methods
 from _shown import counted, figure, size, tables
 from _targets import Row, compared
-from _timing import Clock, Effort, captured, measure, queued_clock
+from _timing import Call, Clock, Effort, captured, measure, queued_clock
 
 from powerspherical.experiments.autoencoder.training_time import summarised
 from powerspherical.experiments.baselines.published import has_reference
@@ -35,7 +36,8 @@ Times = dict[tuple[Case, str], list[float]]  # by case and method: the rounds, i
 
 QUANTITIES = (FORWARD, BACKWARD)
 GRAPH_CASE, GRAPH_DRAWS = Case(100, 64), 20
-QUEUED_FROM = 50_000_000  # numbers drawn: with fewer, the device is not what takes time
+QUEUED_FROM = 1_000_000  # numbers drawn: with fewer, the device does not limit the time
+SINGLE_UP_TO = 2_000_000  # numbers drawn: with more, one call in a row of many takes as long as one alone
 TFP_FLOOR = "jax_normal"
 
 
@@ -75,7 +77,16 @@ PLANS = {
         effort=Effort(seconds=2.0, least=15, most=301),
     ),
     "cuda": Plan(
-        sizes=((100, 64), (65_536, 16), (65_536, 64), (1_000_000, 64), (100_000, 768), (10_000, 10_000)),
+        sizes=(
+            (100, 64),
+            (65_536, 16),
+            (65_536, 64),
+            (1_000_000, 3),
+            (1_000_000, 16),
+            (1_000_000, 64),
+            (100_000, 768),
+            (10_000, 10_000),
+        ),
         concentrations=(1.0, 1e1, 1e2, 1e3, 1e4, 1e5),
         dims=(8, 64, 512, 4096, 32_768),
         sweep=64_000_000,
@@ -105,6 +116,19 @@ def timed(
                 calls |= keyed(case, methods(case, quantity, device))
             times = measure(calls, plan.effort_for(section), clock, cases[0].calls(device))
             yield summary(section, quantity, threads, times, FLOOR)
+
+
+def singles(plan: Plan, device: torch.device, clock: Clock, threads: int) -> Iterator[list[Row]]:
+    """Single calls, one of each method in turn.
+
+    A turn of many calls has warm caches and, on CUDA, a queue that the host fills ahead. Users meet both.
+    """
+    for rows, dim in plan.sizes:
+        if rows * dim <= SINGLE_UP_TO:
+            case = Case(rows, dim)
+            for quantity in QUANTITIES:
+                calls = keyed(case, floors(case, device) | methods(case, quantity, device))
+                yield summary("singles", quantity, threads, measure(calls, plan.effort, clock), FLOOR)
 
 
 def keyed(case: Case, by_name: Mapping[str, Value]) -> dict[tuple[Case, str], Value]:
@@ -139,31 +163,29 @@ def summary(section: str, quantity: str, threads: int, times: Times, floor: str)
 
 
 def graphs(plan: Plan, clock: Clock, threads: int) -> list[Row]:
-    """A draw among many in one CUDA graph, where no time goes into launching kernels.
-
-    The authors' package cannot be captured: it copies the dimension to the device and reads it there.
-    """
+    """A draw among many in one CUDA graph, where no time goes into launching kernels."""
     device, case = torch.device("cuda"), GRAPH_CASE
-    calls = floors(case, device) | methods(case, FORWARD, device)
-    calls.pop("reference_ps", None)
+    calls = asynchronous(case, FORWARD, device)
     replays = {name: captured(call, GRAPH_DRAWS, torch.cuda) for name, call in calls.items()}
     replayed = measure(keyed(case, replays), plan.effort, clock, case.calls(device))
     times = {key: [one / GRAPH_DRAWS for one in seconds] for key, seconds in replayed.items()}
     return summary("graph", FORWARD, threads, times, FLOOR)
 
 
-def queued(plan: Plan, threads: int) -> Iterator[list[Row]]:
-    """What large draws take of the device, where the host is ahead of it.
+def asynchronous(case: Case, quantity: str, device: torch.device) -> dict[str, Call]:
+    """The floors and those methods that do not wait for the device."""
+    calls = floors(case, device) | methods(case, quantity, device)
+    return {name: call for name, call in calls.items() if name not in WAITING}
 
-    The authors' package is not among them: it waits for the device.
-    """
+
+def queued(plan: Plan, threads: int) -> Iterator[list[Row]]:
+    """What large draws take of the device, where the host is ahead of it."""
     device = torch.device("cuda")
     for section, (case, *_) in plan.groups(sweeps=False):
         if section == "sizes" and case.rows * case.dim >= QUEUED_FROM:
             for quantity in QUANTITIES:
-                calls = floors(case, device) | methods(case, quantity, device)
-                calls.pop("reference_ps", None)
-                times = measure(keyed(case, calls), plan.effort, queued_clock(torch.cuda), case.calls(device))
+                calls = keyed(case, asynchronous(case, quantity, device))
+                times = measure(calls, plan.effort, queued_clock(torch.cuda), case.calls(device))
                 yield summary("queued", quantity, threads, times, FLOOR)
 
 
@@ -221,10 +243,13 @@ def run(
         for group in timed(plan, device, clock, threads, sweeps=threads == counts[0]):
             rows += group
             print(said(group), flush=True)
+        groups = [singles(plan, device, clock, threads)]
         if device.type == "cuda":
-            for group in queued(plan, threads):
-                rows += group
-                print(said(group), flush=True)
+            groups.append(queued(plan, threads))
+        for group in chain.from_iterable(groups):
+            rows += group
+            print(said(group), flush=True)
+        if device.type == "cuda":
             rows += graphs(plan, clock, threads)
         if python:
             print("TensorFlow Probability, in its own environment", flush=True)

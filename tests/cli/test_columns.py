@@ -108,7 +108,7 @@ def test_the_user_chooses(wanted: Wanted, columns: list[str], file, tmp_path) ->
     [
         (Wanted(columns=["z"]), "no column is called 'z'; there are text, x, y"),
         (Wanted(drop=["z*"]), r"no column is called 'z\*'; there are text, x, y"),
-        (Wanted(columns=["text", "x"]), "its column 'text' holds (text|string), not numbers"),
+        (Wanted(columns=["text", "x"]), "its column 'text' holds string, not numbers"),
         (Wanted(fitted=["x", "z"]), "it has no column z, which the model was fitted with"),
         (
             Wanted(drop=["x"]),
@@ -126,7 +126,7 @@ def test_a_wrong_choice(wanted: Wanted, says: str, file, tmp_path) -> None:
 def test_an_array_has_no_columns(option: str, tmp_path, capsys) -> None:
     np.save(tmp_path / "a.npy", np.eye(3))
     assert cli.run(["fit", str(tmp_path / "a.npy"), option, "x"]) == 2
-    assert f"a.npy is no .csv or .parquet file: leave {option} out" in capsys.readouterr().err
+    assert f"{option} applies only to .csv and .parquet files, not to" in capsys.readouterr().err
 
 
 def test_lists_come_before_numbers(tmp_path) -> None:
@@ -138,7 +138,7 @@ def test_lists_come_before_numbers(tmp_path) -> None:
         data = read(tmp_path / "a.parquet", None, wanted)
         assert data.notice == "columns used as coordinates: e (1 of 5); left out: id, x, y, tokens"
         np.testing.assert_array_equal(data.rows, lists)
-    with pytest.raises(typer.BadParameter, match="--key names the column already"):
+    with pytest.raises(typer.BadParameter, match="--key already names the column"):
         read(tmp_path / "a.parquet", "e", Wanted(columns=["x", "y"]))
     for wanted in (Wanted(columns=["x", "y"]), Wanted(drop=["e", "id"]), Wanted(fitted=["x", "y"])):
         np.testing.assert_array_equal(
@@ -230,7 +230,7 @@ def test_predict_uses_the_columns_of_the_fit(tmp_path, monkeypatch, capsys) -> N
     assert cli.run(["predict", "out/model.safetensors", "a.csv", "--columns", "a,b"]) == 2
     assert capsys.readouterr().err == (
         "powerspherical: Invalid value for 'DATA': a.csv has rows of 2 numbers (columns used as coordinates: a, b "
-        "(2 of 5); left out: weight, d, c), but out/model.safetensors is for 4 (see powerspherical --help)\n"
+        "(2 of 5); left out: weight, d, c), but out/model.safetensors expects 4 (see powerspherical --help)\n"
     )
     table(tmp_path, a=FLOATS, b=FLOATS, c=FLOATS, e=FLOATS)
     assert cli.run(["predict", "out/model.safetensors", "a.csv"]) == 2

@@ -123,7 +123,7 @@ def test_rows_are_normalised_with_a_notice(folder, capsys) -> None:
 def test_an_unfinished_fit_is_told(folder, capsys) -> None:
     assert cli.run(["cluster", "a.npy", "-k", "9", "--max-iter", "1", "--out", "out"]) == 0
     assert capsys.readouterr().err == (
-        "powerspherical: the likelihood still rose after 1 step(s): --max-iter 5 goes on\n"
+        "powerspherical: the fit did not converge in 1 step(s): try --max-iter 5\n"
     )
     assert json.loads((folder / "out" / "summary.json").read_text())["converged"] is False
 
@@ -167,7 +167,7 @@ def test_fit(data: str, folder, capsys) -> None:
 def test_an_unfinished_fit_of_one_is_told(folder, monkeypatch, capsys) -> None:
     monkeypatch.setattr("powerspherical.cli.fit._STEPS", 1)
     assert cli.run(["fit", "a.npy", "--model", "power-spherical"]) == 0
-    assert capsys.readouterr().err == "powerspherical: the likelihood still rose after 1 step(s)\n"
+    assert capsys.readouterr().err == "powerspherical: the fit did not converge in 1 step(s)\n"
 
 
 @pytest.mark.parametrize("model", [[], ["--model", "power-spherical"]])
@@ -259,7 +259,7 @@ OUT = ["--out", "out"]
             ["predict", "../other.safetensors", "../a.npy"],
             "other.safetensors is a checkpoint, but not a model file of powerspherical.mixture",
         ),
-        (["predict", "../3d.safetensors", "../a.npy"], "rows of 5 numbers, but ../3d.safetensors is for 3"),
+        (["predict", "../3d.safetensors", "../a.npy"], "rows of 5 numbers, but ../3d.safetensors expects 3"),
         (["predict", "../3d.safetensors", "../a.npy", "--out", "a.txt"], "a.txt must end in .npy or .csv"),
     ],
 )
@@ -372,7 +372,7 @@ def test_cluster_shows_texts(data: str, text: str, folder, monkeypatch, capsys) 
         (
             "a.npy",
             "short.txt",
-            "short.txt has 299 line(s), but a.npy has 300 row(s): give one line for each row",
+            "short.txt has 299 line(s), but a.npy has 300 row(s): write one line per row",
         ),
         ("a.npy", "nothing.txt", "there is no file nothing.txt, and no column 'nothing.txt' in a.npy"),
         ("texts.csv", "nothing", "in texts.csv: its columns are question, x0, x1, x2, x3, x4"),

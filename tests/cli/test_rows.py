@@ -189,12 +189,12 @@ def bad_files(folder) -> None:
         ("packed.npy.gz", None, "ended before"),
         ("archive.npy.gz", None, "is an .npz archive"),
         ("packed.npz.gz", None, "unpack it with gunzip first"),
-        ("two.npz", "c", "it has no 'c', only a, b"),
+        ("two.npz", "c", "it has no array 'c', only a, b"),
         ("none.npz", None, r"has 0 \(none\)"),
-        ("flat.npy", "c", r"is no \.npz or \.parquet file: leave --key out"),
+        ("flat.npy", "c", r"--key applies only to \.npz and \.parquet files, not to"),
         ("ragged.csv", None, "columns"),
-        ("words.csv", None, r"its column '1' has 'x' in row 1 \(rows count from 0\)"),
-        ("commas.csv", None, "its column 'x' has '0,1' in row 0 .* no number with a decimal point"),
+        ("words.csv", None, r"its column '1' has 'x' in row 1 \(counted from 0\)"),
+        ("commas.csv", None, "its column 'x' has '0,1' in row 0 .* not a number with a decimal point"),
         ("empty.csv", None, "no rows"),
         ("header.csv", None, r"its shape is \(0, 2\)"),
         ("spaces.csv", None, "numbers need a decimal point, and commas, semicolons or tabs"),
@@ -229,16 +229,16 @@ def test_parquet_asks_for_its_extra(files, monkeypatch) -> None:
     assert failure.value.status == 2
 
 
-def checked(x: np.ndarray, *, strict: bool = False) -> list[int]:
-    seen: list[int] = []
-    check(module.Data("a.npy", x), strict=strict, progress=seen.append)
-    return seen
+def checked(x: np.ndarray, *, strict: bool = False) -> list[str]:
+    shown: list[str] = []
+    check(module.Data("a.npy", x), strict=strict, show=shown.append)
+    return shown
 
 
 def test_unit_vectors_are_no_news(monkeypatch, capsys) -> None:
     monkeypatch.setattr(module, "BLOCK", 3 * 16)
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    assert checked(unit, strict=True) == [16, 32, 40]
+    assert checked(unit, strict=True) == [f"reading a.npy: {count} rows" for count in (16, 32, 40)]
     checked(unit.astype(np.float16).astype(np.float32), strict=True)
     assert capsys.readouterr() == ("", "")
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from powerspherical import PowerSpherical, cli
-from powerspherical.cli import draws
+from powerspherical.cli import sample
 
 KAPPA = ["--concentration", "5"]
 
@@ -42,7 +42,7 @@ def test_a_first_look(capsys):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_form_holds_the_same_draws(family, dtype, folder, monkeypatch, capsys):
     """Whatever is written, block by block, can be read back to the last bit."""
-    monkeypatch.setattr(draws, "BLOCK", 28)  # seven rows
+    monkeypatch.setattr(sample, "BLOCK", 28)  # seven rows
     options = ["--dim", "4", "-n", "30", "--seed", "3", "--dtype", dtype]
     options += [] if family == "uniform" else KAPPA
     for out in ("-", "a.npy", "a.csv"):
@@ -91,7 +91,7 @@ def test_a_folder_is_made_and_a_file_replaced_by_force(folder):
     ],
 )
 def test_directions(text, expected, notice, capsys):
-    assert draws.direction(text) == pytest.approx(expected, rel=1e-15)
+    assert sample.direction(text) == pytest.approx(expected, rel=1e-15)
     assert capsys.readouterr().err == notice
 
 
@@ -117,8 +117,8 @@ def test_a_direction_from_a_file_gives_the_dimension(folder, capsys):
         ([*KAPPA, "--dim", "4", "--loc", "1,0,0"], "1,0,0 has 3 coordinate(s), but --dim is 4"),
         ([*KAPPA, "--loc", "1"], "two"),
         ([*KAPPA, "--loc", "1,x"], "'1,x' is neither"),
-        ([*KAPPA, "--loc", "0,0"], "0,0 gives no direction"),
-        ([*KAPPA, "--loc", "nan,1"], "nan,1 gives no direction"),
+        ([*KAPPA, "--loc", "0,0"], "0,0 has no direction"),
+        ([*KAPPA, "--loc", "nan,1"], "nan,1 has no direction"),
         ([*KAPPA, "--loc", "missing.npy"], "missing.npy"),
         ([*KAPPA, "--loc", "../matrix.npy"], "float64 of shape (2, 2)"),
         ([*KAPPA, "--loc", "../words.npy"], "one vector of real numbers"),
@@ -152,11 +152,15 @@ def test_wrong_use(arguments, says, monkeypatch, tmp_path, capsys):
 def test_an_error_leaves_the_old_file(name, folder, monkeypatch, capsys):
     (folder / name).write_text("old")
 
-    def full(distribution, number):
-        yield np.ones((1, 3), np.float32)
+    drawn = iter([torch.ones(1, 3)])
+
+    def full(self, shape):
+        for block in drawn:
+            return block
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(draws, "blocks", full)
+    monkeypatch.setattr(sample, "BLOCK", 3)  # one row
+    monkeypatch.setattr(PowerSpherical, "sample", full)
     assert cli.run(["sample", *KAPPA, "--out", name, "--force"]) == 1
     assert capsys.readouterr().err == "powerspherical: OSError: No space left on device\n"
     assert [path.name for path in folder.iterdir()] == [name]
@@ -204,9 +208,7 @@ def test_the_draft_of_a_killed_run_is_named_and_removed(tmp_path, capsys):
         process.kill()
     (draft,) = tmp_path.iterdir()
     assert cli.run(["sample", "uniform", "--out", str(tmp_path / "b.csv")]) == 0
-    assert capsys.readouterr().err == (
-        f"powerspherical: removed {draft}, which a run that was killed left behind\n"
-    )
+    assert capsys.readouterr().err == (f"powerspherical: removed {draft}, which a killed run left behind\n")
     assert [path.name for path in tmp_path.iterdir()] == ["b.csv"]
 
 

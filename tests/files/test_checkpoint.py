@@ -198,7 +198,7 @@ class TestDamage:
 
     def test_not_ours(self, path, content):
         save_file({"w": torch.ones(2)}, path)
-        assert "no checkpoint of this library" in self.refused(path, path.read_bytes())
+        assert "not a checkpoint of this library" in self.refused(path, path.read_bytes())
         self.refused(path, b"PK\3\4 a zip file, as torch.save writes")
 
     def test_a_pickle_is_not_run(self, path, content, tmp_path):

@@ -108,7 +108,7 @@ class TestShapes:
             ({"minimum": 1.0, "initial": 1.0}, "initial must lie between"),
             ({"nats": 0.0}, "nats must be a finite rate > 0"),
             ({"nats": math.inf}, "nats must be a finite rate > 0"),
-            ({"nats": 1.0, "initial": 2.0}, "initial has no meaning"),
+            ({"nats": 1.0, "initial": 2.0}, "initial=2.0 has no meaning"),
             ({"product": 0}, "product .*≥ 1"),
         ],
         ids=str,

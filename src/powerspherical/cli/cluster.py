@@ -14,21 +14,9 @@ from rich.text import Text
 from typer import Option, Typer
 
 from powerspherical._files.drafts import atomic_write
+from powerspherical.cli import _options as options
 from powerspherical.cli import clusters as results
 from powerspherical.cli._common import require, require_folder, status, wrong
-from powerspherical.cli._options import (
-    DEFAULT_FAMILY,
-    Columns,
-    DataFile,
-    Drop,
-    Force,
-    Header,
-    Key,
-    Seed,
-    Strict,
-    family_choices,
-    one_of,
-)
 from powerspherical.cli._outputs import is_made_by, require_free
 from powerspherical.cli.columns import Wanted
 from powerspherical.cli.fit import fit_mixture
@@ -44,16 +32,16 @@ FILES = LABELS, MODEL, SUMMARY, PICTURE = "labels.npy", "model.safetensors", "su
 
 def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    choices = family_choices()
+    choices = options.family_choices()
 
     @app.command()
     def cluster(
-        data: DataFile,
+        data: options.DataFile,
         clusters: Annotated[int, Option("--clusters", "-k", metavar="K", min=1, help="Number of clusters.")],
         out: Annotated[Path, Option(metavar="DIR", help="Folder to write to.")],
         model: Annotated[
-            str, Option(metavar="NAME", parser=one_of(choices), help=f"{', '.join(choices)}.")
-        ] = DEFAULT_FAMILY,
+            str, Option(metavar="NAME", parser=options.one_of(choices), help=f"{', '.join(choices)}.")
+        ] = options.DEFAULT_FAMILY,
         concentration: Annotated[
             Literal["tied", "free"],
             Option(
@@ -65,11 +53,11 @@ def add_to(app: Typer) -> None:
             int, Option(metavar="N", min=1, help="Number of starts; the most likely fit is kept.")
         ] = 1,
         max_iter: Annotated[int, Option(metavar="N", min=1, help="Maximum number of steps per start.")] = 200,
-        seed: Seed = 0,
-        key: Key = None,
-        columns: Columns = None,
-        drop: Drop = None,
-        header: Header = None,
+        seed: options.Seed = 0,
+        key: options.Key = None,
+        columns: options.Columns = None,
+        drop: options.Drop = None,
+        header: options.Header = None,
         text: Annotated[
             str | None,
             Option(
@@ -77,8 +65,8 @@ def add_to(app: Typer) -> None:
                 help="Show the texts of central rows: a file with one line per row, or a column of DATA.",
             ),
         ] = None,
-        strict: Strict = False,
-        force: Force = False,
+        strict: options.Strict = False,
+        force: options.Force = False,
     ) -> None:
         """Cluster the rows of a file by direction.
 

@@ -76,10 +76,7 @@ class CsvFile:
         import pyarrow.csv
 
         as_text = pyarrow.csv.ConvertOptions(include_columns=[name], column_types={name: pyarrow.string()})
-        with (
-            opened(self.path) as file,
-            pyarrow.csv.open_csv(file, *self._options, as_text) as batches,
-        ):
+        with opened(self.path) as file, pyarrow.csv.open_csv(file, *self._options, as_text) as batches:
             for batch in batches:
                 yield from batch.column(0).to_pylist()
 

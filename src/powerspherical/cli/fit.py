@@ -10,18 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from typer import Option, Typer
 
+from powerspherical.cli import _options as options
 from powerspherical.cli._common import require, require_folder, status, tell, wrong
-from powerspherical.cli._options import (
-    Columns,
-    DataFile,
-    Drop,
-    Force,
-    Header,
-    Key,
-    Strict,
-    family_choices,
-    one_of,
-)
 from powerspherical.cli._outputs import is_made_by, require_free
 from powerspherical.cli.columns import Wanted
 from powerspherical.cli.rows import Data, check, read
@@ -37,25 +27,29 @@ _STEPS = 1000
 
 def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    choices = family_choices()
+    choices = options.family_choices()
 
     @app.command()
     def fit(
-        data: DataFile,
+        data: options.DataFile,
         model: Annotated[
             str | None,
-            Option(metavar="NAME", parser=one_of(choices), help=f"{', '.join(choices)}.", show_default="all"),
+            Option(
+                metavar="NAME",
+                parser=options.one_of(choices),
+                help=f"{', '.join(choices)}.",
+                show_default="all",
+            ),
         ] = None,
-        key: Key = None,
-        columns: Columns = None,
-        drop: Drop = None,
-        header: Header = None,
-        strict: Strict = False,
+        key: options.Key = None,
+        columns: options.Columns = None,
+        drop: options.Drop = None,
+        header: options.Header = None,
+        strict: options.Strict = False,
         out: Annotated[
-            str | None,
-            Option(metavar="FILE", help="Save the most likely fit as FILE.safetensors."),
+            str | None, Option(metavar="FILE", help="Save the most likely fit as FILE.safetensors.")
         ] = None,
-        force: Force = False,
+        force: options.Force = False,
     ) -> None:
         """Fit one distribution to the rows of a file.
 

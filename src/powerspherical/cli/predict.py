@@ -7,9 +7,9 @@ from typing import Annotated
 
 from typer import Argument, Option, Typer
 
+from powerspherical.cli import _options as options
 from powerspherical.cli import array_files
 from powerspherical.cli._common import require, require_folder, status, wrong
-from powerspherical.cli._options import Columns, DataFile, Drop, Force, Header, Key, Strict
 from powerspherical.cli._outputs import require_free
 from powerspherical.cli.columns import Array, Wanted
 from powerspherical.cli.rows import check, read
@@ -27,17 +27,16 @@ def add_to(app: Typer) -> None:
                 metavar="MODEL", help="model.safetensors, from `powerspherical cluster`.", show_default=False
             ),
         ],
-        data: DataFile,
-        key: Key = None,
-        columns: Columns = None,
-        drop: Drop = None,
-        header: Header = None,
-        strict: Strict = False,
+        data: options.DataFile,
+        key: options.Key = None,
+        columns: options.Columns = None,
+        drop: options.Drop = None,
+        header: options.Header = None,
+        strict: options.Strict = False,
         out: Annotated[
-            str,
-            Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - is the standard output."),
+            str, Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - is the standard output.")
         ] = array_files.STDOUT,
-        force: Force = False,
+        force: options.Force = False,
     ) -> None:
         """Assign the rows of a file to clusters.
 

@@ -17,6 +17,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from helpers.clusters import clustered
+from helpers.command import assert_wrong_use
 from helpers.own_family import registered
 from powerspherical import SphericalCauchy, VonMisesFisher, cli
 from powerspherical.cli import clusters as clusters_module
@@ -274,12 +275,7 @@ def test_wrong_use(arguments: list[str], says: str, folder, monkeypatch, capsys)
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder / "empty")
     capsys.readouterr()
-    assert cli.run(arguments) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert says in shown.err
-    assert shown.err.startswith("powerspherical: ")
-    assert shown.err.count("\n") == 1
+    assert_wrong_use(arguments, says, capsys)
     assert list((folder / "empty").iterdir()) == []
 
 

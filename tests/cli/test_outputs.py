@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from helpers.clusters import clustered
+from helpers.command import assert_wrong_use
 from helpers.result_folders import write_all
 from powerspherical import cli
 from powerspherical.cli import cluster as cluster_module
@@ -34,11 +35,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def refused(command: list[str], says: str, folder: Path, capsys) -> None:
     """The command ends with status 2, one line that says so, and every file as it was."""
     before = contents(folder)
-    assert cli.run(command) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
-    assert says in shown.err
+    assert_wrong_use(command, says, capsys)
     assert contents(folder) == before
 
 

@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 import torch
 
+from helpers.command import assert_wrong_use
 from powerspherical import __version__, cli
 from powerspherical._extras import install_hint
 from powerspherical.cli.reproduce import MODULES, Experiment, Posterior
@@ -305,12 +306,7 @@ def test_a_later_process_of_torchrun_speaks_when_it_fails_alone(calls, monkeypat
 )
 def test_wrong_use(arguments, says, calls, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    assert cli.run(arguments) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert says in shown.err
-    assert shown.err.startswith("powerspherical: ")
-    assert shown.err.count("\n") == 1
+    assert_wrong_use(arguments, says, capsys)
     assert calls == {}
     assert list(tmp_path.iterdir()) == []
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.command import assert_wrong_use
 from powerspherical import PowerSpherical, cli
 from powerspherical.cli import sample
 
@@ -139,12 +140,7 @@ def test_wrong_use(arguments, says, monkeypatch, tmp_path, capsys):
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    assert cli.run(["sample", *arguments]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert says in shown.err
-    assert shown.err.startswith("powerspherical: ")
-    assert shown.err.count("\n") == 1
+    assert_wrong_use(["sample", *arguments], says, capsys)
     assert list((tmp_path / "empty").iterdir()) == []
 
 

@@ -37,10 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot encode κ must not make a long run fail when it prints its results.
         sys.stdout.reconfigure(errors="replace")
-    for name in (
-        "SIGTERM",
-        "SIGHUP",
-    ):  # treat them as Ctrl-C, so that drafts are removed; Windows has no SIGHUP
+    # Treat these signals as Ctrl-C, so that drafts are removed. Windows has no SIGHUP.
+    for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
             signal.signal(getattr(signal, name), signal.default_int_handler)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

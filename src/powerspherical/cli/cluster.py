@@ -40,7 +40,7 @@ def add_to(app: Typer) -> None:
         clusters: Annotated[int, Option("--clusters", "-k", metavar="K", min=1, help="Number of clusters.")],
         out: Annotated[Path, Option(metavar="DIR", help="Folder to write to.")],
         model: Annotated[
-            str, Option(metavar="NAME", parser=options.one_of(choices), help=f"{', '.join(choices)}.")
+            str, Option(metavar="NAME", parser=options.one_of(choices), help=f"Family: {', '.join(choices)}.")
         ] = options.DEFAULT_FAMILY,
         concentration: Annotated[
             Literal["tied", "free"],

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 CENTRAL = 5  # central rows per cluster
 SHOWN = 5000  # maximum number of points in the picture
-_AXES_FROM = (
-    1000  # points from which the axes of the picture are computed if there are fewer than three clusters
-)
+_AXES_FROM = 1000  # number of points that determine the axes of the picture, with fewer than three clusters
 _NUMBERED = 150  # maximum number of clusters with a number in the picture
 
 

@@ -37,7 +37,7 @@ def add_to(app: Typer) -> None:
             Option(
                 metavar="NAME",
                 parser=options.one_of(choices),
-                help=f"{', '.join(choices)}.",
+                help=f"Family: {', '.join(choices)}.",
                 show_default="all",
             ),
         ] = None,

@@ -33,7 +33,7 @@ def add_to(app: Typer) -> None:
     @app.command()
     def sample(
         family: Annotated[
-            str, Argument(metavar="FAMILY", parser=one_of(choices), help=f"{', '.join(choices)}.")
+            str, Argument(metavar="FAMILY", parser=one_of(choices), help=f"Family: {', '.join(choices)}.")
         ] = DEFAULT_FAMILY,
         dim: Annotated[
             int | None,

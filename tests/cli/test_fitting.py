@@ -1,4 +1,4 @@
-"""`fit`, `cluster` and `predict`: what they write and say, wrong use, and an interruption."""
+"""`fit`, `cluster` and `predict`: files, output, wrong use, and interruption."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILES = ["clusters.png", "labels.npy", "model.safetensors", "summary.json"]
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """The current folder, with data in two forms."""
+    """A current folder with the same data in two formats."""
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", UNIT)
     pq.write_table(pa.table({"e": list(UNIT)}), "a.parquet", row_group_size=128)
@@ -200,7 +200,7 @@ def test_families_of_ones_own_are_taken_everywhere(folder, monkeypatch, capsys) 
     np.testing.assert_array_equal(np.load("labels.npy"), np.load("out/labels.npy"))
     for command in ("sample", "fit", "cluster"):
         assert cli.run([command, "--help"]) == 0
-        assert "squared-chord" in "".join(capsys.readouterr().out.split())  # whatever the width of the lines
+        assert "squared-chord" in "".join(capsys.readouterr().out.split())  # regardless of line breaks
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_ctrl_c_leaves_nothing_behind(folder) -> None:
 import signal
 from powerspherical import cli
 from powerspherical.mixture import PowerSphericalMixture
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
 fit = PowerSphericalMixture.fit
 def told(self, rows):
     print("fitting", flush=True)
@@ -325,17 +325,17 @@ cli.main(["cluster", "a.npy", "-k", "3", "--out", "out"])
 
 
 def test_the_plane_of_a_picture() -> None:
-    """Points of three dimensions that vary most along the third axis, then along the first; a single one does not."""
+    """The points vary most along the third axis, then along the first. A single point does not vary."""
     points = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 0.1, 5], [0, -0.1, -5]])
     np.testing.assert_allclose(plane(points), [[0, 0.02, 1], [1, 0, 0]], atol=1e-3)
     np.testing.assert_array_equal(plane(points[:1]), np.zeros((2, 3)))
 
 
-QUESTIONS = [f"[/bold] question\t{i}" for i in range(300)]  # what looks like markup is text
+QUESTIONS = [f"[/bold] question\t{i}" for i in range(300)]  # must not be parsed as rich markup
 
 
 def text_files() -> None:
-    """The rows with their texts beside them, in every form."""
+    """Write the rows with their texts in every format."""
     with open("questions.txt", "w", encoding="utf-8") as file:
         file.writelines(f"{text}\n" for text in QUESTIONS)
     columns = {"question": QUESTIONS} | {f"x{i}": column for i, column in enumerate(UNIT.T)}

@@ -1,4 +1,4 @@
-"""`powerspherical info`: versions, devices and the check of accuracy."""
+"""`powerspherical info`: versions, devices and the accuracy check."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Reading rows: every kind of file gives the same ones, and what is wrong with one is said."""
+"""Reading rows: every file format gives the same rows, and errors say what is wrong."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lists(x: np.ndarray, size: int = -1) -> pa.Table:
 
 @pytest.fixture
 def files(tmp_path):
-    """The same rows in every form, by name."""
+    """A folder with the same rows in every format."""
     np.save(tmp_path / "a.npy", X)
     np.savez(tmp_path / "a.npz", rows=X, labels=np.arange(len(X)))
     np.savetxt(tmp_path / "a.csv", X, delimiter=",", fmt="%.17g")
@@ -150,7 +150,9 @@ def bad_files(folder) -> None:
     (folder / "latin.csv").write_bytes(b"1,2\n\xe9,3\n")
     (folder / "a.txt").write_text("1,2")
     (folder / "nothing").mkdir()
-    table = pa.table({"e": [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0], [4.0]]})  # ten in all
+    table = pa.table(
+        {"e": [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0], [4.0]]}
+    )  # ten numbers in total
     pq.write_table(table, folder / "ragged.parquet", row_group_size=3)
     fixed = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
     pq.write_table(pa.table({"e": fixed}), folder / "fixed.parquet")
@@ -270,9 +272,9 @@ def test_an_archive_may_hold_texts_beside_the_rows(tmp_path) -> None:
     [
         (np.nan, float, "NaN or infinite"),
         (np.inf, float, "NaN or infinite"),
-        (1e300, float, "NaN or infinite"),  # so long that the length overflows
+        (1e300, float, "NaN or infinite"),  # the norm overflows
         (0.0, float, "only zeros"),
-        (1e-42, np.float32, "only zeros"),  # so short that no digits are left
+        (1e-42, np.float32, "only zeros"),  # subnormal: too few digits for a direction
     ],
 )
 def test_a_row_without_a_direction_is_named(value: float, dtype: type, says: str, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""`powerspherical sample`: the draws, the files, wrong input, and an interruption."""
+"""`powerspherical sample`: draws, files, wrong use, and interruption."""
 
 import io
 import os
@@ -42,7 +42,7 @@ def test_a_first_look(capsys):
 @pytest.mark.parametrize("family", ["power-spherical", "von-mises-fisher", "spherical-cauchy", "uniform"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_form_holds_the_same_draws(family, dtype, folder, monkeypatch, capsys):
-    """Whatever is written, block by block, can be read back to the last bit."""
+    """Each format, written in several blocks, reads back bit for bit."""
     monkeypatch.setattr(sample, "BLOCK", 28)  # seven rows
     options = ["--dim", "4", "-n", "30", "--seed", "3", "--dtype", dtype]
     options += [] if family == "uniform" else KAPPA
@@ -165,11 +165,11 @@ def test_an_error_leaves_the_old_file(name, folder, monkeypatch, capsys):
 
 @contextmanager
 def drawing(folder):
-    """A process that draws more than it ever will write, once its draft is there."""
+    """A process that draws endlessly. Yields when its draft exists."""
     code = f"""
 import signal
 from powerspherical import cli
-for name in ("SIGTERM", "SIGHUP"):  # also where the tests run in the background
+for name in ("SIGTERM", "SIGHUP"):  # the parent may have set them to be ignored
     signal.signal(getattr(signal, name), signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 cli.main(["sample", "uniform", "-n", str(10**9), "--out", {str(folder / "a.csv")!r}])
@@ -210,7 +210,7 @@ def test_the_draft_of_a_killed_run_is_named_and_removed(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_an_ignored_signal_stays_ignored(tmp_path):
-    """As under nohup."""
+    """For example under nohup."""
     code = """
 import signal
 from powerspherical import cli

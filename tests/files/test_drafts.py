@@ -1,4 +1,4 @@
-"""Files written in one step: what an end of any kind leaves behind, and whose drafts the next write removes."""
+"""Atomic writes: what an interrupted write leaves behind, and which drafts the next write removes."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ with atomic_write(Path("a.txt")) as draft:
 
 @pytest.fixture
 def writer(tmp_path):
-    """Another process that is writing a file in the folder, and its draft."""
+    """Another process that writes a file in the folder, and the path of its draft."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -90,7 +90,7 @@ def test_the_draft_of_a_killed_process_is_removed(writer, tmp_path):
 def test_the_draft_of_a_live_process_is_kept(writer, tmp_path):
     process, draft = writer
     assert remove_stale_drafts(tmp_path) == []
-    process.send_signal(signal.SIGSTOP)  # nor one that waits
+    process.send_signal(signal.SIGSTOP)  # also if the process is stopped
     assert remove_stale_drafts(tmp_path) == []
     assert names(tmp_path) == [draft.name]
 
@@ -119,7 +119,7 @@ def test_drafts_of_other_hosts_and_other_files_are_kept(writer, tmp_path, monkey
 
 
 def test_a_draft_removed_before_its_lock_is_made_again(tmp_path, monkeypatch):
-    """Another process may see the new draft before it is locked, and take it for a stale one."""
+    """Another process may see the new draft before it is locked, and remove it as stale."""
     lock, removed = drafts.fcntl.flock, []
 
     def late(file, how):

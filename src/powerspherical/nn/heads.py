@@ -142,14 +142,10 @@ class SphericalHead(nn.Module):
         return q if self.product is None else Independent(q, 1, validate_args=False)
 
     def extra_repr(self) -> str:
-        parts = [f"dim={self.dim}", f"axis={self.axis}"]
-        if self.nats is None:
-            parts.append(f"minimum={self.minimum:g}, maximum={self.maximum:g}")
-        else:
-            parts.append(f"nats={self.nats:g}")
-        if self.product is not None:
-            parts.append(f"product={self.product}")
-        return ", ".join(parts)
+        bounds = f"minimum={self.minimum:g}, maximum={self.maximum:g}"
+        concentration = bounds if self.nats is None else f"nats={self.nats:g}"
+        product = "" if self.product is None else f", product={self.product}"
+        return f"dim={self.dim}, axis={self.axis}, {concentration}{product}"
 
 
 class PowerSphericalHead(SphericalHead):

@@ -1,8 +1,7 @@
-"""Distributions for variables on the unit sphere: Power Spherical, von Mises–Fisher,
-spherical Cauchy and the uniform.
+"""Distributions on the unit sphere: Power Spherical, von Mises–Fisher, spherical Cauchy and uniform.
 
-Importing the package registers the KL divergences of all pairs with ``torch.distributions.kl_divergence`` and the
-sphere with ``torch.distributions.transform_to``.
+Importing the package registers the KL divergences of all pairs with ``torch.distributions.kl_divergence``, and a
+transform to the sphere with ``torch.distributions.transform_to``.
 """
 
 from powerspherical import families, special

@@ -1,4 +1,4 @@
-"""Deprecated: the draws are in ``powerspherical.sampling`` now."""
+"""Deprecated: use ``powerspherical.sampling`` instead."""
 
 from __future__ import annotations
 

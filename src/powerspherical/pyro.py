@@ -1,9 +1,9 @@
-"""The distributions as Pyro knows them: for ``pyro.sample``, plates, masks and ``pyro.infer`` (extra ``pyro``).
+"""The distributions for Pyro: they work with ``pyro.sample``, plates, masks and ``pyro.infer`` (extra ``pyro``).
 
-The classes are those of ``powerspherical`` with Pyro's mixin: same arguments, same numbers, and the same KL
-divergences, which ``TraceMeanField_ELBO`` finds by itself. A distribution of your own becomes Pyro's in the same way:
-``class Mine(MyDistribution, TorchDistributionMixin)``. For a learnt direction, give ``pyro.param`` the
-constraint ``powerspherical.distributions.unit_vector``.
+Each class adds Pyro's mixin to the class of the same name in ``powerspherical``: same arguments, same results, and the
+same KL divergences, which ``TraceMeanField_ELBO`` uses. Your own distribution works with Pyro in the same way:
+``class Mine(MyDistribution, TorchDistributionMixin)``. To learn a direction, pass the constraint
+``powerspherical.distributions.unit_vector`` to ``pyro.param``.
 
 >>> import pyro
 >>> import torch

@@ -1,4 +1,4 @@
-"""Each command runs with no more than the optional packages it uses, and names the extra it lacks before any work."""
+"""Each command runs with only the optional packages it uses, and names a missing extra before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fit`, `cluster` and `predict`: what they write and say, wrong use, and an interruption."""
+"""`fit`, `cluster` and `predict`: files, output, wrong use, and interruption."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from helpers.clusters import clustered
+from helpers.command import assert_wrong_use
 from helpers.own_family import registered
 from powerspherical import SphericalCauchy, VonMisesFisher, cli
 from powerspherical.cli import clusters as clusters_module
@@ -37,7 +38,7 @@ FILES = ["clusters.png", "labels.npy", "model.safetensors", "summary.json"]
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """The current folder, with data in two forms."""
+    """A current folder with the same data in two formats."""
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", UNIT)
     pq.write_table(pa.table({"e": list(UNIT)}), "a.parquet", row_group_size=128)
@@ -123,7 +124,7 @@ def test_rows_are_normalised_with_a_notice(folder, capsys) -> None:
 def test_an_unfinished_fit_is_told(folder, capsys) -> None:
     assert cli.run(["cluster", "a.npy", "-k", "9", "--max-iter", "1", "--out", "out"]) == 0
     assert capsys.readouterr().err == (
-        "powerspherical: the likelihood still rose after 1 step(s): --max-iter 5 goes on\n"
+        "powerspherical: the fit did not converge in 1 step(s): try --max-iter 5\n"
     )
     assert json.loads((folder / "out" / "summary.json").read_text())["converged"] is False
 
@@ -167,7 +168,7 @@ def test_fit(data: str, folder, capsys) -> None:
 def test_an_unfinished_fit_of_one_is_told(folder, monkeypatch, capsys) -> None:
     monkeypatch.setattr("powerspherical.cli.fit._STEPS", 1)
     assert cli.run(["fit", "a.npy", "--model", "power-spherical"]) == 0
-    assert capsys.readouterr().err == "powerspherical: the likelihood still rose after 1 step(s)\n"
+    assert capsys.readouterr().err == "powerspherical: the fit did not converge in 1 step(s)\n"
 
 
 @pytest.mark.parametrize("model", [[], ["--model", "power-spherical"]])
@@ -199,7 +200,7 @@ def test_families_of_ones_own_are_taken_everywhere(folder, monkeypatch, capsys) 
     np.testing.assert_array_equal(np.load("labels.npy"), np.load("out/labels.npy"))
     for command in ("sample", "fit", "cluster"):
         assert cli.run([command, "--help"]) == 0
-        assert "squared-chord" in "".join(capsys.readouterr().out.split())  # whatever the width of the lines
+        assert "squared-chord" in "".join(capsys.readouterr().out.split())  # regardless of line breaks
 
 
 @pytest.mark.parametrize(
@@ -259,7 +260,7 @@ OUT = ["--out", "out"]
             ["predict", "../other.safetensors", "../a.npy"],
             "other.safetensors is a checkpoint, but not a model file of powerspherical.mixture",
         ),
-        (["predict", "../3d.safetensors", "../a.npy"], "rows of 5 numbers, but ../3d.safetensors is for 3"),
+        (["predict", "../3d.safetensors", "../a.npy"], "rows of 5 numbers, but ../3d.safetensors expects 3"),
         (["predict", "../3d.safetensors", "../a.npy", "--out", "a.txt"], "a.txt must end in .npy or .csv"),
     ],
 )
@@ -274,12 +275,7 @@ def test_wrong_use(arguments: list[str], says: str, folder, monkeypatch, capsys)
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder / "empty")
     capsys.readouterr()
-    assert cli.run(arguments) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert says in shown.err
-    assert shown.err.startswith("powerspherical: ")
-    assert shown.err.count("\n") == 1
+    assert_wrong_use(arguments, says, capsys)
     assert list((folder / "empty").iterdir()) == []
 
 
@@ -304,7 +300,7 @@ def test_ctrl_c_leaves_nothing_behind(folder) -> None:
 import signal
 from powerspherical import cli
 from powerspherical.mixture import PowerSphericalMixture
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
 fit = PowerSphericalMixture.fit
 def told(self, rows):
     print("fitting", flush=True)
@@ -329,17 +325,17 @@ cli.main(["cluster", "a.npy", "-k", "3", "--out", "out"])
 
 
 def test_the_plane_of_a_picture() -> None:
-    """Points of three dimensions that vary most along the third axis, then along the first; a single one does not."""
+    """The points vary most along the third axis, then along the first. A single point does not vary."""
     points = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 0.1, 5], [0, -0.1, -5]])
     np.testing.assert_allclose(plane(points), [[0, 0.02, 1], [1, 0, 0]], atol=1e-3)
     np.testing.assert_array_equal(plane(points[:1]), np.zeros((2, 3)))
 
 
-QUESTIONS = [f"[/bold] question\t{i}" for i in range(300)]  # what looks like markup is text
+QUESTIONS = [f"[/bold] question\t{i}" for i in range(300)]  # must not be parsed as rich markup
 
 
 def text_files() -> None:
-    """The rows with their texts beside them, in every form."""
+    """Write the rows with their texts in every format."""
     with open("questions.txt", "w", encoding="utf-8") as file:
         file.writelines(f"{text}\n" for text in QUESTIONS)
     columns = {"question": QUESTIONS} | {f"x{i}": column for i, column in enumerate(UNIT.T)}
@@ -372,7 +368,7 @@ def test_cluster_shows_texts(data: str, text: str, folder, monkeypatch, capsys) 
         (
             "a.npy",
             "short.txt",
-            "short.txt has 299 line(s), but a.npy has 300 row(s): give one line for each row",
+            "short.txt has 299 line(s), but a.npy has 300 row(s): write one line per row",
         ),
         ("a.npy", "nothing.txt", "there is no file nothing.txt, and no column 'nothing.txt' in a.npy"),
         ("texts.csv", "nothing", "in texts.csv: its columns are question, x0, x1, x2, x3, x4"),

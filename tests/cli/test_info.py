@@ -1,4 +1,4 @@
-"""`powerspherical info`: versions, devices and the check of accuracy."""
+"""`powerspherical info`: versions, devices and the accuracy check."""
 
 import json
 import math
@@ -16,7 +16,7 @@ def test_what_a_person_sees(capsys):
     shown = capsys.readouterr()
     for text in ("powerspherical", torch.__version__, version("numpy"), "torch threads", "von mises fisher"):
         assert text in shown.out
-    assert shown.out.count("holds") == len(accuracy.check())
+    assert shown.out.count("passes") == len(accuracy.check())
     assert shown.err == ""
 
 
@@ -31,7 +31,7 @@ def test_what_a_program_sees(capsys):
 
 
 @pytest.mark.parametrize(
-    ("worst", "shown_as", "in_json"), [(0.5, "5.0e-01", 0.5), (math.inf, "no number", None)]
+    ("worst", "shown_as", "in_json"), [(0.5, "5.0e-01", 0.5), (math.inf, "not finite", None)]
 )
 def test_a_check_that_fails_is_the_exit_status(worst, shown_as, in_json, monkeypatch, capsys):
     checks = [

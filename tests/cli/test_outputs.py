@@ -1,4 +1,4 @@
-"""What commands refuse to write over: their inputs, always, and what they did not make, without --force."""
+"""Commands never overwrite their inputs, and overwrite foreign files only with --force."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from helpers.clusters import clustered
+from helpers.command import assert_wrong_use
 from helpers.result_folders import write_all
 from powerspherical import cli
 from powerspherical.cli import cluster as cluster_module
@@ -20,7 +21,7 @@ X = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """The current folder, with rows and a model."""
+    """A current folder with rows and a model."""
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", X)
     PowerSphericalMixture(2, random_state=0).fit(X).save("model.safetensors")
@@ -32,13 +33,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def refused(command: list[str], says: str, folder: Path, capsys) -> None:
-    """The command ends with status 2, one line that says so, and every file as it was."""
+    """The command ends with status 2 and a one-line message, and changes no file."""
     before = contents(folder)
-    assert cli.run(command) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
-    assert says in shown.err
+    assert_wrong_use(command, says, capsys)
     assert contents(folder) == before
 
 
@@ -105,7 +102,7 @@ class TestOthersFiles:
         assert cli.run([*command, name, "--force"]) == 0
         assert Path(name).read_bytes() != b"mine"
         capsys.readouterr()
-        refused([*command, name], "--force", folder, capsys)  # nothing shows who made an array
+        refused([*command, name], "--force", folder, capsys)  # an array does not record who wrote it
 
     def test_a_link_that_points_nowhere(self, folder, capsys):
         Path("link.npy").symlink_to("elsewhere.npy")
@@ -114,7 +111,7 @@ class TestOthersFiles:
 
     @pytest.mark.slow
     def test_models(self, folder, capsys):
-        """Nor one of ours that another command or a program wrote."""
+        """Also refused if another command or a program wrote the model."""
         fit = ["fit", "x.npy", "--out"]
         assert cli.run(["cluster", "x.npy", "-k", "2", "--out", "clusters"]) == 0
         Path("text.safetensors").write_text("mine")
@@ -122,7 +119,7 @@ class TestOthersFiles:
         for name in ("model.safetensors", "clusters/model.safetensors", "text.safetensors"):
             refused([*fit, name], f"{name} exists", folder, capsys)
             assert cli.run([*fit, name, "--force"]) == 0
-            assert cli.run([*fit, name]) == 0  # now it is fit's own
+            assert cli.run([*fit, name]) == 0  # now fit wrote it
             capsys.readouterr()
 
     @pytest.mark.parametrize("name", cluster_module.FILES)
@@ -132,7 +129,7 @@ class TestOthersFiles:
         Path("proj", name).write_text('{"command": "mine"}')
         refused(command, f"proj/{name} exists", folder, capsys)
         assert cli.run([*command, "--force"]) == 0
-        assert cli.run([*command, "--seed", "1"]) == 0  # all of them are its own
+        assert cli.run([*command, "--seed", "1"]) == 0  # cluster wrote all of them
         Path("proj", name).write_text('{"command": "mine"}')
         capsys.readouterr()
         refused(command, "exists", folder, capsys)
@@ -165,7 +162,7 @@ EXPERIMENTS = {
 class TestReproduce:
     @pytest.fixture
     def idle(self, monkeypatch):
-        """No experiment that runs."""
+        """Experiments that fail when they run."""
 
         def run(out, **_):
             raise AssertionError("it must not run")
@@ -197,7 +194,7 @@ class TestReproduce:
 
     @pytest.mark.slow
     def test_its_own_files_are_written_again(self, tmp_path, monkeypatch):
-        """All that experiments write is listed, and known by the command; nothing else is listed."""
+        """`FILES` lists exactly the files that experiments write, and the command recognises each as its own."""
         with monkeypatch.context() as patch:
             report.write_report(write_all(tmp_path, patch))
         (tmp_path / "vae_images.png").write_bytes((tmp_path / "vae.png").read_bytes())

@@ -1,4 +1,4 @@
-"""What `reproduce` shows of how far an experiment is, by a clock that the tests move."""
+"""The progress output of `reproduce`, with a clock that the tests control."""
 
 import io
 
@@ -21,7 +21,7 @@ def shown(clock):
 
 
 def test_a_log_gets_a_line_now_and_then(clock, shown):
-    """From the start, with the time that is left as soon as it is known, and never many lines."""
+    """The first line comes at the start, later ones predict the remaining time, and there are few of them."""
     advance = Advance(shown, "vae")
     assert shown.console.file.getvalue() == "vae: started\n"
     while clock[0] < 300:

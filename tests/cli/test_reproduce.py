@@ -1,4 +1,4 @@
-"""The command: what `reproduce` writes, what it says, its exit status; and wrong use of every command."""
+"""`reproduce`: files, output and exit status; and wrong use of every command."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 import torch
 
+from helpers.command import assert_wrong_use
 from powerspherical import __version__, cli
 from powerspherical._extras import install_hint
 from powerspherical.cli.reproduce import MODULES, Experiment, Posterior
@@ -41,7 +42,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Replace every experiment by one that only notes what it is given, and the report by an empty file."""
+    """Replace every experiment by one that only records its arguments, and the report by an empty file."""
     seen = {}
     monkeypatch.setattr(report, "write_report", lambda folder: write_text(folder / "report.html", ""))
     for name in NAMES:
@@ -181,7 +182,7 @@ def test_a_report_that_cannot_be_written_hides_nothing(calls, monkeypatch, tmp_p
 
 
 def test_images_that_are_missing_are_missed_at_once(tmp_path, capsys):
-    """Not when the other experiments have run for hours."""
+    """Before the other experiments run for hours."""
     images, out = tmp_path / "images", tmp_path / "out"
     images.mkdir()
     assert cli.run(["reproduce", "--data-dir", str(images), "--out", str(out)]) == 1
@@ -192,7 +193,7 @@ def test_images_that_are_missing_are_missed_at_once(tmp_path, capsys):
 
 
 def test_a_folder_with_brackets_is_shown_as_it_is(calls, tmp_path, capsys):
-    """Names in brackets are not taken for rich's markup."""
+    """Names in brackets are not parsed as rich markup."""
     out = tmp_path / "[red]"
     assert cli.run(["reproduce", "figure1", "--out", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(out / "report.html")
@@ -200,13 +201,13 @@ def test_a_folder_with_brackets_is_shown_as_it_is(calls, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_found_before(tmp_path):
-    """With a true signal: the results before it are shown and reported, and one line says how to go on."""
+    """After a real signal, finished results are shown and reported, and one line says how to resume."""
     code = f"""
 import signal, time
 from powerspherical import cli
 from powerspherical.experiments import properties
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
 properties.run = lambda out, **_: time.sleep(300)
 cli.main(["reproduce", "--data", "digits", "--out", {str(tmp_path)!r}])
 """
@@ -224,7 +225,7 @@ cli.main(["reproduce", "--data", "digits", "--out", {str(tmp_path)!r}])
         lines += process.stdout.readlines()
         error = process.stderr.read()
     assert process.returncode == 130, error
-    finished = [line for line in lines if "%" not in line]  # a slow machine has time for progress
+    finished = [line for line in lines if "%" not in line]  # a slow machine also prints progress
     assert finished[:2] == ["figure1: started\n", "figure1: 1000 draws from each of 6 distributions\n"]
     assert lines[-1] == f"{tmp_path / 'report.html'}\n"
     assert (tmp_path / "report.html").exists()
@@ -235,7 +236,7 @@ cli.main(["reproduce", "--data", "digits", "--out", {str(tmp_path)!r}])
 
 @pytest.mark.slow
 def test_a_terminal_that_has_not_all_letters(tmp_path):
-    """It shows a question mark for the others, and nothing is lost."""
+    """Characters that it cannot encode appear as question marks, and the command succeeds."""
     code = f"""
 from powerspherical import cli
 from powerspherical.experiments import figure1
@@ -305,12 +306,7 @@ def test_a_later_process_of_torchrun_speaks_when_it_fails_alone(calls, monkeypat
 )
 def test_wrong_use(arguments, says, calls, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    assert cli.run(arguments) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert says in shown.err
-    assert shown.err.startswith("powerspherical: ")
-    assert shown.err.count("\n") == 1
+    assert_wrong_use(arguments, says, capsys)
     assert calls == {}
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Reading rows: every kind of file gives the same ones, and what is wrong with one is said."""
+"""Reading rows: every file format gives the same rows, and errors say what is wrong."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lists(x: np.ndarray, size: int = -1) -> pa.Table:
 
 @pytest.fixture
 def files(tmp_path):
-    """The same rows in every form, by name."""
+    """A folder with the same rows in every format."""
     np.save(tmp_path / "a.npy", X)
     np.savez(tmp_path / "a.npz", rows=X, labels=np.arange(len(X)))
     np.savetxt(tmp_path / "a.csv", X, delimiter=",", fmt="%.17g")
@@ -150,7 +150,9 @@ def bad_files(folder) -> None:
     (folder / "latin.csv").write_bytes(b"1,2\n\xe9,3\n")
     (folder / "a.txt").write_text("1,2")
     (folder / "nothing").mkdir()
-    table = pa.table({"e": [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0], [4.0]]})  # ten in all
+    table = pa.table(
+        {"e": [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0], [4.0]]}
+    )  # ten numbers in total
     pq.write_table(table, folder / "ragged.parquet", row_group_size=3)
     fixed = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
     pq.write_table(pa.table({"e": fixed}), folder / "fixed.parquet")
@@ -189,12 +191,12 @@ def bad_files(folder) -> None:
         ("packed.npy.gz", None, "ended before"),
         ("archive.npy.gz", None, "is an .npz archive"),
         ("packed.npz.gz", None, "unpack it with gunzip first"),
-        ("two.npz", "c", "it has no 'c', only a, b"),
+        ("two.npz", "c", "it has no array 'c', only a, b"),
         ("none.npz", None, r"has 0 \(none\)"),
-        ("flat.npy", "c", r"is no \.npz or \.parquet file: leave --key out"),
+        ("flat.npy", "c", r"--key applies only to \.npz and \.parquet files, not to"),
         ("ragged.csv", None, "columns"),
-        ("words.csv", None, r"its column '1' has 'x' in row 1 \(rows count from 0\)"),
-        ("commas.csv", None, "its column 'x' has '0,1' in row 0 .* no number with a decimal point"),
+        ("words.csv", None, r"its column '1' has 'x' in row 1 \(counted from 0\)"),
+        ("commas.csv", None, "its column 'x' has '0,1' in row 0 .* not a number with a decimal point"),
         ("empty.csv", None, "no rows"),
         ("header.csv", None, r"its shape is \(0, 2\)"),
         ("spaces.csv", None, "numbers need a decimal point, and commas, semicolons or tabs"),
@@ -229,16 +231,16 @@ def test_parquet_asks_for_its_extra(files, monkeypatch) -> None:
     assert failure.value.status == 2
 
 
-def checked(x: np.ndarray, *, strict: bool = False) -> list[int]:
-    seen: list[int] = []
-    check(module.Data("a.npy", x), strict=strict, progress=seen.append)
-    return seen
+def checked(x: np.ndarray, *, strict: bool = False) -> list[str]:
+    shown: list[str] = []
+    check(module.Data("a.npy", x), strict=strict, show=shown.append)
+    return shown
 
 
 def test_unit_vectors_are_no_news(monkeypatch, capsys) -> None:
     monkeypatch.setattr(module, "BLOCK", 3 * 16)
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    assert checked(unit, strict=True) == [16, 32, 40]
+    assert checked(unit, strict=True) == [f"reading a.npy: {count} rows" for count in (16, 32, 40)]
     checked(unit.astype(np.float16).astype(np.float32), strict=True)
     assert capsys.readouterr() == ("", "")
 
@@ -270,9 +272,9 @@ def test_an_archive_may_hold_texts_beside_the_rows(tmp_path) -> None:
     [
         (np.nan, float, "NaN or infinite"),
         (np.inf, float, "NaN or infinite"),
-        (1e300, float, "NaN or infinite"),  # so long that the length overflows
+        (1e300, float, "NaN or infinite"),  # the norm overflows
         (0.0, float, "only zeros"),
-        (1e-42, np.float32, "only zeros"),  # so short that no digits are left
+        (1e-42, np.float32, "only zeros"),  # subnormal: too few digits for a direction
     ],
 )
 def test_a_row_without_a_direction_is_named(value: float, dtype: type, says: str, monkeypatch) -> None:

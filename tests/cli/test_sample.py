@@ -1,4 +1,4 @@
-"""`powerspherical sample`: the draws, the files, wrong input, and an interruption."""
+"""`powerspherical sample`: draws, files, wrong use, and interruption."""
 
 import io
 import os
@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.command import assert_wrong_use
 from powerspherical import PowerSpherical, cli
-from powerspherical.cli import draws
+from powerspherical.cli import sample
 
 KAPPA = ["--concentration", "5"]
 
@@ -41,8 +42,8 @@ def test_a_first_look(capsys):
 @pytest.mark.parametrize("family", ["power-spherical", "von-mises-fisher", "spherical-cauchy", "uniform"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_form_holds_the_same_draws(family, dtype, folder, monkeypatch, capsys):
-    """Whatever is written, block by block, can be read back to the last bit."""
-    monkeypatch.setattr(draws, "BLOCK", 28)  # seven rows
+    """Each format, written in several blocks, reads back bit for bit."""
+    monkeypatch.setattr(sample, "BLOCK", 28)  # seven rows
     options = ["--dim", "4", "-n", "30", "--seed", "3", "--dtype", dtype]
     options += [] if family == "uniform" else KAPPA
     for out in ("-", "a.npy", "a.csv"):
@@ -91,7 +92,7 @@ def test_a_folder_is_made_and_a_file_replaced_by_force(folder):
     ],
 )
 def test_directions(text, expected, notice, capsys):
-    assert draws.direction(text) == pytest.approx(expected, rel=1e-15)
+    assert sample.direction(text) == pytest.approx(expected, rel=1e-15)
     assert capsys.readouterr().err == notice
 
 
@@ -117,8 +118,8 @@ def test_a_direction_from_a_file_gives_the_dimension(folder, capsys):
         ([*KAPPA, "--dim", "4", "--loc", "1,0,0"], "1,0,0 has 3 coordinate(s), but --dim is 4"),
         ([*KAPPA, "--loc", "1"], "two"),
         ([*KAPPA, "--loc", "1,x"], "'1,x' is neither"),
-        ([*KAPPA, "--loc", "0,0"], "0,0 gives no direction"),
-        ([*KAPPA, "--loc", "nan,1"], "nan,1 gives no direction"),
+        ([*KAPPA, "--loc", "0,0"], "0,0 has no direction"),
+        ([*KAPPA, "--loc", "nan,1"], "nan,1 has no direction"),
         ([*KAPPA, "--loc", "missing.npy"], "missing.npy"),
         ([*KAPPA, "--loc", "../matrix.npy"], "float64 of shape (2, 2)"),
         ([*KAPPA, "--loc", "../words.npy"], "one vector of real numbers"),
@@ -139,12 +140,7 @@ def test_wrong_use(arguments, says, monkeypatch, tmp_path, capsys):
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    assert cli.run(["sample", *arguments]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert says in shown.err
-    assert shown.err.startswith("powerspherical: ")
-    assert shown.err.count("\n") == 1
+    assert_wrong_use(["sample", *arguments], says, capsys)
     assert list((tmp_path / "empty").iterdir()) == []
 
 
@@ -152,11 +148,15 @@ def test_wrong_use(arguments, says, monkeypatch, tmp_path, capsys):
 def test_an_error_leaves_the_old_file(name, folder, monkeypatch, capsys):
     (folder / name).write_text("old")
 
-    def full(distribution, number):
-        yield np.ones((1, 3), np.float32)
+    drawn = iter([torch.ones(1, 3)])
+
+    def full(self, shape):
+        for block in drawn:
+            return block
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(draws, "blocks", full)
+    monkeypatch.setattr(sample, "BLOCK", 3)  # one row
+    monkeypatch.setattr(PowerSpherical, "sample", full)
     assert cli.run(["sample", *KAPPA, "--out", name, "--force"]) == 1
     assert capsys.readouterr().err == "powerspherical: OSError: No space left on device\n"
     assert [path.name for path in folder.iterdir()] == [name]
@@ -165,11 +165,11 @@ def test_an_error_leaves_the_old_file(name, folder, monkeypatch, capsys):
 
 @contextmanager
 def drawing(folder):
-    """A process that draws more than it ever will write, once its draft is there."""
+    """A process that draws endlessly. Yields when its draft exists."""
     code = f"""
 import signal
 from powerspherical import cli
-for name in ("SIGTERM", "SIGHUP"):  # also where the tests run in the background
+for name in ("SIGTERM", "SIGHUP"):  # the parent may have set them to be ignored
     signal.signal(getattr(signal, name), signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 cli.main(["sample", "uniform", "-n", str(10**9), "--out", {str(folder / "a.csv")!r}])
@@ -204,15 +204,13 @@ def test_the_draft_of_a_killed_run_is_named_and_removed(tmp_path, capsys):
         process.kill()
     (draft,) = tmp_path.iterdir()
     assert cli.run(["sample", "uniform", "--out", str(tmp_path / "b.csv")]) == 0
-    assert capsys.readouterr().err == (
-        f"powerspherical: removed {draft}, which a run that was killed left behind\n"
-    )
+    assert capsys.readouterr().err == (f"powerspherical: removed {draft}, which a killed run left behind\n")
     assert [path.name for path in tmp_path.iterdir()] == ["b.csv"]
 
 
 @pytest.mark.slow
 def test_an_ignored_signal_stays_ignored(tmp_path):
-    """As under nohup."""
+    """For example under nohup."""
     code = """
 import signal
 from powerspherical import cli

@@ -1,4 +1,4 @@
-"""Checkpoints: everything comes back as it was, or a damaged file is named; nothing is ever half written."""
+"""Checkpoints: exact round trips, errors that name a damaged file, and atomic writes."""
 
 import os
 import pickle
@@ -124,7 +124,7 @@ class TestRoundTrip:
         found = load_checkpoint(path)
         assert same(found, state)
         found["encoder"].zero_()
-        assert same(found["decoder"], weight)  # each is a tensor of its own
+        assert same(found["decoder"], weight)  # each tied weight is saved as a separate tensor
 
     def test_what_is_read_can_be_changed_and_leaves_the_file_alone(self, path):
         save_checkpoint(path, STATE)
@@ -198,7 +198,7 @@ class TestDamage:
 
     def test_not_ours(self, path, content):
         save_file({"w": torch.ones(2)}, path)
-        assert "no checkpoint of this library" in self.refused(path, path.read_bytes())
+        assert "not a checkpoint of this library" in self.refused(path, path.read_bytes())
         self.refused(path, b"PK\3\4 a zip file, as torch.save writes")
 
     def test_a_pickle_is_not_run(self, path, content, tmp_path):
@@ -227,7 +227,7 @@ def test_a_core_install_names_the_extra(call, tmp_path):
 
 
 def test_the_file_is_plain_safetensors(path):
-    """Any reader of the format finds the tensors, by the way to them."""
+    """Any safetensors reader finds the tensors, named by their path in the state."""
     save_checkpoint(path, {"model": {"w": STATE["weights"]}, "epoch": 3})
     assert same(load_file(path), {"state['model']['w']": STATE["weights"]})
 

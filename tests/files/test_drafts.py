@@ -1,4 +1,4 @@
-"""Files written in one step: what an end of any kind leaves behind, and whose drafts the next write removes."""
+"""Atomic writes: what an interrupted write leaves behind, and which drafts the next write removes."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from powerspherical._files import drafts
-from powerspherical._files.drafts import remove_stale_drafts, whole
+from powerspherical._files.drafts import atomic_write, remove_stale_drafts
 
 WRITER = """
 import sys, time
 from pathlib import Path
-from powerspherical._files.drafts import whole
-with whole(Path("a.txt")) as draft:
+from powerspherical._files.drafts import atomic_write
+with atomic_write(Path("a.txt")) as draft:
     draft.write_text("half")
     print(draft.name, flush=True)
     time.sleep(300)
@@ -24,7 +24,7 @@ with whole(Path("a.txt")) as draft:
 
 @pytest.fixture
 def writer(tmp_path):
-    """Another process that is writing a file in the folder, and its draft."""
+    """Another process that writes a file in the folder, and the path of its draft."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -38,7 +38,7 @@ def names(folder: Path) -> list[str]:
 
 def test_the_draft_becomes_the_file(tmp_path):
     path = tmp_path / "new" / "a.txt"
-    with whole(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text("one")
         assert not path.exists()
     assert path.read_text() == "one"
@@ -47,14 +47,14 @@ def test_the_draft_becomes_the_file(tmp_path):
 
 def test_the_longest_name_can_be_written(tmp_path):
     path = tmp_path / ("a" * 255)
-    with whole(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text("one")
     assert path.read_text() == "one"
 
 
 def test_the_file_has_the_usual_permissions(tmp_path):
     (tmp_path / "plain").write_text("")
-    with whole(tmp_path / "a") as draft:
+    with atomic_write(tmp_path / "a") as draft:
         draft.write_text("")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
@@ -65,7 +65,7 @@ def test_an_error_leaves_the_old_file_alone(error, tmp_path):
     path.write_text("old")
 
     def interrupted():
-        with whole(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_text("new")
             raise error
 
@@ -81,7 +81,7 @@ def test_the_draft_of_a_killed_process_is_removed(writer, tmp_path):
     process.kill()
     process.wait()
     assert names(tmp_path) == [draft.name]
-    with whole(tmp_path / "b.txt") as other:
+    with atomic_write(tmp_path / "b.txt") as other:
         other.write_text("b")
     assert names(tmp_path) == ["b.txt"]
 
@@ -90,13 +90,13 @@ def test_the_draft_of_a_killed_process_is_removed(writer, tmp_path):
 def test_the_draft_of_a_live_process_is_kept(writer, tmp_path):
     process, draft = writer
     assert remove_stale_drafts(tmp_path) == []
-    process.send_signal(signal.SIGSTOP)  # nor one that waits
+    process.send_signal(signal.SIGSTOP)  # also if the process is stopped
     assert remove_stale_drafts(tmp_path) == []
     assert names(tmp_path) == [draft.name]
 
 
 def test_drafts_of_this_process_are_kept(tmp_path):
-    with whole(tmp_path / "a") as first, whole(tmp_path / "b") as second:
+    with atomic_write(tmp_path / "a") as first, atomic_write(tmp_path / "b") as second:
         first.write_text("a")
         second.write_text("b")
         assert remove_stale_drafts(tmp_path) == []
@@ -119,7 +119,7 @@ def test_drafts_of_other_hosts_and_other_files_are_kept(writer, tmp_path, monkey
 
 
 def test_a_draft_removed_before_its_lock_is_made_again(tmp_path, monkeypatch):
-    """Another process may see the new draft before it is locked, and take it for a stale one."""
+    """Another process may see the new draft before it is locked, and remove it as stale."""
     lock, removed = drafts.fcntl.flock, []
 
     def late(file, how):
@@ -129,7 +129,7 @@ def test_a_draft_removed_before_its_lock_is_made_again(tmp_path, monkeypatch):
         lock(file, how)
 
     monkeypatch.setattr(drafts.fcntl, "flock", late)
-    with whole(tmp_path / "a") as draft:
+    with atomic_write(tmp_path / "a") as draft:
         draft.write_text("one")
     assert (tmp_path / "a").read_text() == "one"
     assert removed
@@ -150,6 +150,6 @@ def test_without_locks_files_are_written_and_drafts_kept(missing, writer, tmp_pa
         monkeypatch.setattr(drafts, "fcntl", None)
     else:
         monkeypatch.setattr(drafts.fcntl, "flock", unsupported)
-    with whole(tmp_path / "b") as other:
+    with atomic_write(tmp_path / "b") as other:
         other.write_text("b")
     assert names(tmp_path) == [draft.name, "b"]

@@ -27,7 +27,7 @@ heads = pytest.mark.parametrize("head_class", DISTRIBUTIONS, ids=["PS", "vMF", "
 
 
 def _directions(vectors: Tensor) -> Tensor:
-    """As the heads take them."""
+    """The directions that heads compute from v."""
     return directions_of(vectors, SHORT)
 
 
@@ -42,7 +42,7 @@ def assert_same(actual: Distribution, expected: Distribution, **tolerances: floa
 
 
 def linear_with(head: SphericalHead, outputs: Tensor) -> SphericalHead:
-    """The head, made to give ``outputs`` whatever the features."""
+    """Set the linear layer so that it returns ``outputs`` for any features."""
     with torch.no_grad():
         head.linear.weight.zero_()
         head.linear.bias.copy_(outputs)
@@ -77,7 +77,7 @@ class TestShapes:
 
     @heads
     def test_product(self, head_class: type) -> None:
-        """Each factor is a head of its own."""
+        """Each factor behaves as a separate head."""
         head = head_class(FEATURES, DIM, product=3)
         features = torch.randn(4, FEATURES)
         q = head(features)
@@ -108,7 +108,7 @@ class TestShapes:
             ({"minimum": 1.0, "initial": 1.0}, "initial must lie between"),
             ({"nats": 0.0}, "nats must be a finite rate > 0"),
             ({"nats": math.inf}, "nats must be a finite rate > 0"),
-            ({"nats": 1.0, "initial": 2.0}, "initial has no meaning"),
+            ({"nats": 1.0, "initial": 2.0}, "initial=2.0 has no meaning"),
             ({"product": 0}, "product .*≥ 1"),
         ],
         ids=str,
@@ -163,7 +163,7 @@ class TestConcentration:
         torch.testing.assert_close(q.concentration, torch.tensor(1 + 20 / 3))
 
     def test_linear_layer(self) -> None:
-        """The outputs of the layer: first the vector, then what κ is made of."""
+        """The layer outputs v first, then r."""
         head, features = PowerSphericalHead(FEATURES, DIM), torch.randn(3, FEATURES)
         outputs = features @ head.linear.weight.T + head.linear.bias
         q = head(features)
@@ -209,7 +209,7 @@ class TestDirections:
 
     @pytest.mark.parametrize("length", [0.0, 1e-40, 1e-13])
     def test_no_direction(self, length: float) -> None:
-        """The first unit vector, and the derivative of the normalisation there."""
+        """The direction is the first unit vector, with the gradient of normalisation at that point."""
         vector = torch.full((DIM,), length, requires_grad=True)
         direction = _directions(vector)
         torch.testing.assert_close(direction, torch.eye(DIM)[0])
@@ -219,7 +219,7 @@ class TestDirections:
     @heads
     @pytest.mark.parametrize("product", [None, 2])
     def test_zero_features(self, head_class: type, product: int | None) -> None:
-        """A layer without bias and features that are all zero, as after a ReLU that died."""
+        """A layer without bias and all-zero features, as after a dead ReLU."""
         head = head_class(FEATURES, DIM, product=product, validate_args=True)
         nn.init.zeros_(head.linear.bias)
         features = torch.zeros(4, FEATURES, requires_grad=True)
@@ -328,7 +328,7 @@ class TestCompile:
 
     @heads
     def test_step(self, head_class: type) -> None:
-        """A draw and its rate, as in training."""
+        """Returns a draw and its rate, as in training."""
         dim = 48
         head = head_class(FEATURES, dim)
         prior = HypersphericalUniform(dim, validate_args=False)

@@ -87,7 +87,7 @@ class TestShapes:
         assert model.reconstruct(x).shape == model.reconstruct(x, sample=True).shape == (5, PIXELS)
 
     def test_latents_on_a_grid(self) -> None:
-        """Where each example has several latents, their rates are added."""
+        """If an example has several latents, their rates are added."""
         model = HypersphericalVAE(
             nn.Conv2d(1, HIDDEN, 2, 2),
             nn.Sequential(Last(), nn.ConvTranspose2d(DIM, 1, 2, 2)),
@@ -130,7 +130,7 @@ class TestShapes:
         learnt = VonMisesFisher(directions(DIM), torch.tensor(1.0, requires_grad=True))
         with pytest.raises(ValueError, match=r"to learn a prior, pass an nn\.Module"):
             HypersphericalVAE(*parts, prior=learnt)
-        with pytest.raises(ValueError, match="prior of Identity is not known"):
+        with pytest.raises(ValueError, match="Identity has no default prior"):
             HypersphericalVAE(nn.Identity(), nn.Identity(), nn.Identity())
         with pytest.raises(ValueError, match="samples and chunk must be ≥ 1, got 0 and 100"):
             model_of().log_likelihood(bits(2), samples=0)
@@ -140,12 +140,12 @@ class TestShapes:
         with pytest.raises(ValueError, match="start with the number of examples"):
             model.elbo(bits(1)[0])
         model.decoder = nn.Linear(DIM, 1)
-        with pytest.raises(ValueError, match=r"\(5, 12\) cannot be scored by a likelihood over \(1,\)"):
+        with pytest.raises(ValueError, match=r"\(5, 12\), but the likelihood has shape \(1,\)"):
             model.elbo(bits(5))
 
 
 class Last(nn.Module):
-    """Channels from the last axis to the second."""
+    """Moves channels from the last axis to the second."""
 
     def forward(self, z: Tensor) -> Tensor:
         return z.movedim(-1, 1)
@@ -271,7 +271,7 @@ class TestLikelihood:
         assert ((objective.reconstruction - reconstruction).abs() < 0.5).all()
 
     def test_chunks_are_merged_exactly(self) -> None:
-        """The same draws give the same estimate however they are cut."""
+        """The same draws give the same estimate for any chunk size."""
         draws = directions(60, 2, 2)
         model, x = self.toy(HypersphericalUniform(2, dtype=DOUBLE), Replay(draws)), bits(2, 3, dtype=DOUBLE)
         whole = model.log_likelihood(x, samples=60, chunk=60)
@@ -304,7 +304,7 @@ class TestLikelihood:
         torch.testing.assert_close(estimate, torch.full((2,), -PIXELS * 1e4), rtol=1e-3, atol=0)
 
     def test_posterior_of_a_product(self) -> None:
-        """The transform is applied on each sphere."""
+        """The transform is applied to each sphere."""
         seen = []
 
         def watched(q: PowerSpherical) -> VonMisesFisher:
@@ -318,7 +318,7 @@ class TestLikelihood:
 
 
 class Replay(Distribution):
-    """Hands out given draws one after another."""
+    """A posterior that returns given draws one after another."""
 
     arg_constraints = {}  # noqa: RUF012
 
@@ -386,7 +386,7 @@ class TestTraining:
         model, x = trained
         blank = (x - x.mean(0)).square().mean()
         assert (x - model.reconstruct(x)).square().mean() < 0.8 * blank
-        # Neighbours on the ring agree in samples as they do in the data.
+        # Neighbours on the ring agree as often in samples as in the data.
         draws = model.sample(2000)
         assert set(draws.unique().tolist()) == {0.0, 1.0}
         agreement = [(y == y.roll(1, -1)).float().mean() for y in (x, draws)]
@@ -469,7 +469,7 @@ def test_compile(product: int | None) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @priors
 def test_cuda(prior: Distribution | None) -> None:
-    """Built on the CPU and moved: the prior goes along, and the rates are those of the CPU."""
+    """A model built on the CPU and moved: the prior moves too, and the rates do not change."""
     model, x = model_of(prior, product=2), bits(5)
     expected = model.elbo(x).rate
     model, x = model.cuda(), x.cuda()

@@ -1,4 +1,4 @@
-"""The SciPy-style objects: SciPy's numbers where those are right, the torch distributions' everywhere."""
+"""The SciPy-style objects agree with SciPy where it is accurate, and with the torch distributions everywhere."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_von_mises_fisher_fits_as_scipy_does() -> None:
 
 
 def test_the_circle_is_scipys_von_mises() -> None:
-    """P(|angle| ≤ a), and the angle of a probability, by another implementation."""
+    """cdf and ppf agree with an independent implementation."""
     angles = np.linspace(0.1, 3.0, 7)
     expected = 2 * scipy.stats.vonmises.cdf(angles, 3.0) - 1
     circle = von_mises_fisher([0, 1], 3.0)
@@ -164,7 +164,7 @@ def test_the_family_takes_the_parameters_itself(family, torch_family: type) -> N
 def test_fit_is_the_torch_distributions(family, torch_family: type) -> None:
     x = family(MU, 12.0).rvs((500, 2), random_state=3)
     weights = np.random.default_rng(0).random((500, 2))
-    corrected = torch_family is not SphericalCauchy  # for which no correction is known
+    corrected = torch_family is not SphericalCauchy  # it has no bias correction
     mu, kappa = family.fit(x, weights, bias_correction=corrected)
     twin = torch_family.fit(torch.from_numpy(x), torch.from_numpy(weights), bias_correction=corrected)
     np.testing.assert_allclose(mu, twin.loc.numpy(), rtol=1e-12)
@@ -192,7 +192,7 @@ def test_draws_reproduce(make) -> None:
     np.testing.assert_array_equal(first, again)
     assert torch.equal(torch.get_rng_state(), before)
     assert not np.array_equal(first, frozen.rvs(5, random_state=8))
-    held = power_spherical(MU, 7.0, seed=make())  # what it holds moves on, as a generator does
+    held = power_spherical(MU, 7.0, seed=make())  # its generator advances with every call
     np.testing.assert_array_equal(held.rvs(5), first)
     assert not np.array_equal(held.rvs(5), first)
     np.testing.assert_array_equal(frozen.rvs(5, random_state=7), frozen.rvs(5, random_state=7))
@@ -216,7 +216,7 @@ def test_without_a_state_numpys_own_decides() -> None:
     [power_spherical(MU, 7.0), von_mises_fisher(MU, 7.0), spherical_cauchy(MU, 7.0), uniform_sphere(4)],
 )
 def test_threads_draw_what_one_draws(frozen) -> None:
-    """Seeded draws in four threads are those of one, and torch's generator stays as it is."""
+    """Seeded draws in four threads equal those in one, and torch's generator is not used."""
 
     def draw(seed: int) -> np.ndarray:
         return frozen.rvs(200, random_state=seed)
@@ -230,7 +230,7 @@ def test_threads_draw_what_one_draws(frozen) -> None:
 
 
 def test_draws_are_not_those_of_torchs_seed_alone() -> None:
-    """The draws come from the sampler, seeded: setting torch's generator by hand gives them too."""
+    """The draws are those of the torch sampler with the same seed."""
     seed = int(np.random.default_rng(4).integers(2**63 - 1))
     torch.manual_seed(seed)
     expected = HypersphericalUniform(3, dtype=torch.float64).sample((6,))

@@ -1,1 +1,1 @@
-"""Files that are whole or not there: drafts that are moved into place, and checkpoints."""
+"""Atomic file writes, and checkpoints."""

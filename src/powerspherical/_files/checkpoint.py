@@ -1,8 +1,7 @@
-"""Checkpoints that are whole or not there, and that run no code when they are read.
+"""Checkpoints that are written atomically and execute no code when they are read.
 
-A checkpoint is one safetensors file: the tensors, and in its header as JSON all the rest of the state and a digest of
-everything. It is written in one step, so a process that is killed leaves the previous checkpoint or the new one, never
-half of one. Needs `safetensors` (extra ``nn``).
+A checkpoint is one safetensors file. Its header holds the rest of the state as JSON, and a digest of everything. A
+killed process leaves the previous checkpoint or the new one, never a partial one. Needs `safetensors` (extra ``nn``).
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import torch
 from torch import Tensor
 
 from powerspherical._extras import install_hint
-from powerspherical._files.drafts import whole
+from powerspherical._files.drafts import atomic_write
 
-#: The entries of the file's header: the state, with its tensors replaced by their names, and the digest of all.
+#: Header entries: the state with each tensor replaced by its name, and the digest.
 HEADER, DIGEST = "powerspherical.state", "powerspherical.digest"
 TENSOR, ITEMS, TUPLE = "$tensor", "$items", "$tuple"
 #: The dtypes that safetensors can both write and read.
@@ -32,15 +31,15 @@ DTYPES = {
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be read; the message names the file."""
+    """A checkpoint cannot be read. The message names the file."""
 
 
 def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Path:
-    """Write a state in one step and return its path.
+    """Write a state atomically and return its path.
 
     The state is a dict of tensors, numbers, strings, booleans, None, and lists, tuples and dicts of these, such as
-    ``{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}``. Anything else raises
-    ``TypeError``, before anything is written.
+    ``{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}``. Other types raise
+    ``TypeError`` before anything is written.
 
     >>> import tempfile, torch
     >>> path = Path(tempfile.mkdtemp()) / "run.safetensors"
@@ -53,17 +52,18 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Path
 
     path = Path(path)
     tensors: dict[str, Tensor] = {}
-    skeleton = json.dumps(_detached(state, "state", tensors))
+    skeleton = json.dumps(_without_tensors(state, "state", tensors))
     content = save(tensors, {HEADER: skeleton, DIGEST: _digest(skeleton, tensors)})
-    with whole(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_bytes(content)
     return path
 
 
 def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The state that ``save_checkpoint`` wrote, with its tensors on a device.
+    """The state that ``save_checkpoint`` wrote, with its tensors on ``device``.
 
-    Raises ``FileNotFoundError`` if there is none, ``CheckpointError`` if it is truncated, damaged or not ours.
+    Raises ``FileNotFoundError`` if there is no file, ``CheckpointError`` if it is truncated, damaged or not a
+    checkpoint.
     """
     _require_safetensors()
     from safetensors import SafetensorError, safe_open
@@ -71,25 +71,23 @@ def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     try:
-        # On the CPU first, where the digest is computed.
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt") as file:  # on the CPU, for the digest
             header = file.metadata() or {}
             if HEADER not in header:
-                raise CheckpointError(f"{path} is a safetensors file, but no checkpoint of this library")
+                raise CheckpointError(f"{path} is a safetensors file, but not a checkpoint of this library")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if header.get(DIGEST) != _digest(header[HEADER], tensors):
-            raise ValueError("its digest is not that of its content")
+            raise ValueError("its digest does not match its content")
     except (SafetensorError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint {path} is truncated or damaged ({error}); delete it to start again"
         ) from error
-    return _attached(
+    return _with_tensors(
         json.loads(header[HEADER]), {name: tensor.to(device) for name, tensor in tensors.items()}
     )
 
 
 def _require_safetensors() -> None:
-    """Raise an error that names the extra, where safetensors is missing."""
     try:
         import safetensors  # noqa: F401
     except ImportError as error:
@@ -97,7 +95,7 @@ def _require_safetensors() -> None:
 
 
 def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
-    """Of all that a checkpoint holds: safetensors itself does not see a flipped bit in a weight."""
+    """A digest of everything in a checkpoint. safetensors itself does not detect a flipped bit in a tensor."""
     digest = hashlib.blake2b(skeleton.encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -106,25 +104,26 @@ def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _detached(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """The value with each tensor moved to ``tensors``, under a name that is the way to it, and the name left behind."""
+def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """The value as JSON. Each tensor moves to ``tensors`` under a unique name, which takes its place."""
     if isinstance(value, Tensor):
         if value.layout != torch.strided or value.is_meta or value.dtype not in DTYPES:
             raise TypeError(
                 f"a checkpoint cannot hold {name}, a {value.layout} {value.dtype} on {value.device}"
             )
-        # A copy, because safetensors refuses tensors that share memory, as tied weights do. `contiguous()` would keep
-        # the strides of an axis of length one, which `view` in `_digest` does not accept.
+        # Clone, because safetensors rejects tensors that share memory, such as tied weights. `contiguous()` would keep
+        # the strides of an axis of length one, which `view` in `_digest` rejects.
         tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {TENSOR: name}
     if isinstance(value, dict):
         for key in value:
             if not _is_plain(key):
                 raise TypeError(f"a checkpoint cannot hold {name}, which has the key {key!r}")
-        # JSON has only strings as keys, and optimisers count their parameters: pairs keep the numbers.
-        return {ITEMS: [[key, _detached(item, f"{name}[{key!r}]", tensors)] for key, item in value.items()]}
+        # Pairs, because JSON keys are strings, but optimisers number their parameters.
+        items = [[key, _without_tensors(item, f"{name}[{key!r}]", tensors)] for key, item in value.items()]
+        return {ITEMS: items}
     if isinstance(value, list | tuple):
-        items = [_detached(item, f"{name}[{index}]", tensors) for index, item in enumerate(value)]
+        items = [_without_tensors(item, f"{name}[{index}]", tensors) for index, item in enumerate(value)]
         return {TUPLE: items} if isinstance(value, tuple) else items
     if _is_plain(value):
         return value
@@ -132,18 +131,18 @@ def _detached(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON has it as it is."""
+    """Whether JSON can represent the value as it is."""
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _attached(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The inverse of ``_detached``."""
+def _with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of ``_without_tensors``."""
     if isinstance(value, list):
-        return [_attached(item, tensors) for item in value]
+        return [_with_tensors(item, tensors) for item in value]
     if not isinstance(value, dict):
         return value
     if TENSOR in value:
         return tensors[value[TENSOR]]
     if TUPLE in value:
-        return tuple(_attached(item, tensors) for item in value[TUPLE])
-    return {key: _attached(item, tensors) for key, item in value[ITEMS]}
+        return tuple(_with_tensors(item, tensors) for item in value[TUPLE])
+    return {key: _with_tensors(item, tensors) for key, item in value[ITEMS]}

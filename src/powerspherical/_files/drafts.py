@@ -1,7 +1,8 @@
-"""Writing a file in one step: its content goes to a draft beside it, which is moved into place when it is complete.
+"""Atomic file writes: the content goes to a draft beside the file, which replaces the file when it is complete.
 
-A draft's name ends in the name of the host, and its process holds a lock on it. The lock ends with the process, however
-it ends. So a draft of this host that can be locked was left behind, and the next write to the folder removes it.
+The name of a draft ends in the host's name, and the writing process holds a lock on the draft. The lock is released
+when the process ends, however it ends. So a draft of this host that can be locked is stale, and the next write to the
+folder removes it.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from typing import IO
 
 try:
     import fcntl
-except ImportError:  # Windows: drafts are not locked, so none is ever known to be left behind
+except ImportError:  # Windows: drafts are not locked, so stale ones cannot be recognised
     fcntl = None  # type: ignore[assignment]
 
 _PREFIX = ".powerspherical-draft-"
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Yield a draft beside ``path``; move it there, once it is on the disk, if the block ends without an error."""
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield the path of a draft to write. It replaces ``path`` if the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_drafts(path.parent)
     draft, file = _new_draft(path.parent)
     try:
         with file:
             yield draft
-            os.fsync(file.fileno())  # the move must not reach the disk before the content
+            os.fsync(file.fileno())  # the content must reach the disk before the rename does
             os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
@@ -45,7 +46,7 @@ def remove_stale_drafts(folder: Path) -> list[Path]:
     for draft in folder.glob(f"{_PREFIX}*"):
         if draft.name.partition("@")[2] != platform.node():
             continue
-        # OSError: the process lives and holds the lock, the draft is another user's, or locks do not work here.
+        # OSError: a living process holds the lock, another user owns the draft, or the file system has no locks.
         with suppress(OSError), draft.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             draft.unlink()
@@ -54,7 +55,7 @@ def remove_stale_drafts(folder: Path) -> list[Path]:
 
 
 def _new_draft(folder: Path) -> tuple[Path, IO[bytes]]:
-    """An empty draft, and the open file that holds its lock."""
+    """Create an empty draft. Returns its path and the open file that holds its lock."""
     while True:
         draft = folder / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}@{platform.node()}"
         file = draft.open("xb")
@@ -63,4 +64,4 @@ def _new_draft(folder: Path) -> tuple[Path, IO[bytes]]:
                 fcntl.flock(file, fcntl.LOCK_EX)
         if draft.exists():
             return draft, file
-        file.close()  # another process removed it before it was locked
+        file.close()  # another process removed the draft before we locked it: try again

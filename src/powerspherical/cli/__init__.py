@@ -1,17 +1,21 @@
 """The command `powerspherical`.
 
-    powerspherical reproduce [figure1|properties|stability|efficiency|vae|all]   the paper's figures and tables
-    powerspherical sample [FAMILY|uniform]                                       random unit vectors, in a file
-    powerspherical fit DATA                                                      a distribution for the rows of a file
-    powerspherical cluster DATA -k K --out DIR                                   clusters, in a folder
-    powerspherical predict MODEL DATA                                            the clusters of new rows
-    powerspherical info                                                          versions, devices, accuracy
+    powerspherical reproduce [figure1|properties|stability|efficiency|vae|all]   run the paper's experiments
+    powerspherical sample [FAMILY|uniform]                                       draw random unit vectors
+    powerspherical fit DATA                                                      fit one distribution to a file
+    powerspherical cluster DATA -k K --out DIR                                   fit a mixture, write clusters
+    powerspherical predict MODEL DATA                                            assign new rows to clusters
+    powerspherical info                                                          show versions, check accuracy
 
-Each has its module here, and `--help` lists its options. The exit status is 0 when everything was written and every
-check held, 1 when a check failed or something went wrong, 2 for wrong use or a missing extra, and 130 after Ctrl-C,
-SIGTERM or SIGHUP. An error takes one line. Without arguments the command shows its help, and its exit status is 2.
+Each command has its own module here. The exit status is
 
-Under `torchrun` every process runs the same command; the first one speaks for all, and another only when it fails.
+- 0 if everything was written and every check passed,
+- 1 if a check failed or an error occurred,
+- 2 for wrong usage or a missing extra (also without arguments, when the command shows its help),
+- 130 after Ctrl-C, SIGTERM or SIGHUP.
+
+An error prints one line. Under `torchrun` every process runs the same command. Only rank 0 prints, except that every
+process reports its own errors.
 """
 
 import io
@@ -29,10 +33,12 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and leave the process; `arguments` default to the process's own."""
+    """Run the command and exit the process. `arguments` default to `sys.argv[1:]`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without κ must not cost the results of hours
-    for name in ("SIGTERM", "SIGHUP"):  # end as Ctrl-C does, and so remove drafts; Windows has no SIGHUP
+        # A terminal that cannot encode κ must not make a long run fail when it prints its results.
+        sys.stdout.reconfigure(errors="replace")
+    # Treat these signals as Ctrl-C, so that drafts are removed. Windows has no SIGHUP.
+    for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
             signal.signal(getattr(signal, name), signal.default_int_handler)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
@@ -48,10 +54,10 @@ def run(arguments: Sequence[str]) -> int:
     import typer
 
     try:
-        with _one_voice():
+        with _silent_unless_first():
             status = application()(args=list(arguments), prog_name="powerspherical", standalone_mode=False)
-    except typer.TyperException as error:  # an unknown command or option, or a value that does not fit
-        if not arguments and is_first_process():  # the message is the help
+    except typer.TyperException as error:  # an unknown command or option, or an invalid value
+        if not arguments and is_first_process():  # the message is the help text
             print(error.format_message(), file=sys.stderr)
             return 2
         return _fail(f"{error.format_message()} (see powerspherical --help)", 2)
@@ -59,19 +65,19 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(failure), failure.status)
     except Exception as error:
         return _fail(describe(error), 1)
-    if status == 130:  # what typer makes of Ctrl-C
+    if status == 130:  # typer turns Ctrl-C into this status
         return _fail("interrupted", 130)
     return status if isinstance(status, int) else 0
 
 
 def application() -> "Typer":
-    """The typer application, made when called: this module can be imported without the extra."""
+    """Build the typer application. Imports typer only here, so that this module needs no extra."""
     import typer
 
     from powerspherical import __version__
     from powerspherical.cli import cluster, fit, info, predict, reproduce, sample
 
-    # Plain help: rich's boxes leave the texts a narrow column of an ordinary terminal.
+    # Plain help: rich's boxes leave only a narrow column for the text on an 80-column terminal.
     app = typer.Typer(
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -91,7 +97,7 @@ def application() -> "Typer":
             bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
         ] = False,
     ) -> None:
-        """The Power Spherical distribution, mixtures of it, and its paper, from a shell."""
+        """Distributions on the unit sphere: sample, fit, cluster, and reproduce the Power Spherical paper."""
 
     for command in (reproduce, sample, fit, cluster, predict, info):
         command.add_to(app)
@@ -99,7 +105,7 @@ def application() -> "Typer":
 
 
 def _fail(message: str, status: int) -> int:
-    """Say in one line what went wrong, and return the status; a later process says only what befell itself."""
+    """Print an error in one line and return the status. Other ranks stay silent about wrong usage."""
     first = is_first_process()
     if first or status == 1:
         speaker = "powerspherical" if first else f"powerspherical (rank {os.environ['RANK']})"
@@ -108,8 +114,8 @@ def _fail(message: str, status: int) -> int:
 
 
 @contextmanager
-def _one_voice() -> Iterator[None]:
-    """Only the first of the processes that `torchrun` started is heard."""
+def _silent_unless_first() -> Iterator[None]:
+    """Discard the standard output of every `torchrun` process except rank 0."""
     if is_first_process():
         yield
         return

@@ -1,4 +1,4 @@
-"""What the commands share: how they fail, what they check of an option, and how they show progress."""
+"""Helpers that the commands share: failures, checks of options, and progress. Imports no optional package."""
 
 import os
 import sys
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-
-LARGEST_SEED = 2**32 - 1  # that all generators take, NumPy's old one included
+LARGEST_SEED = 2**32 - 1  # NumPy's legacy generator accepts no larger seed
 
 
 class Failure(Exception):
-    """An end that is not a success: one line for a person, and the exit status."""
+    """Ends the command with a one-line message and an exit status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -31,47 +30,42 @@ class Failure(Exception):
 
 
 def is_first_process() -> bool:
-    """Whether this is the only process, or the first of those that `torchrun` started."""
+    """Whether this is the only process, or rank 0 under `torchrun`."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def processes() -> int:
-    """How many processes `torchrun` started, or one."""
+    """The number of processes that `torchrun` started, or 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def describe(error: Exception) -> str:
-    """An error for a person: the package's own messages speak for themselves, others also need their type."""
+    """The message of an error, preceded by its type unless the error is one of this package."""
     own = type(error).__module__.partition(".")[0] == "powerspherical"
     return str(error) if own else f"{type(error).__name__}: {error}"
 
 
-def hyphenated(name: str) -> str:
-    """A family's name as the command line spells it."""
-    return name.replace("_", "-")
-
-
-def underscored(choice: str) -> str:
-    """The name of the family that the command line spells so."""
-    return choice.replace("-", "_")
-
-
 def wrong(option: str, message: str) -> Exception:
-    """What to raise for a value that does not fit its option."""
+    """The exception to raise for an invalid value of an option or argument."""
     from typer import BadParameter
 
     return BadParameter(message, param_hint=f"'{option}'")
 
 
+def tell(notice: str) -> None:
+    """Print a one-line notice on the standard error."""
+    print("powerspherical:", " ".join(notice.split()), file=sys.stderr)
+
+
 def require(*modules: str, needed_for: str, extra: str = "cli") -> None:
-    """Raise for a missing extra unless these modules can be imported."""
+    """Raise `Failure`, with the extra to install, unless all modules can be imported."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise Failure(f"{needed_for} needs {', '.join(missing)}; run: {install_hint(extra)}", 2)
 
 
 def require_device(device: str) -> None:
-    """Raise for wrong use unless torch knows the device and has it."""
+    """Raise unless torch can allocate on the device."""
     try:
         torch.empty(0, device=device)
     except (AssertionError, RuntimeError) as error:
@@ -79,19 +73,19 @@ def require_device(device: str) -> None:
 
 
 def require_folder(folder: Path) -> None:
-    """Make the folder if need be, and remove stale drafts; raise for wrong use where nothing can be written."""
+    """Create the folder if needed and remove stale drafts from it. Raises if the folder is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=folder).close()  # permissions alone do not tell: the superuser, read-only disks
+        TemporaryFile(dir=folder).close()  # permission bits do not tell for root or on a read-only disk
     except OSError as error:
         raise wrong("--out", f"cannot write in the folder {folder}: {error.strerror}") from error
     for draft in remove_stale_drafts(folder):
-        print(f"powerspherical: removed {draft}, which a run that was killed left behind", file=sys.stderr)
+        tell(f"removed {draft}, which a killed run left behind")
 
 
 @contextmanager
 def status(doing: str) -> Iterator[Callable[[str], None]]:
-    """A line on the standard error that says what is being done, while it is done and if a terminal shows it."""
+    """Show a status line on the standard error if it is a terminal. Yields a function that changes the text."""
     from rich.console import Console
 
     with Console(stderr=True).status(doing) as shown:
@@ -99,7 +93,7 @@ def status(doing: str) -> Iterator[Callable[[str], None]]:
 
 
 def bars(console: "Console", *, hidden: bool = False) -> "Progress":
-    """Progress bars that go away when they end, and are not there at all where no terminal shows them."""
+    """Progress bars that disappear when they end. Disabled unless the console is a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     return Progress(

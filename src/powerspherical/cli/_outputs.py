@@ -1,7 +1,7 @@
-"""What a command may write over: nothing that it reads, and only files that an earlier run of it made.
+"""Decides which existing files a command may overwrite: never its inputs, and otherwise only files it wrote before.
 
-JSON, figures, pages and model files say which command made them. Arrays and tables of numbers do not: a command that
-writes them must know in another way that one is its own, or else ask for --force.
+JSON files, figures, HTML pages and models record which command wrote them. Arrays and CSV files do not, so overwriting
+them needs --force, unless the command can recognise them in another way.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from powerspherical.cli._common import wrong
 from powerspherical.nn import CheckpointError, load_checkpoint
 
-_HEAD = 4096  # bytes: the mark of a figure or a page is among its first
+_HEAD = 4096  # bytes at the start of a figure or page that are searched for the command's name
 
 
 def require_free(
@@ -22,9 +22,10 @@ def require_free(
     inputs: Iterable[Path] = (),
     is_own: Callable[[Path], bool] = lambda path: False,
 ) -> None:
-    """Raise for wrong use if writing `outputs` would destroy an input, or a file that is not the command's own.
+    """Raise if writing `outputs` would overwrite an input, or a file that the command did not write.
 
-    `force` allows the second, never the first. Inputs are found under any name: links, relative paths, other case.
+    `force` allows overwriting foreign files, never inputs. Inputs are recognised under any name: through links,
+    relative paths, or another case.
     """
     sources = [file for path in inputs for file in (path.iterdir() if path.is_dir() else [path])]
     for path in outputs:
@@ -38,13 +39,13 @@ def require_free(
         if not force and not is_own(path):
             raise wrong(
                 "--out",
-                f"{path} exists, and nothing shows that this command made it: choose another name, or replace it"
+                f"{path} exists, and this command did not write it: choose another name, or overwrite it"
                 " with --force",
             )
 
 
 def is_made_by(command: str, path: Path) -> bool:
-    """Whether a file says that `powerspherical COMMAND` made it."""
+    """Whether a file records that `powerspherical COMMAND` wrote it."""
     mark = f"powerspherical {command}"
     try:
         if path.suffix == ".safetensors":
@@ -55,6 +56,6 @@ def is_made_by(command: str, path: Path) -> bool:
         with path.open("rb") as file:
             head = file.read(_HEAD).decode("latin-1")
     except (OSError, ValueError, LookupError, TypeError, AttributeError, CheckpointError):
-        return False  # another file of that name
-    ways = (f"Software\0{mark}", f"<dc:title>{mark}</dc:title>", f'<meta name="generator" content="{mark}">')
-    return head.startswith(f"{mark} ") or any(way in head for way in ways)
+        return False  # unreadable, or without the record
+    marks = (f"Software\0{mark}", f"<dc:title>{mark}</dc:title>", f'<meta name="generator" content="{mark}">')
+    return head.startswith(f"{mark} ") or any(text in head for text in marks)

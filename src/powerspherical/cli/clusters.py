@@ -1,4 +1,4 @@
-"""What there is to tell of clusters, gathered in one pass over the rows, and the picture of them."""
+"""The results of `powerspherical cluster`: labels, central rows, summary and picture."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,26 +8,27 @@ import numpy as np
 
 from powerspherical.cli.columns import Array
 from powerspherical.cli.rows import Data
-from powerspherical.mixture import SphericalMixture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CENTRAL = 5  # rows that stand for a cluster
-SHOWN = 5000  # points of the picture
-_AXES_FROM = 1000  # of which its axes are computed, where there are no three clusters
-_NUMBERED = 150  # clusters that have their number written in the picture, at most
+    from powerspherical.mixture import SphericalMixture
+
+CENTRAL = 5  # central rows per cluster
+SHOWN = 5000  # maximum number of points in the picture
+_AXES_FROM = 1000  # number of points that determine the axes of the picture, with fewer than three clusters
+_NUMBERED = 150  # maximum number of clusters with a number in the picture
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """The clusters of rows.
+    """The rows of a file, assigned to clusters.
 
     Attributes:
         labels: the cluster of each row, (n,).
-        central: for each cluster the rows closest to its mean direction, closest first, and their cosines with it.
-        shown: the unit vectors of some rows, for the picture.
-        shown_labels: and their clusters.
+        central: for each cluster, the rows closest to its mean direction and their cosines with it, closest first.
+        shown: unit vectors of a random subset of rows, for the picture.
+        shown_labels: the clusters of these rows.
     """
 
     labels: Array
@@ -35,21 +36,17 @@ class Clusters:
     shown: Array
     shown_labels: Array
 
-    @property
-    def central_rows(self) -> set[int]:
-        """The central rows of all clusters."""
-        return {row for rows in self.central for row, _ in rows}
 
+def assign(mixture: "SphericalMixture", data: Data, progress: Callable[[int], None]) -> Clusters:
+    """Assign each row to its most likely cluster, in one pass over the rows.
 
-def assign(
-    mixture: SphericalMixture, data: Data, progress: Callable[[int], None], *, seed: int = 0
-) -> Clusters:
-    """Put each row into its likeliest cluster; the rows that are shown are drawn at random."""
+    Calls `progress` with the number of rows done.
+    """
     directions = np.asarray(mixture.mean_directions_, dtype=np.float64)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     picked = np.sort(random.choice(data.count, min(SHOWN, data.count), replace=False, shuffle=False))
     labels = np.empty(data.count, np.int64)
-    best = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    best = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))  # clusters, rows, cosines
     shown = []
     for start, block in data.blocks():
         stop = start + len(block)
@@ -58,7 +55,7 @@ def assign(
         unit /= np.linalg.norm(unit, axis=1, keepdims=True)
         cosines = np.einsum("nd,nd->n", unit, directions[found])
         here = (found, np.arange(start, stop), cosines)
-        best = _closest(*(np.concatenate(pair) for pair in zip(best, here, strict=True)))
+        best = _most_central(*(np.concatenate(pair) for pair in zip(best, here, strict=True)))
         shown.append(unit[picked[(picked >= start) & (picked < stop)] - start])
         progress(stop)
     central: list[list[tuple[int, float]]] = [[] for _ in directions]
@@ -67,8 +64,8 @@ def assign(
     return Clusters(labels, central, np.concatenate(shown), labels[picked])
 
 
-def _closest(clusters: Array, rows: Array, cosines: Array) -> tuple[Array, Array, Array]:
-    """Of these rows, the `CENTRAL` of each cluster that have the largest cosines, in order."""
+def _most_central(clusters: Array, rows: Array, cosines: Array) -> tuple[Array, Array, Array]:
+    """The `CENTRAL` rows with the largest cosines in each cluster, in order."""
     order = np.lexsort((rows, -cosines, clusters))
     clusters, rows, cosines = clusters[order], rows[order], cosines[order]
     rank = np.arange(len(clusters)) - np.searchsorted(clusters, clusters)
@@ -76,9 +73,9 @@ def _closest(clusters: Array, rows: Array, cosines: Array) -> tuple[Array, Array
 
 
 def summary(
-    mixture: SphericalMixture, clusters: Clusters, data: Data, texts: Mapping[int, str]
+    mixture: "SphericalMixture", clusters: Clusters, data: Data, texts: Mapping[int, str]
 ) -> dict[str, Any]:
-    """All of it but the labels, as JSON can hold it; `texts` are those of the central rows, if there are any."""
+    """Everything but the labels, as JSON values. `texts` maps central rows to their texts, or is empty."""
     sizes = np.bincount(clusters.labels, minlength=len(clusters.central)).tolist()
     return {
         "data": data.name,
@@ -87,7 +84,7 @@ def summary(
         "columns": list(data.columns),
         "converged": bool(mixture.converged_),
         "steps": int(mixture.n_iter_),
-        "log_likelihood": float(mixture.lower_bound_),  # of a row
+        "log_likelihood": float(mixture.lower_bound_),  # per row
         "clusters": [
             {
                 "cluster": cluster,
@@ -104,8 +101,12 @@ def summary(
     }
 
 
-def picture(mixture: SphericalMixture, clusters: Clusters) -> "Figure":
-    """Some rows on the plane in which the mean directions, or else the rows, vary most; clusters have their numbers."""
+def picture(mixture: "SphericalMixture", clusters: Clusters) -> "Figure":
+    """A scatter plot of rows, coloured and numbered by cluster.
+
+    The plane is spanned by the two principal directions of the mean directions, or of the rows if there are fewer than
+    three clusters.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -126,11 +127,11 @@ def picture(mixture: SphericalMixture, clusters: Clusters) -> "Figure":
 
 
 def plane(points: Array) -> Array:
-    """The two principal directions of points (n, d), (2, d); zero where the points do not vary."""
+    """The two principal directions of points (n, d), as rows (2, d). Zero where the points do not vary."""
     _, lengths, rows = np.linalg.svd(points - points.mean(0), full_matrices=False)
     axes = np.zeros((2, points.shape[1]))
     kept = rows[:2][lengths[:2] > 1e-12]
-    # The sign of a singular vector is arbitrary: the largest coordinate is made positive.
+    # The sign of a singular vector is arbitrary: make its largest coordinate positive.
     signs = np.sign(np.take_along_axis(kept, np.abs(kept).argmax(1, keepdims=True), 1))
     axes[: len(kept)] = kept * signs
     return axes

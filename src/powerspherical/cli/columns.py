@@ -1,4 +1,4 @@
-"""Which columns of a table are coordinates: what the user says, or what is plain from names and values."""
+"""Chooses the columns of a table that are coordinates: by the user's options, or by names and values."""
 
 import re
 from collections import Counter
@@ -24,11 +24,11 @@ class Column:
     """A column of a table.
 
     Attributes:
-        position: its place in the table, from 0 on.
-        name: its name.
-        kind: "float", "integer", or the type of values that are not numbers.
-        is_index: whether it holds the index of a data frame.
-        flaw: of a column of text that is mostly numbers, the first value that is none, with its row.
+        position: the position in the table, from 0.
+        name: the name.
+        kind: "float", "integer", "lists of float", "lists of integer", or PyArrow's name of another type.
+        is_index: whether the column is the index of a data frame.
+        flaw: for a text column that is mostly numbers, the first value that is not a number, with its row.
     """
 
     position: int
@@ -45,12 +45,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user says about the columns.
+    """The user's choice of columns.
 
     Attributes:
         columns: names, or patterns such as x*, of the columns to use.
-        drop: those not to use.
-        fitted: the columns that a model was fitted with, used where `columns` and `drop` say nothing.
+        drop: names or patterns of the columns to ignore.
+        fitted: the columns that a model was fitted with, used if `columns` and `drop` are empty.
     """
 
     columns: Sequence[str] = ()
@@ -58,8 +58,8 @@ class Wanted:
     fitted: Sequence[str] = ()
 
     @classmethod
-    def of(cls, columns: str | None, drop: str | None, fitted: Sequence[str] = ()) -> Self:
-        """What the options say, in which commas separate the names."""
+    def parse(cls, columns: str | None, drop: str | None, fitted: Sequence[str] = ()) -> Self:
+        """The choice in the options --columns and --drop, which are separated by commas."""
         return cls(columns.split(",") if columns else (), drop.split(",") if drop else (), fitted)
 
 
@@ -67,16 +67,28 @@ NO_CHOICE = Wanted()
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names with commas between them; of many, the first and the last."""
+    """Names joined by commas. Of more than six, only the first three and the last."""
     shown = list(names) if len(names) <= 6 else [*names[:3], "…", names[-1]]
     return ", ".join(shown) or "none"
+
+
+def kind_of(kind: Any) -> str:
+    """The `Column.kind` of a PyArrow type."""
+    import pyarrow.types as types
+
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        value = kind_of(kind.value_type)
+        return f"lists of {value}" if value in ("float", "integer") else str(kind)
+    if types.is_floating(kind):
+        return "float"
+    return "integer" if types.is_integer(kind) else str(kind)
 
 
 def choose(columns: Sequence[Column], head: Callable[[Column], Array], wanted: Wanted) -> list[Column]:
     """The columns that hold the coordinates, in order.
 
-    Raises for names that are not there, for columns that hold no numbers, and, where the user did not choose, for
-    columns of numbers that may be something else. `head` returns the first values of a column.
+    Raises for unknown names and for columns without numbers. If the user did not choose, also raises for numeric
+    columns that may not be coordinates. `head` returns the first values of a column.
     """
     numbers = [c for c in columns if (c.holds_numbers or c.flaw) and not c.is_index]
     if wanted.columns:
@@ -90,7 +102,7 @@ def choose(columns: Sequence[Column], head: Callable[[Column], Array], wanted: W
     for column in chosen:
         if column.flaw:
             raise ValueError(
-                f"its column {column.name!r} has {column.flaw}, which is no number with a decimal point:"
+                f"its column {column.name!r} has {column.flaw}, which is not a number with a decimal point:"
                 " repair it, or leave the column out with --drop"
             )
         if not column.holds_numbers:
@@ -99,15 +111,15 @@ def choose(columns: Sequence[Column], head: Callable[[Column], Array], wanted: W
         _refuse_doubtful(chosen, head)
     for name, times in Counter(column.name for column in chosen).items():
         if times > 1:
-            raise ValueError(f"{times} of its columns are called {name!r}: give each a name of its own")
+            raise ValueError(f"{times} of its columns are called {name!r}: give each a different name")
     return chosen
 
 
 def _matching(
     option: str, patterns: Sequence[str], columns: Sequence[Column], candidates: Sequence[Column]
 ) -> list[Column]:
-    """The columns with these names, and the candidates that fit these patterns, each once."""
-    found: dict[Column, None] = {}  # in order
+    """The columns with one of these names, and the candidates that match one of these patterns. Each appears once."""
+    found: dict[Column, None] = {}  # keeps the order
     for pattern in patterns:
         matches = [column for column in columns if column.name == pattern]
         matches = matches or [column for column in candidates if fnmatchcase(column.name, pattern)]
@@ -119,31 +131,24 @@ def _matching(
 
 
 def _fitted(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-    """The columns that a model was fitted with."""
-    named: dict[str, list[Column]] = {}
-    for column in columns:
-        named.setdefault(column.name, []).append(column)
-    missing = [name for name in names if name not in named]
+    """The columns that a model was fitted with, in the order of the fit."""
+    rank = {name: index for index, name in enumerate(names)}
+    found = sorted((c for c in columns if c.name in rank), key=lambda column: rank[column.name])
+    present = {column.name for column in found}
+    missing = [name for name in names if name not in present]
     if missing:
         raise ValueError(
             f"it has no column {listed(missing)}, which the model was fitted with: choose others with --columns"
         )
-    return [column for name in names for column in named[name]]
+    return found
 
 
 def _refuse_doubtful(numbers: Sequence[Column], head: Callable[[Column], Array]) -> None:
-    """Raise if a column of numbers may be something other than a coordinate, such as an identifier."""
-    doubtful = [column.name for column in _doubtful(numbers, head)]
-    if doubtful:
-        names = listed([column.name for column in numbers])
-        raise ValueError(
-            f"it has the columns {names}, and {listed(doubtful)} may not be a coordinate: leave columns out"
-            f" with --drop, for example --drop '{','.join(doubtful[:6])}', or use all with --columns '*'"
-        )
+    """Raise if a numeric column may not be a coordinate, but for example an identifier.
 
-
-def _doubtful(numbers: Sequence[Column], head: Callable[[Column], Array]) -> list[Column]:
-    """Columns outside a numbered series, integers among floats, telling names, and values that count the rows."""
+    Doubtful are columns outside a numbered series such as x0, x1, …. Without a series, integers among floats and
+    certain names are doubtful. If none of these is found, so are columns that count the rows.
+    """
     stems = [match["stem"] if (match := _NUMBERED.fullmatch(c.name)) else None for c in numbers]
     series = Counter(stem for stem in stems if stem is not None).most_common(1)
     if series and series[0][1] > 1:
@@ -155,7 +160,13 @@ def _doubtful(numbers: Sequence[Column], head: Callable[[Column], Array]) -> lis
             for column in numbers
             if (mixed and column.kind == "integer") or _NOT_A_COORDINATE.fullmatch(column.name)
         ]
-    return doubtful or [column for column in numbers if _counts_rows(head(column))]
+    doubtful = doubtful or [column for column in numbers if _counts_rows(head(column))]
+    if doubtful:
+        all_names, names = ([column.name for column in group] for group in (numbers, doubtful))
+        raise ValueError(
+            f"it has the columns {listed(all_names)}, and {listed(names)} may not be a coordinate: leave columns out"
+            f" with --drop, for example --drop '{','.join(names[:6])}', or use all with --columns '*'"
+        )
 
 
 def _counts_rows(values: Array) -> bool:

@@ -1,89 +1,84 @@
 """`powerspherical fit`: one distribution for the rows of a file."""
 
+import warnings
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from powerspherical.cli._common import hyphenated, require, require_folder, status, underscored, wrong
+import torch
+from rich.console import Console
+from rich.table import Table
+from typer import Option, Typer
+
+from powerspherical.cli import _options as options
+from powerspherical.cli._common import require, require_folder, status, tell, wrong
 from powerspherical.cli._outputs import is_made_by, require_free
+from powerspherical.cli.columns import Wanted
+from powerspherical.cli.rows import Data, check, read
+from powerspherical.special import log_sphere_area
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from typer import Typer
-
-    from powerspherical.cli.rows import Data
     from powerspherical.mixture import SphericalMixture
 
 MODEL_SUFFIX = ".safetensors"
-_TOLERANCE = 1e-9  # nats a row: one distribution is soon found to the last digits that rows have
+_TOLERANCE = 1e-9  # nats per row: a single distribution converges quickly, down to rounding errors
 _STEPS = 1000
 
 
-def add_to(app: "Typer") -> None:
+def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    from typer import Option
-
-    from powerspherical.cli._options import (
-        Columns,
-        DataFile,
-        Drop,
-        Force,
-        Header,
-        Key,
-        Strict,
-        family_choices,
-        one_of,
-    )
-
-    choices = family_choices()
+    choices = options.family_choices()
 
     @app.command()
     def fit(
-        data: DataFile,
+        data: options.DataFile,
         model: Annotated[
             str | None,
-            Option(metavar="NAME", parser=one_of(choices), help=f"{', '.join(choices)}.", show_default="all"),
+            Option(
+                metavar="NAME",
+                parser=options.one_of(choices),
+                help=f"Family: {', '.join(choices)}.",
+                show_default="all",
+            ),
         ] = None,
-        key: Key = None,
-        columns: Columns = None,
-        drop: Drop = None,
-        header: Header = None,
-        strict: Strict = False,
+        key: options.Key = None,
+        columns: options.Columns = None,
+        drop: options.Drop = None,
+        header: options.Header = None,
+        strict: options.Strict = False,
         out: Annotated[
-            str | None,
-            Option(metavar="FILE", help="FILE.safetensors for the fit, of several the likeliest one."),
+            str | None, Option(metavar="FILE", help="Save the most likely fit as FILE.safetensors.")
         ] = None,
-        force: Force = False,
+        force: options.Force = False,
     ) -> None:
         """Fit one distribution to the rows of a file.
 
-        Maximum likelihood, for every family unless one is named, beside the uniform distribution. For example:
-        powerspherical fit embeddings.npy
+        Fits every family by maximum likelihood, or only --model, and compares with the uniform distribution. For
+        example: powerspherical fit embeddings.npy
         """
         require("scipy", "sklearn", *(["safetensors"] if out else []), needed_for="fit")
-        path = None if out is None else _file(out, data, force)
-        from powerspherical.cli.columns import Wanted
-        from powerspherical.cli.models import fitted
-        from powerspherical.cli.rows import check, read
+        path = None if out is None else _output(out, data, force)
         from powerspherical.mixture import mixture_named
 
-        rows = read(data, key, Wanted.of(columns, drop), header=header)
+        rows = read(data, key, Wanted.parse(columns, drop), header=header)
         fits = []
-        with status(f"reading {data}") as tell:
-            check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
+        with status(f"reading {data}") as show:
+            check(rows, strict=strict, show=show)
             for name in [model] if model else choices:
-                kind = mixture_named(underscored(name))
-                mixture = kind(tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=tell)
-                fits.append(fitted(mixture, rows.rows))
-        _show(rows, fits)  # before the file, which may fail to be written
+                make = mixture_named(name.replace("-", "_"))
+                mixture = make(tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=show)
+                fits.append(fit_mixture(mixture, rows.rows))
+        console = Console()
+        console.print(f"{rows.count} rows in {rows.dim} dimensions: {rows.name}", soft_wrap=True)
+        console.print(_table(rows, fits))  # before writing, which may fail
         if path:
             best = max(fits, key=lambda mixture: mixture.lower_bound_)
             best.save(path, notes={"made_by": "powerspherical fit", "columns": list(rows.columns)})
             print(f"written: {path}")
 
 
-def _file(out: str, data: Path, force: bool) -> Path:
-    """The file to write, once it is known that it may be written."""
+def _output(out: str, data: Path, force: bool) -> Path:
+    """The file that --out names. Raises unless it may be written."""
     path = Path(out)
     if path.suffix != MODEL_SUFFIX or path.is_dir():
         raise wrong("--out", f"{out} must be a file that ends in {MODEL_SUFFIX}")
@@ -92,36 +87,32 @@ def _file(out: str, data: Path, force: bool) -> Path:
     return path
 
 
-def _show(data: "Data", fits: "list[SphericalMixture]") -> None:
-    from rich.console import Console
+def fit_mixture(mixture: "SphericalMixture", rows: Any, advice: str = "") -> "SphericalMixture":
+    """Fit and return the mixture. If it does not converge, print one line that ends with the advice."""
+    from sklearn.exceptions import ConvergenceWarning
 
-    console = Console()
-    console.print(f"{data.count} rows in {data.dim} dimensions: {data.name}", soft_wrap=True)
-    console.print(_table(data, fits))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mixture.fit(rows)
+    if not mixture.converged_:
+        tell(f"the fit did not converge in {mixture.max_iter} step(s){advice}")
+    return mixture
 
 
-def _table(data: "Data", fits: "list[SphericalMixture]") -> "Table":
-    """A line for each fit, and for the uniform distribution."""
-    import torch
-    from rich.table import Table
-
-    from powerspherical.special import log_sphere_area
-
+def _table(data: Data, fits: "list[SphericalMixture]") -> Table:
+    """One line per fit, and one for the uniform distribution."""
     shown = Table()
     shown.add_column("distribution", no_wrap=True)
     for heading in ("concentration", "‖mean‖", "half within", "log-likelihood"):
         shown.add_column(heading, justify="right")
     for mixture in fits:
-        loc = torch.from_numpy(mixture.mean_directions_[0]).double()
-        distribution = mixture.distribution(
-            torch.nn.functional.normalize(loc, dim=0), float(mixture.concentrations_[0])
-        )
-        angle = torch.rad2deg(distribution.cap_angle(0.5))
+        loc = torch.nn.functional.normalize(torch.from_numpy(mixture.mean_directions_[0]).double(), dim=0)
+        distribution = mixture.distribution(loc, float(mixture.concentrations_[0]))
         shown.add_row(
-            hyphenated(mixture.distribution.family.name),
+            mixture.distribution.family.name.replace("_", "-"),
             f"{float(mixture.concentrations_[0]):.6g}",
             f"{float(torch.linalg.vector_norm(distribution.mean)):.4f}",
-            f"{float(angle):.2f}°",
+            f"{float(torch.rad2deg(distribution.cap_angle(0.5))):.2f}°",
             f"{mixture.lower_bound_:.4f}",
         )
     shown.add_row("uniform", "0", "0", "90.00°", f"{-float(log_sphere_area(data.dim)):.4f}")

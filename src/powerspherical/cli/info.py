@@ -1,57 +1,50 @@
-"""`powerspherical info`: what is installed, on what machine, and whether the functions are accurate there."""
+"""`powerspherical info`: installed versions, devices, and a check of the numerical accuracy on this machine."""
 
 import json
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import torch
+from rich.console import Console
+from rich.table import Table
+from typer import Option, Typer
 
 from powerspherical.cli._common import Failure, require_device
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from typer import Typer
-
 PACKAGES = (
-    "powerspherical",
-    "torch",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "dask",
-    "pyarrow",
-    "matplotlib",
-    "pyro-ppl",
-    "safetensors",
-    "pooch",
-    "jinja2",
-    "rich",
-    "typer",
+    *(
+        "powerspherical",
+        "torch",
+        "numpy",
+        "scipy",
+        "scikit-learn",
+        "dask",
+        "pyarrow",
+        "matplotlib",
+        "pyro-ppl",
+    ),
+    *("safetensors", "pooch", "jinja2", "rich", "typer"),
 )
-"""The distributions whose versions are told."""
 
 Facts = dict[str, Any]
 
 
-def add_to(app: "Typer") -> None:
+def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    from typer import Option
 
     @app.command()
     def info(
         device: Annotated[
             str, Option(metavar="DEVICE", help="Where to check the accuracy: cpu, cuda, cuda:1, …")
         ] = "cpu",
-        as_json: Annotated[bool, Option("--json", help="The same, as JSON.")] = False,
+        as_json: Annotated[bool, Option("--json", help="Print JSON instead of tables.")] = False,
     ) -> None:
         """Show versions and devices, and check the accuracy.
 
-        The functions are compared with exact values that ship with the package; the exit status is 1 if they are not
-        accurate on this machine. Good to have in a bug report.
+        The check compares functions with exact values that ship with the package. The exit status is 1 if they are
+        not accurate on this machine. Please include the output in bug reports.
         """
-        from rich.console import Console
-
         require_device(device)
         with Console(stderr=True).status("comparing with exact values"):
             facts = gather(device)
@@ -59,8 +52,8 @@ def add_to(app: "Typer") -> None:
             print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
         else:
             console = Console()
-            for part in tables(facts):
-                console.print(part)
+            for table in tables(facts):
+                console.print(table)
         failed = [check for check in facts["accuracy"] if not check["passed"]]
         if failed:
             names = ", ".join(
@@ -70,13 +63,15 @@ def add_to(app: "Typer") -> None:
 
 
 def gather(device: str) -> Facts:
-    """All there is to show, as JSON can hold it; an error that is no number is `None`."""
+    """Everything to show, as JSON values. An infinite or NaN error becomes `None`."""
     from powerspherical.experiments import accuracy
     from powerspherical.experiments.results import hardware, versions
 
+    gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    cuda = [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
     return {
         "versions": versions(PACKAGES),
-        "hardware": hardware(device) | {"cuda": cuda_devices()},
+        "hardware": hardware(device) | {"cuda": cuda},
         "accuracy": [
             check._asdict()
             | {"worst": check.worst if math.isfinite(check.worst) else None, "passed": check.passed}
@@ -85,23 +80,15 @@ def gather(device: str) -> Facts:
     }
 
 
-def cuda_devices() -> list[str]:
-    """The name and the memory of each CUDA device."""
-    found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-    return [f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in found]
-
-
-def tables(facts: Facts) -> Iterable["RenderableType"]:
-    """The same for a person."""
-    from rich.table import Table
-
+def tables(facts: Facts) -> Iterator[Table]:
+    """The facts as tables for the terminal."""
     versions = Table("package", "version", title="Versions", title_justify="left")
     for name, version in facts["versions"].items():
         versions.add_row(name, version or "not installed")
     yield versions
 
     machine = facts["hardware"]
-    hardware = Table("device", "what it is", title="Devices", title_justify="left")
+    hardware = Table("device", "description", title="Devices", title_justify="left")
     hardware.add_row(
         "cpu", f"{machine['cpu']}, cores: {machine['cores']}, torch threads: {machine['torch_threads']}"
     )
@@ -109,22 +96,15 @@ def tables(facts: Facts) -> Iterable["RenderableType"]:
         hardware.add_row(f"cuda:{index}", name)
     yield hardware
 
-    accuracy = Table(
-        "family",
-        "quantity",
-        "type",
-        title=f"Accuracy on {machine['device']}: the worst error beside exact values",
-        title_justify="left",
-    )
+    title = f"Accuracy on {machine['device']}: the largest error against exact values"
+    accuracy = Table("family", "quantity", "type", title=title, title_justify="left")
     for heading in ("worst", "allowed", ""):
         accuracy.add_column(heading, justify="right")
     for check in facts["accuracy"]:
-        worst = "no number" if check["worst"] is None else f"{check['worst']:.1e}"
-        verdict = "holds" if check["passed"] else "[red]FAILS[/red]"
         accuracy.add_row(
             *(check[key].replace("_", " ") for key in ("family", "quantity", "dtype")),
-            worst,
+            "not finite" if check["worst"] is None else f"{check['worst']:.1e}",
             f"{check['tolerance']:.0e}",
-            verdict,
+            "passes" if check["passed"] else "[red]FAILS[/red]",
         )
     yield accuracy

@@ -1,4 +1,4 @@
-"""Parquet files of rows, read a row group at a time. Needs Dask and PyArrow."""
+"""Reads Parquet files one row group at a time. Needs Dask and PyArrow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from powerspherical.cli._common import wrong
-from powerspherical.cli.columns import Array, Column, Wanted, choose, listed
+from powerspherical.cli.columns import Array, Column, Wanted, choose, kind_of, listed
 
 
 class ParquetFiles:
-    """A Parquet file, or a folder of them with the same columns, in the order of their names.
+    """A Parquet file, or a folder of Parquet files with the same columns, in the order of their names.
 
     Args:
         path: the file or the folder.
-        key: the column whose lists are the rows. Default: the only one, if there is one.
+        key: the list column whose lists are the rows. Default: the only list column, if there is one.
     """
 
     has_names = True
@@ -37,12 +37,12 @@ class ParquetFiles:
         self.names = list(schema.names)
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self._columns = [
-            Column(position, field.name, _kind(field.type), is_index=field.name in index)
+            Column(position, field.name, kind_of(field.type), is_index=field.name in index)
             for position, field in enumerate(schema)
         ]
 
     def rows(self, wanted: Wanted) -> tuple[Any, list[Column], list[Column]]:
-        """The rows as a Dask array with a block for each row group, the columns they come from, and the others."""
+        """The rows as a Dask array with one block per row group, the columns that hold them, and the others."""
         chosen = self._list_column(wanted)
         if chosen:
             [column] = chosen
@@ -60,7 +60,7 @@ class ParquetFiles:
         return self._array([column.name for column in chosen], dim, dtype), chosen, others
 
     def texts(self, name: str) -> Iterator[str]:
-        """The values of a column, as text; one that is missing is empty."""
+        """The values of a column, as text. A missing value gives an empty text."""
         from pyarrow.parquet import ParquetFile
 
         for file in self._files:
@@ -68,11 +68,11 @@ class ParquetFiles:
                 yield from ("" if value is None else str(value) for value in batch.column(0).to_pylist())
 
     def _list_column(self, wanted: Wanted) -> list[Column]:
-        """The column of lists to read, if the rows are in one."""
+        """The list column that holds the rows, or an empty list if the rows are in numeric columns."""
         lists = [column for column in self._columns if column.kind.startswith("lists of")]
         if self._key is not None:
             if wanted.columns:
-                raise wrong("--columns", "--key names the column already: leave one of them out")
+                raise wrong("--columns", "--key already names the column: leave one of them out")
             named = [column for column in self._columns if column.name == self._key]
             if not named:
                 raise ValueError(f"it has no column {self._key!r}, only {listed(self.names)}")
@@ -86,7 +86,7 @@ class ParquetFiles:
         lists = [column for column in lists if column.name not in wanted.drop]
         found = [column for column in lists if column.kind == "lists of float"]
         if not any(column.holds_numbers and not column.is_index for column in self._columns):
-            found = found or lists  # lists of integers may also be something else, such as tokens
+            found = found or lists  # lists of integers may be something else, such as tokens
         if len(found) > 1:
             names = listed([column.name for column in found])
             raise ValueError(
@@ -95,7 +95,7 @@ class ParquetFiles:
         return found
 
     def _head(self, column: Column) -> Array:
-        """The first values of a column of numbers."""
+        """The first values of a numeric column."""
         return next(self._first.iter_batches(1000, columns=[column.name])).column(0).to_numpy(False)
 
     def _array(self, columns: list[str], dim: int, dtype: Any) -> Any:
@@ -115,34 +115,23 @@ class ParquetFiles:
         return dask.array.concatenate(blocks)
 
 
-def _kind(kind: Any) -> str:
-    import pyarrow.types as types
-
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        value = _kind(kind.value_type)
-        return f"lists of {value}" if value in ("float", "integer") else str(kind)
-    if types.is_floating(kind):
-        return "float"
-    return "integer" if types.is_integer(kind) else str(kind)
-
-
 def _row_group(
     file: str, group: int, columns: list[str], start: int, shape: tuple[int, int], dtype: Any
 ) -> Array:
-    """The rows of a row group, of which the first is row `start` of all."""
+    """The rows of one row group. `start` is the index of its first row in the whole data set, for error messages."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.ParquetFile(file).read_row_group(group, columns=columns)
     missing = [name for name in columns if name not in table.column_names]
     if missing:
         raise ValueError(f"{file} has no column {listed(missing)}, which the first file has")
-    if _kind(table.column(columns[0]).type).startswith("lists"):
+    if kind_of(table.column(columns[0]).type).startswith("lists"):
         return _lists(table.column(0), start, shape[1]).astype(dtype, copy=False)
     return np.stack([table.column(name).to_numpy() for name in columns], axis=1).astype(dtype, copy=False)
 
 
 def _lists(column: Any, start: int, dim: int) -> Array:
-    """The lists of a column as rows; raises ``ValueError`` unless each has `dim` numbers."""
+    """The lists of a column as rows. Raises ``ValueError`` unless each has `dim` numbers."""
     import pyarrow.compute as compute
 
     lengths = compute.list_value_length(column).fill_null(-1).to_numpy()
@@ -151,7 +140,7 @@ def _lists(column: Any, start: int, dim: int) -> Array:
         row = int(np.argmax(others))
         found = "no list" if lengths[row] < 0 else f"a list of length {lengths[row]}"
         raise ValueError(
-            f"row {start + row} has {found}, but the first row has {dim} numbers (rows count from 0)"
+            f"row {start + row} has {found}, but the first row has {dim} numbers (counted from 0)"
         )
     numbers = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(numbers.reshape(-1, dim))

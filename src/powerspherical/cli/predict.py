@@ -1,23 +1,23 @@
-"""`powerspherical predict`: the clusters of new rows, by a mixture from a file."""
+"""`powerspherical predict`: the clusters of new rows, by a mixture that `powerspherical cluster` fitted."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from powerspherical.cli import draws
+from typer import Argument, Option, Typer
+
+from powerspherical.cli import _options as options
+from powerspherical.cli import array_files
 from powerspherical.cli._common import require, require_folder, status, wrong
 from powerspherical.cli._outputs import require_free
+from powerspherical.cli.columns import Array, Wanted
+from powerspherical.cli.rows import check, read
+from powerspherical.nn import load_checkpoint
 
-if TYPE_CHECKING:
-    from typer import Typer
 
-
-def add_to(app: "Typer") -> None:
+def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    from typer import Argument, Option
-
-    from powerspherical.cli._options import Columns, DataFile, Drop, Force, Header, Key, Strict
 
     @app.command()
     def predict(
@@ -27,58 +27,51 @@ def add_to(app: "Typer") -> None:
                 metavar="MODEL", help="model.safetensors, from `powerspherical cluster`.", show_default=False
             ),
         ],
-        data: DataFile,
-        key: Key = None,
-        columns: Columns = None,
-        drop: Drop = None,
-        header: Header = None,
-        strict: Strict = False,
+        data: options.DataFile,
+        key: options.Key = None,
+        columns: options.Columns = None,
+        drop: options.Drop = None,
+        header: options.Header = None,
+        strict: options.Strict = False,
         out: Annotated[
-            str,
-            Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - is the standard output."),
-        ] = draws.STDOUT,
-        force: Force = False,
+            str, Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - is the standard output.")
+        ] = array_files.STDOUT,
+        force: options.Force = False,
     ) -> None:
-        """Tell to which cluster each row of a file belongs.
+        """Assign the rows of a file to clusters.
 
-        One label a row, in the order of the rows. For example:
+        Writes one label per row, in the order of the rows. For example:
         powerspherical predict clusters/model.safetensors new.npy --out labels.npy
         """
         require("safetensors", "scipy", "sklearn", needed_for="predict")
-        from powerspherical.cli.columns import Array, Wanted
-        from powerspherical.cli.models import fitted_columns
-        from powerspherical.cli.rows import check, read
         from powerspherical.mixture import CheckpointError, load
 
-        path = draws.destination(out)
+        path = array_files.destination(out)
         if path:
             require_free([path], inputs=[model, data], force=force)
         try:
             mixture = load(model)
         except (CheckpointError, OSError) as error:
             raise wrong("MODEL", str(error)) from error
-        fitted = fitted_columns(model)
-        rows = read(data, key, Wanted.of(columns, drop, fitted), header=header)
+        fitted = load_checkpoint(model)["notes"].get("columns", [])
+        rows = read(data, key, Wanted.parse(columns, drop, fitted), header=header)
         if rows.dim != mixture.n_features_in_:
-            told = f" ({rows.notice})" if rows.notice else ""
+            notice = f" ({rows.notice})" if rows.notice else ""
             raise wrong(
                 "DATA",
-                f"{data} has rows of {rows.dim} numbers{told}, but {model} is for {mixture.n_features_in_}",
+                f"{data} has rows of {rows.dim} numbers{notice}, but {model} expects {mixture.n_features_in_}",
             )
         if path:
             require_folder(path.parent)
-        stdout = sys.stdout  # while a status is shown, sys.stdout is a stand-in
-        with status(f"reading {data}") as tell:
-            check(rows, strict=strict, progress=lambda done: tell(f"reading {data}: {done:,} rows"))
+        stdout = sys.stdout  # rich replaces sys.stdout while it shows a status
+        with status(f"reading {data}") as show:
+            check(rows, strict=strict, show=show)
 
             def labels() -> Iterator[Array]:
                 for start, block in rows.blocks():
                     yield mixture.predict(block)
-                    tell(f"labelling: {start + len(block):,} of {rows.count:,} rows")
+                    show(f"labelling: {start + len(block):,} of {rows.count:,} rows")
 
-            if path is None:
-                draws.write_csv(stdout, labels())
-            else:
-                draws.save(path, labels(), (rows.count,))
+            array_files.write(path or stdout, labels(), (rows.count,))
         if path:
             print(f"{rows.count} labels: {path}")

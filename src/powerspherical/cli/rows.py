@@ -1,7 +1,6 @@
-"""Rows from a file: .npy, .npz, .csv, or Parquet, which is read piece by piece, and what must hold of them."""
+"""Reads rows from .npy, .npz, .csv and Parquet files, and checks that every row has a direction."""
 
 import csv
-import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -12,27 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from powerspherical.cli._common import require, wrong
+from powerspherical.cli._common import require, tell, wrong
 from powerspherical.cli.columns import NO_CHOICE, Array, Wanted, listed
 from powerspherical.cli.csv_files import CsvFile, opened
 from powerspherical.cli.parquet_files import ParquetFiles
 
-SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".parquet")
-PACKED = (".npy.gz", ".csv.gz", ".tsv.gz")
-BLOCK = 2**22  # numbers looked at at a time: some 16 MB
-TOLERANCE = 1e-3  # of a unit vector's length: half precision, or a few decimals, are no news
+SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".parquet", ".npy.gz", ".csv.gz", ".tsv.gz")
+BLOCK = 2**22  # numbers per block: 16 MB in float32
+TOLERANCE = 1e-3  # on the length of a unit vector: accepts half precision, or a few decimals
 
 
 @dataclass(frozen=True)
 class Data:
-    """Rows in a file.
+    """The rows of a file.
 
     Attributes:
-        name: the file's name.
-        rows: (n, d), float32 or float64: a NumPy array, from the disk as it is read, or a Dask array.
+        name: the name of the file.
+        rows: (n, d), float32 or float64: a NumPy array, memory-mapped where possible, or a Dask array.
         table: the file, if it has columns.
-        columns: the names of the columns that hold the coordinates, if each has one.
-        notice: what to tell the user about the columns.
+        columns: the names of the coordinate columns, if each coordinate has a named column.
+        notice: a message for the user about the columns that are used.
     """
 
     name: str
@@ -43,16 +41,16 @@ class Data:
 
     @property
     def count(self) -> int:
-        """The number of rows."""
+        """The number of rows, n."""
         return int(self.rows.shape[0])
 
     @property
     def dim(self) -> int:
-        """Their length."""
+        """The length of a row, d."""
         return int(self.rows.shape[1])
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
-        """The index of a first row and some rows from there on, in order."""
+        """Consecutive blocks of rows in memory, each with the index of its first row."""
         size, start = max(1, BLOCK // self.dim), 0
         pieces = [self.rows] if isinstance(self.rows, np.ndarray) else self.rows.blocks
         for piece in pieces:
@@ -67,41 +65,45 @@ class Data:
 def read(
     path: Path, key: str | None = None, wanted: Wanted = NO_CHOICE, *, header: bool | None = None
 ) -> Data:
-    """The rows in a file, or in a folder of Parquet files.
+    """Read the rows of a file, or of a folder of Parquet files.
 
-    `key` names an array of an .npz file or a column of lists, `wanted` says which columns of a table are coordinates,
-    and `header` whether the first line of a text file holds names.
+    Args:
+        path: the file or folder.
+        key: the array of an .npz file, or the list column of a Parquet file.
+        wanted: the columns of a table that are coordinates.
+        header: whether the first line of a text file holds column names. Default: detected.
     """
-    form = _form(path)
-    for option, given, takers in (
+    form = _format(path)
+    for option, given, formats in (
         ("--key", key is not None, (".npz", ".parquet")),
         ("--columns", bool(wanted.columns), (".csv", ".parquet")),
         ("--drop", bool(wanted.drop), (".csv", ".parquet")),
         ("--header", header is not None, (".csv",)),
     ):
-        if given and form not in takers:
-            raise wrong(option, f"{path} is no {' or '.join(takers)} file: leave {option} out")
+        if given and form not in formats:
+            applies = " and ".join(formats)
+            raise wrong(option, f"{option} applies only to {applies} files, not to {path}: leave it out")
     with reading(str(path)):
         if form == ".csv":
             require("pyarrow", needed_for=str(path))
-            data = _table(path, CsvFile(path, header), wanted)
+            data = _from_table(path, CsvFile(path, header), wanted)
         elif form == ".parquet":
             require("dask", "pyarrow", needed_for=str(path))
-            data = _table(path, ParquetFiles(path, key), wanted)
+            data = _from_table(path, ParquetFiles(path, key), wanted)
         else:
             data = Data(str(path), _npy(path) if form == ".npy" else _npz(path, key))
     if data.rows.ndim != 2 or data.rows.shape[0] < 1 or data.rows.shape[1] < 2:
         shape = tuple(data.rows.shape)
-        told = f"; {data.notice}" if data.notice else ""
+        hint = f"; {data.notice}" if data.notice else ""
         if form == ".csv":
-            told += "; numbers need a decimal point, and commas, semicolons or tabs between them"
-        raise wrong("DATA", f"{path} must hold rows of at least two numbers, but its shape is {shape}{told}")
+            hint += "; numbers need a decimal point, and commas, semicolons or tabs between them"
+        raise wrong("DATA", f"{path} must hold rows of at least two numbers, but its shape is {shape}{hint}")
     return data
 
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn whatever goes wrong with a file into wrong use that names it."""
+    """Turn every error of reading a file into wrong usage, with the file's name."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -112,56 +114,52 @@ def reading(name: str) -> Iterator[None]:
         raise wrong("DATA", f"cannot read {name}: {error}") from error
 
 
-def check(data: Data, *, strict: bool, progress: Callable[[int], None]) -> None:
-    """Every row has a direction; with a notice if not all are unit vectors, or, if `strict`, an error."""
+def check(data: Data, *, strict: bool, show: Callable[[str], None]) -> None:
+    """Raise unless every row has a direction.
+
+    Rows that are not unit vectors raise if `strict`, and otherwise print a notice. `show` displays the progress.
+    """
     others, first, shortest, longest = 0, -1, np.inf, 0.0
     for start, block in data.blocks():
-        with np.errstate(over="ignore", invalid="ignore"):  # it is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
             norms = np.linalg.norm(block.astype(np.float64, copy=False), axis=1)
         vanishing = norms <= np.finfo(block.dtype).tiny
         for bad, what in ((~np.isfinite(norms), "NaN or infinite values"), (vanishing, "only zeros")):
             if bad.any():
                 row = start + int(np.argmax(bad))
                 raise wrong(
-                    "DATA", f"{data.name} has {what} in row {row} (rows count from 0): drop or repair it"
+                    "DATA", f"{data.name} has {what} in row {row} (counted from 0): remove or repair it"
                 )
         off = np.abs(norms - 1) > TOLERANCE
         if off.any():
             first = first if others else start + int(np.argmax(off))
             others += int(off.sum())
             shortest, longest = min(shortest, float(norms.min())), max(longest, float(norms.max()))
-        progress(start + len(block))
-    if not others:
-        _tell(data.notice)
-        return
-    told = f"{others} of {data.count} rows are not unit vectors"
-    if strict:
-        raise wrong("--strict", f"{told}, the first is row {first} of {data.name}: normalise them")
-    _tell(data.notice)
-    _tell(f"{told} (lengths from {shortest:.4g} to {longest:.4g}); normalised")
+        show(f"reading {data.name}: {start + len(block):,} rows")
+    found = f"{others} of {data.count} rows are not unit vectors"
+    if others and strict:
+        raise wrong("--strict", f"{found}, the first is row {first} of {data.name}: normalise them")
+    if data.notice:
+        tell(data.notice)
+    if others:
+        tell(f"{found} (lengths from {shortest:.4g} to {longest:.4g}); normalised")
 
 
-def _tell(notice: str) -> None:
-    if notice:
-        print("powerspherical:", " ".join(notice.split()), file=sys.stderr)
-
-
-def _form(path: Path) -> str:
-    """How to read a file, by the end of its name: .npy, .npz, .csv or .parquet."""
+def _format(path: Path) -> str:
+    """The format of a file by its suffix: .npy, .npz, .csv or .parquet."""
     if path.is_dir():
         return ".parquet"
     name = path.name.lower()
     if name.endswith((".npz.gz", ".parquet.gz")):
         raise wrong("DATA", f"{path} is compressed twice: unpack it with gunzip first")
-    found = [suffix for suffix in (*SUFFIXES, *PACKED) if name.endswith(suffix)]
+    found = [suffix for suffix in SUFFIXES if name.endswith(suffix)]
     if not found:
-        forms = ", ".join((*SUFFIXES, *PACKED))
-        raise wrong("DATA", f"{path} must end in {forms}, or be a folder of Parquet files")
+        raise wrong("DATA", f"{path} must end in {', '.join(SUFFIXES)}, or be a folder of Parquet files")
     return found[0].removesuffix(".gz").replace(".tsv", ".csv")
 
 
 def _floating(array: Array) -> Array:
-    """The array in float32 or float64, as it is where it can be."""
+    """The array in float32 or float64, without a copy if it already is."""
     if array.dtype.kind not in "fiu":
         raise ValueError(f"it holds {array.dtype}, not real numbers")
     single = array.dtype.kind == "f" and array.dtype.itemsize <= 4
@@ -175,43 +173,38 @@ def _npy(path: Path) -> Array:
     else:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
-        raise ValueError("it is an .npz archive, and should be called so")
+        raise ValueError("it is an .npz archive: rename it to .npz")
     return _floating(array)
 
 
 def _npz(path: Path, key: str | None) -> Array:
+    """The array of an archive that `key` names, by default the only matrix of numbers."""
     with path.open("rb") as stream, zipfile.ZipFile(stream):
-        pass  # an archive, and not something else that NumPy reads as well
+        pass  # np.load would also accept a .npy file under this name
     with np.load(path, allow_pickle=False) as file:
-        matrices = [name for name in file.files if key is None and _is_matrix(file, name)]
-        return _floating(file[_one(key, list(file.files), matrices)])
+        if key is None:
+            matrices = [name for name in file.files if _is_matrix(file, name)]
+            if len(matrices) != 1:
+                raise ValueError(
+                    f"it must have one array of rows, but has {len(matrices)} ({listed(matrices)}): choose with --key"
+                )
+            key = matrices[0]
+        if key not in file.files:
+            raise ValueError(f"it has no array {key!r}, only {listed(file.files)}")
+        return _floating(file[key])
 
 
 def _is_matrix(file: Any, name: str) -> bool:
-    """Whether an array of an archive holds rows of numbers; texts and labels may lie beside them."""
+    """Whether an array of an archive is a matrix of numbers. Archives may also hold texts or labels."""
     try:
         array = file[name]
-    except ValueError:  # objects, which only pickle could read
+    except ValueError:  # an array of objects, which is not loaded because that needs pickle
         return False
     return array.ndim == 2 and array.dtype.kind in "fiu"
 
 
-def _one(key: str | None, names: list[str], candidates: list[str]) -> str:
-    """The name of the array that is meant."""
-    if key is not None:
-        if key not in names:
-            raise ValueError(f"it has no {key!r}, only {', '.join(names) or 'nothing'}")
-        return key
-    if len(candidates) != 1:
-        found = ", ".join(candidates) or "none"
-        raise ValueError(
-            f"it must have one array of rows, but has {len(candidates)} ({found}): choose with --key"
-        )
-    return candidates[0]
-
-
-def _table(path: Path, table: CsvFile | ParquetFiles, wanted: Wanted) -> Data:
-    """The rows in columns of a table, and which columns these are."""
+def _from_table(path: Path, table: CsvFile | ParquetFiles, wanted: Wanted) -> Data:
+    """The rows in the coordinate columns of a table, with a notice about the choice of columns."""
     rows, used, others = table.rows(wanted if table.has_names else replace(wanted, fitted=()))
     names = [column.name for column in used]
     named = table.has_names and all(column.holds_numbers for column in used)

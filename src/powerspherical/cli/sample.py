@@ -1,129 +1,169 @@
 """`powerspherical sample`: random unit vectors, in a file or on the standard output."""
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from rich.console import Console
 from torch.distributions import Distribution
+from typer import Argument, Option, Typer
 
-from powerspherical.cli import draws
-from powerspherical.cli._common import LARGEST_SEED, bars, require_device, require_folder, wrong
+from powerspherical import HypersphericalUniform
+from powerspherical.cli import array_files
+from powerspherical.cli._common import LARGEST_SEED, bars, require_device, require_folder, tell, wrong
+from powerspherical.cli._options import DEFAULT_FAMILY, Force, family_choices, one_of
 from powerspherical.cli._outputs import require_free
-from powerspherical.cli.draws import UNIFORM, DType
+from powerspherical.cli.columns import Array
+from powerspherical.distributions import distribution_named
 
-if TYPE_CHECKING:
-    from typer import Typer
+DType = Literal["float32", "float64"]
+
+UNIFORM = "uniform"
+BLOCK = 2**20  # coordinates per block of draws: a few megabytes
 
 
-def add_to(app: "Typer") -> None:
+def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    from typer import Argument, Option
-
-    from powerspherical.cli._options import DEFAULT_FAMILY, Force, family_choices, one_of
-
     choices = [*family_choices(), UNIFORM]
 
     @app.command()
     def sample(
         family: Annotated[
-            str,
-            Argument(metavar="FAMILY", parser=one_of(choices), help=f"{', '.join(choices)}."),
+            str, Argument(metavar="FAMILY", parser=one_of(choices), help=f"Family: {', '.join(choices)}.")
         ] = DEFAULT_FAMILY,
         dim: Annotated[
             int | None,
             Option(
                 metavar="D",
                 min=2,
-                help="Length of the vectors: 2 is the circle.",
+                help="Dimension of the vectors; 2 is the circle.",
                 show_default="that of --loc, or 3",
             ),
         ] = None,
         concentration: Annotated[
             float | None,
-            Option(metavar="K", help="The larger, the closer to --loc; 0 is the uniform distribution."),
+            Option(metavar="K", help="Concentration around --loc; 0 is the uniform distribution."),
         ] = None,
         loc: Annotated[
             str | None,
             Option(
                 metavar="X,Y,…",
-                help="Mean direction: coordinates such as 0,0.6,0.8 or a .npy file of them.",
+                help="Mean direction: coordinates such as 0,0.6,0.8, or a .npy file.",
                 show_default="the first axis",
             ),
         ] = None,
-        number: Annotated[int, Option("--number", "-n", metavar="N", min=1, help="How many draws.")] = 10,
+        number: Annotated[int, Option("--number", "-n", metavar="N", min=1, help="Number of draws.")] = 10,
         seed: Annotated[
             int | None,
             Option(
                 metavar="N",
                 min=0,
                 max=LARGEST_SEED,
-                help="The same seed, the same draws.",
+                help="Random seed: the same seed, the same draws.",
                 show_default="new draws each time",
             ),
         ] = None,
         dtype: Annotated[DType, Option(metavar="TYPE", help="float32 or float64.")] = "float32",
         device: Annotated[str, Option(metavar="DEVICE", help="Where to draw: cpu, cuda, cuda:1, …")] = "cpu",
         out: Annotated[
-            str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - is CSV on the standard output.")
-        ] = draws.STDOUT,
+            str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - writes CSV to the standard output.")
+        ] = array_files.STDOUT,
         force: Force = False,
     ) -> None:
-        """Draw random unit vectors, one a row.
+        """Draw random unit vectors, one per row.
 
         For example: powerspherical sample --loc 0,0,1 --concentration 20 -n 1000 --out draws.npy
         """
         _require_parameters(family, concentration, loc, dtype)
         try:
-            mean = None if loc is None else draws.direction(loc, dim)
+            mean = None if loc is None else direction(loc, dim)
         except (EOFError, OSError, ValueError) as error:
             raise wrong("--loc", str(error)) from error
-        dim = dim or (3 if mean is None else len(mean))
-        path = draws.destination(out)
+        path = array_files.destination(out)
         if path:
             require_free([path], inputs=[] if loc is None else [Path(loc)], force=force)
         require_device(device)
         if path:
             require_folder(path.parent)
-        drawn = draws.distribution(family, dim, mean, concentration, dtype, device)
+        kind: torch.dtype = getattr(torch, dtype)
+        dim = dim or (3 if mean is None else len(mean))
+        distribution: Distribution
+        if concentration is None:
+            distribution = HypersphericalUniform(dim, dtype=kind, device=device)
+        else:
+            mean = np.eye(1, dim)[0] if mean is None else mean
+            make = distribution_named(family.replace("-", "_"))
+            distribution = make(torch.tensor(mean, dtype=kind, device=device), concentration)
         if seed is None:
             torch.seed()
         else:
             torch.manual_seed(seed)
-        _draw(drawn, number, path)
+        _draw(distribution, number, path)
 
 
 def _require_parameters(family: str, concentration: float | None, loc: str | None, dtype: DType) -> None:
-    """Raise for wrong use unless the family has these parameters."""
+    """Raise unless these parameters fit the family."""
     if family == UNIFORM:
         for option, value in (("--concentration", concentration), ("--loc", loc)):
             if value is not None:
-                raise wrong(option, "the uniform distribution has none")
+                raise wrong(option, f"the uniform distribution has no such parameter: leave {option} out")
     elif concentration is None:
-        raise wrong("--concentration", f"{family} needs one, for example 10")
-    elif not 0 <= concentration <= float(np.finfo(dtype).max):  # a NaN is caught, too
-        raise wrong("--concentration", f"{concentration:g} is not a number ≥ 0 that {dtype} can hold")
+        raise wrong("--concentration", f"{family} needs a value, for example --concentration 10")
+    elif not 0 <= concentration <= float(np.finfo(dtype).max):  # also catches NaN
+        raise wrong("--concentration", f"{concentration:g} must be ≥ 0 and fit into {dtype}")
+
+
+def direction(text: str, dim: int | None = None) -> Array:
+    """The unit vector along comma-separated coordinates, or along the vector in a .npy file.
+
+    Prints a notice if the given vector was not a unit vector. Raises `ValueError` if it has no direction, or not the
+    dimension `dim`.
+    """
+    if text.endswith(".npy"):
+        vector = np.load(text)
+        if vector.ndim != 1 or vector.dtype.kind not in "fiu":
+            found = f"{vector.dtype} of shape {vector.shape}"
+            raise ValueError(f"{text} must hold one vector of real numbers, but holds {found}")
+        vector = vector.astype(np.float64)
+    else:
+        try:
+            vector = np.array([float(part) for part in text.split(",")])
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is neither a list of numbers such as 0,0.6,0.8 nor a .npy file"
+            ) from None
+    if dim is not None and len(vector) != dim:
+        raise ValueError(f"{text} has {len(vector)} coordinate(s), but --dim is {dim}")
+    if len(vector) < 2:
+        raise ValueError(f"{text} has {len(vector)} coordinate(s), but at least two (the circle) are needed")
+    largest = np.abs(vector).max()
+    if not 0 < largest < math.inf:  # also catches NaN
+        raise ValueError(f"{text} has no direction: its coordinates must be finite and not all zero")
+    vector /= largest  # so that no square overflows or underflows
+    length = np.linalg.norm(vector)
+    if abs(largest * length - 1) > 1e-3:  # no notice for a unit vector typed with a few decimals
+        tell(f"--loc has length {largest * length:.6g}; normalised")
+    return vector / length
 
 
 def _draw(distribution: Distribution, number: int, path: Path | None) -> None:
-    """Draw and write, with a bar on the standard error."""
-    from rich.console import Console
-
-    stdout = sys.stdout  # while a bar is shown, sys.stdout is a stand-in that prints above it
-    among_the_rows = path is None and stdout.isatty()
-    with bars(Console(stderr=True), hidden=among_the_rows) as shown:
+    """Draw in blocks and write them, with a progress bar on the standard error."""
+    stdout = sys.stdout  # rich replaces sys.stdout while it shows a bar
+    rows_on_terminal = path is None and stdout.isatty()
+    with bars(Console(stderr=True), hidden=rows_on_terminal) as shown:
         task = shown.add_task("drawing", total=number)
 
-        def blocks() -> Iterator[draws.Array]:
-            for block in draws.blocks(distribution, number):
+        def blocks() -> Iterator[Array]:
+            rows = max(1, BLOCK // distribution.event_shape[0])
+            for start in range(0, number, rows):
+                block = distribution.sample((min(rows, number - start),)).cpu().numpy()
                 yield block
                 shown.advance(task, len(block))
 
-        if path is None:
-            draws.write_csv(stdout, blocks())
-        else:
-            draws.save(path, blocks(), (number, *distribution.event_shape))
-    if path is not None:
+        array_files.write(path or stdout, blocks(), (number, *distribution.event_shape))
+    if path:
         print(f"{number} draws in {distribution.event_shape[0]} dimensions: {path}")

@@ -1,6 +1,6 @@
 """The texts that rows stand for: the lines of a file, or a column of the table that holds the rows."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -9,14 +9,12 @@ from powerspherical.cli.columns import listed
 from powerspherical.cli.csv_files import opened
 from powerspherical.cli.rows import Data
 
-Texts = Callable[[], Iterator[str]]
-"""Returns the text of each row, in order."""
 
+def find_texts(name: str, data: Data) -> Callable[[], Iterator[str]]:
+    """A function that returns one text per row of `data`, in order.
 
-def texts(name: str, data: Data) -> Texts:
-    """The texts of the rows, from a text file with a line for each row or from a column of their table.
-
-    Raises for wrong use if there is neither, if there are both, or if the file has another number of lines.
+    `name` is a text file with one line per row, or a column of the table. Raises if there is neither, if there are
+    both, or if the file has another number of lines than `data` has rows.
     """
     path = Path(name)
     columns = data.table.names if data.table else []
@@ -27,27 +25,22 @@ def texts(name: str, data: Data) -> Texts:
             f" {'a' if path.is_file() else 'no'} file {name}; write ./{name} for the file",
         )
     if data.table and name in columns:
-        found = partial(data.table.texts, name)
+        texts = partial(data.table.texts, name)
     elif path.is_file():
-        found = partial(_lines, path)
+        texts = partial(_lines, path)
     else:
-        held = f"its columns are {listed(columns)}" if columns else "it has no named columns"
-        raise wrong("--text", f"there is no file {name}, and no column {name!r} in {data.name}: {held}")
+        found = f"its columns are {listed(columns)}" if columns else "it has no named columns"
+        raise wrong("--text", f"there is no file {name}, and no column {name!r} in {data.name}: {found}")
     try:
-        count = sum(1 for _ in found())
+        count = sum(1 for _ in texts())
     except (OSError, ValueError) as error:
         raise wrong("--text", f"cannot read {name}: {error}; it must be UTF-8 text") from error
     if count != data.count:
         raise wrong(
             "--text",
-            f"{name} has {count} line(s), but {data.name} has {data.count} row(s): give one line for each row",
+            f"{name} has {count} line(s), but {data.name} has {data.count} row(s): write one line per row",
         )
-    return found
-
-
-def pick(texts: Texts, rows: Collection[int]) -> dict[int, str]:
-    """The texts of some rows."""
-    return {row: text for row, text in enumerate(texts()) if row in rows}
+    return texts
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import powerspherical
-from powerspherical._files.drafts import whole
+from powerspherical._files.drafts import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ def name_on(device: torch.device | str, name: str) -> str:
 
 def write_text(path: Path, text: str) -> Path:
     """Write a text file in one step."""
-    with whole(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text(text, encoding="utf-8")
     return path
 
@@ -115,7 +115,7 @@ def write_figure(folder: Path, name: str, figure: "Figure", *, dpi: int = 300) -
             ("svg", {"Creator": MADE_BY, "Date": None}),
         ):
             path = folder / f"{name}.{suffix}"
-            with whole(path) as draft:
+            with atomic_write(path) as draft:
                 figure.savefig(draft, format=suffix, dpi=dpi, metadata=metadata)
             paths.append(path)
     return paths

@@ -1,4 +1,4 @@
-"""Parts of networks: heads that turn features into distributions on spheres, the hyperspherical VAE, checkpoints."""
+"""Network modules: heads that map features to distributions on the sphere, the hyperspherical VAE, checkpoints."""
 
 from powerspherical._files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from powerspherical.nn.heads import PowerSphericalHead, SphericalCauchyHead, SphericalHead, VonMisesFisherHead

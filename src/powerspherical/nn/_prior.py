@@ -1,4 +1,4 @@
-"""A distribution as a module: its parameters are buffers, which move and are saved with the model."""
+"""A prior as a module: its parameters are buffers, which move to devices and are saved with the model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from powerspherical.distributions import HypersphericalUniform, RotationallySymm
 
 
 class Prior(nn.Module):
-    """Holds one of our distributions, or an ``Independent`` of one; calling it gives the distribution.
+    """Wraps a distribution of this package, or an ``Independent`` of one. Calling it returns the distribution.
 
-    The parameters are constants. It lives on the device, and draws in the dtype, of the module it is part of.
+    The parameters are constant. Device and dtype follow the module that contains the prior.
     """
 
     _like: Tensor

@@ -18,46 +18,46 @@ from powerspherical.distributions import (
 from powerspherical.distributions.geometry import directions_of
 from powerspherical.sampling.precision import computing
 
-#: Vectors whose largest coordinate is below this have no direction that a gradient could be divided by.
+#: A vector whose coordinates are all below this counts as zero. Its gradient would overflow.
 SHORT = 1e-12
 
 
 class SphericalHead(nn.Module):
-    r"""The base of the heads: a linear layer, of whose outputs (v, r) the distribution has the parameters
+    r"""Maps features h to a distribution on the sphere, through a linear layer (v, r) = Wh + b:
 
     .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
               \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
               s = \log(1 + e^r).
 
-    κ is the softplus of r while that is far below ``maximum``, which it then approaches smoothly, with a gradient
-    that falls only as (κ_max/s)². So κ lies in [``minimum``, ``maximum``] whatever the features, and in float32 its
-    draws still differ from μ. With ``nats`` there is no r: κ is the constant for which KL(q‖U) = ``nats``.
+    κ equals softplus(r) far below ``maximum``, and approaches ``maximum`` smoothly. Its gradient decays only as
+    (κ_max/s)². So κ lies in [``minimum``, ``maximum``] for any features. With the default ``maximum``, float32 draws
+    still differ from μ. With ``nats`` there is no r, and κ is the constant for which KL(q‖U) = ``nats``.
 
-    A zero v (every |vᵢ| < 1e-12) gives the first unit vector as direction, with a finite gradient.
+    If v is zero (every |vᵢ| < 1e-12), the direction is the first unit vector, with a finite gradient.
 
-    Under autocast the linear layer may run in half precision; direction and κ are then computed in float32, and the
-    distribution is a float32 one (float64 if the layer is). ``torch.compile(fullgraph=True)`` works.
+    Under autocast the linear layer may run in half precision. The distribution is computed in float32, or in float64
+    if the layer is float64. ``torch.compile(fullgraph=True)`` works.
 
     Args:
-        in_features: the number of features.
-        dim: the ambient dimension d ≥ 2 of the sphere.
-        axis: the axis of the features: -1, or 1 for images of shape (B, C, H, W), which give the batch shape
-            (B, H, W). The batch shape is always the shape of the features without this axis.
-        minimum: the lower bound of κ, ≥ 0; 0 is the uniform distribution. Papers on the hyperspherical VAE take 1.
-        maximum: the upper bound of κ; ``math.inf`` for none.
-        initial: κ at zero features before training; default: what the linear layer happens to give, about 0.7.
-        nats: a fixed rate KL(q‖U) > 0 for each sphere, in place of a κ that depends on the features.
-        product: the number m of factors of a product of spheres: the distribution is then an ``Independent`` with
-            the event shape (m, d), each factor with its own μ and κ. Default: one sphere, event shape (d,).
-        validate_args: passed to the distribution. Off by default: the parameters are valid by construction,
-            unless the features are infinite or NaN.
-        distribution: the class of the distribution, for ``SphericalHead`` itself.
+        in_features: number of features.
+        dim: ambient dimension d ≥ 2 of the sphere.
+        axis: axis of the features: -1, or 1 for images of shape (B, C, H, W), which give the batch shape (B, H, W).
+            The batch shape is the shape of the features without this axis.
+        minimum: lower bound of κ, ≥ 0. At κ = 0 the distribution is uniform. Papers on the hyperspherical VAE use 1.
+        maximum: upper bound of κ; ``math.inf`` for none.
+        initial: κ at zero features before training. Default: whatever the linear layer gives, about 0.7.
+        nats: fixed rate KL(q‖U) > 0 per sphere, instead of a κ that depends on the features.
+        product: number m of spheres in a product. The distribution is then an ``Independent`` with event shape (m, d),
+            and each factor has its own μ and κ. Default: one sphere, event shape (d,).
+        validate_args: passed to the distribution. Off by default: the parameters are valid by construction unless the
+            features are infinite or NaN.
+        distribution: class of the distribution. Only ``SphericalHead`` itself needs it.
     """
 
-    #: The class of the distribution; a subclass has it, this class takes it as an argument.
+    #: Class of the distribution. Subclasses set it; this class takes it as an argument.
     distribution: type[RotationallySymmetric]
 
-    #: The constant κ that ``nats`` stands for, or None.
+    #: The constant κ if ``nats`` is given, else None.
     concentration: float | None
 
     def __init__(
@@ -82,7 +82,7 @@ class SphericalHead(nn.Module):
         self.in_features, self.dim, self.axis = in_features, validation.dimension(dim), axis
         if not 0 <= minimum < maximum or math.isinf(minimum):
             raise ValueError(
-                f"minimum and maximum of κ need 0 ≤ minimum < maximum, got {minimum} and {maximum}"
+                f"the bounds of κ must satisfy 0 ≤ minimum < maximum, got {minimum} and {maximum}"
             )
         if initial is not None and not minimum < initial < maximum:
             raise ValueError(
@@ -91,7 +91,9 @@ class SphericalHead(nn.Module):
         if nats is not None and not 0 < nats < math.inf:
             raise ValueError(f"nats must be a finite rate > 0, got {nats}")
         if nats is not None and initial is not None:
-            raise ValueError("nats fixes κ: initial has no meaning beside it")
+            raise ValueError(
+                f"nats={nats} fixes κ, so initial={initial} has no meaning: leave one of them out"
+            )
         if product is not None and product < 1:
             raise ValueError(f"product is the number of spheres and must be ≥ 1, got {product}")
         self.minimum, self.maximum, self.nats, self.product = minimum, maximum, nats, product
@@ -107,7 +109,7 @@ class SphericalHead(nn.Module):
                 self.linear.bias.view(-1, self._outputs)[:, -1] = self._inverse(initial)
 
     def _inverse(self, concentration: float) -> float:
-        """The r that gives a κ."""
+        """The r that gives this κ."""
         excess = concentration - self.minimum
         softplus = excess / (1 - excess / (self.maximum - self.minimum))
         return softplus + math.log(-math.expm1(-softplus))
@@ -118,10 +120,10 @@ class SphericalHead(nn.Module):
         if self.maximum == math.inf:
             return softplus + self.minimum
         excess = softplus / (1 + softplus / (self.maximum - self.minimum))
-        return (self.minimum + excess).clamp(max=self.maximum)  # clamp: for rounding alone
+        return (self.minimum + excess).clamp(max=self.maximum)  # guards against rounding
 
     def forward(self, features: Tensor) -> RotationallySymmetric | Independent:
-        """The distribution, with the batch shape of the features without their axis."""
+        """The distribution for features of shape (…, in_features). Its batch shape is (…)."""
         if features.dim() < 1 or features.shape[self.axis] != self.in_features:
             raise ValueError(
                 f"features must have {self.in_features} entries along axis {self.axis}, "
@@ -140,24 +142,16 @@ class SphericalHead(nn.Module):
         return q if self.product is None else Independent(q, 1, validate_args=False)
 
     def extra_repr(self) -> str:
-        parts = [f"dim={self.dim}", f"axis={self.axis}"]
-        if self.nats is None:
-            parts.append(f"minimum={self.minimum:g}, maximum={self.maximum:g}")
-        else:
-            parts.append(f"nats={self.nats:g}")
-        if self.product is not None:
-            parts.append(f"product={self.product}")
-        return ", ".join(parts)
+        bounds = f"minimum={self.minimum:g}, maximum={self.maximum:g}"
+        concentration = bounds if self.nats is None else f"nats={self.nats:g}"
+        product = "" if self.product is None else f", product={self.product}"
+        return f"dim={self.dim}, axis={self.axis}, {concentration}{product}"
 
 
 class PowerSphericalHead(SphericalHead):
-    r"""Features to a Power Spherical distribution, density ∝ (1 + μᵀx)^κ.
+    """Maps features to a Power Spherical distribution, density ∝ (1 + μᵀx)^κ.
 
-    .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
-              \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
-              s = \log(1 + e^r), \qquad (v, r) = Wh + b.
-
-    Arguments, bounds and conventions are those of ``SphericalHead``.
+    Arguments and parametrisation are those of ``SphericalHead``.
 
     >>> import torch
     >>> head = PowerSphericalHead(32, dim=16, initial=10.0)
@@ -183,13 +177,9 @@ class PowerSphericalHead(SphericalHead):
 
 
 class VonMisesFisherHead(SphericalHead):
-    r"""Features to a von Mises–Fisher distribution, density ∝ exp(κ μᵀx).
+    """Maps features to a von Mises–Fisher distribution, density ∝ exp(κ μᵀx).
 
-    .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
-              \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
-              s = \log(1 + e^r), \qquad (v, r) = Wh + b.
-
-    Arguments, bounds and conventions are those of ``SphericalHead``.
+    Arguments and parametrisation are those of ``SphericalHead``.
 
     >>> import torch
     >>> head = VonMisesFisherHead(32, dim=16, minimum=1.0, maximum=1000.0)
@@ -202,13 +192,11 @@ class VonMisesFisherHead(SphericalHead):
 
 
 class SphericalCauchyHead(SphericalHead):
-    r"""Features to a spherical Cauchy distribution, with heavy tails.
+    """Maps features to a spherical Cauchy distribution, density ∝ 1 / ‖x - ρμ‖^(2(d-1)) with ρ = κ / (κ + 2).
 
-    .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
-              \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
-              s = \log(1 + e^r), \qquad (v, r) = Wh + b, \qquad \rho = \frac{\kappa}{\kappa + 2}.
+    Its tails are heavier than those of the other families.
 
-    Arguments, bounds and conventions are those of ``SphericalHead``.
+    Arguments and parametrisation are those of ``SphericalHead``.
 
     >>> import torch
     >>> head = SphericalCauchyHead(32, dim=16, nats=10.0)

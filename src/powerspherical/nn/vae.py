@@ -16,29 +16,29 @@ from powerspherical.nn._prior import Prior
 from powerspherical.nn.heads import SphericalHead
 from powerspherical.sampling.precision import computing
 
-#: What replaces the posterior of each sphere.
+#: Maps the posterior of each sphere to another distribution.
 Transform = Callable[..., Distribution]
 
 
 class Pass(NamedTuple):
-    """What one pass through the model gives."""
+    """The results of one pass through the model."""
 
     posterior: Distribution  #: q(z|x)
-    latent: Tensor  #: z, one draw from it
+    latent: Tensor  #: z, one draw from q(z|x)
     reconstruction: Distribution  #: p(x|z)
 
 
 class Objective(NamedTuple):
-    """The evidence lower bound of each example, of shape (B,), and its parts."""
+    """The evidence lower bound per example and its parts, each of shape (B,)."""
 
     elbo: Tensor  #: reconstruction - β·rate
-    reconstruction: Tensor  #: E log p(x|z), by draws of z
+    reconstruction: Tensor  #: E log p(x|z), averaged over draws of z
     rate: Tensor  #: KL(q(z|x)‖p(z)) in nats, exact
 
 
 def bernoulli(logits: Tensor) -> Bernoulli:
-    """Independent bits, in at least float32."""
-    # torch's own validation looks at the values, which cannot be traced or captured in a CUDA graph.
+    """Independent Bernoulli variables, in at least float32."""
+    # torch's validation reads values on the host, which fails while tracing or capturing a CUDA graph.
     validate_args = None if can_look() else False
     return Bernoulli(logits=logits.to(computing(logits.dtype)), validate_args=validate_args)
 
@@ -47,7 +47,7 @@ LIKELIHOODS: dict[str, Callable[[Tensor], Distribution]] = {"bernoulli": bernoul
 
 
 def _per_example(values: Tensor, axes: int) -> Tensor:
-    """The sum over all but the first ``axes`` axes, in at least float32."""
+    """Sums over all but the first ``axes`` axes, in at least float32."""
     values = values.to(computing(values.dtype))
     return values.flatten(axes).sum(-1) if values.dim() > axes else values
 
@@ -59,22 +59,22 @@ class HypersphericalVAE(nn.Module):
               \qquad q(z|x) = \mathrm{head}(\mathrm{encoder}(x)),
               \quad p(x|z) = \mathrm{likelihood}(\mathrm{decoder}(z)).
 
-    The divergence is computed exactly, for each pair of families. Data have the shape (B, …), the latents
-    (B, …, d), and bounds and likelihoods are those of the B examples: where a head gives each example several latents,
-    their terms are added. ``torch.compile(model.elbo, fullgraph=True)`` works. ``DistributedDataParallel``
-    sees only calls of the module it wraps: wrap one whose ``forward`` returns the loss.
+    The KL divergence is exact for all pairs of families. Data have shape (B, …) and latents (B, …, d). Bounds and
+    likelihoods have shape (B,): if the head gives an example several latents, their terms are added.
+    ``torch.compile(model.elbo, fullgraph=True)`` works. For ``DistributedDataParallel``, wrap a module whose
+    ``forward`` returns the loss, because it handles only calls of ``forward``.
 
     Args:
-        encoder: a module from x to features.
-        decoder: a module from z to what the likelihood takes. It always sees a single batch axis in front: draws
-            are folded into it.
-        head: a module from features to a distribution, such as ``PowerSphericalHead``.
-        prior: p(z): a ``HypersphericalUniform`` (the default, on the spheres of ``head``), a rotationally symmetric
-            distribution such as ``PowerSpherical``, or an ``Independent`` of one. With a product of spheres, a prior of
-            one sphere and no batch shape stands for every factor. Its parameters become buffers. A prior to be learnt
-            is an ``nn.Module`` whose ``forward()`` returns the distribution. ``model.prior()`` is the distribution.
-        likelihood: "bernoulli", for bits with the decoder's outputs as logits, or a callable from the decoder's
-            outputs to a ``torch.distributions.Distribution`` over data.
+        encoder: module that maps x to features.
+        decoder: module that maps z to the input of the likelihood. Several draws are folded into the batch axis, so
+            there is always exactly one.
+        head: module that maps features to a distribution, such as ``PowerSphericalHead``.
+        prior: p(z). A ``HypersphericalUniform`` (the default, on the spheres of ``head``), a rotationally symmetric
+            distribution such as ``PowerSpherical``, or an ``Independent`` of one. Its parameters become buffers. With a
+            product of spheres, a prior for one sphere without batch shape applies to every factor. To learn the prior,
+            pass an ``nn.Module`` whose ``forward()`` returns it. ``model.prior()`` returns the distribution.
+        likelihood: "bernoulli", for binary data with the decoder's outputs as logits, or a callable that maps the
+            decoder's outputs to a ``torch.distributions.Distribution`` over data.
 
     >>> import torch
     >>> from torch import nn
@@ -113,15 +113,15 @@ class HypersphericalVAE(nn.Module):
                 f"likelihood must be one of {sorted(LIKELIHOODS)} or a callable, got {likelihood!r}"
             )
         self.encoder, self.decoder, self.head = encoder, decoder, head
-        self.prior = prior if isinstance(prior, nn.Module) else Prior(self._fitting(prior, head))
+        self.prior = prior if isinstance(prior, nn.Module) else Prior(self._matched_prior(prior, head))
         self.likelihood = LIKELIHOODS[likelihood] if isinstance(likelihood, str) else likelihood
 
     @staticmethod
-    def _fitting(prior: Distribution | None, head: nn.Module) -> Distribution:
-        """The prior on the same product of spheres as the posterior."""
+    def _matched_prior(prior: Distribution | None, head: nn.Module) -> Distribution:
+        """The prior on the same sphere, or product of spheres, as the posterior."""
         if not isinstance(head, SphericalHead):
             if prior is None:
-                raise ValueError(f"the prior of {type(head).__name__} is not known: pass prior=")
+                raise ValueError(f"{type(head).__name__} has no default prior: pass prior=…")
             return prior
         weight = head.linear.weight
         if prior is None:
@@ -132,12 +132,12 @@ class HypersphericalVAE(nn.Module):
         expected = (*factors, head.dim)
         if prior.event_shape != expected:
             raise ValueError(
-                f"prior has the event shape {tuple(prior.event_shape)}, but the posterior's is {expected}"
+                f"prior has event shape {tuple(prior.event_shape)}, but the posterior's is {expected}"
             )
         return prior
 
     def encode(self, x: Tensor) -> Distribution:
-        """q(z|x), of batch shape (B, …)."""
+        """q(z|x) for x of shape (B, …). Its batch shape starts with B."""
         q: Distribution = self.head(self.encoder(x))
         if q.batch_shape[:1] != x.shape[:1]:
             raise ValueError(
@@ -147,7 +147,7 @@ class HypersphericalVAE(nn.Module):
         return q
 
     def decode(self, z: Tensor) -> Distribution:
-        """p(x|z) for z (B, …, d)."""
+        """p(x|z) for z of shape (B, …, d)."""
         weight = next(self.decoder.parameters(), None)
         if weight is not None and weight.is_floating_point():
             z = z.to(weight.dtype)
@@ -160,23 +160,23 @@ class HypersphericalVAE(nn.Module):
         return Pass(q, z, self.decode(z))
 
     def _log_likelihood_of(self, x: Tensor, z: Tensor) -> Tensor:
-        """log p(x|z) for draws z (S, B, …, d): (S, B)."""
+        """log p(x|z), of shape (S, B), for draws z of shape (S, B, …, d)."""
         samples = z.shape[0]
         reconstruction = self.decode(z.flatten(0, 1))
         shape = reconstruction.batch_shape + reconstruction.event_shape
-        # Broadcasting would hide a mistake: (B,) against (B, 1) is a (B, B) of no meaning.
+        # Broadcasting would hide a mistake: (B,) against (B, 1) gives a meaningless (B, B).
         if shape[1:] != x.shape[1:]:
             raise ValueError(
-                f"x of shape {tuple(x.shape)} cannot be scored by a likelihood over {tuple(shape[1:])} for each example"
+                f"x has shape {tuple(x.shape)}, but the likelihood has shape {tuple(shape[1:])} per example"
             )
         targets = x.expand(samples, *x.shape).flatten(0, 1)
         return _per_example(reconstruction.log_prob(targets), 1).unflatten(0, (samples, x.shape[0]))
 
     def elbo(self, x: Tensor, beta: float = 1.0, samples: int = 1) -> Objective:
-        """The evidence lower bound of each example, and its parts; to be maximised.
+        """The evidence lower bound per example (to be maximised) and its parts.
 
-        ``beta`` weighs the rate: 1 gives the tightest lower bound of log p(x), less than 1 no bound. ``samples`` is
-        the number of draws of z over which the reconstruction is averaged.
+        ``beta`` weighs the rate. With 1 this is the usual bound on log p(x); below 1 it is no bound. ``samples`` is
+        the number of draws of z that the reconstruction is averaged over.
         """
         q = self.encode(x)
         reconstruction = self._log_likelihood_of(x, q.rsample(torch.Size((samples,)))).mean(0)
@@ -187,18 +187,18 @@ class HypersphericalVAE(nn.Module):
     def log_likelihood(
         self, x: Tensor, samples: int = 5000, chunk: int = 100, posterior: Transform | None = None
     ) -> Tensor:
-        r"""log p(x) of each example by importance sampling from the posterior, without gradients.
+        r"""An estimate of log p(x) per example by importance sampling from the posterior, without gradients.
 
         .. math:: \log p(x) \approx \log \frac1S \sum_{s=1}^S \frac{p(x|z_s) p(z_s)}{q(z_s|x)}, \qquad z_s \sim q(z|x).
 
-        On average a lower bound, at least the ELBO, that rises to log p(x) with ``samples``. ``chunk`` of the S draws
-        are decoded at a time and their sum is merged exactly (in float64), so the memory needed is that of
-        ``chunk``·B examples whatever S. ``posterior`` maps the posterior of each sphere to the distribution to draw
-        from instead, such as ``PowerSpherical.closest_von_mises_fisher``.
+        Its mean is a lower bound on log p(x), at least as tight as the ELBO, and converges to log p(x) as S =
+        ``samples`` grows. Draws are decoded ``chunk`` at a time, so memory does not grow with S. Sums are in float64.
+        ``posterior`` maps the posterior of each sphere to another proposal, such as
+        ``PowerSpherical.closest_von_mises_fisher``.
         """
         if samples < 1 or chunk < 1:
             raise ValueError(f"samples and chunk must be ≥ 1, got {samples} and {chunk}")
-        q, prior = self._replaced(self.encode(x), posterior), self.prior()
+        q, prior = _replaced(self.encode(x), posterior), self.prior()
         total = torch.full(x.shape[:1], -math.inf, dtype=torch.float64, device=x.device)
         dtype = torch.float32
         for start in range(0, samples, chunk):
@@ -211,24 +211,25 @@ class HypersphericalVAE(nn.Module):
 
     @torch.no_grad()
     def reconstruct(self, x: Tensor, *, sample: bool = False, posterior: Transform | None = None) -> Tensor:
-        """E[x|z] at the mode of the posterior, or with ``sample`` at a draw from it; without gradients.
+        """E[x|z] at the mode of the posterior, or at a draw from it with ``sample=True``. No gradients.
 
-        ``posterior`` maps the posterior of each sphere to another one first, as in ``log_likelihood``.
+        ``posterior`` first replaces the posterior of each sphere, as in ``log_likelihood``.
         """
-        q = self._replaced(self.encode(x), posterior)
+        q = _replaced(self.encode(x), posterior)
         return self.decode(q.sample() if sample else q.mode).mean
 
     @torch.no_grad()
     def sample(self, n: int, *, mean: bool = False) -> Tensor:
-        """``n`` draws of x from p(x|z)p(z), or with ``mean`` the E[x|z] of draws of z; without gradients."""
+        """``n`` draws of x from p(x|z)p(z), or E[x|z] for ``n`` draws of z with ``mean=True``. No gradients."""
         reconstruction = self.decode(self.prior().sample(torch.Size((n,))))
         return reconstruction.mean if mean else reconstruction.sample()
 
-    @staticmethod
-    def _replaced(q: Distribution, transform: Transform | None) -> Distribution:
-        if transform is None:
-            return q
-        if isinstance(q, Independent):
-            base = HypersphericalVAE._replaced(q.base_dist, transform)
-            return Independent(base, q.reinterpreted_batch_ndims, validate_args=False)
-        return transform(q)
+
+def _replaced(q: Distribution, transform: Transform | None) -> Distribution:
+    """The posterior with ``transform`` applied to each sphere."""
+    if transform is None:
+        return q
+    if isinstance(q, Independent):
+        base = _replaced(q.base_dist, transform)
+        return Independent(base, q.reinterpreted_batch_ndims, validate_args=False)
+    return transform(q)

@@ -1,9 +1,8 @@
-"""The distributions as SciPy has its own: frozen objects, NumPy arrays in and out, float64.
+"""The distributions in SciPy's style: frozen objects, NumPy arrays in and out, float64. SciPy is not needed.
 
-``power_spherical``, ``von_mises_fisher``, ``spherical_cauchy`` and ``uniform_sphere`` are used as
-``scipy.stats.vonmises_fisher`` and ``uniform_direction`` are. The torch distributions do the work, so they are accurate
-at any dimension and concentration. ``RotationalFamily`` makes such an object of any rotationally symmetric
-distribution. SciPy itself is not needed.
+``power_spherical``, ``von_mises_fisher``, ``spherical_cauchy`` and ``uniform_sphere`` have the interface of
+``scipy.stats.vonmises_fisher`` and ``uniform_direction``. They call the torch distributions, with the same accuracy at
+any dimension and concentration. ``RotationalFamily`` wraps any other rotationally symmetric distribution.
 
 >>> from powerspherical.stats import power_spherical
 >>> p = power_spherical(mu=[0, 0, 1], kappa=20)

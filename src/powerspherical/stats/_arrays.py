@@ -1,4 +1,4 @@
-"""NumPy arrays as the torch distributions take them, and randomness as SciPy takes it."""
+"""Conversions: NumPy arrays to tensors and back, and SciPy's ``random_state`` to torch seeds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from powerspherical.distributions.sampling import sizes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: How far from one a norm may be, as in SciPy: unit vectors in float32 are among those. They are normalised again.
+#: Largest deviation of a norm from one, as in SciPy. It accepts float32 unit vectors, which are then renormalised.
 NORM_TOLERANCE = 1e-5
 _SEEDS = 2**63 - 1
 
 
 def real(name: str, value: Any) -> Tensor:
-    """Real numbers, in float64."""
+    """An array of real numbers as a float64 tensor."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must be an array of real numbers, got {array.dtype} of shape {array.shape}")
@@ -27,7 +27,7 @@ def real(name: str, value: Any) -> Tensor:
 
 
 def unit_vectors(name: str, value: Any, dim: int | None = None) -> Tensor:
-    """Vectors of length one along the last axis, in float64 and with its digits; of ``dim`` numbers, where given."""
+    """An array of unit vectors along the last axis, of length ``dim`` if given, as a renormalised float64 tensor."""
     vectors = real(name, value)
     shape = tuple(vectors.shape)
     if dim is not None and shape[-1:] != (dim,):
@@ -48,17 +48,17 @@ def unit_vectors(name: str, value: Any, dim: int | None = None) -> Tensor:
 
 
 def array_of(values: Tensor) -> Any:
-    """A NumPy array, or a number where there is one only."""
+    """The tensor as a NumPy array, or as a NumPy scalar if it has no axes."""
     return values.numpy()[()]
 
 
 def shape_of(size: Any) -> torch.Size:
-    """The shape that ``size`` means: a number, a tuple, or None for a single draw."""
+    """The sample shape for ``size``: a number, a tuple, or None for a single draw."""
     return torch.Size() if size is None else sizes("size", size)
 
 
 def generator_of(random_state: Any) -> Any:
-    """What SciPy takes for randomness as a generator of NumPy's, or None, which is NumPy's global state."""
+    """SciPy's ``random_state`` as a NumPy generator. None, for NumPy's global state, stays None."""
     if isinstance(random_state, numbers.Integral) and int(random_state) >= 0:
         return np.random.default_rng(int(random_state))
     if random_state is None or isinstance(random_state, np.random.Generator | np.random.RandomState):
@@ -70,7 +70,7 @@ def generator_of(random_state: Any) -> Any:
 
 
 def seed_from(random_state: Any) -> int:
-    """A seed for torch, drawn from what SciPy takes for randomness."""
+    """A seed for torch, drawn from SciPy's ``random_state``."""
     generator = generator_of(random_state)
     if isinstance(generator, np.random.Generator):
         return int(generator.integers(_SEEDS))

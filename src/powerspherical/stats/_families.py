@@ -1,4 +1,4 @@
-"""The objects that a user calls: families, which freeze into distributions."""
+"""The families, which a user calls to get frozen distributions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from powerspherical.stats._frozen import FrozenRotational, FrozenUniform
 class RotationalFamily:
     """A family with a mean direction ``mu`` and a concentration ``kappa``.
 
-    Call it to fix the parameters, or give them to a method after its other arguments, as in SciPy:
-    ``family(mu, kappa).pdf(x)`` is ``family.pdf(x, mu, kappa)``. ``RotationalFamily(MyDistribution)`` makes such an
-    object of a subclass of ``powerspherical.RotationallySymmetric``.
+    Call it to fix the parameters, or pass them to a method after its other arguments, as in SciPy:
+    ``family(mu, kappa).pdf(x)`` equals ``family.pdf(x, mu, kappa)``. ``RotationalFamily(MyDistribution)`` wraps a
+    subclass of ``powerspherical.RotationallySymmetric``.
 
     Args:
         mu: mean directions, unit vectors of shape (…, d), d ≥ 2, in any real dtype.
-        kappa: concentrations ≥ 0, a number or an array that broadcasts against ``mu.shape[:-1]``; 0 is the uniform.
-        seed: a default for the ``random_state`` of ``rvs``, which moves on from draw to draw.
+        kappa: concentrations ≥ 0, a number or an array that broadcasts against ``mu.shape[:-1]``. 0 is the uniform.
+        seed: default for the ``random_state`` of ``rvs``. It advances with every call of ``rvs``.
 
-    Results are float64. Accuracy is that of the torch distribution, for our families: for densities and entropies a
-    relative error of about 1e-15 for d from 2 to 1e7 and κ from 0 to 1e9, 1e-8 for probabilities of angles.
+    Results are float64. For the families of this package and for d from 2 to 1e7 and κ from 0 to 1e9, the relative
+    error is about 1e-15 for densities and entropies, and 1e-8 for probabilities of angles.
 
     >>> from powerspherical import PowerSpherical
     >>> RotationalFamily(PowerSpherical)(mu=[0, 0, 1], kappa=20)
@@ -64,7 +64,7 @@ class RotationalFamily:
         return self(mu, kappa).entropy()
 
     def mean(self, mu: Any, kappa: Any) -> Array:
-        """E x, (…, d): along ``mu``, and inside the sphere."""
+        """E x, (…, d): parallel to ``mu`` and inside the sphere."""
         return self(mu, kappa).mean()
 
     def cov(self, mu: Any, kappa: Any) -> Array:
@@ -82,13 +82,13 @@ class RotationalFamily:
     def fit(
         self, x: Any, weights: Any = None, *, bias_correction: bool = False, max_iter: int = 200
     ) -> tuple[Array, Any]:
-        """The ``mu`` and ``kappa`` of maximum likelihood.
+        """The maximum-likelihood estimates of ``mu`` and ``kappa``.
 
         Args:
-            x: unit vectors of shape (n, …, d), n ≥ 1; each of the middle axes has its own fit.
-            weights: numbers ≥ 0 of shape (n, …); default: all alike.
-            bias_correction: whether to take off what the choice of the direction adds to kappa.
-            max_iter: the most steps of the search for mu; a ``powerspherical.ConvergenceWarning`` says when they were
+            x: unit vectors of shape (n, …, d), n ≥ 1. The middle axes are a batch of independent fits.
+            weights: numbers ≥ 0 of shape (n, …). Default: equal weights.
+            bias_correction: whether to remove the bias of kappa that estimating mu causes.
+            max_iter: maximum number of steps for mu. Warns with ``powerspherical.ConvergenceWarning`` if these were
                 not enough.
 
         >>> from powerspherical.stats import von_mises_fisher
@@ -97,15 +97,15 @@ class RotationalFamily:
         >>> mu.round(2), round(float(kappa) / 30, 1)
         (array([0.6, 0.8]), 1.0)
         """
-        shares = None if weights is None else real("weights", weights)
-        found = self._distribution.fit(
-            unit_vectors("x", x), shares, bias_correction=bias_correction, max_iter=max_iter
+        tensor = None if weights is None else real("weights", weights)
+        fitted = self._distribution.fit(
+            unit_vectors("x", x), tensor, bias_correction=bias_correction, max_iter=max_iter
         )
-        return np.asarray(found.loc), array_of(found.concentration)
+        return np.asarray(fitted.loc), array_of(fitted.concentration)
 
 
 class UniformFamily:
-    """The uniform distribution on the unit sphere of R^dim: ``uniform_sphere(dim)``, ``dim`` ≥ 2 the length of x.
+    """The uniform distribution on the unit sphere of R^dim, dim ≥ 2: ``uniform_sphere(dim)``.
 
     >>> import numpy as np
     >>> sphere = uniform_sphere(3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from powerspherical.distributions import (
     HypersphericalUniform,
@@ -23,7 +22,7 @@ from powerspherical.stats._arrays import (
     unit_vectors,
 )
 
-_SHOWN = 8  # entries of an array that a repr shows; of larger ones it shows the shape
+_SHOWN = 8  # a repr shows the entries of arrays up to this size, and the shape of larger ones
 
 
 class FrozenSpherical:
@@ -31,7 +30,7 @@ class FrozenSpherical:
 
     Attributes:
         dim: the ambient dimension d.
-        random_state: what ``rvs`` draws from where it is given nothing else.
+        random_state: the default ``random_state`` of ``rvs``.
     """
 
     dim: int
@@ -45,15 +44,15 @@ class FrozenSpherical:
     ) -> None:
         self.dim, self.random_state = distribution.dim, generator_of(seed)
         self._distribution = distribution
-        self._around = around  # the same distribution, seen from a direction
+        self._around = around  # the same distribution, with a direction to measure angles from
 
     def rvs(self, size: Any = 1, random_state: Any = None) -> Array:
         """Draws, of shape ``size`` + the shape of the parameters + (d,).
 
         Args:
             size: a number, a shape, or None for a single draw of shape (d,).
-            random_state: None (NumPy's global state), a seed, or a ``Generator`` or ``RandomState`` of NumPy's. It
-                determines the draws, also in threads. Torch's global generator is not used.
+            random_state: None (NumPy's global state), a seed, or a ``numpy.random`` ``Generator`` or ``RandomState``.
+                It determines the draws, also in threads. Torch's global generator is not used.
         """
         seed = seed_from(self.random_state if random_state is None else random_state)
         generator = torch.Generator().manual_seed(seed)
@@ -74,7 +73,7 @@ class FrozenSpherical:
         return array_of(self._distribution.entropy())
 
     def mean(self) -> Array:
-        """E x, (…, d): along ``mu``, and inside the sphere."""
+        """E x, (…, d): parallel to ``mu`` and inside the sphere."""
         return self._distribution.mean.numpy()
 
     def cov(self) -> Array:
@@ -98,7 +97,7 @@ class FrozenSpherical:
 
 
 class FrozenRotational(FrozenSpherical):
-    """A family with its mean direction ``mu`` and its concentration ``kappa`` fixed."""
+    """A family with fixed mean direction ``mu`` and concentration ``kappa``."""
 
     def __init__(
         self, distribution: type[RotationallySymmetric], mu: Any, kappa: Any, seed: Any = None
@@ -109,29 +108,28 @@ class FrozenRotational(FrozenSpherical):
         validation.require([validation.non_negative("kappa", concentration, way_out=way_out)])
         frozen = distribution(loc, concentration, validate_args=True)
         super().__init__(frozen, frozen, seed)
-        self._name = distribution.family.name
-        self._loc, self._concentration = frozen.loc, frozen.concentration
 
     def __repr__(self) -> str:
-        return f"{self._name}(mu={_shown(self.mu)}, kappa={_shown(self.kappa)})"
+        return f"{self._around.family.name}(mu={_shown(self.mu)}, kappa={_shown(self.kappa)})"
 
     @property
     def mu(self) -> Array:
         """The mean direction, (…, d)."""
-        return self._loc.numpy().copy()
+        return self._around.loc.numpy().copy()
 
     @property
     def kappa(self) -> Any:
         """The concentration."""
-        return array_of(self._concentration)
+        return array_of(self._around.concentration)
 
 
 class FrozenUniform(FrozenSpherical):
-    """The uniform distribution on the unit sphere of R^dim; its angles are those from any fixed direction."""
+    """The uniform distribution on the unit sphere of R^dim. Angles are measured from any fixed direction."""
 
     def __init__(self, dim: int, seed: Any = None) -> None:
         distribution = HypersphericalUniform(dim, dtype=torch.float64, device="cpu", validate_args=True)
-        super().__init__(distribution, PowerSpherical(_pole(distribution.dim), 0.0), seed)
+        pole = torch.eye(1, distribution.dim, dtype=torch.float64)[0]
+        super().__init__(distribution, PowerSpherical(pole, 0.0), seed)
 
     def __repr__(self) -> str:
         return f"uniform_sphere(dim={self.dim})"
@@ -139,7 +137,3 @@ class FrozenUniform(FrozenSpherical):
 
 def _shown(value: Any) -> str:
     return repr(value.tolist()) if value.size <= _SHOWN else f"<array of shape {value.shape}>"
-
-
-def _pole(dim: int) -> Tensor:
-    return torch.eye(1, dim, dtype=torch.float64)[0]

@@ -1,6 +1,6 @@
-"""Tests for families of distributions on the sphere, ours and other people's (extra ``testing``).
+"""A pytest suite for families of distributions on the sphere, including your own (extra ``testing``).
 
-A subclass of ``FamilyConformance`` that names a distribution is a class of pytest tests::
+Subclass ``FamilyConformance`` and name the distribution to test::
 
     from powerspherical.testing import FamilyConformance
 

@@ -1,4 +1,4 @@
-"""What a family is compared with: plain sums over a fine grid, and its own defaults."""
+"""Reference values for the conformance suite: sums over a fine grid, and the quadrature defaults of ``Family``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 from powerspherical.families import VON_MISES_FISHER, Family
 from powerspherical.special.sphere import log_cosine_normalizer
 
-#: Randomised tests fix their seed and reject at this level.
+#: Significance level of the randomised tests, whose seed is fixed.
 LEVEL = 1e-6
 
 
 def plain_twin(family: Family) -> Family:
-    """A family with the same ``log_kernel`` and nothing else: all of its methods are the defaults of ``Family``."""
+    """A family with the same ``log_kernel``, whose other methods are the quadrature defaults of ``Family``."""
 
     class PlainTwin(Family):
         name = f"{family.name}_by_quadrature"
@@ -34,14 +34,17 @@ def plain_twin(family: Family) -> Family:
 
 
 def overridden(family: Family, method: str) -> bool:
-    """Whether a family has a method of its own in place of the default."""
+    """Whether a family overrides a method of ``Family``."""
     return getattr(type(family), method) is not getattr(Family, method)
 
 
 def grid_mean(
     family: Family, kappa: Tensor, dim: int, function: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> Tensor:
-    """E function(1-t, 1+t), or ∫ density: the trapezoidal rule on a fixed grid of artanh t, for d up to 1e4."""
+    """E function(1-t, 1+t), by default the integral of the density, for d up to 1e4.
+
+    Uses the trapezoidal rule on a fixed grid of artanh t.
+    """
     y = torch.linspace(-40.0, 40.0, 16001, dtype=torch.float64)
     ends = 2 * torch.sigmoid(-2 * y), 2 * torch.sigmoid(2 * y)
     log_cosh = y.abs() + torch.log1p(torch.exp(-2 * y.abs())) - math.log(2)
@@ -51,44 +54,44 @@ def grid_mean(
     return values.sum(-1) * (y[1] - y[0])
 
 
-def rows(kappa: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``cosines`` and κ (k, 1), of one shape."""
-    minus, plus, column = torch.broadcast_tensors(*cosines(), kappa)
-    return minus, plus, column
-
-
-def cosines(count: int = 9) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t for t from near -1 to near 1, and closer to 1 than a subtraction could tell."""
-    t = torch.linspace(-0.97, 0.97, count - 1, dtype=torch.float64)
+def cosines() -> tuple[Tensor, Tensor]:
+    """1-t and 1+t at nine points, one of them with 1-t = 1e-12."""
+    t = torch.linspace(-0.97, 0.97, 8, dtype=torch.float64)
     near = torch.tensor([1e-12], dtype=torch.float64)
     return torch.cat((1 - t, near)), torch.cat((1 + t, 2 - near))
 
 
-def _centred(values: Tensor) -> Tensor:
-    """Less the value at the first of the points: a score is determined up to a constant."""
-    return values - values[..., :1]
+def _cosines_with(kappa: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``cosines()`` and κ of shape (k, 1), broadcast to (k, 9)."""
+    minus, plus, kappa = torch.broadcast_tensors(*cosines(), kappa)
+    return minus, plus, kappa
 
 
-def _half_chords() -> Tensor:
-    return torch.tensor([0.0, 0.02, 0.5, 0.9], dtype=torch.float64)
-
-
-def _elsewhere(kappa: Tensor) -> tuple[Tensor, Tensor]:
-    first, second = torch.broadcast_tensors(kappa.unsqueeze(-1), _half_chords())
-    return first, second
+def _half_chords_with(kappa: Tensor) -> tuple[Tensor, Tensor]:
+    """κ and half the distance between two mean directions, broadcast against each other."""
+    half_chords = torch.tensor([0.0, 0.02, 0.5, 0.9], dtype=torch.float64)
+    kappa, half_chords = torch.broadcast_tensors(kappa.unsqueeze(-1), half_chords)
+    return kappa, half_chords
 
 
 def _divergence(family: Family, p: Family, kappa: Tensor, dim: int) -> Tensor:
-    first, chord = _elsewhere(kappa)
-    return family.divergence_from(p, first, 0.6 * first + 1, chord, dim)
+    first, half_chord = _half_chords_with(kappa)
+    return family.divergence_from(p, first, 0.6 * first + 1, half_chord, dim)
 
 
 def _probabilities() -> tuple[Tensor, Tensor]:
+    """Probabilities and their complements, both with full relative accuracy."""
     u = torch.tensor([1e-12, 1e-3, 0.3, 0.5, 0.9], dtype=torch.float64)
     return torch.cat((u, 1 - u[:2])), torch.cat((1 - u, u[:2]))
 
 
-#: Each method that may have a closed form, as a function of (family, κ of shape (k, 1), d) to compare in two families.
+def _centred_score(family: Family, kappa: Tensor, dim: int) -> Tensor:
+    """The score minus its value at the first point, because it is determined only up to a constant."""
+    score = family.score(*_cosines_with(kappa), dim)
+    return score - score[..., :1]
+
+
+#: For each method that may have a closed form: a function of (family, κ of shape (k, 1), d) that calls it.
 CLOSED_FORMS: dict[str, Callable[[Family, Tensor, int], Any]] = {
     "log_partition": lambda f, k, d: f.log_partition(k, d),
     "log_density": lambda f, k, d: f.log_density(*cosines(), k, d),
@@ -101,23 +104,23 @@ CLOSED_FORMS: dict[str, Callable[[Family, Tensor, int], Any]] = {
     "mean_log_loss": lambda f, k, d: f.mean_log_loss(k, d),
     "log_near_tail": lambda f, k, d: f.log_tails(*cosines(), k, d),
     "quantile_values": lambda f, k, d: f.quantile(*_probabilities(), k, d),
-    "implicit_slope": lambda f, k, d: f.implicit_slope(*rows(k), d),
+    "implicit_slope": lambda f, k, d: f.implicit_slope(*_cosines_with(k), d),
     "concentration_from_mean_cosine": lambda f, k, d: f.concentration_from_mean_cosine(
         k / (k + 9), 9 / (k + 9), d
     ),
     "concentration_from_relative_entropy": lambda f, k, d: f.concentration_from_relative_entropy(
         torch.log1p(k), d
     ),
-    "misalignment": lambda f, k, d: f.misalignment(*_elsewhere(k), d),
+    "misalignment": lambda f, k, d: f.misalignment(*_half_chords_with(k), d),
     "divergence_from": lambda f, k, d: (_divergence(f, f, k, d), _divergence(f, VON_MISES_FISHER, k, d)),
     "divergence_from_uniform": lambda f, k, d: f.divergence_from_uniform(k, d),
-    "score": lambda f, k, d: _centred(f.score(*rows(k), d)),
-    "pull_and_bend": lambda f, k, d: f.pull_and_bend(*rows(k), d),
+    "score": _centred_score,
+    "pull_and_bend": lambda f, k, d: f.pull_and_bend(*_cosines_with(k), d),
 }
 
 
 def assert_mean(draws: Tensor, expected: Tensor) -> None:
-    """The mean over the first axis is ``expected``, by a z-score."""
+    """Assert, by a z-test, that the mean over the first axis is ``expected``."""
     draws = draws.detach().double()
     error = (draws.mean(0) - expected).abs() * len(draws) ** 0.5
     worst = (error / (draws.std(0) + 1e-9)).max()
@@ -126,7 +129,7 @@ def assert_mean(draws: Tensor, expected: Tensor) -> None:
 
 
 def assert_law(probabilities: Tensor) -> None:
-    """The distribution function of a law at draws from it is uniform (Kolmogorov–Smirnov)."""
+    """Assert, by a Kolmogorov–Smirnov test, that the CDF evaluated at draws is uniformly distributed."""
     assert probabilities.isfinite().all()
     found = scipy.stats.kstest(probabilities.double().numpy(), "uniform")
     assert found.pvalue > LEVEL, f"Kolmogorov–Smirnov statistic {found.statistic:.4f} of the draws"

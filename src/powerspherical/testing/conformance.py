@@ -1,13 +1,13 @@
-"""The tests that every family passes.
+"""The conformance suite: tests that every family must pass.
 
-All of them follow from what ``Family`` promises. A closed form is compared with the default by quadrature that it
-replaces, and the defaults rest on ``log_kernel`` alone. Densities and moments are also summed over a plain grid, so
-that a mistake in the defaults would show too.
+Each closed form is compared with the quadrature default that it overrides. The defaults need only ``log_kernel``.
+Densities and moments are also summed over a plain grid, which would reveal a mistake in the defaults.
 """
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import ClassVar
 
 import pytest
@@ -32,15 +32,15 @@ from powerspherical.testing._references import (
 
 
 class FamilyConformance:
-    """Tests of a distribution and its family; a subclass whose name begins with ``Test`` runs them.
+    """Tests of a distribution and its family. pytest collects subclasses whose names begin with ``Test``.
 
     Attributes:
-        distribution: the class to be tested.
-        dims: dimensions d, from 2 to 10,000.
-        concentrations: κ > 0, from nearly uniform to concentrated.
-        rtol: relative tolerance of float64 results against quadrature; the absolute one is a tenth of it.
-        single_rtol: relative tolerance of float32 results against those in float64.
-        draws: the number of draws in each test of randomness, all at the level 1e-6 with a fixed seed.
+        distribution: the class to test.
+        dims: dimensions d, between 2 and 10,000.
+        concentrations: values of κ > 0, from nearly uniform to concentrated.
+        rtol: relative tolerance of float64 results against quadrature. The absolute tolerance is a tenth of it.
+        single_rtol: relative tolerance of float32 results against float64 results.
+        draws: number of draws per randomised test. These tests have significance level 1e-6 and a fixed seed.
     """
 
     distribution: ClassVar[type[RotationallySymmetric]]
@@ -53,7 +53,7 @@ class FamilyConformance:
     # Set-up
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run a test for each of ``dims``, and the comparisons for each closed form that the family has."""
+        """Parametrise tests by ``dims``, and the quadrature test also by the closed forms of the family."""
         if "dim" in metafunc.fixturenames:
             metafunc.parametrize("dim", self.dims)
         if "closed_form" in metafunc.fixturenames:
@@ -75,12 +75,12 @@ class FamilyConformance:
         return torch.tensor(self.concentrations, dtype=torch.float64)
 
     def make(self, dim: int, dtype: torch.dtype = torch.float64) -> RotationallySymmetric:
-        """The distribution for each concentration, with a common direction."""
+        """A batch of distributions with a common direction, one per concentration."""
         loc = torch.nn.functional.normalize(torch.arange(1, dim + 1, dtype=dtype), dim=0)
         return self.distribution(loc, self.kappa.to(dtype))
 
     def assert_close(self, actual: object, expected: object, rtol: float | None = None) -> None:
-        """Within the relative tolerance, or a tenth of it where the expected value is below 0.1."""
+        """Assert closeness with relative tolerance ``rtol`` and absolute tolerance 0.1 ``rtol``."""
         rtol = self.rtol if rtol is None else rtol
         torch.testing.assert_close(actual, expected, rtol=rtol, atol=0.1 * rtol)
 
@@ -98,21 +98,16 @@ class FamilyConformance:
 
     def test_moments(self, dim: int) -> None:
         kappa, family = self.kappa, self.family
-        complement = grid_mean(family, kappa, dim, lambda minus, plus: minus)
+
+        def mean(function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+            return grid_mean(family, kappa, dim, function)
+
+        complement = mean(lambda minus, plus: minus)
         self.assert_close(family.mean_cosine_complement(kappa, dim), complement)
-        self.assert_close(
-            family.mean_cosine(kappa, dim), grid_mean(family, kappa, dim, lambda minus, plus: plus) - 1
-        )
-        square = grid_mean(
-            family, kappa, dim, lambda minus, plus: (minus - complement.unsqueeze(-1)).square()
-        )
-        self.assert_close(family.variance_cosine(kappa, dim), square)
-        entropy = grid_mean(
-            family,
-            kappa,
-            dim,
-            lambda minus, plus: family.log_density(minus, plus, kappa.unsqueeze(-1), dim),
-        )
+        self.assert_close(family.mean_cosine(kappa, dim), mean(lambda minus, plus: plus) - 1)
+        variance = mean(lambda minus, plus: (minus - complement.unsqueeze(-1)).square())
+        self.assert_close(family.variance_cosine(kappa, dim), variance)
+        entropy = mean(lambda minus, plus: family.log_density(minus, plus, kappa.unsqueeze(-1), dim))
         self.assert_close(family.relative_entropy(kappa, dim), entropy)
         assert (family.mean_cosine(kappa, dim).diff() > 0).all(), "E t must increase with κ"
 
@@ -202,12 +197,12 @@ class FamilyConformance:
         assert self.distribution.from_mean_length(p.loc[0], uniform).concentration == 0
 
     def test_fits_recover_parameters(self, dim: int) -> None:
-        """By Wilks' theorem twice the gain in log-likelihood over the truth is about χ² with d degrees of freedom."""
+        """By Wilks' theorem, twice the log-likelihood ratio of fit and truth is about χ² with d degrees of freedom."""
         p = self.make(dim)
         x = p.sample((self.draws // 4,))
         fitted = self.distribution.fit(x)
         gain = 2 * (fitted.log_prob(x) - p.log_prob(x)).sum(0)
-        # Where points have hardly a common direction, a fit may end in a local maximum.
+        # If the points have hardly any common direction, the fit may end in a local maximum.
         clear = p.mean.norm(dim=-1) > 0.1
         assert (gain > -1e-6)[clear].all(), "the fit is less likely than the truth"
         assert (gain < scipy.stats.chi2.isf(LEVEL, dim)).all()
@@ -243,7 +238,7 @@ class FamilyConformance:
             (reverse,) = torch.autograd.grad(function(kappa).sum(), kappa)
             self.assert_close(forward.reshape(-1, len(kappa)).sum(0), reverse)
 
-    def test_a_concentration_that_is_not_a_number_gives_none(self, dim: int) -> None:
+    def test_nan_concentration_gives_nan(self, dim: int) -> None:
         p = self.distribution(self.make(dim).loc[0], torch.nan, validate_args=False)
         u = torch.tensor(0.3, dtype=torch.float64)
         for value in (
@@ -275,7 +270,7 @@ class FamilyConformance:
     # Mixtures
 
     def test_statistics_of_mixtures(self, dim: int) -> None:
-        """Log densities of points in k components, and the sums over points, are those of single points."""
+        """The batched log densities and sums that mixtures use agree with those of single points."""
         p, family = self.make(dim), self.family
         x = p.sample((30,))[:, -2]
         directions, kappa = p.sample()[: len(self.kappa)], self.kappa.unsqueeze(-1)

@@ -216,13 +216,13 @@ def test_runs_that_are_ended_leave_no_drafts(tmp_path):
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from powerspherical._files.drafts import whole
+from powerspherical._files.drafts import atomic_write
 from powerspherical.experiments.autoencoder import runs
 
 FOLDER = Path({str(folder)!r})
 
 def write_forever(index, run, setting):
-    with whole(FOLDER / str(index)) as draft:
+    with atomic_write(FOLDER / str(index)) as draft:
         draft.write_text("half")
         time.sleep(300)
 

@@ -11,9 +11,9 @@ import triton.language as tl
 
 from powerspherical.special import exponential_slope
 
-#: Ways to a slope beside those of ``slope``, whose numbers are below FIRST: by κ the recurrence or three terms of the
-#: series; three terms; two terms.
-FIRST = tl.constexpr(16)
+#: Ways to a slope beside those of ``slope``; their numbers start at EXPONENTIAL. By κ the recurrence or three terms of
+#: the series; three terms; two terms.
+EXPONENTIAL = tl.constexpr(16)
 BY_CONCENTRATION = tl.constexpr(16)
 THREE_TERMS = tl.constexpr(17)
 TWO_TERMS = tl.constexpr(18)

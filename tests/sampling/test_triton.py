@@ -18,9 +18,9 @@ from powerspherical.sampling.triton.fused import FAMILIES
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
 from powerspherical.sampling.triton import draw as draw_kernel  # noqa: E402
+from powerspherical.sampling.triton import exponential_slope as exponential_kernel  # noqa: E402
 from powerspherical.sampling.triton import pull_back as pull_back_kernel  # noqa: E402
 from powerspherical.sampling.triton import slope as slope_kernel  # noqa: E402
-from powerspherical.sampling.triton import tail as tail_kernel  # noqa: E402
 
 LEVEL = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -209,23 +209,78 @@ def test_rapidity_slope_of_spherical_cauchy() -> None:
     torch.testing.assert_close(scaled, expected, rtol=1e-5, atol=1e-13)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
-@pytest.mark.parametrize("dim", [2, 3, 4, 9, 64, 1000, 65_536])
+def von_mises_fisher_slope(ends: tuple[Tensor, Tensor], kappa: Tensor, dim: int, width: int = 2) -> Tensor:
+    """d artanh(t)/dκ from the pull-back of points x with the cosines 1 - ``ends[0]``.
+
+    The upstream gradient is along μ, so the gradient in κ is dt/dκ times g·μ, which makes up for 1-t².
+    """
+    one_minus_t, one_plus_t = (end.to(DEVICE) for end in ends)
+    loc = torch.eye(width, device=DEVICE)[:1].repeat(len(one_minus_t), 1)
+    x = (1 - one_minus_t).unsqueeze(-1) * loc
+    grad = loc / (one_minus_t * one_plus_t).unsqueeze(-1)
+    way = exponential_kernel.von_mises_fisher_slope(dim), one_minus_t
+    saved = grad, x, loc, one_minus_t, one_plus_t, one_minus_t
+    _, slope = pull_back_kernel.pull_back(*saved, kappa.to(DEVICE), way, dim, needs_loc=False)
+    return slope.cpu()
+
+
+LEVELS = torch.tensor([1e-7, 1e-5, 1e-2, 0.3, 0.8, 1 - 1e-3, 1 - 1e-7], dtype=torch.float64)
+
+
+def quantiles(kappa: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """1-t, 1+t and κ of a grid of concentrations and probabilities; flat, float32."""
+    kappa = kappa.repeat_interleave(len(LEVELS))
+    levels = LEVELS.repeat(len(kappa) // len(LEVELS))
+    ends = VON_MISES_FISHER.quantile(levels, 1 - levels, kappa.double(), dim)
+    minus, plus = (end.float() for end in ends)
+    return minus, plus, kappa
+
+
+def by_quadrature(minus: Tensor, plus: Tensor, kappa: Tensor, dim: int) -> Tensor:
+    """The slope in float64 at the t that the smaller one of 1-t and 1+t stands for; their sum is 2 up to rounding."""
+    minus, plus = minus.double(), plus.double()
+    ends = torch.where(minus < plus, minus, 2 - plus), torch.where(minus < plus, 2 - minus, plus)
+    return VON_MISES_FISHER.implicit_slope(*ends, kappa.double(), dim)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 4, 9, 31, 32, 63, 64, 1000, 65_536])
 def test_rapidity_slope_of_von_mises_fisher(dim: int) -> None:
-    """By the same quadrature as the general one, but in two tails, where that takes the mean from Bessel functions."""
-    kappa = torch.tensor([0.0, 1e-3, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e9]).repeat(20)
-    circle = directions(len(kappa), 2)
-    cosines = torch.ops.powerspherical.draw(
-        circle.double().cpu(), kappa.double(), kappa.shape, torch.tensor(0), dim, VON_MISES_FISHER.name
-    )[1:3]
-    ends = [end.float().to(DEVICE) for end in cosines]
-    slope = tail_kernel.implicit_slope(*ends, kappa.to(DEVICE), dim)
-    minus, plus = (end.cpu().double() for end in ends)
-    exact = VON_MISES_FISHER.implicit_slope(minus, plus, kappa.double(), dim)
-    # t itself is rounded to float32, and what it is off the mean by, 1/√d, is all that counts.
-    torch.testing.assert_close(slope.cpu().double(), exact, rtol=3e-7 * dim**0.5, atol=0)
-    one = tail_kernel.implicit_slope(*(end[:20].contiguous() for end in ends), kappa[3].to(DEVICE), dim)
-    torch.testing.assert_close(one[3], slope[3])
+    """Against the quadrature in float64, with small and large κ mixed in each block and apart."""
+    low, high = [0.0, 1e-3, 0.1, 1.0, 5.0, 10.0, 30.0, 39.9], [40.0, 60.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e9]
+    for kappas in (low, high, low + high):
+        minus, plus, kappa = quantiles(torch.tensor(kappas), dim)
+        slope = von_mises_fisher_slope((minus, plus), kappa, dim)
+        exact = by_quadrature(minus, plus, kappa, dim)
+        torch.testing.assert_close(slope.double(), exact, rtol=5e-6, atol=0)
+
+
+@pytest.mark.parametrize("dim", [3, 40])
+def test_rapidity_slope_of_von_mises_fisher_with_one_concentration(dim: int) -> None:
+    minus, plus, kappa = quantiles(torch.tensor([7.0]), dim)
+    one = von_mises_fisher_slope((minus, plus), kappa[:1], dim)
+    torch.testing.assert_close(one, von_mises_fisher_slope((minus, plus), kappa, dim))
+
+
+@pytest.mark.parametrize("dim", [3, 6000])
+def test_rapidity_slope_of_von_mises_fisher_in_long_rows(dim: int) -> None:
+    """The kernel that reads a row in parts."""
+    minus, plus, kappa = (x[::3].contiguous() for x in quantiles(torch.tensor([2.0, 50.0]), dim))
+    slope = von_mises_fisher_slope((minus, plus), kappa, dim, width=6000)
+    exact = by_quadrature(minus, plus, kappa, dim)
+    torch.testing.assert_close(slope.double(), exact, rtol=5e-6, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.parametrize("dim", [2, 5, 40, 1000])
+def test_rapidity_slope_of_von_mises_fisher_at_extreme_concentrations(dim: int) -> None:
+    """No overflow, and NaN stays in its row."""
+    kappa = torch.tensor([1.0, math.nan, 1e15, 1e18, 1e22, 1e30, 1e37])
+    # About the mean, 1-t = (d-1)/(2κ).
+    minus = torch.where(kappa > 1e3, (dim - 1) / 2 / kappa.double(), 0.5).float()
+    slope = von_mises_fisher_slope((minus, 2 - minus), kappa, dim)
+    assert slope.isnan().tolist() == [value != value for value in kappa.tolist()]
+    # At large κ, 1-t is proportional to 1/κ: d artanh(t)/dκ = 1/(2κ).
+    torch.testing.assert_close(2 * kappa[2:] * slope[2:], torch.ones(5), rtol=5e-6, atol=0)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with

@@ -70,14 +70,14 @@ class _Kernels(NamedTuple):
     draw: ModuleType
     pull_back: ModuleType
     slope: ModuleType
-    tail: ModuleType
+    exponential_slope: ModuleType
 
 
 @functools.cache
 def _kernels() -> _Kernels:
-    from powerspherical.sampling.triton import draw, pull_back, slope, tail
+    from powerspherical.sampling.triton import draw, exponential_slope, pull_back, slope
 
-    return _Kernels(draw, pull_back, slope, tail)
+    return _Kernels(draw, pull_back, slope, exponential_slope)
 
 
 def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor | int:
@@ -121,7 +121,7 @@ def pull_back(
     x and the three scalars a row are contiguous, as ``draw`` made them.
 
     One kernel, and another one that sums where many rows share few directions. Before them, d artanh(t)/dκ takes one
-    kernel for von Mises–Fisher, and for Power Spherical in low dimensions.
+    kernel for Power Spherical in low dimensions.
     """
     kernels = _kernels()
     shape = noise.shape
@@ -132,7 +132,7 @@ def pull_back(
     elif needs_concentration and name == "spherical_cauchy":
         slope = kernels.slope.SHIFTED.value, noise
     elif needs_concentration:
-        slope = kernels.slope.GIVEN.value, kernels.tail.implicit_slope(one_minus_t, one_plus_t, kappa, dim)
+        slope = kernels.exponential_slope.von_mises_fisher_slope(dim), noise
     grad_loc, grad_concentration = kernels.pull_back.pull_back(
         grad.contiguous(),
         x,

@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
+from powerspherical.sampling.triton.exponential_slope import EXPONENTIAL, exponential_rapidity_slope
 from powerspherical.sampling.triton.slope import rapidity_slope
 
 _ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
@@ -28,7 +29,8 @@ _PART, _PART_WARPS = 4096, 16
 
 _SUMMED = 16, 128  # columns of a program that adds sums up, and how many of these it has at a time
 
-#: Nobody needs the gradient in κ; otherwise a kernel's SLOPE is a way to (dt/dκ)/(1-t²), see ``slope``.
+#: Nobody needs the gradient in κ; otherwise a kernel's SLOPE is a way to (dt/dκ)/(1-t²), see ``slope`` and
+#: ``exponential_slope``.
 NONE = tl.constexpr(0)
 
 _NUMBERS = ["rows", "directions", "kappa_stride"]
@@ -101,7 +103,11 @@ def _pull_back(
             total += t[:, None] * grad - along[:, None] * x
         if SLOPE != NONE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
-            slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there)
+            if SLOPE >= EXPONENTIAL:
+                kappa = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=0.0)
+                slope = exponential_rapidity_slope(SLOPE, minus, plus, kappa, beta, there)
+            else:
+                slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there)
             result = _grad_kappa(along, across, minus, plus, slope)
             if SUMS_KAPPA:
                 total_kappa += tl.where(there, result, 0.0)
@@ -176,7 +182,15 @@ def _pull_back_long(
             tl.store(grad_loc_ptr + start + column, result, mask=mask)
     if SLOPE != NONE:
         across = tl.sum(across_part, 0)
-        slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, row >= 0)
+        if SLOPE >= EXPONENTIAL:
+            single = tl.arange(0, 1)  # a block of one row
+            kappa = tl.load(kappa_ptr + row * kappa_stride + single)
+            slopes = exponential_rapidity_slope(
+                SLOPE, minus + single, plus + single, kappa, beta, single >= 0
+            )
+            slope = tl.sum(slopes, 0)
+        else:
+            slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, row >= 0)
         tl.store(grad_kappa_ptr + row, _grad_kappa(along, across, minus, plus, slope))
 
 

@@ -1,0 +1,102 @@
+"""d artanh(t)/dκ of von Mises–Fisher draws with Triton: the formulas of ``special.exponential_slope``.
+
+The series is in float32. The recurrence takes seven float64 operations per step, because in low dimensions it amplifies
+rounding. A program runs only what its rows need, and starts the recurrence where its largest κ needs it.
+"""
+
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+from powerspherical.special import exponential_slope
+
+#: Ways to a slope beside those of ``slope``; their numbers start at EXPONENTIAL. By κ the recurrence or three terms of
+#: the series; three terms; two terms.
+EXPONENTIAL = tl.constexpr(16)
+BY_CONCENTRATION = tl.constexpr(16)
+THREE_TERMS = tl.constexpr(17)
+TWO_TERMS = tl.constexpr(18)
+
+_LOW_KAPPA = tl.constexpr(exponential_slope.LOW_KAPPA)
+
+
+def von_mises_fisher_slope(dim: int) -> int:
+    """The way for von Mises–Fisher draws in dimension d."""
+    if dim < exponential_slope.LOW_DIM:
+        return BY_CONCENTRATION.value
+    return THREE_TERMS.value if dim < exponential_slope.TWO_TERMS_DIM else TWO_TERMS.value
+
+
+@triton.jit
+def _series(plus, kappa, delta, TERMS: tl.constexpr):
+    """w by two or three terms of the series; ``special._slope_series`` has the polynomials P₁, P₂ and P₃ expanded."""
+    bounded = tl.minimum(kappa, 1e18)  # a square could overflow; g is as good as zero there
+    root = tl.sqrt(delta * delta + 4.0 * bounded * bounded)
+    g = delta / root
+    s = 2.0 / (1.0 + delta / (root + 2.0 * kappa) + 2.0 * (kappa / delta) * plus)
+    y = s - g
+    h = 1.0 + g
+    p2 = y * (h * y * (0.75 * y + 3.5 * g - 2.5) + (2.0 + g * (-5.0 + g * (-2.5 + 6.0 * g))))
+    p2 += 0.5 * g * (g - 1.0) * (g * (9.0 * g - 1.0) - 4.0)
+    total = p2
+    if TERMS > 2:
+        p3 = h * h * y * (1.875 * y + 13.75 * g - 8.75) + h * (13.0 + g * (-35.0 + g * (-11.5 + 42.5 * g)))
+        p3 = y * p3 + h * (-6.0 + g * (42.0 + g * (-39.75 + g * (-64.5 + 71.25 * g))))
+        p3 = y * p3 + g * (-12.0 + g * (28.0 + g * (47.0 + g * (-93.625 + g * (-37.0 + 68.125 * g)))))
+        p3 = y * p3 + g * g * (g - 1.0) * (6.0 + g * (4.0 + g * (-34.5 + g * (-6.5 + 35.0 * g))))
+        total -= p3 / delta
+    leading = s / delta
+    return leading * (1.0 + leading * h * (1.0 - g - 0.5 * y + total / delta))
+
+
+@triton.jit
+def _recurrence(minus, plus, kappa, most, delta):
+    """w by the recurrence in float64, for κ up to ``most`` ≤ 40.
+
+    N and X of ``special.exponential_slope`` are multiplied by numbers that free them of divisions,
+
+        N_j = (j+1)(j N_{j+2} + (j+3) κ² N_{j+4}),    X_j = N_j - (j+1) κt N_{j+2} - κ²(1-t²) X_{j+2},
+
+    which are below 1e150 at the end.
+    """
+    dim = delta.to(tl.int32) + 1
+    above_dim = tl.maximum(2.0 * most + 9.0 - delta, most + 6.0)
+    j = dim + 2 * (0.5 * above_dim).to(tl.int32)
+    kappa, minus, plus = kappa.to(tl.float64), minus.to(tl.float64), plus.to(tl.float64)
+    square = kappa * kappa
+    spread = square * minus * plus
+    tilt = kappa * (0.5 * (plus - minus))
+    n = kappa * 0.0 + 1.0
+    x = n
+    above = n / ((j + 2) * (j + 3)).to(tl.float64)
+    while j >= dim:
+        step = (j + 1).to(tl.float64)
+        scaled = step * n
+        new = j.to(tl.float64) * scaled + (step * (step + 2.0)) * square * above
+        x = new - tilt * scaled - spread * x
+        above = n
+        n = new
+        j -= 2
+    return (x / (n * delta.to(tl.float64))).to(tl.float32)
+
+
+@triton.jit
+def exponential_rapidity_slope(KIND: tl.constexpr, minus, plus, kappa, beta, there):
+    """(dt/dκ)/(1-t²) of a block of rows; ``beta`` is (d-1)/2. NaN where κ is."""
+    delta = 2.0 * beta
+    if KIND == BY_CONCENTRATION:
+        low = there & (kappa < _LOW_KAPPA)
+        high = there & ((kappa < _LOW_KAPPA) == 0)  # NaN is among them
+        result = kappa
+        if tl.max(high.to(tl.int32), 0) > 0:
+            result = _series(plus, kappa, delta, 3)
+        if tl.max(low.to(tl.int32), 0) > 0:
+            bounded = tl.where(low, kappa, 0.0)
+            most = tl.max(bounded, 0)
+            result = tl.where(low, _recurrence(minus, plus, bounded, most, delta), result)
+    elif KIND == THREE_TERMS:
+        result = _series(plus, kappa, delta, 3)
+    else:
+        result = _series(plus, kappa, delta, 2)
+    return result

@@ -26,7 +26,6 @@ def test_run(no_reference, tmp_path):
         assert 0 < ratio["min"] <= ratio["max"]
     assert set(document["results"]["claims"]) == {"published", "ours"}
     assert document["configuration"]["reference"] is None
-    assert outcome.table.row_count == 2
 
 
 def test_with_the_reference(reference, tmp_path):
@@ -93,10 +92,10 @@ def test_claims_that_noise_leaves_open():
     assert verdicts(0.4) == [[None, None, True, False], [False, False, None, True]]
 
 
-def test_summary_says_what_noise_leaves_open(monkeypatch, tmp_path):
+def test_open_claims_are_written(monkeypatch, tmp_path):
     times = [{name: [1.0, 20.0] for name in efficiency.LOOKS if name != "reference_ps"}] * 2
     monkeypatch.setattr(efficiency, "measure", lambda *_: times)
-    assert made(tmp_path)[0].summary.endswith("; the times spread too widely here for a verdict")
+    assert None in efficiency.judged(made(tmp_path)[1]["results"]["claims"])
 
 
 def test_files_say_their_device():

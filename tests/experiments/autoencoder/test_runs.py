@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from powerspherical.experiments import paper
 from powerspherical.experiments.autoencoder import datasets, runs
 from powerspherical.experiments.autoencoder.runs import Run, Setting, do, do_all, plan, trained
-from powerspherical.experiments.autoencoder.scores import Scores
 from powerspherical.experiments.autoencoder.training import Protocol
 from powerspherical.experiments.autoencoder.workers import Workers
 
@@ -34,7 +34,7 @@ def scored(monkeypatch):
 
     def score(model, bits, **given):
         seen.append((model, bits, given))
-        return Scores(-20.0, -21.0)
+        return paper.Score(-20.0, -21.0)
 
     monkeypatch.setattr(runs, "score", score)
     return seen

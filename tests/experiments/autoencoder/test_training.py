@@ -157,7 +157,7 @@ here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
             everywhere[:] = [found, found + 1]  # the other process has one epoch behind it
 
         monkeypatch.setattr(distributed, "all_gather_object", gathered)
-        with pytest.raises(CheckpointError, match="they need one folder in common"):
+        with pytest.raises(CheckpointError, match="they need a shared folder"):
             trained(tmp_path / "run", team=Workers(0, 2))
 
     def test_the_seed_is_all_that_is_random(self, tmp_path):

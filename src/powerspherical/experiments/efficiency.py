@@ -280,7 +280,7 @@ def figure(times: Times, concentrations: Sequence[float], machine: str) -> "Figu
         axes.fill_between(
             concentrations, means - deviations, means + deviations, color=colour, alpha=0.2, linewidth=0
         )
-    axes.set(xscale="log", xlabel="concentration $\\kappa$", ylabel=f"milliseconds per {BATCH} draws")
+    axes.set(xscale="log", xlabel="concentration $\\kappa$", ylabel=f"milliseconds for {BATCH} draws")
     axes.set_ylim(bottom=0)
     axes.set_title(f"$d={DIM}$, on {machine}", fontsize=10, color="#333333")
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)

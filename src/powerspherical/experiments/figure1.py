@@ -136,8 +136,8 @@ def draw_circle(axes: "Axes", draws: list[Array]) -> None:
         density = component.distribution().log_prob(torch.from_numpy(directions)).exp().numpy()
         height = HEIGHT * density
         radius = np.where(height > 0.012, 1 + height, np.nan)  # a lower line would only cover the circle
-        curve = {"linewidth": 1.6, "solid_capstyle": "round", "zorder": 4}
-        axes.plot(*(radius[:, None] * directions).T, color=component.colour, **curve)
+        x, y = (radius[:, None] * directions).T
+        axes.plot(x, y, color=component.colour, linewidth=1.6, solid_capstyle="round", zorder=4)
         x, y = component.loc
         arrow = {"arrowstyle": "-|>", "color": component.colour, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", xy=(x, y), xytext=(0, 0), arrowprops=arrow, zorder=3)

@@ -120,11 +120,11 @@ def load(name: str, data_dir: Path | str | None = None) -> Images:
 
 def _images(name: str, train: Array, test: Array, *, white: int) -> Images:
     """Scale images (count, rows, columns) to [0, 1], with `white` as 1, and flatten them."""
-    scaled = (
+    train_rows, test_rows = (
         torch.from_numpy(np.divide(each, white, dtype=np.float32, casting="unsafe")).flatten(1)
         for each in (train, test)
     )
-    return Images(name, *scaled, shape=train.shape[1:])
+    return Images(name, train_rows, test_rows, train.shape[1:])
 
 
 def _find(file: IdxFile, name: str, folder: Path) -> Path:

@@ -94,7 +94,7 @@ def test_reproduce_all(small, tmp_path, capsys):
     shown = capsys.readouterr()
     assert shown.err == ""
     assert shown.out.splitlines()[-1] == str(out / "report.html")
-    assert "7 of 7 closed forms agree" in shown.out
+    assert "7 of 7 comparisons agree" in shown.out
 
 
 def test_reproduce_one(small, tmp_path):

@@ -58,7 +58,7 @@ def test_ratios():
 
 
 def test_claims():
-    """As published here all holds; in ours the gain is too small, and PS too uneven."""
+    """All claims hold for the published methods. For ours the gain is too small and PS is not constant."""
     times = {
         "published_vmf": [[6.0], [19.0]],
         "published_ps": [[1.0], [1.0]],
@@ -73,7 +73,7 @@ def test_claims():
 
 
 def test_claims_that_noise_leaves_open():
-    """The same means as above: with trials that agree the verdicts stay, with trials that do not they are open."""
+    """The means are as above: with little noise the verdicts stay the same, with much noise they are open."""
     means = {
         "published_vmf": [6.5, 19.0],
         "published_ps": [1.0, 1.0],

@@ -42,6 +42,7 @@ Posterior = Literal["power-spherical", "von-mises-fisher", "spherical-cauchy", "
 OUT = Path("reproduction")
 NEEDED = ("PIL", "jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn")
 """The optional packages that the experiments import."""
+LOG_WIDTH = 130  # columns of the tables if there is no terminal
 FIRST_LINE = 2.0  # seconds until the first line of progress in a log
 BETWEEN_LINES = (10.0, 60.0)  # seconds between such lines: at first, and at most
 
@@ -229,6 +230,8 @@ def run_each(
     from rich.console import Console
 
     console = Console()
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
     failed: list[str] = []
     name, problem, status = "", "", 1
     try:
@@ -255,6 +258,7 @@ def run_each(
 
 def _show(console: "Console", name: str, files: list[Path]) -> None:
     """Show the findings of an experiment, and the files it wrote."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
@@ -262,9 +266,10 @@ def _show(console: "Console", name: str, files: list[Path]) -> None:
 
     for finding in (report.read(path).finding for path in files if path.suffix == ".json"):
         for content in finding.tables:
-            table = Table(title=Text(content.caption), title_justify="left")
+            table = Table(title=Text(content.caption), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
             for index, heading in enumerate(content.head):
-                table.add_column(Text(heading), justify="left" if index < content.labels else "right")
+                side: Literal["left", "right"] = "left" if index < content.labels else "right"
+                table.add_column(Text(heading), justify=side, overflow="fold")
             for row in content.rows:
                 table.add_row(*map(Text, row))
             console.print(table)

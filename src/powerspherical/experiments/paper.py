@@ -30,8 +30,8 @@ CLAIMS = {
         "Table 1; Section 2.3; Appendix C",
     ),
     "stability": Claim(
-        "The Power Spherical has no numerical issues for d and κ in {a·10ᵇ}, a = 1, …, 9, b = 0, …, 5. "
-        "The vMF has.",
+        "Unlike the vMF, the Power Spherical has no numerical issues for d and κ in {a·10ᵇ}, a = 1, …, 9, "
+        "b = 0, …, 5.",
         "Section 3, Stability; Figure 2 (a)",
     ),
     "efficiency": Claim(

@@ -1,4 +1,4 @@
-"""The images: where they are looked for, and what is said when they are missing, damaged or out of reach."""
+"""The images: where we look for them, and the errors if they are missing, damaged or unreachable."""
 
 import gzip
 import hashlib
@@ -39,7 +39,7 @@ def md5(data: bytes) -> str:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
-    """Small files in place of MNIST's, an empty cache, no variable, and no server behind the mirrors."""
+    """Small files in place of MNIST, an empty cache, no environment variable, and unreachable mirrors."""
     files = [IdxFile(name, md5(RAW[name]), md5(GZ[name])) for name in (TRAIN, TEST)]
     nobody = ("http://127.0.0.1:1/first/", "http://127.0.0.1:1/second/")
     monkeypatch.setitem(datasets.SOURCES, "mnist", Source(nobody, *files))
@@ -56,7 +56,7 @@ def write(folder: Path, files: dict[str, bytes], suffix: str = "") -> Path:
 
 
 def refusal(*arguments) -> str:
-    """The message of the `DataError` that `load` raises, which takes one line."""
+    """The message of the `DataError` that `load` raises; it must be one line."""
     with pytest.raises(DataError) as caught:
         load(*arguments)
     message = str(caught.value)
@@ -91,7 +91,7 @@ def test_digits():
 @pytest.mark.parametrize("dotted", [False, True])
 @pytest.mark.parametrize(("files", "suffix"), [(RAW, ""), (GZ, ".gz"), (RAW, ".gz"), (GZ, "")])
 def test_the_folder(tmp_path, place, dotted, files, suffix):
-    """In the folder or its subfolder, in both spellings, gzipped or not, with the suffix or without."""
+    """In the folder or its subfolder, in both spellings, gzipped or not, with or without the suffix."""
     spelled = {name.replace("-idx3", ".idx3") if dotted else name: data for name, data in files.items()}
     write(tmp_path / place, spelled, suffix)
     check(load("mnist", tmp_path))
@@ -184,7 +184,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def mirror(monkeypatch, tmp_path):
-    """Call it with folders, relative to that of the test, to make them the mirrors of mnist."""
+    """A function that makes folders, relative to that of the test, the mirrors of mnist."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

@@ -48,7 +48,7 @@ def test_order():
 
 
 def test_plain():
-    """One sphere, the usual prior, what was trained: of one protocol at a time."""
+    """The paper's setting only: one sphere, the usual prior, no replaced posterior, one protocol."""
     usual = [("power_spherical", 5), ("power_spherical", 10)]
     usual += [("von_mises_fisher", 5), ("spherical_cauchy", 5), ("gaussian", 10)]
     assert list(plain(collect(ROWS))) == usual

@@ -1,4 +1,4 @@
-"""What is asked of the timings is their arithmetic and their form, never how long anything took."""
+"""The tests check the arithmetic and the format of the timings, never the times themselves."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_with_the_reference(reference, tmp_path):
 
 
 def test_factors():
-    """A block that was slow for all methods changes nothing."""
+    """A block that is slow for all methods does not change the ratios."""
     times = {
         "our_ps": [1.0, 90.0, 1.0],
         "published_ps": [1.5, 135.0, 7.0],

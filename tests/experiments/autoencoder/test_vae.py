@@ -1,4 +1,4 @@
-"""The auto-encoder experiment as a whole: what it writes, what it does not do twice, and when it is not content."""
+"""The auto-encoder experiment as a whole: its output, resumption, and checks against the paper."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ write_figure = vae.write_figure
 
 @pytest.fixture(scope="module", autouse=True)
 def _small():
-    """One thread, as the last bits may depend on it; no step is timed, and figures are made but not written."""
+    """One thread, because the last bits may depend on it. Nothing is timed, and figures are not written."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
@@ -47,7 +47,7 @@ def _small():
 
 @pytest.fixture(scope="module")
 def done(_small, tmp_path_factory):
-    """A folder in which all of `RUNS` are done; to be copied."""
+    """A folder in which all of `RUNS` are done. Tests copy it."""
     folder = tmp_path_factory.mktemp("vae") / "done"
     made(folder)
     return folder
@@ -124,7 +124,7 @@ class TestResults:
         assert shown == [RUNS[1]]
 
     def test_defaults(self, monkeypatch, tmp_path):
-        """Those of a quick run; a whole one asks for MNIST, 3 seeds and 5,000 samples."""
+        """The defaults of a quick run, and those of a full one: MNIST, 3 seeds and 5,000 samples."""
         asked = []
 
         def plan(seeds, images, *, quick):
@@ -164,7 +164,7 @@ class TestAgain:
         )
 
     def test_rows_without_checkpoints(self, copy, monkeypatch):
-        """As they come from another machine: the table is made, the pictures cannot be."""
+        """As copied from another machine: there is a table, but no images."""
         for path in (copy / "vae" / "digits").glob("*.safetensors"):
             path.unlink()
         monkeypatch.setattr(runs, "train", forbidden)
@@ -187,7 +187,7 @@ class TestAgain:
         assert document(copy)["seconds"] < before
 
     def test_a_quick_table_beside_it_is_another(self, copy):
-        """What `--quick` trained is no start for what was trained in full, and none is lost."""
+        """Quick and full runs have separate checkpoints."""
         made(copy, [Run("gaussian", 5, 0, Protocol(epochs=3))], quick=True)
         folders = sorted(path.name for path in (copy / "vae").iterdir())
         assert folders == ["digits", "digits-quick"]
@@ -199,7 +199,7 @@ class TestAgain:
 
 
 class TestOnePosterior:
-    """Its rows are added to the table of the others, of which nothing is made again."""
+    """Its rows are added to the table, and the other posteriors are not run again."""
 
     cauchy = Run("spherical_cauchy", 5, 0, ONE)
 
@@ -226,7 +226,7 @@ class TestOnePosterior:
         assert after == {key: value for key, value in before.items() if key != "results"}
 
     def test_again(self, copy, monkeypatch):
-        """The same command changes nothing but its time; what it added is not counted twice."""
+        """The same command changes only the time, and counts nothing twice."""
         made(copy, [self.cauchy], posterior="spherical_cauchy")
         before = document(copy)
         monkeypatch.setattr(runs, "train", forbidden)
@@ -239,7 +239,7 @@ class TestOnePosterior:
         assert after == before
 
     def test_alone(self, tmp_path):
-        """Without a table, it makes one of its own, that says so."""
+        """Without an existing table, it makes one of its own and records its command."""
         for _ in range(2):
             made(tmp_path, [*RUNS[:1], self.cauchy], posterior="spherical_cauchy")
             found = document(tmp_path)
@@ -274,7 +274,7 @@ class TestOnePosterior:
 
 class TestStopping:
     def test_ctrl_c(self, done, tmp_path, monkeypatch):
-        """In the second run: the first one's row is there, and the same call comes to the same table."""
+        """Interrupted in the second run: the first row is written, and the same call completes the table."""
         calls, train = [], runs.train
 
         def interrupted(*given, **options):
@@ -307,7 +307,7 @@ class TestJobs:
         assert found["configuration"]["jobs"] == 2
 
     def test_a_run_that_fails_is_named(self, tmp_path):
-        """Its error comes through from its process."""
+        """The error is passed on from its process."""
         wild = Run("gaussian", 5, 3, Protocol(epochs=1, learning_rate=1e9))
         with pytest.raises(runs.TrainingError, match=f"^{wild.name}: epoch 1 of 1: "):
             made(tmp_path, [wild], jobs=2)
@@ -326,7 +326,7 @@ def test_missing_data_are_told_at_once(tmp_path):
 
 
 def paper_rows(*, posterior="power_spherical", dim=5, log_likelihood=0.0, elbo=0.0, **changes):
-    """The paper's own table as rows of three seeds, with one cell off by so much on average."""
+    """The paper's table as rows of three seeds, with the mean of one cell shifted."""
     rows = []
     for name, column in paper.VAE.items():
         for d, score in column.items():
@@ -386,7 +386,7 @@ class TestShortfalls:
         assert vae.shortfalls(paper_rows(log_likelihood=-50, elbo=-50, **option)) == []
 
     def test_they_fail_the_experiment(self, copy, monkeypatch):
-        """The digits called MNIST: far from the paper's numbers on both sides."""
+        """The digits under the name of MNIST, far from the paper's numbers."""
         digits = datasets.load("digits")
         monkeypatch.setattr(datasets, "load", lambda name, _: digits._replace(name=name))
         monkeypatch.setattr(runs, "score", lambda *_, **__: paper.Score(-500.0, -600.0))

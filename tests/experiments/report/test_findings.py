@@ -1,4 +1,4 @@
-"""What the results say: verdicts and tables from result files, beside the paper's numbers."""
+"""The findings: verdicts and tables from result files, beside the paper's numbers."""
 
 import copy
 import json
@@ -55,7 +55,7 @@ def test_auto_encoders_beside_the_paper():
 
 
 def test_a_posterior_that_the_paper_does_not_have():
-    """It has a row and a column of its own, and nothing stands beside it as the paper's."""
+    """It gets its own row and column, and no number of the paper."""
     finding = auto_encoders([*VAE_ROWS, vae_row("spherical_cauchy", 10, 0, -150.0, -160.0)])
     cells = ["–", "−150.00", "–", "–", "−160.00", "–", "1"]
     assert table(finding, "Test log-likelihood").rows[2] == ["spherical Cauchy", "10", *cells]
@@ -123,7 +123,7 @@ def test_other_data_are_not_compared_with_the_paper():
 
 
 def test_auto_encoders_that_were_stopped():
-    """A training that is scored twice is one training."""
+    """A training that is scored twice counts once."""
     notes = []
     for runs in (len(VAE_ROWS) - 1, len(VAE_ROWS)):
         settings = {"data": "mnist", "runs": runs}
@@ -178,7 +178,7 @@ def test_sampling_time():
 
 
 def test_sampling_time_that_noise_leaves_open():
-    """The open claim matters where the others are refuted; with one of them confirmed it changes nothing."""
+    """An open claim matters if the others are refuted. If one of them is confirmed, it does not."""
     document = sampling(5.0, 2.0)
     held = document["results"]["claims"]["published"]["verdict"]
     held["ps_constant_in_concentration"] = None
@@ -224,7 +224,7 @@ def test_training(factor, verdict):
 
 @pytest.mark.parametrize("factor", [0.9, 1.5, 2.1])
 def test_training_that_noise_leaves_open(factor):
-    """Quartiles of 261 and 825 ms, as on a busy machine, tell nothing of a factor of 2, unless blocks are very many."""
+    """Quartiles of 261 and 825 ms, as on a busy machine, cannot decide on a factor of 2 without very many blocks."""
     finding = training(factor, [261.0, 825.0], blocks=6)
     assert finding.verdict is Verdict.UNMEASURABLE
     assert "too noisy" in finding.notes[0]

@@ -1,4 +1,4 @@
-"""The report: what it says of the results, how it takes damaged ones, and that it stands alone."""
+"""The report: its content, its treatment of damaged results, and that it is self-contained."""
 
 import base64
 import io
@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def copied(folder, tmp_path):
-    """A copy of the results that a test may spoil."""
+    """A copy of the results that a test may change."""
     return Path(shutil.copytree(folder, tmp_path / "copy"))
 
 
@@ -137,7 +137,7 @@ def test_variants_lie_side_by_side(copied):
 
 @pytest.mark.slow
 def test_tables_and_figures_name_the_hardware_that_made_them(copied):
-    """The closed forms are computed on the processor, whatever the device of the run."""
+    """The closed forms are always computed on the CPU."""
     one = document(copied, "stability")
     one["hardware"] |= {"cpu": "Old Faithful", "device": "NVIDIA H200"}
     (copied / "stability_cuda.json").write_text(json.dumps(one), encoding="utf-8")

@@ -164,10 +164,10 @@ def _more(results: Results, comparable: bool) -> Iterator[Table]:
             rows.append([*labels, *_compare(results[kind], results.get(without_option(kind)))])
         yield Table(
             "Options under the paper’s protocol.",
-            ["option", "posterior", "d", "LL", "to without", "ELBO", "to without", "seeds"],
+            ["option", "posterior", "d", "LL", "change", "ELBO", "change", "seeds"],
             rows,
-            "“To without” is the difference to the same posterior without the option. A product of m spheres in d "
-            "dimensions is compared with one sphere in m·(d−1) dimensions.",
+            "The change is relative to the same posterior without the option. A product of m spheres in d dimensions "
+            "is compared with one sphere in m·(d−1) dimensions.",
             labels=3,
         )
     if others:
@@ -179,11 +179,12 @@ def _more(results: Results, comparable: bool) -> Iterator[Table]:
                 published = paper.VAE.get(kind.posterior, {}).get(kind.dim)
                 bases.append(Scores(*([score] for score in published)) if published else None)
             rows.append([*labels, str(kind.dim), *_compare(results[kind], *bases)])
-        differences = ["to its protocol", "to its numbers"] if comparable else ["to its protocol"]
+        differences = ["change", "vs. paper"] if comparable else ["change"]
         yield Table(
-            "Other protocols, and the differences to the paper.",
+            "Other protocols.",
             ["protocol", "posterior", "d", "LL", *differences, "ELBO", *differences, "seeds"],
             rows,
+            "The change is relative to our runs under the paper’s protocol.",
             labels=3,
         )
 

@@ -167,7 +167,7 @@ def properties(document: Document, name: str) -> Finding:
     agreed = sum(row["passed"] for row in every)
     return Finding(
         Verdict.CONFIRMED if agreed == len(every) else Verdict.REFUTED,
-        f"{agreed} of {len(every)} closed forms agree with quadrature and Monte Carlo.",
+        f"{agreed} of {len(every)} comparisons agree: closed forms against quadrature and Monte Carlo.",
         tables=[
             Table(
                 "The paper’s closed forms against quadrature (error) and Monte Carlo (|z|): worst cases over the grid.",

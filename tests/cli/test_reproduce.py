@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -19,6 +19,7 @@ from powerspherical.cli.reproduce import MODULES, Experiment, Posterior
 from powerspherical.experiments import efficiency, figure1, properties, report, stability
 from powerspherical.experiments._maps import Grid
 from powerspherical.experiments.autoencoder.table import POSTERIORS
+from powerspherical.experiments.report.findings import Finding, Table, Verdict
 from powerspherical.experiments.results import Outcome, write_text
 
 NAMES = get_args(Experiment)
@@ -45,12 +46,13 @@ def calls(monkeypatch):
     """Replace every experiment by one that only records its arguments, and the report by an empty file."""
     seen = {}
     monkeypatch.setattr(report, "write_report", lambda folder: write_text(folder / "report.html", ""))
+    monkeypatch.setattr(report, "read", lambda path: SimpleNamespace(finding=finding(path.stem)))
     for name in NAMES:
 
         def run(out, *, name=name, **given):
             seen[name] = given | {"threads": torch.get_num_threads()}
             text = json.dumps({"command": f"powerspherical reproduce {name} --seed 0"})
-            return Outcome([write_text(out / f"{name}.json", text)], summary=f"all about {name}")
+            return Outcome([write_text(out / f"{name}.json", text)])
 
         def takes_more(
             out, *, data=None, data_dir=None, seeds=None, jobs=1, posterior=None, run=run, **given
@@ -61,6 +63,10 @@ def calls(monkeypatch):
 
         replace(monkeypatch, name, takes_more if name == "vae" else run)
     return seen
+
+
+def finding(name):
+    return Finding(Verdict.SHOWN, f"all about {name}", tables=[Table("A table.", ["[a]"], [["[b]"]])])
 
 
 def replace(monkeypatch, name, run):
@@ -141,17 +147,16 @@ def test_one_thread_unless_asked(given, threads, calls, tmp_path):
 
 def test_an_option_that_no_experiment_takes(calls, tmp_path, capsys):
     assert cli.run(["reproduce", "figure1", "--data-dir", str(tmp_path), "--out", str(tmp_path / "new")]) == 2
-    assert "'--data-dir': figure1 does not take it" in capsys.readouterr().err
+    assert "'--data-dir': figure1 does not take this option" in capsys.readouterr().err
     assert calls == {}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_check_is_the_exit_status(calls, monkeypatch, tmp_path, capsys):
-    replace(monkeypatch, "stability", lambda out, **_: Outcome([], passed=False, summary="0 of 1 agree"))
+    replace(monkeypatch, "stability", lambda out, **_: Outcome([], passed=False))
     assert cli.run(["reproduce", "--out", str(tmp_path)]) == 1
     assert "vae" in calls
     shown = capsys.readouterr()
-    assert "stability: 0 of 1 agree" in shown.out
     assert shown.err == "powerspherical: a check failed in stability\n"
 
 
@@ -160,7 +165,9 @@ def test_an_error_keeps_what_was_found_before(calls, monkeypatch, tmp_path, caps
     assert cli.run(["reproduce", "--out", str(tmp_path)]) == 1
     assert list(calls) == ["figure1", "properties", "stability"]
     shown = capsys.readouterr()
-    assert "stability: all about stability\n" in shown.out
+    assert "stability: shown: all about stability\n" in shown.out
+    assert "[a]" in shown.out  # a table, whose brackets are no markup
+    assert "[b]" in shown.out
     assert f"  {tmp_path / 'stability.json'}\n" in shown.out
     assert shown.out.splitlines()[-1] == str(tmp_path / "report.html")
     assert shown.err == "powerspherical: efficiency: RuntimeError: no clock\n"
@@ -177,7 +184,7 @@ def test_a_report_that_cannot_be_written_hides_nothing(calls, monkeypatch, tmp_p
     monkeypatch.setattr(report, "write_report", raising(report.ReportError("figure1.json is damaged")))
     assert cli.run(["reproduce", "--out", str(tmp_path)]) == 1
     shown = capsys.readouterr()
-    assert "efficiency: all about efficiency" in shown.out
+    assert "efficiency: shown: all about efficiency" in shown.out
     assert shown.err == "powerspherical: vae: RuntimeError: no luck; no report: figure1.json is damaged\n"
 
 
@@ -188,7 +195,9 @@ def test_images_that_are_missing_are_missed_at_once(tmp_path, capsys):
     assert cli.run(["reproduce", "--data-dir", str(images), "--out", str(out)]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert re.fullmatch(r"powerspherical: mnist: train-images.* is neither in .* --data digits\n", shown.err)
+    assert re.fullmatch(
+        r"powerspherical: mnist: neither .* contains train-images.* --data digits\n", shown.err
+    )
     assert list(out.iterdir()) == []
 
 
@@ -225,12 +234,13 @@ cli.main(["reproduce", "--data", "digits", "--out", {str(tmp_path)!r}])
         lines += process.stdout.readlines()
         error = process.stderr.read()
     assert process.returncode == 130, error
-    finished = [line for line in lines if "%" not in line]  # a slow machine also prints progress
-    assert finished[:2] == ["figure1: started\n", "figure1: 1000 draws from each of 6 distributions\n"]
+    finished = [line for line in lines if "%" not in line]  # a slow machine has time for progress
+    assert finished[0] == "figure1: started\n"
+    assert "figure1: shown: 1,000 draws from each of 6 distributions.\n" in finished
     assert lines[-1] == f"{tmp_path / 'report.html'}\n"
     assert (tmp_path / "report.html").exists()
     assert error == (
-        "powerspherical: interrupted in properties; what is done is kept, the same command resumes trainings\n"
+        "powerspherical: interrupted in properties; finished results are kept, and the same command resumes trainings\n"
     )
 
 
@@ -239,10 +249,7 @@ def test_a_terminal_that_has_not_all_letters(tmp_path):
     """Characters that it cannot encode appear as question marks, and the command succeeds."""
     code = f"""
 from powerspherical import cli
-from powerspherical.experiments import figure1
-from powerspherical.experiments.results import Outcome
 
-figure1.run = lambda out, **_: Outcome([], summary="time over \\u03ba")
 cli.main(["reproduce", "figure1", "--out", {str(tmp_path)!r}])
 """
     done = subprocess.run(
@@ -252,7 +259,8 @@ cli.main(["reproduce", "figure1", "--out", {str(tmp_path)!r}])
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "figure1: started\nfigure1: time over ?\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "circle, ? = 4 " in done.stdout
 
 
 def test_what_torchrun_cannot_share(calls, monkeypatch, tmp_path, capsys):

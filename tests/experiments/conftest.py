@@ -1,4 +1,4 @@
-"""The package of the paper's authors, whether or not it is installed."""
+"""Fixtures that simulate the presence or absence of the package of the paper's authors."""
 
 import sys
 from importlib.machinery import ModuleSpec
@@ -12,7 +12,7 @@ from powerspherical.experiments.baselines.published import REFERENCE
 
 @pytest.fixture
 def reference(monkeypatch):
-    """A stand-in for it, with our own distribution in place of theirs."""
+    """A stand-in for the package, with our distribution in place of theirs."""
     module = ModuleType(REFERENCE)
     module.__spec__ = ModuleSpec(REFERENCE, None)
     module.PowerSpherical = PowerSpherical
@@ -21,5 +21,5 @@ def reference(monkeypatch):
 
 @pytest.fixture
 def no_reference(monkeypatch):
-    """Its absence."""
+    """The package is not installed."""
     monkeypatch.setitem(sys.modules, REFERENCE, None)

@@ -38,7 +38,7 @@ def test_a_wrong_function_is_found(monkeypatch, spoil):
 
 
 def test_a_wrong_small_value_is_found(monkeypatch):
-    """Errors of the KL divergence are relative also where it is far below 1."""
+    """Errors of the KL divergence are relative even if it is far below 1."""
     right = POWER_SPHERICAL.relative_entropy
 
     def wrong(kappa, dim):
@@ -53,7 +53,7 @@ def test_a_wrong_small_value_is_found(monkeypatch):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_table_agrees_with_the_one_of_the_tests(family):
-    """That one, which has some of the same cells, was checked in a second way when it was made."""
+    """The other table shares some cells, and was verified by a second method when it was made."""
     common = 0
     for dim, kappa, one_minus_t, exact in accuracy.cells(family):
         if dim not in mpmath_tables.dims("functions.json", family):

@@ -17,7 +17,7 @@ def test_the_grid_is_that_of_the_table():
 
 @pytest.mark.parametrize("family", closed_forms.FAMILIES.values(), ids=closed_forms.FAMILIES)
 def test_the_published_formulas_are_right_where_nothing_cancels(family):
-    """In float64, and for moderate d and κ, so that the maps show their rounding and no slip of ours."""
+    """In float64 and for moderate d and κ: the maps show rounding errors, not mistakes in our transcription."""
     dim, kappa, one_minus_t, exact = accuracy.cells(family.name)[2]
     moderate = kappa <= 100
     found = family.published(dim, kappa[moderate], one_minus_t[moderate])
@@ -34,7 +34,7 @@ def test_every_formula_computes_in_the_type_it_is_given():
 
 @pytest.mark.slow
 def test_maps_are_laid_out_by_concentration_and_dimension(monkeypatch):
-    """A wrong formula at one place is seen at that place."""
+    """A wrong value in one cell shows up in that cell."""
 
     def wrong(family, dim, kappa, one_minus_t):
         values = right(family, dim, kappa, one_minus_t)

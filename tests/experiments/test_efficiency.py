@@ -26,7 +26,6 @@ def test_run(no_reference, tmp_path):
         assert 0 < ratio["min"] <= ratio["max"]
     assert set(document["results"]["claims"]) == {"published", "ours"}
     assert document["configuration"]["reference"] is None
-    assert outcome.table.row_count == 2
 
 
 def test_with_the_reference(reference, tmp_path):
@@ -59,7 +58,7 @@ def test_ratios():
 
 
 def test_claims():
-    """As published here all holds; in ours the gain is too small, and PS too uneven."""
+    """All claims hold for the published methods. For ours the gain is too small and PS is not constant."""
     times = {
         "published_vmf": [[6.0], [19.0]],
         "published_ps": [[1.0], [1.0]],
@@ -74,7 +73,7 @@ def test_claims():
 
 
 def test_claims_that_noise_leaves_open():
-    """The same means as above: with trials that agree the verdicts stay, with trials that do not they are open."""
+    """The means are as above: with little noise the verdicts stay the same, with much noise they are open."""
     means = {
         "published_vmf": [6.5, 19.0],
         "published_ps": [1.0, 1.0],
@@ -93,10 +92,10 @@ def test_claims_that_noise_leaves_open():
     assert verdicts(0.4) == [[None, None, True, False], [False, False, None, True]]
 
 
-def test_summary_says_what_noise_leaves_open(monkeypatch, tmp_path):
+def test_open_claims_are_written(monkeypatch, tmp_path):
     times = [{name: [1.0, 20.0] for name in efficiency.LOOKS if name != "reference_ps"}] * 2
     monkeypatch.setattr(efficiency, "measure", lambda *_: times)
-    assert made(tmp_path)[0].summary.endswith("; the times spread too widely here for a verdict")
+    assert None in efficiency.judged(made(tmp_path)[1]["results"]["claims"])
 
 
 def test_files_say_their_device():

@@ -46,7 +46,7 @@ def test_files(made):
 
 
 def test_known_values(made):
-    """Two values that need no integral: the mean, and the entropy on the circle for κ = 0.5 by hand."""
+    """Two values computed by hand: the mean, and the entropy on the circle for κ = 0.5."""
     out, _, _ = made
     rows = json.loads((out / "properties.json").read_text(encoding="utf-8"))["results"]["rows"]
     at = {(row["name"], row["dim"], row["concentration"]): row for row in rows}
@@ -64,7 +64,7 @@ def test_a_row_can_fail(change):
 
 
 def test_a_wrong_formula_is_seen(tmp_path, monkeypatch):
-    """An entropy off by 1e-6 fails against the quadrature, and one off by 0.5 against the draws as well."""
+    """An entropy off by 1e-6 fails against quadrature, and one off by 0.5 against Monte Carlo too."""
     right = properties.PowerSpherical.entropy
     for shift, sampling in ((1e-6, True), (0.5, False)):
         monkeypatch.setattr(properties.PowerSpherical, "entropy", lambda self, by=shift: right(self) + by)

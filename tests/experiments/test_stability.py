@@ -54,7 +54,6 @@ def test_ours_are_sound_and_the_published_ones_are_not(made):
             assert forms[f"{key}/{method}"]["not_finite"] == 0
             assert forms[f"{key}/{method}"]["worst"] < most
     assert "mpmath" in document(out)["configuration"]["reference"]
-    assert outcome.table.row_count == len(stability.METHODS) + len(forms)
 
 
 def test_the_known_failures_are_found():

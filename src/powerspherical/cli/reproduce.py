@@ -1,7 +1,6 @@
-"""`powerspherical reproduce`: run experiments, show what they found, and write the report over the results.
+"""`powerspherical reproduce`: run experiments, show their findings, and write a report on all results in the folder.
 
-Whatever ends the run, a finished experiment keeps its results: they are shown as it ends, and the report covers all
-that lies in the folder.
+Each experiment writes and shows its results as soon as it ends, so a later error or interruption loses nothing.
 """
 
 import importlib
@@ -34,19 +33,18 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from typer import Typer
 
-    from powerspherical.experiments.results import Outcome
-
 Experiment = Literal["figure1", "properties", "stability", "efficiency", "vae"]
 MODULES = {"vae": "autoencoder.vae"}
-"""The modules of experiments by their names, where the two differ."""
+"""The modules of the experiments that are not named after their module."""
 Choice = Literal[Experiment, "all"]
 Data = Literal["digits", "mnist", "fashion-mnist"]
 Posterior = Literal["power-spherical", "von-mises-fisher", "spherical-cauchy", "gaussian"]
 OUT = Path("reproduction")
 NEEDED = ("PIL", "jinja2", "matplotlib", "pooch", "rich", "safetensors", "scipy", "sklearn")
-"""What the experiments import that the package itself does not install."""
-FIRST_LINE = 2.0  # seconds until a log gets its first line of progress
-BETWEEN_LINES = (10.0, 60.0)  # seconds from one such line to the next: at first, and at most
+"""The optional packages that the experiments import."""
+LOG_WIDTH = 130  # columns of the tables if there is no terminal
+FIRST_LINE = 2.0  # seconds until the first line of progress in a log
+BETWEEN_LINES = (10.0, 60.0)  # seconds between such lines: at first, and at most
 
 
 def add_to(app: "Typer") -> None:
@@ -57,20 +55,23 @@ def add_to(app: "Typer") -> None:
 
     @app.command()
     def reproduce(
-        what: Annotated[Choice, Argument(help="Which figure or table.")] = "all",
-        out: Annotated[Path, Option(metavar="DIR", help="Folder for the results, made if need be.")] = OUT,
+        what: Annotated[Choice, Argument(help="The figure or table to make.")] = "all",
+        out: Annotated[
+            Path, Option(metavar="DIR", help="Folder for the results; created if it does not exist.")
+        ] = OUT,
         seed: Annotated[
-            int, Option(metavar="N", min=0, max=LARGEST_SEED, help="Seed of every random draw.")
+            int, Option(metavar="N", min=0, max=LARGEST_SEED, help="Seed of all random draws.")
         ] = 0,
-        quick: Annotated[bool, Option("--quick", help="Smaller versions, in minutes.")] = False,
+        quick: Annotated[bool, Option("--quick", help="Run smaller experiments, in minutes.")] = False,
+        # The name is explicit because some versions of typer take it from the metavar: --DEVICE.
         device: Annotated[
-            str, Option(metavar="DEVICE", help="Where to compute: cpu, cuda, cuda:1, …")
+            str, Option("--device", metavar="DEVICE", help="Where to compute: cpu, cuda, cuda:1, …")
         ] = "cpu",
         data: Annotated[
             Data | None,
             Option(
                 metavar="NAME",
-                help=f"vae: its images, {', '.join(get_args(Data))}.",
+                help=f"vae: the images to train on: {', '.join(get_args(Data))}.",
                 show_default="mnist; with --quick digits",
             ),
         ] = None,
@@ -80,34 +81,46 @@ def add_to(app: "Typer") -> None:
                 metavar="DIR",
                 exists=True,
                 file_okay=False,
-                help="vae: the folder with the files of the images.",
-                show_default="that in POWERSPHERICAL_DATA; else they are downloaded",
+                help="vae: the folder with the image files.",
+                show_default="POWERSPHERICAL_DATA if set; else download",
             ),
         ] = None,
         seeds: Annotated[
-            int | None, Option(metavar="N", min=1, help="vae: train with N seeds, from --seed on.")
+            int | None,
+            Option(
+                metavar="N",
+                min=1,
+                help="vae: train with N consecutive seeds, starting at --seed.",
+                show_default="3; with --quick 1",
+            ),
         ] = None,
-        jobs: Annotated[int | None, Option(metavar="N", min=1, help="vae: N trainings side by side.")] = None,
+        jobs: Annotated[
+            int | None,
+            Option(metavar="N", min=1, help="vae: run N trainings in parallel.", show_default="1"),
+        ] = None,
         posterior: Annotated[
             Posterior | None,
             Option(
                 metavar="NAME",
-                help=f"vae: train {', '.join(get_args(Posterior))} only, and keep the other rows of the table.",
-                show_default="all of them",
+                help="vae: train this posterior only and keep the table's other rows: "
+                f"{', '.join(get_args(Posterior))}.",
+                show_default="all",
             ),
         ] = None,
         force: Force = False,
         threads: Annotated[
             int,
             Option(
-                metavar="N", min=1, help="CPU threads, shared by --jobs. Small models gain nothing from more."
+                metavar="N",
+                min=1,
+                help="CPU threads, shared by the --jobs. More threads do not speed up small models.",
             ),
         ] = 1,
     ) -> None:
-        """Make the paper's figures and tables again.
+        """Reproduce the paper's figures and tables.
 
-        The exit status is 1 if a check fails; timings never change it. The last line names a report over all the
-        results in the folder. Given again after Ctrl-C, the command goes on with trainings from their last epoch.
+        The last line of the output is the path of a report on all results in the folder. The exit status is 1 if a
+        check fails; timings are not checked. After Ctrl-C, the same command resumes trainings at their last epoch.
         """
         require(*NEEDED, needed_for="reproduce", extra="experiments")
         experiments = {
@@ -124,18 +137,18 @@ def add_to(app: "Typer") -> None:
         given = {name: value for name, value in options.items() if value is not None}
         for name in given:
             if not any(_takes(experiment, name) for experiment in experiments.values()):
-                raise wrong(f"--{name.replace('_', '-')}", f"{what} does not take it, only vae does")
+                raise wrong(f"--{name.replace('_', '-')}", f"{what} does not take this option, only vae does")
         if processes() > 1 and what != "vae":
-            raise wrong("what", "under torchrun only vae is shared between the processes: reproduce vae")
+            raise wrong("what", "torchrun can share only vae between processes; use: reproduce vae")
         if processes() > 1 and jobs is not None and jobs > 1:
-            raise wrong("--jobs", "torchrun shares each training between its processes: leave it at 1")
+            raise wrong("--jobs", "torchrun shares each training between its processes; leave out --jobs")
         require_device(device)
         require_free(
             _outputs(experiments.values(), out, device), force=force, is_own=partial(is_made_by, "reproduce")
         )
         require_folder(out)
         for experiment in experiments.values():
-            if hasattr(experiment, "load"):  # data that are missing should not be missed hours later
+            if hasattr(experiment, "load"):  # report missing data now, not after hours of other experiments
                 experiment.load(quick, data, data_dir)
         with torch_threads(threads):
             run_each(experiments, out, {"seed": seed, "quick": quick, "device": device}, given)
@@ -143,10 +156,10 @@ def add_to(app: "Typer") -> None:
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """So many threads of torch inside the block.
+    """Set torch's number of threads inside the block.
 
-    By default torch takes one for each core. Steps of small models then wait for threads more than they compute, and
-    where other processes keep the cores busy they take ten times as long.
+    Torch's default is one per core. Small models then spend more time waiting for threads than computing, and run ten
+    times slower when other processes keep the cores busy.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(number)
@@ -157,10 +170,7 @@ def torch_threads(number: int) -> Iterator[None]:
 
 
 class Advance:
-    """What an experiment calls with the fraction that is done.
-
-    It moves the bar of the experiment. Where no terminal shows bars, it prints a line now and then.
-    """
+    """The progress callback of one experiment: it moves a bar, or prints lines if there is no terminal."""
 
     def __init__(self, shown: "Progress", name: str) -> None:
         self.shown, self.due = shown, FIRST_LINE
@@ -179,17 +189,17 @@ class Advance:
         self.say(f"{fraction:.0%}" + ("" if left is None else f", about {rounded(left)} left"))
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.shown.remove_task(self.task.id)
 
     def say(self, text: str) -> None:
-        """Print a line, unless there are bars."""
+        """Print a line if there is no terminal."""
         if self.shown.disable:
             self.shown.console.out(f"{self.task.description}: {text}", highlight=False)
 
 
 def rounded(seconds: float) -> str:
-    """A time to come, no more precisely than it can be known."""
+    """A remaining time, rounded to what an estimate can tell."""
     if seconds < 55:
         return f"{10 * max(1, round(seconds / 10))} s"
     minutes = round(seconds / 60)
@@ -197,7 +207,7 @@ def rounded(seconds: float) -> str:
 
 
 def _outputs(experiments: Iterable[ModuleType], out: Path, device: str) -> list[Path]:
-    """The files that experiments may write in the folder, under their names on the CPU and on the device."""
+    """All files that the experiments may write in the folder, including those with the device in their names."""
     from powerspherical.experiments import report
     from powerspherical.experiments.results import name_on
 
@@ -213,13 +223,15 @@ def _takes(experiment: ModuleType, option: str) -> bool:
 def run_each(
     experiments: Mapping[str, ModuleType], out: Path, common: Mapping[str, Any], special: Mapping[str, Any]
 ) -> None:
-    """Run the experiments and write the report; raise `Failure` unless all ended well and every check held.
+    """Run the experiments and write the report; raise `Failure` if one fails or one of its checks does.
 
-    Each is given the options `common` to all, and of the `special` ones those that it takes.
+    Each experiment gets the `common` options, and those of the `special` options that it takes.
     """
     from rich.console import Console
 
     console = Console()
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
     failed: list[str] = []
     name, problem, status = "", "", 1
     try:
@@ -229,12 +241,12 @@ def run_each(
                 advance = Advance(shown, name)
                 outcome = experiment.run(out, **common, **options, progress=advance)
                 advance.end()
-                _show(console, name, outcome)
+                _show(console, name, outcome.files)
                 if not outcome.passed:
                     failed.append(name)
         problem = f"a check failed in {', '.join(failed)}" if failed else ""
     except KeyboardInterrupt:
-        problem = f"interrupted in {name}; what is done is kept, the same command resumes trainings"
+        problem = f"interrupted in {name}; finished results are kept, and the same command resumes trainings"
         status = 130
     except Exception as error:
         problem = f"{name}: {describe(error)}"
@@ -244,22 +256,37 @@ def run_each(
         raise Failure(problem, status)
 
 
-def _show(console: "Console", name: str, outcome: "Outcome") -> None:
-    """Show what an experiment found, and the files it wrote."""
-    if outcome.table is not None:
-        console.print(outcome.table)
-    for line in (f"{name}: {outcome.summary}", *(f"  {path}" for path in outcome.files)):
-        console.out(line, highlight=False)
+def _show(console: "Console", name: str, files: list[Path]) -> None:
+    """Show the findings of an experiment, and the files it wrote."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from powerspherical.experiments import report
+
+    for finding in (report.read(path).finding for path in files if path.suffix == ".json"):
+        for content in finding.tables:
+            table = Table(title=Text(content.caption), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+            for index, heading in enumerate(content.head):
+                side: Literal["left", "right"] = "left" if index < content.labels else "right"
+                table.add_column(Text(heading), justify=side, overflow="fold")
+            for row in content.rows:
+                table.add_row(*map(Text, row))
+            console.print(table)
+        for line in (f"{finding.verdict}: {finding.text}", *finding.notes):
+            console.out(f"{name}: {line}", highlight=False)
+    for path in files:
+        console.out(f"  {path}", highlight=False)
 
 
 def _report(console: "Console", out: Path) -> str:
-    """Write the report over the results in `out` and show its path; return what went wrong, if anything."""
+    """Write the report on the results in `out` and print its path; return an error message, or an empty string."""
     from powerspherical.experiments import report
 
     if not any(out.glob("*.json")):
-        return ""  # stopped before the first result
+        return ""  # the run stopped before its first result
     try:
         console.out(report.write_report(out), highlight=False)
-    except Exception as error:  # it must not hide what became of the experiments
+    except Exception as error:  # must not hide an error of the experiments
         return f"no report: {describe(error)}"
     return ""

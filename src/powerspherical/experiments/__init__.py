@@ -1,11 +1,13 @@
-"""The paper's figures and tables, a module for each, and what these modules share.
+"""The experiments of the paper, one module per figure or table.
 
-The auto-encoders have a folder of their own, `autoencoder`. `baselines` holds the published methods that ours are
-compared with, `report` makes a page of the results, and `paper` has what the paper states.
+- `figure1`, `properties`, `stability`, `efficiency` and `autoencoder.vae` make the figures and tables.
+- `baselines` holds the published methods that ours are compared with.
+- `paper` holds the numbers and claims of the paper.
+- `report` describes results and writes them as one HTML page.
 
-Each module that makes a figure or a table has a function `run(out, *, seed, quick, device, progress)` that writes its
-results under the folder `out` (a JSON file with the configuration, the seed, the versions and the hardware; figures as
-PNG and SVG) and returns an `Outcome`. From a shell: `powerspherical reproduce all`.
+Each experiment has a function `run(out, *, seed, quick, device, progress)`. It writes a JSON file (configuration, seed,
+versions, hardware) and figures (PNG and SVG) into the folder `out`, and returns an `Outcome`. From a shell:
+`powerspherical reproduce all`.
 
-These modules need the extra `experiments`; nothing here is imported by `import powerspherical`.
+The experiments need the extra `experiments`. `import powerspherical` does not import them.
 """

@@ -1,4 +1,4 @@
-"""Maps over dimension and concentration: their cells, and how they are drawn."""
+"""Maps over dimension and concentration: a grid of cells, and how to draw it."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,41 +16,34 @@ INK = "#333333"
 
 
 class Grid(NamedTuple):
-    """The cells of a map: a row for each concentration, a column for each dimension."""
+    """The cells of a map: one row per concentration, one column per dimension."""
 
     dims: list[int]
     concentrations: list[int]
 
     @classmethod
     def of(cls, dims: Iterable[int], concentrations: Iterable[int]) -> "Grid":
-        """In order; the dimension 1, where there is no sphere to speak of, becomes 2."""
+        """A sorted grid without repetitions. Dimension 1, which has no sphere, is replaced by 2."""
         return cls(sorted({max(dim, 2) for dim in dims}), sorted(set(concentrations)))
 
     def at(self, which: Array) -> list[list[int]]:
-        """The (d, κ) of the cells in `which`."""
+        """The pairs (d, κ) of the cells where the mask `which` is true."""
         return [[self.dims[j], self.concentrations[i]] for i, j in np.argwhere(which).tolist()]
 
     def edges(self) -> tuple[Array, Array]:
-        """The borders of the cells along both axes, halfway between neighbours on a log scale."""
+        """The cell borders along both axes, halfway between neighbours on a log scale."""
         return _edges(self.dims), _edges(self.concentrations)
-
-
-def settled(figure: "Figure") -> "Figure":
-    """The figure with its layout computed once, rather than for every file."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    return figure
 
 
 def _edges(values: Sequence[float]) -> Array:
     logs = np.log10(np.asarray(values, dtype=np.float64))
-    steps = np.diff(logs) if len(logs) > 1 else np.array([1.0])
-    middles = logs[:-1] + steps[: len(logs) - 1] / 2
-    return 10 ** np.concatenate([[logs[0] - steps[0] / 2], middles, [logs[-1] + steps[-1] / 2]])
+    half_steps = np.diff(logs) / 2 if len(logs) > 1 else np.array([0.5])
+    middles = (logs[:-1] + logs[1:]) / 2
+    return 10 ** np.concatenate([[logs[0] - half_steps[0]], middles, [logs[-1] + half_steps[-1]]])
 
 
 def mesh(axes: "Axes", cells: Array, grid: Grid, colours: "Colormap", low: float, high: float) -> Any:
-    """Colour the cells of a map by their values from `low` to `high`, over logarithmic axes."""
+    """Colour the cells by their values, from `low` to `high`, on logarithmic axes."""
     drawn = axes.pcolormesh(*grid.edges(), cells, cmap=colours, vmin=low, vmax=high, rasterized=True)
     axes.set(xscale="log", yscale="log")
     axes.minorticks_off()
@@ -59,7 +52,7 @@ def mesh(axes: "Axes", cells: Array, grid: Grid, colours: "Colormap", low: float
 
 
 def hatch(axes: "Axes", which: Array, grid: Grid, pattern: str, *, face: str = "none") -> None:
-    """Hatch the cells of a map in `which`."""
+    """Hatch the cells where the mask `which` is true."""
     from matplotlib.collections import PolyCollection
 
     if not pattern or not which.any():
@@ -68,3 +61,10 @@ def hatch(axes: "Axes", which: Array, grid: Grid, pattern: str, *, face: str = "
     boxes = [np.stack([x[[j, j + 1, j + 1, j]], y[[i, i, i + 1, i + 1]]], -1) for i, j in np.argwhere(which)]
     marks = PolyCollection(boxes, facecolor=face, edgecolor="#22222288", hatch=pattern, linewidth=0, zorder=2)
     axes.add_collection(marks, autolim=False)
+
+
+def settled(figure: "Figure") -> "Figure":
+    """The figure with its layout computed once, instead of once per output file."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure

@@ -1,12 +1,12 @@
-"""Exact values that ship with the package, and how close our functions come to them on this machine.
+"""Exact reference values that ship with the package, and the errors of our functions on this machine.
 
-`accuracy.json` holds, for both families over d from 2 to 10^7 and κ from 1 to 10^9, the KL divergence to the
-uniform and the log-density at a point: the doubles nearest to what mpmath gives with 60 digits (its recipe is
-tests/reference/make_accuracy.py, which shares no code with the package). The point is the one with
-1-t = E(1-t), rounded to float32, so that it and κ are the same numbers in float32 and in float64.
+`accuracy.json` covers the Power Spherical and the von Mises–Fisher for d from 2 to 10^7 and κ from 1 to 10^9. It holds
+the KL divergence to the uniform and the log-density at one point, both rounded to float64 from mpmath's 60 digits.
+tests/reference/make_accuracy.py makes it, without using this package. The point has 1-t = E(1-t), rounded to
+float32; so κ and 1-t are the same numbers in float32 and float64.
 
->>> [check.passed for check in check()]
-[True, True, True, True, True, True, True, True]
+>>> all(check.passed for check in check())
+True
 """
 
 import json
@@ -23,22 +23,22 @@ from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
 from powerspherical.special import log_sphere_area
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (POWER_SPHERICAL, VON_MISES_FISHER)}
-"""The families of the table."""
+"""The families in the table."""
 TOLERANCES = {torch.float32: 2e-6, torch.float64: 1e-12}
-"""What our functions must keep to, in every cell."""
-# For `check`: the constants of a dimension take a tenth of a second the first time, too long for them all.
+"""The largest error allowed to our functions in any cell of the table."""
+# `check` uses these dimensions only: a new dimension costs a tenth of a second, for its constants.
 CHECKED = frozenset([2, 3, *(10**b for b in range(1, 8))])
 
 
 class Values(NamedTuple):
-    """The quantities of the table, over the concentrations of one dimension."""
+    """The two quantities in the table, over the concentrations of one dimension."""
 
     kl_uniform: Tensor
     log_density: Tensor
 
 
 class Cells(NamedTuple):
-    """One dimension of a family's table; everything is float64."""
+    """The part of a family's table with one dimension, in float64."""
 
     dim: int
     kappa: Tensor
@@ -47,7 +47,7 @@ class Cells(NamedTuple):
 
 
 class Check(NamedTuple):
-    """How one quantity of one family fares in one type over the dimensions `CHECKED` of the table."""
+    """The worst error of one quantity of one family in one dtype, over the dimensions `CHECKED`."""
 
     family: str
     quantity: str
@@ -57,7 +57,7 @@ class Check(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the worst error keeps to the tolerance."""
+        """Whether the worst error is within the tolerance."""
         return self.worst <= self.tolerance
 
 
@@ -69,12 +69,12 @@ def _document() -> dict[str, Any]:
 
 
 def recipe() -> str:
-    """What made the table."""
+    """How the table was made."""
     return str(_document()["recipe"])
 
 
 def cells(family: str) -> list[Cells]:
-    """A family's table, dimension by dimension."""
+    """A family's table, split by dimension."""
     found = []
     for dim, rows in groupby(_document()[family], key=lambda row: int(row[0])):
         _, kappa, one_minus_t, *exact = torch.tensor(list(rows), dtype=torch.float64).unbind(1)
@@ -83,13 +83,13 @@ def cells(family: str) -> list[Cells]:
 
 
 def evaluate(family: Family, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
-    """What `kl_divergence` and `log_prob` return, without a vector of d coordinates for each point."""
+    """The values of `kl_divergence` and `log_prob`, computed without vectors of d coordinates."""
     log_density = family.log_density(one_minus_t, 2 - one_minus_t, kappa, dim) - log_sphere_area(dim)
     return Values(family.relative_entropy(kappa, dim), log_density)
 
 
 def error(value: Tensor, exact: Tensor, *, floor: float) -> Tensor:
-    """The error relative to the exact value, or to `floor` where that is larger; infinite where there is no number."""
+    """|value - exact| / max(|exact|, floor), on the CPU; infinite where `value` is NaN or infinite."""
     difference = (value.cpu().double() - exact).abs().nan_to_num(nan=inf, posinf=inf)
     return difference / exact.abs().clamp(min=floor)
 
@@ -97,7 +97,8 @@ def error(value: Tensor, exact: Tensor, *, floor: float) -> Tensor:
 def check(device: torch.device | str = "cpu") -> list[Check]:
     """Compare our functions with the table on a device, in float32 and float64, at the dimensions `CHECKED`.
 
-    Errors are relative, those of the log-density absolute where it is below 1: it passes through zero.
+    Errors of the KL divergence are relative. The log-density passes through zero: its errors are relative where it is
+    above 1 and absolute below.
     """
     floors = {"kl_uniform": 0.0, "log_density": 1.0}
     checks = []
@@ -108,11 +109,9 @@ def check(device: torch.device | str = "cpu") -> list[Check]:
                 continue
             values = evaluate(family, dim, kappa.to(device, dtype), one_minus_t.to(device, dtype))
             for quantity, value, true in zip(floors, values, exact, strict=True):
-                most = error(value, true, floor=floors[quantity]).max().item()
-                worst[quantity] = max(worst[quantity], most)
-        checks += [
-            Check(name, quantity, dtype_name(dtype), most, tolerance) for quantity, most in worst.items()
-        ]
+                largest = error(value, true, floor=floors[quantity]).max().item()
+                worst[quantity] = max(worst[quantity], largest)
+        checks += [Check(name, quantity, dtype_name(dtype), worst[quantity], tolerance) for quantity in worst]
     return checks
 
 

@@ -1,8 +1,8 @@
-"""The closed forms against exact values: the part of the stability experiment that draws nothing.
+"""Errors of the closed forms against exact values: the second half of the stability experiment.
 
-The KL divergence to the uniform and the log-density, by the published formulas and by ours, each in float32 and
-float64, over the table of `accuracy.py`: up to d = 10^7 and κ = 10^9. The published log-density takes the cosine
-t = μᵀx itself, rounded to its type; ours takes 1-t. Errors are relative, absolute where the value is below 1.
+We evaluate the KL divergence to the uniform and the log-density by the published formulas and by ours, in float32 and
+float64, over the table of `accuracy.py`: up to d = 10^7 and κ = 10^9. The published log-density takes the rounded
+cosine t = μᵀx; ours takes 1-t. Errors are relative where the exact value is above 1, and absolute below.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ from powerspherical.experiments.baselines import formulas
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Formula = Callable[[int, Tensor, Tensor], Values]  # of d, κ and 1-t, in the type of the tensors
+Formula = Callable[[int, Tensor, Tensor], Values]  # of d, κ and 1-t, in the dtype of the tensors
 
 
 class Family(NamedTuple):
-    """A family's label, its name in the table, and the published formulas."""
+    """A family: its label in figures, its name in the table, and the published formulas."""
 
     label: str
     name: str
@@ -33,12 +33,12 @@ class Family(NamedTuple):
     log_density: Callable[[Tensor, Tensor, Tensor], Tensor]
 
     def published(self, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
-        """By the published formulas."""
+        """Both quantities by the published formulas."""
         d = torch.full_like(kappa, dim)
         return Values(self.kl_uniform(d, kappa), self.log_density(d, kappa, 1 - one_minus_t))
 
     def ours(self, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
-        """By the functions of this library."""
+        """Both quantities by the functions of this library."""
         return accuracy.evaluate(accuracy.FAMILIES[self.name], dim, kappa, one_minus_t)
 
 
@@ -62,17 +62,17 @@ METHODS = {
     for who in ("published", "ours")
     for dtype in TOLERANCES
 }
-COARSEST = -16.0  # the decade at which the colours of the maps begin; they end at 10^0
+FINEST = -16.0  # log10 of the error at which the colour scale of the maps begins; it ends at 10^0
 
 
 def grid() -> Grid:
-    """The cells of the table, which both families share."""
+    """The grid of the table, which both families share."""
     table = accuracy.cells("power_spherical")
     return Grid.of((cells.dim for cells in table), (int(kappa) for kappa in table[0].kappa.tolist()))
 
 
 def errors() -> dict[str, Array]:
-    """A map of errors for each "family/quantity/method"; infinite where a formula gives no number."""
+    """One map of errors per "family/quantity/method"; infinite where a formula returns NaN or infinity."""
     columns: dict[str, list[Array]] = {}
     for (key, family), (method, (who, dtype)) in product(FAMILIES.items(), METHODS.items()):
         formula: Formula = getattr(family, who)
@@ -85,27 +85,27 @@ def errors() -> dict[str, Array]:
 
 
 def worst(values: Array, cells: Grid) -> dict[str, Any]:
-    """The worst finite error of a map and where it is, and how many values are NaN or infinite."""
+    """The worst finite error of a map with its (d, κ), and the number of cells that are not finite."""
     finite = np.isfinite(values)
-    most = float(values[finite].max()) if finite.any() else None
-    at = None if most is None else cells.at(values == most)[0]
-    return {"cells": int(values.size), "not_finite": int((~finite).sum()), "worst": most, "at": at}
+    largest = float(values[finite].max()) if finite.any() else None
+    at = None if largest is None else cells.at(values == largest)[0]
+    return {"cells": int(values.size), "not_finite": int((~finite).sum()), "worst": largest, "at": at}
 
 
 def passes(results: dict[str, Any]) -> bool:
-    """Whether ours are numbers everywhere and keep to the tolerance of their type; `results` are of `worst`."""
+    """Whether our errors are finite and within the tolerance of their dtype; `results` come from `worst`."""
     ours = [(one, METHODS[key.split("/")[2]][1]) for key, one in results.items() if "/ours_" in key]
     return all(one["not_finite"] == 0 and one["worst"] <= TOLERANCES[dtype] for one, dtype in ours)
 
 
 def label(key: str) -> str:
-    """A map's name for people."""
+    """A readable label for a key of `errors`."""
     family, quantity, method = key.split("/")
     return f"{FAMILIES[family].label} {QUANTITIES[quantity]}, {method.replace('_', ', ')}"
 
 
 def figure(maps: dict[str, Array], cells: Grid) -> "Figure":
-    """The maps, a row for each family and quantity and a column for each method."""
+    """The maps of errors: one row per family and quantity, one column per method."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -118,21 +118,21 @@ def figure(maps: dict[str, Array], cells: Grid) -> "Figure":
         for axes, method in zip(places[row], METHODS, strict=True):
             values = maps[f"{family}/{quantity}/{method}"]
             finite = np.isfinite(values)
-            decades = np.ma.masked_where(~finite, np.log10(np.clip(values, 10**COARSEST, 1)))
-            drawn = mesh(axes, decades, cells, colours, COARSEST, 0)
+            decades = np.ma.masked_where(~finite, np.log10(np.clip(values, 10**FINEST, 1)))
+            drawn = mesh(axes, decades, cells, colours, FINEST, 0)
             hatch(axes, ~finite, cells, "xxxx", face="white")
-            most = f"worst {values[finite].max():.0e}" if finite.any() else "never finite"
-            head = "" if row else method.replace("_", ", ") + "\n"
-            axes.set_title(head + most, fontsize=9.5, color=INK)
+            title = f"worst {values[finite].max():.0e}" if finite.any() else "never finite"
+            if row == 0:
+                title = f"{method.replace('_', ', ')}\n{title}"
+            axes.set_title(title, fontsize=9.5, color=INK)
         name = f"{FAMILIES[family].label}\n{QUANTITIES[quantity]}"
         places[row, 0].set_ylabel(f"{name}\n\nconcentration $\\kappa$")
     for axes in places[-1]:
         axes.set_xlabel("dimension $d$")
     bar = result.colorbar(drawn, ax=places, orientation="horizontal", shrink=0.7, aspect=45, pad=0.02)
-    bar.set_label("error: relative, absolute below 1")
-    bar.set_ticks(
-        [-16, -12, -8, -4, 0], labels=[f"$10^{{{power}}}$" for power in (-16, -12, -8, -4)] + ["$\\geq 1$"]
-    )
+    bar.set_label("error (relative; absolute for values below 1)")
+    powers = (-16, -12, -8, -4)
+    bar.set_ticks([*powers, 0], labels=[*(f"$10^{{{power}}}$" for power in powers), "$\\geq 1$"])
     nothing = Patch(facecolor="white", hatch="xxxx", edgecolor=INK, label="NaN or infinite")
     result.legend(handles=[nothing], loc="outside lower right", frameon=False, fontsize=9.5)
     return settled(result)

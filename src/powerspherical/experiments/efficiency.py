@@ -1,13 +1,15 @@
-"""The paper's timing figure: how long a batch of 100 draws on the sphere of R^64 takes, against κ.
+"""The paper's timing figure (Figure 2 (b)): the time of a batch of 100 draws in R^64, against κ.
 
-Each trial is the mean time of many draws; the mean and the variance are over trials. A trial goes through all
-concentrations, and at each the methods take turns, in an order that rotates: a slow moment of the machine falls on
-all methods, and no slow minute on one concentration alone. The distributions are made beforehand and nothing is
-differentiated: what is timed is sampling, in float32. The published methods are those of `formulas.py`, vectorised and
-without argument checks (the cosine of the vMF in float64: in float32 its sampler does not end for the larger κ); the
-package of the paper's authors (`power_spherical`) joins in where it is installed. The paper's claims are set beside
-the timings; a timing never makes the experiment fail, and a claim that the spread of the timings leaves open is neither
-confirmed nor refuted.
+We time sampling alone, in float32: distributions are made beforehand and nothing is differentiated. A trial times many
+draws of every method at every concentration. The methods alternate in rotating order, so that a slow moment of the
+machine affects all of them.
+
+The published methods are those of `formulas.py`, vectorised and without argument checks. The published vMF draws its
+cosine in float64, because its float32 sampler does not terminate for large κ. The package of the paper's authors
+(`power_spherical`) is timed too where it is installed.
+
+Timings never make the experiment fail. A claim of the paper is left open when the spread over trials is too large to
+decide it.
 """
 
 import importlib
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,17 +41,15 @@ from powerspherical.experiments.results import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 Call = Callable[[], Any]
-Times = dict[str, list[list[float]]]  # by method: for each concentration the trials, in milliseconds
+Times = dict[str, list[list[float]]]  # by method, then concentration: milliseconds of each trial
 
 FILES = ("efficiency.json", "efficiency.png", "efficiency.svg")
 BATCH, DIM = 100, 64
 TRIALS, DRAWS = 7, 100
-CONSTANT = 1.5  # a time counts as constant in κ if its means differ by no more than this factor
-UNMEASURABLE = "the times spread too widely here for a verdict"
-# Okabe and Ito's palette, a marker each: vMF dashed, Power Spherical solid.
+CONSTANT = 1.5  # the time counts as constant in κ if its means are within this factor of each other
+# Label, colour (Okabe and Ito's palette), line and marker; the vMF is dashed, the Power Spherical solid.
 LOOKS = {
     "published_vmf": ("vMF, published", "#D55E00", "--", "s"),
     "our_vmf": ("vMF, ours", "#E69F00", "--", "o"),
@@ -69,9 +70,9 @@ def run(
     draws: int | None = None,
     progress: Progress = silent,
 ) -> Outcome:
-    """Time every method and write `efficiency.png`, `.svg` and `.json` under `out`; `quick` takes fewer of all.
+    """Time every method and write `efficiency.png`, `.svg` and `.json` under `out`.
 
-    On another device than the CPU the files carry its type, as in `efficiency_cuda.json`.
+    On a GPU the file names end in `_cuda`. `quick` uses fewer concentrations and draws.
     """
     started = time.perf_counter()
     torch.manual_seed(seed)
@@ -121,11 +122,11 @@ def run(
             seconds=time.perf_counter() - started,
         )
     )
-    return Outcome(files, summary=_summary(results), table=table(times, concentrations))
+    return Outcome(files)
 
 
 def samplers(loc: Tensor, concentration: Tensor) -> Iterator[tuple[str, Call]]:
-    """The methods by name, each ready to draw one batch."""
+    """Yield the name of each method and a function that draws one batch."""
     yield "published_vmf", lambda: formulas.von_mises_fisher(loc, concentration, wide=True)
     vmf, ps = VonMisesFisher(loc, concentration), PowerSpherical(loc, concentration)
     yield "our_vmf", vmf.sample
@@ -143,9 +144,9 @@ def measure(
     device: torch.device,
     progress: Progress = silent,
 ) -> list[dict[str, list[float]]]:
-    """The mean time of a call in milliseconds, for each group, method and trial.
+    """The mean time per call in milliseconds, by group, method and trial.
 
-    Each trial goes through the groups, in which the methods take turns; one more trial goes first, unseen.
+    Each trial visits all groups and alternates between the methods of a group. A first, uncounted trial warms up.
     """
     times: list[dict[str, list[float]]] = [{name: [] for name in methods} for methods in groups]
     for trial in range(-1, trials):
@@ -161,23 +162,18 @@ def measure(
 
 
 def _time(call: Call, calls: int, device: torch.device) -> float:
-    """The mean time of a call in milliseconds."""
-    _finish(device)
+    """The mean time per call in milliseconds."""
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
+    synchronize(device)
     start = time.perf_counter()
     for _ in range(calls):
         call()
-    _finish(device)
+    synchronize(device)
     return 1e3 * (time.perf_counter() - start) / calls
 
 
-def _finish(device: torch.device) -> None:
-    """Wait until the device has done its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _statistics(rows: list[list[float]]) -> list[dict[str, float]]:
-    """Mean, variance (over trials) and median for each concentration."""
+    """Mean, variance and median over trials, per concentration."""
     return [
         {
             "mean": statistics.fmean(trials),
@@ -189,45 +185,44 @@ def _statistics(rows: list[list[float]]) -> list[dict[str, float]]:
 
 
 def ratio(slow: list[float], fast: list[float]) -> float:
-    """How many times as long one method takes as another: the median over trials, in which both were side by side."""
+    """The median over trials of the ratio of two methods' times; within a trial both ran side by side."""
     return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
 
 
 def ratios(times: Times, slow: str, fast: str) -> dict[str, float]:
-    """The least and the greatest ratio over the concentrations."""
+    """The smallest and the largest ratio over the concentrations."""
     each = [ratio(a, b) for a, b in zip(times[slow], times[fast], strict=True)]
     return {"min": min(each), "max": max(each)}
 
 
 def spread(times: Times, name: str) -> float:
-    """How many times the fastest concentration's mean time the slowest takes."""
+    """The mean time at the slowest concentration over that at the fastest."""
     means = [statistics.fmean(trials) for trials in times[name]]
     return max(means) / min(means)
 
 
 def interval(ratio: float, *errors: float) -> tuple[float, float]:
-    """Two standard errors to either side of a ratio of times that have these relative standard errors."""
+    """Two standard errors on either side of a ratio of times, given their relative standard errors."""
     factor = math.exp(2 * math.hypot(*errors))
     return ratio / factor, ratio * factor
 
 
 def reaches(limit: float, low: float, high: float) -> bool | None:
-    """Whether a ratio between `low` and `high` is at least `limit`; None if the interval leaves that open."""
+    """Whether a ratio in [low, high] is at least `limit`; None if the limit lies inside the interval."""
     return None if low < limit <= high else low >= limit
 
 
 def relative_error(trials: list[float]) -> float:
-    """The standard error of the mean, relative to it; 0 for a single trial."""
+    """The relative standard error of the mean; 0 for a single trial."""
     if len(trials) < 2:
         return 0.0
     return statistics.stdev(trials) / math.sqrt(len(trials)) / statistics.fmean(trials)
 
 
 def is_constant(times: Times, name: str) -> bool | None:
-    """Whether the time of a method is constant in κ; None if the spread over trials leaves that open.
+    """Whether a method's time is constant in κ; None if the spread over trials is too large to tell.
 
-    Noise drives the means of the concentrations apart. Means that are close together are therefore a yes, however
-    noisy they are.
+    Noise can only drive the means apart. Means that are close together therefore count as constant despite noise.
     """
     factor = spread(times, name)
     if factor <= CONSTANT:
@@ -238,7 +233,7 @@ def is_constant(times: Times, name: str) -> bool | None:
 
 
 def claims(times: Times) -> dict[str, Any]:
-    """The paper's claims on sampling, asked of the published methods and of ours; None: not measurable here."""
+    """The verdicts on the paper's claims about sampling, for the published methods and for ours; None is open."""
     least, most = paper.SAMPLING_SPEEDUP
     answers = {}
     for whose, prefix in (("published", "published"), ("ours", "our")):
@@ -263,46 +258,13 @@ def claims(times: Times) -> dict[str, Any]:
     return answers
 
 
-def _summary(results: dict[str, Any]) -> str:
-    vmf_over_ps, gain, claimed = results["vmf_over_ps"], results["published_over_ours"], results["claims"]
-    least, most = paper.SAMPLING_SPEEDUP
-    spreads = (claimed[whose]["spread_over_concentrations"]["ps"] for whose in ("published", "ours"))
-    return (
-        f"vMF takes {_range(vmf_over_ps['published'])} times as long as PS as published, "
-        f"{_range(vmf_over_ps['ours'])} in ours (the paper: {least:g} to almost {most:g}); over κ the time of PS "
-        f"varies by {' and '.join(f'{one:.2g}' for one in spreads)} times (the paper: constant); "
-        f"published over ours: vMF {_range(gain['vmf'])}, PS {_range(gain['ps'])}"
-        + f"; {UNMEASURABLE}"
-        * (None in judged(claimed))
-    )
-
-
 def judged(claimed: dict[str, Any]) -> list[bool | None]:
-    """What came of the paper's claims on the Power Spherical as published."""
+    """The verdicts on the paper's claims about the published Power Spherical."""
     return [holds for claim, holds in claimed["published"]["verdict"].items() if claim.startswith("ps_")]
 
 
-def _range(ratio: dict[str, float]) -> str:
-    return f"{ratio['min']:.2g}-{ratio['max']:.2g}"
-
-
-def table(times: Times, concentrations: Sequence[float]) -> "Table":
-    """The mean times with their standard deviations, a row for each concentration."""
-    from rich.table import Table
-
-    shown = Table(title=f"Milliseconds for {BATCH} draws, d = {DIM} (mean ± sd)", title_justify="left")
-    shown.add_column("κ", justify="right")
-    for name in times:
-        shown.add_column(LOOKS[name][0], justify="right")
-    measured = {name: _statistics(rows) for name, rows in times.items()}
-    for index, kappa in enumerate(concentrations):
-        cells = (rows[index] for rows in measured.values())
-        shown.add_row(f"{kappa:g}", *(f"{one['mean']:.3f} ± {one['variance'] ** 0.5:.3f}" for one in cells))
-    return shown
-
-
 def figure(times: Times, concentrations: Sequence[float], machine: str) -> "Figure":
-    """Time against concentration: means over trials, with a band of one standard deviation."""
+    """Mean time against concentration, with a band of one standard deviation over trials."""
     from matplotlib.figure import Figure
 
     result = Figure(figsize=(5.6, 3.8), facecolor="white", layout="constrained")
@@ -310,18 +272,16 @@ def figure(times: Times, concentrations: Sequence[float], machine: str) -> "Figu
     for name, rows in times.items():
         label, colour, line, marker = LOOKS[name]
         measured = _statistics(rows)
-        means = [one["mean"] for one in measured]
-        spreads = [one["variance"] ** 0.5 for one in measured]
-        low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
-        high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+        means = np.array([one["mean"] for one in measured])
+        deviations = np.sqrt([one["variance"] for one in measured])
         axes.plot(
             concentrations, means, color=colour, linestyle=line, marker=marker, markersize=4, label=label
         )
-        axes.fill_between(concentrations, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_xscale("log")
+        axes.fill_between(
+            concentrations, means - deviations, means + deviations, color=colour, alpha=0.2, linewidth=0
+        )
+    axes.set(xscale="log", xlabel="concentration $\\kappa$", ylabel=f"milliseconds for {BATCH} draws")
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("concentration $\\kappa$")
-    axes.set_ylabel(f"milliseconds for {BATCH} draws")
     axes.set_title(f"$d={DIM}$, on {machine}", fontsize=10, color="#333333")
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
     axes.legend(frameon=False, fontsize=8.5, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.1))

@@ -1,9 +1,9 @@
 """Figure 1 of the paper: draws and densities of Power Spherical distributions on the circle and the sphere.
 
-(a) On the circle (d = 2) the density rises outwards from the unit circle, with a histogram of the draws
-beneath it, on the same scale: the height above the circle is proportional to the density per radian.
-(b) On the sphere (d = 3) the draws of three distributions with orthogonal mean directions and different
-concentrations; draws on the far side show faintly through the sphere.
+(a) On the circle (d = 2), densities rise outwards from the unit circle over histograms of the draws. The height above
+the circle is proportional to the density per radian.
+(b) On the sphere (d = 3), draws from three distributions with orthogonal mean directions and different concentrations.
+Draws on the far side are shown faintly.
 """
 
 import math
@@ -27,12 +27,12 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 FILES = ("figure1.json", "figure1.png", "figure1.svg")
 SAMPLES = 1000
-BINS = 90  # of 4 degrees, over the whole circle
-HEIGHT = 0.36  # how far outside the unit circle a density of 1 is drawn
-# Okabe and Ito's palette, which stays apart under every common colour vision deficiency.
+BINS = 90  # of 4 degrees each
+HEIGHT = 0.36  # height above the unit circle at which a density of 1 is drawn
+# Okabe and Ito's palette, which is safe for common colour vision deficiencies.
 COLOURS = ("#0072B2", "#D55E00", "#009E73")
 INK, FAINT = "#333333", "#9a9a9a"
-# The eye looks at the sphere from (1, 1, 1): the three axes stand 120 degrees apart on the page.
+# The sphere is seen from (1, 1, 1), so that the three axes are 120 degrees apart on the page.
 ELEVATION, AZIMUTH = math.degrees(math.asin(1 / math.sqrt(3))), 45.0
 EYE = np.array([1.0, 1.0, 1.0]) / math.sqrt(3)
 RIGHT = np.array([-1.0, 1.0, 0.0]) / math.sqrt(2)
@@ -41,7 +41,7 @@ UP = np.array([-1.0, -1.0, 2.0]) / math.sqrt(6)
 
 @dataclass(frozen=True)
 class Component:
-    """One distribution of a panel: where it points, how concentrated it is, and its colour."""
+    """One distribution of a panel: mean direction, concentration and colour."""
 
     loc: tuple[float, ...]
     concentration: float
@@ -52,14 +52,15 @@ class Component:
         return PowerSpherical(torch.tensor(self.loc, dtype=torch.float64, device=device), self.concentration)
 
 
-def _at(degrees: float) -> tuple[float, float]:
-    return math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+def _on_circle(angles: Array) -> Array:
+    """The points (…, 2) of the unit circle at these angles."""
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
 
 
 CIRCLE = (
-    Component(_at(90.0), 4.0, COLOURS[0]),
-    Component(_at(210.0), 20.0, COLOURS[1]),
-    Component(_at(330.0), 100.0, COLOURS[2]),
+    Component((0.0, 1.0), 4.0, COLOURS[0]),
+    Component((-math.sqrt(3) / 2, -0.5), 20.0, COLOURS[1]),
+    Component((math.sqrt(3) / 2, -0.5), 100.0, COLOURS[2]),
 )
 SPHERE = (
     Component((0.0, 0.0, 1.0), 10.0, COLOURS[0]),
@@ -79,7 +80,7 @@ def run(
 ) -> Outcome:
     """Draw both panels and write `figure1.png`, `figure1.svg` and `figure1.json` under `out`.
 
-    The figure takes seconds as it is: `quick` changes nothing.
+    `quick` changes nothing, because the figure takes only seconds.
     """
     started = time.perf_counter()
     torch.manual_seed(seed)
@@ -102,11 +103,11 @@ def run(
         )
     )
     progress(1.0)
-    return Outcome(files, summary=f"{samples} draws from each of {len(CIRCLE) + len(SPHERE)} distributions")
+    return Outcome(files)
 
 
 def figure(circle: list[Array], sphere: list[Array]) -> "Figure":
-    """The figure of the draws: of shape (n, 2) for each of `CIRCLE`, (n, 3) for each of `SPHERE`."""
+    """The figure of the draws: one array (n, 2) per component of `CIRCLE`, one array (n, 3) per one of `SPHERE`."""
     from matplotlib.figure import Figure
     from mpl_toolkits.mplot3d import Axes3D
 
@@ -124,26 +125,32 @@ def figure(circle: list[Array], sphere: list[Array]) -> "Figure":
 def draw_circle(axes: "Axes", draws: list[Array]) -> None:
     """Panel (a): densities and histograms, outwards from the unit circle."""
     angles = np.linspace(-math.pi, math.pi, 1441)
-    axes.plot(np.cos(angles), np.sin(angles), color=FAINT, linewidth=0.9, zorder=3)
+    directions = _on_circle(angles)
+    axes.plot(*directions.T, color=FAINT, linewidth=0.9, zorder=3)
     edges = np.linspace(-math.pi, math.pi, BINS + 1)
     for component, points in zip(CIRCLE, draws, strict=True):
         counts, _ = np.histogram(np.arctan2(points[:, 1], points[:, 0]), edges)
         heights = counts / (len(points) * np.diff(edges))
         _histogram(axes, edges, HEIGHT * heights, component.colour)
 
-        directions = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
         density = component.distribution().log_prob(torch.from_numpy(directions)).exp().numpy()
         height = HEIGHT * density
-        radius = np.where(height > 0.012, 1 + height, np.nan)  # lower, the line would only cover the circle
-        axes.plot(
-            *(radius[:, None] * directions).T,
+        radius = np.where(height > 0.012, 1 + height, np.nan)  # a lower line would only cover the circle
+        x, y = (radius[:, None] * directions).T
+        axes.plot(x, y, color=component.colour, linewidth=1.6, solid_capstyle="round", zorder=4)
+        x, y = component.loc
+        arrow = {"arrowstyle": "-|>", "color": component.colour, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", xy=(x, y), xytext=(0, 0), arrowprops=arrow, zorder=3)
+        label_radius = 1.12 + height.max()
+        axes.text(
+            label_radius * x,
+            label_radius * y,
+            f"$\\kappa={component.concentration:g}$",
             color=component.colour,
-            linewidth=1.6,
-            solid_capstyle="round",
-            zorder=4,
+            fontsize=11,
+            ha="center" if abs(x) < 0.1 else ("left" if x > 0 else "right"),
+            va="bottom" if y > 0.1 else "center",
         )
-        _arrow(axes, component)
-        _label(axes, component, 1 + height.max())
     axes.set_aspect("equal")
     axes.set_xlim(-2.15, 2.55)
     axes.set_ylim(-1.45, 1.8)
@@ -151,50 +158,24 @@ def draw_circle(axes: "Axes", draws: list[Array]) -> None:
 
 
 def _histogram(axes: "Axes", edges: Array, heights: Array, colour: str) -> None:
-    """The bars of a histogram as sectors between the unit circle and 1 + height."""
+    """Draw the bars of a histogram as ring sectors between the unit circle and 1 + height."""
     from matplotlib.collections import PolyCollection
 
     bars = []
     for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True):
         if height > 0:
-            along = np.linspace(low, high, 6)
-            rim = np.stack([np.cos(along), np.sin(along)], axis=-1)
+            rim = _on_circle(np.linspace(low, high, 6))
             bars.append(np.concatenate([rim, (1 + height) * rim[::-1]]))
     axes.add_collection(
         PolyCollection(bars, facecolor=colour, alpha=0.32, edgecolor="white", linewidth=0.5, zorder=2)
     )
 
 
-def _arrow(axes: "Axes", component: Component) -> None:
-    """The mean direction, from the centre to the circle."""
-    axes.annotate(
-        "",
-        xy=(component.loc[0], component.loc[1]),
-        xytext=(0, 0),
-        arrowprops={"arrowstyle": "-|>", "color": component.colour, "shrinkA": 0, "shrinkB": 0},
-        zorder=3,
-    )
-
-
-def _label(axes: "Axes", component: Component, radius: float) -> None:
-    x, y = component.loc
-    radius += 0.12
-    axes.text(
-        radius * x,
-        radius * y,
-        f"$\\kappa={component.concentration:g}$",
-        color=component.colour,
-        fontsize=11,
-        ha="center" if abs(x) < 0.1 else ("left" if x > 0 else "right"),
-        va="bottom" if y > 0.1 else "center",
-    )
-
-
 def draw_sphere(axes: "Axes3D", draws: list[Array]) -> None:
     """Panel (b): the draws over a shaded sphere.
 
-    matplotlib does not hide what lies behind a surface, so the panel is painted in order: the sphere, the
-    near side of its grid, the far draws (faintly), the near ones, the mean directions.
+    matplotlib does not hide points behind a surface. We therefore paint in this order: the sphere, the near side of its
+    grid, the far draws (faintly), the near draws, the mean directions.
     """
     axes.view_init(elev=ELEVATION, azim=AZIMUTH)
     axes.set_proj_type("ortho")
@@ -209,15 +190,8 @@ def draw_sphere(axes: "Axes3D", draws: list[Array]) -> None:
         depth = points @ EYE
         for near, size, alpha, order in ((False, 5.0, 0.12, 3), (True, 7.0, 0.6, 5)):
             shown = points[(depth >= 0) == near]
-            axes.scatter(
-                *shown.T,
-                s=size,
-                color=component.colour,
-                alpha=alpha,
-                linewidth=0,
-                depthshade=False,
-                zorder=order,
-            )
+            look = {"color": component.colour, "alpha": alpha, "linewidth": 0, "depthshade": False}
+            axes.scatter(*shown.T, s=size, zorder=order, **look)
         loc = np.asarray(component.loc)
         axes.plot(*np.stack([loc, 1.35 * loc]).T, color=INK, linewidth=1.1, zorder=6)
         axes.scatter(*loc, s=14, color=INK, depthshade=False, zorder=7)
@@ -233,10 +207,10 @@ def draw_sphere(axes: "Axes3D", draws: list[Array]) -> None:
 
 
 def _ball(axes: "Axes3D") -> None:
-    """The sphere, lit from the upper left."""
+    """Draw the sphere, lit from the upper left."""
     polar, around = np.mgrid[0 : math.pi : 91j, 0 : 2 * math.pi : 181j]
-    points = np.stack(
-        [np.sin(polar) * np.cos(around), np.sin(polar) * np.sin(around), np.cos(polar)], axis=-1
+    points = np.concatenate(
+        [np.sin(polar)[..., None] * _on_circle(around), np.cos(polar)[..., None]], axis=-1
     )
     light = EYE - 0.35 * RIGHT + 0.55 * UP
     brightness = np.clip(points @ light / np.linalg.norm(light), 0, 1)
@@ -255,27 +229,23 @@ def _ball(axes: "Axes3D") -> None:
 
 
 def _grid(axes: "Axes3D") -> None:
-    """Meridians and parallels every 30 degrees, on the near side only, and the outline."""
+    """Draw meridians and parallels every 30 degrees on the near side, and the outline."""
     along = np.linspace(0, 2 * math.pi, 721)
+    cos, sin = np.cos(along), np.sin(along)
     lines = []
-    for degrees in range(0, 180, 30):
-        turn = math.radians(degrees)
-        lines.append(
-            np.stack([np.sin(along) * math.cos(turn), np.sin(along) * math.sin(turn), np.cos(along)], axis=-1)
-        )
-    for degrees in range(30, 180, 30):
-        height, radius = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-        level = np.full_like(along, height)
-        lines.append(np.stack([radius * np.cos(along), radius * np.sin(along), level], axis=-1))
+    for angle in np.radians(range(0, 180, 30)):
+        lines.append(np.stack([sin * np.cos(angle), sin * np.sin(angle), cos], axis=-1))
+        level = np.full_like(along, np.cos(angle))
+        lines.append(np.stack([np.sin(angle) * cos, np.sin(angle) * sin, level], axis=-1))
     for line in lines:
         near = np.where((line @ EYE >= 0)[:, None], line, np.nan)
         axes.plot(*near.T, color=FAINT, linewidth=0.4, alpha=0.7, zorder=2)
-    outline = np.cos(along)[:, None] * RIGHT + np.sin(along)[:, None] * UP
+    outline = cos[:, None] * RIGHT + sin[:, None] * UP
     axes.plot(*outline.T, color=FAINT, linewidth=0.8, zorder=4)
 
 
 def _summary(components: tuple[Component, ...], draws: list[Array]) -> list[dict[str, Any]]:
-    """What the JSON says of each distribution: its parameters, its mean length and that of its draws."""
+    """The parameters of each component, the length of its mean, and that of the mean of its draws."""
     return [
         {
             "loc": list(component.loc),

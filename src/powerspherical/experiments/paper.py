@@ -1,7 +1,7 @@
-"""What the paper states, to stand beside what is measured here.
+"""Claims and numbers of the paper, for comparison with our measurements.
 
-De Cao & Aziz (2020), "The Power Spherical distribution", https://arxiv.org/abs/2006.04437. Every number is the
-paper's own, copied with the place where it stands; nothing here is computed.
+De Cao & Aziz (2020), "The Power Spherical distribution", https://arxiv.org/abs/2006.04437. All numbers are copied from
+the paper, each with its place there.
 """
 
 from typing import NamedTuple
@@ -11,36 +11,36 @@ ADDRESS = "https://arxiv.org/abs/2006.04437"
 
 
 class Claim(NamedTuple):
-    """What the paper says, in its words or nearly so, and where."""
+    """A claim of the paper, close to its own words, and where the paper makes it."""
 
     text: str
     where: str
 
 
-#: By the name of the experiment that looks into it.
+#: By the name of the experiment that examines the claim.
 CLAIMS = {
     "figure1": Claim(
-        "Draws and density on the circle with histograms of 1,000 samples; draws from three distributions of "
-        "orthogonal directions and different concentrations on the sphere.",
+        "On the circle: densities, and histograms of 1,000 draws. On the sphere: draws from three distributions with "
+        "orthogonal mean directions and different concentrations.",
         "Figure 1",
     ),
     "properties": Claim(
-        "Mean, variance, mode, entropy of the marginal and entropy in closed form; so are the KL divergences to "
-        "the uniform and from a Power Spherical to a von Mises–Fisher distribution.",
+        "These have closed forms: mean, variance, mode, entropy, the entropy of the marginal, the KL divergence to the "
+        "uniform distribution and the KL divergence to a von Mises–Fisher distribution.",
         "Table 1; Section 2.3; Appendix C",
     ),
     "stability": Claim(
-        "The Power Spherical does not present numerical issues for d and κ in {a·10ᵇ}, a = 1, …, 9, b = 0, …, 5; "
-        "the vMF does.",
+        "Unlike the vMF, the Power Spherical has no numerical issues for d and κ in {a·10ᵇ}, a = 1, …, 9, "
+        "b = 0, …, 5.",
         "Section 3, Stability; Figure 2 (a)",
     ),
     "efficiency": Claim(
-        "Sampling from a Power Spherical is at least 6 times faster than sampling from a vMF, and almost 20 times "
-        "for some concentrations; its time is constant regardless of κ.",
+        "Sampling from a Power Spherical is at least 6 times faster than from a vMF, and almost 20 times faster for "
+        "some κ. Its time does not depend on κ.",
         "Section 3, Efficiency; Figure 2 (b)",
     ),
     "vae": Claim(
-        "In an auto-encoder of MNIST there is no substantial difference in performance between the two distributions.",
+        "In an auto-encoder on MNIST there is no substantial difference in performance between the two distributions.",
         "Section 3, Variational inference; Table 2",
     ),
     "training_time": Claim(
@@ -49,7 +49,8 @@ CLAIMS = {
     ),
 }
 
-#: Table 1 and the divergences of Section 2.3; α = (d-1)/2 + κ, β = (d-1)/2. By the names of `properties.json`.
+#: Table 1 and the divergences of Section 2.3, with α = (d-1)/2 + κ and β = (d-1)/2. The keys are those of
+#: `properties.json`.
 PROPERTIES = {
     "E[X]": "μ (α−β)/(α+β)",
     "var(X)": "2α [(β−α) μμᵀ + (α+β) I] / [(α+β)² (α+β+1)]",
@@ -61,24 +62,24 @@ PROPERTIES = {
 }
 
 STABILITY_SIDE = 9 * 6
-"""How many values d and κ each have on the grid of Figure 2 (a)."""
+"""The number of values of d, and of κ, in Figure 2 (a)."""
 
 SAMPLING_SPEEDUP = (6.0, 20.0)
-"""How many times faster than the vMF: "at least", and "almost" at the most."""
-SAMPLING_DEVICE = "NVIDIA Titan X (12 GB)"  # the footnote of Section 3, Efficiency
+"""Speed-up over the vMF: "at least" the first, and "almost" the second for some κ."""
+SAMPLING_DEVICE = "NVIDIA Titan X (12 GB)"  # Section 3, Efficiency, footnote
 TRAINING_SPEEDUP = 2.0
-"""Training was more than this many times faster than with the vMF."""
+"""Speed-up of training over the vMF: "more than" this."""
 
 
 class Score(NamedTuple):
-    """Test log-likelihood, estimated with 5,000 importance samples, and evidence lower bound, in nats."""
+    """Mean log-likelihood, estimated by importance sampling, and mean ELBO of the test data, in nats."""
 
     log_likelihood: float
     elbo: float
 
 
 VAE_DATA = "mnist"
-#: Table 2: by posterior and ambient dimension d.
+#: Table 2 (5,000 importance samples), by posterior and ambient dimension d.
 VAE = {
     "power_spherical": {
         5: Score(-114.49, -118.01),

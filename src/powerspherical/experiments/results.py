@@ -1,15 +1,15 @@
-"""What an experiment hands back, and how its results are written.
+"""How experiments write their results.
 
-A result is one JSON file that says how it was made: the experiment and the command, its configuration and
-seed, the versions and the hardware. Files appear whole or not at all: they are written beside their place and
-then moved there.
+Each result is one JSON file that records how it was made: experiment, command, configuration, seed, versions and
+hardware. Files are written next to their destination and then moved there, so they are never left half-written.
 """
 
 import json
 import os
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,37 +22,27 @@ from powerspherical._files.drafts import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 PACKAGES = ("powerspherical", "torch", "numpy", "scipy", "matplotlib")
-"""The distributions whose versions every result records."""
+"""Packages whose versions every result records."""
 
 MADE_BY = "powerspherical reproduce"
-"""The mark of a figure or a text, by which the command knows its own files."""
+"""Written into figures and text files, so that the command recognises its own output."""
 
 Progress = Callable[[float], None]
-"""Called with the fraction of the work that is done, from 0 to 1."""
+"""Called with the completed fraction of the work, from 0 to 1."""
 
 
 def silent(fraction: float) -> None:
-    """The progress callback that shows nothing."""
+    """A progress callback that shows nothing."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment made.
-
-    Attributes:
-        files: the files it wrote.
-        passed: whether everything it checks held.
-        summary: one line for a person.
-        table: what to show on a terminal besides, if anything.
-    """
+    """The files that an experiment wrote, and whether all of its checks passed."""
 
     files: list[Path]
     passed: bool = True
-    summary: str = ""
-    table: "Table | None" = field(default=None, compare=False)
 
 
 def write_json(
@@ -68,10 +58,19 @@ def write_json(
     seconds: float,
     amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Path:
-    """Write one result with all that is needed to make it again, and return its path.
+    """Write one result with everything needed to reproduce it, and return its path.
 
-    `options` are those of the command that only this experiment has, with a space before each. `amend` turns the
-    document into the one that is written, for instance to join it with an earlier one.
+    Args:
+        path: the file to write.
+        experiment: the name that `powerspherical reproduce` uses.
+        seed: the seed of the run.
+        quick: whether the run used `--quick`.
+        device: the device of the run.
+        options: further command-line options of the run, each with a leading space.
+        configuration: the settings of the run.
+        results: what it found. NaN and infinity raise `ValueError`.
+        seconds: how long it took.
+        amend: maps the document to the one that is written, for instance to merge it with an earlier one.
     """
     options += " --quick" * quick + f" --device {device}" * (str(device) != "cpu")
     document = {
@@ -92,51 +91,50 @@ def write_json(
 
 
 def name_on(device: torch.device | str, name: str) -> str:
-    """The name of a result, with the type of its device unless that is the CPU."""
+    """The name of a result with its device type appended, as in `efficiency_cuda`; unchanged for the CPU."""
     kind = torch.device(device).type
     return name if kind == "cpu" else f"{name}_{kind}"
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a text file in one step."""
+    """Write a text file atomically and return its path."""
     with atomic_write(path) as draft:
         draft.write_text(text, encoding="utf-8")
     return path
 
 
 def write_figure(folder: Path, name: str, figure: "Figure", *, dpi: int = 300) -> list[Path]:
-    """Write a figure as PNG and SVG, without dates or random identifiers: the same figure, the same bytes."""
+    """Write a figure as PNG and SVG and return both paths.
+
+    The files contain no dates or random identifiers, so the same figure gives the same bytes.
+    """
     import matplotlib
 
-    paths = []
+    metadata = {"png": {"Software": MADE_BY}, "svg": {"Creator": MADE_BY, "Date": None}}
+    paths = [folder / f"{name}.{suffix}" for suffix in metadata]
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        for suffix, metadata in (
-            ("png", {"Software": MADE_BY}),
-            ("svg", {"Creator": MADE_BY, "Date": None}),
-        ):
-            path = folder / f"{name}.{suffix}"
+        for path, (suffix, entries) in zip(paths, metadata.items(), strict=True):
             with atomic_write(path) as draft:
-                figure.savefig(draft, format=suffix, dpi=dpi, metadata=metadata)
-            paths.append(path)
+                figure.savefig(draft, format=suffix, dpi=dpi, metadata=entries)
     return paths
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
-    """The versions of Python and of the packages; `None` for one that is not installed."""
+    """The versions of Python and of the packages; `None` for a package that is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in packages:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = None
-    found["torch"] = str(torch.__version__)  # with its build, which the metadata may leave out
+    found["torch"] = str(torch.__version__)  # includes the build, which the metadata may omit
     if "powerspherical" in found:
-        found["powerspherical"] = powerspherical.__version__  # also where it is not installed
+        found["powerspherical"] = powerspherical.__version__  # known even when the package is not installed
     return found
 
 
 def hardware(device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The machine, and the device the experiment ran on."""
+    """The machine, and the device that the experiment ran on."""
     device = torch.device(device)
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -148,12 +146,10 @@ def hardware(device: torch.device | str = "cpu") -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """The processor's own name, where the system tells it."""
-    try:
+    """The model name of the processor, as far as the system reports it."""
+    with suppress(OSError):  # only Linux has this file
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(":")
             if key.strip() == "model name":
                 return value.strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine() or "unknown"

@@ -1,13 +1,13 @@
-"""The paper's stability figure, and two questions beyond it: is the law right, and are the closed forms?
+"""The paper's stability figure (Figure 2 (a)), with two further checks.
 
-*Samples*, in float32. For every d and κ of a grid {a·10^b} each method draws ten vectors x and the derivative
-of μᵀx in κ for each. A cell is bad when a sample or a derivative is NaN or infinite; a draw that a thousand
-proposals do not end counts as a bad sample. Beyond the paper, a cell is *off* when the mean of the ten cosines
-lies more than `LIMIT` standard errors from its expectation: such draws look healthy and are of another distribution.
+*Samples*, in float32. For every d and κ in a grid {a·10^b}, each method draws ten vectors x and the derivatives of
+μᵀx in κ. A cell is *bad* if a sample or a derivative is NaN or infinite. A draw that is rejected a thousand times
+counts as NaN. In addition to the paper, we call a cell *off* if the mean of the ten cosines is more than `LIMIT`
+standard errors from its expectation: the draws are finite, but follow the wrong distribution.
 
-*Closed forms*: the KL divergence to the uniform and the log-density against exact values, see `closed_forms.py`.
+*Closed forms*: the KL divergence to the uniform and the log-density against exact values; see `closed_forms.py`.
 
-The run fails when one of our cells is bad or off, or one of our errors exceeds its tolerance.
+The run fails if one of our cells is bad or off, or if one of our errors exceeds its tolerance.
 """
 
 import time
@@ -30,28 +30,27 @@ from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 Method = Callable[[Tensor, Tensor], Tensor]
 
 FILES = ("stability.json", "stability.png", "stability.svg", "accuracy.png", "accuracy.svg")
-DRAWS = 10  # a cell
-LIMIT = 10.0  # standard errors; the sum of ten cosines has a tail much heavier than a normal one for small d
-ROUNDING = 4e-6  # allowed to the mean cosine of float32 draws
-ELEMENTS = 1 << 23  # coordinates drawn at a time
+DRAWS = 10  # per cell
+LIMIT = 10.0  # standard errors; for small d, the sum of ten cosines has much heavier tails than a normal
+ROUNDING = 4e-6  # tolerance on the mean cosine, for float32 rounding
+ELEMENTS = 1 << 23  # limit on the coordinates drawn at once
 
 
 class Health(IntEnum):
-    """What became of a cell; the worst that was seen."""
+    """The state of a cell. The last two are bad by the paper's criterion."""
 
     FINE = 0
     OFF = 1
     GRADIENT = 2
-    SAMPLE = 3  # this and the one before are bad by the paper's criterion
+    SAMPLE = 3
 
 
 _EXPANDED = partial(formulas.von_mises_fisher, taylor=True)
-# Each with its label, and the family that knows the expected cosine.
+# The label of each method, the family that gives the expected cosine, and the sampler.
 METHODS: dict[str, tuple[str, Family, Method]] = {
     "published_vmf": ("vMF, published", VON_MISES_FISHER, formulas.von_mises_fisher),
     "expanded_vmf": ("vMF, $b$ expanded for κ > 10", VON_MISES_FISHER, _EXPANDED),
@@ -61,12 +60,12 @@ METHODS: dict[str, tuple[str, Family, Method]] = {
 }
 OURS = ("our_vmf", "our_ps")
 
-# Okabe and Ito's palette; the hatches tell the kinds apart without colour.
+# Colour (Okabe and Ito's palette), hatch and label of each state; the hatches work without colour.
 LOOKS = {
     Health.FINE: ("#E8EEF2", "", "all finite"),
-    Health.OFF: ("#56B4E9", "////", "finite, of another law"),
+    Health.OFF: ("#56B4E9", "////", "finite, wrong distribution"),
     Health.GRADIENT: ("#E69F00", "\\\\\\\\", "derivative NaN or infinite"),
-    Health.SAMPLE: ("#8C2D04", "xxxx", "sample NaN, or not accepted"),
+    Health.SAMPLE: ("#8C2D04", "xxxx", "sample NaN, or never accepted"),
 }
 
 
@@ -84,20 +83,19 @@ def run(
     samples: Grid | None = None,
     progress: Progress = silent,
 ) -> Outcome:
-    """Examine every cell and write `stability` and `accuracy` figures and `stability.json` under `out`.
+    """Examine every cell, and write `stability.json` and the figures `stability` and `accuracy` under `out`.
 
-    On a GPU the names end in `_cuda`.
-
-    `samples` is the grid of the draws; by default that of the paper, coarser and smaller with `quick`.
+    On a GPU the file names end in `_cuda`. `samples` is the grid of the draws. Default: the paper's grid, or a coarser
+    and smaller one with `quick`.
     """
     started = time.perf_counter()
     torch.manual_seed(seed)
     numbers = numbers_to(30_000, (1, 3)) if quick else numbers_to(900_000, range(1, 10))
     samples = samples or Grid.of(numbers, numbers)
-    drawing = 0.25 if quick else 0.9  # the share of the draws in the time, roughly
+    drawing = 0.25 if quick else 0.9  # approximate share of the draws in the running time
 
     columns: dict[str, list[list[Health]]] = {name: [] for name in METHODS}
-    work = np.cumsum([dim + 1000 for dim in samples.dims])  # a call costs as much as 1000 coordinates
+    work = np.cumsum([dim + 1000 for dim in samples.dims])  # one call costs about as much as 1000 coordinates
     for dim, done in zip(samples.dims, work, strict=True):
         for name, (_, family, method) in METHODS.items():
             columns[name].append(examine(method, family, dim, samples.concentrations, device=device))
@@ -126,7 +124,7 @@ def run(
                 "closed_forms": {
                     **forms._asdict(),
                     "tolerance": {
-                        accuracy.dtype_name(dtype): most for dtype, most in accuracy.TOLERANCES.items()
+                        accuracy.dtype_name(dtype): value for dtype, value in accuracy.TOLERANCES.items()
                     },
                 },
                 "reference": f"exact values, accuracy.json: {accuracy.recipe()}",
@@ -136,7 +134,7 @@ def run(
         ),
     ]
     progress(1.0)
-    return Outcome(files, passed=passed, summary=_summary(results["samples"]), table=table(results))
+    return Outcome(files, passed)
 
 
 def examine(
@@ -147,11 +145,11 @@ def examine(
     *,
     device: torch.device | str = "cpu",
 ) -> list[Health]:
-    """Draw ten vectors in float32 for each concentration, with their derivatives, and judge them."""
+    """Draw `DRAWS` float32 vectors per concentration, with derivatives, and return the state of each cell."""
     loc = torch.nn.functional.normalize(torch.randn(dim, dtype=torch.float64), dim=-1)
     loc = loc.to(torch.float32).to(device)
-    everything = torch.tensor([float(kappa) for kappa in concentrations], dtype=torch.float32, device=device)
-    judged: list[Health] = []
+    everything = torch.tensor(concentrations, dtype=torch.float32, device=device)
+    states: list[Health] = []
     for kappas in everything.split(max(ELEMENTS // (DRAWS * dim), 1)):
         each = kappas.expand(DRAWS, -1).clone().requires_grad_()
         x = method(loc, each)
@@ -161,23 +159,23 @@ def examine(
         deviation = (t.detach().double().mean(0) - expected).abs()
         error = (family.variance_cosine(kappas.double(), dim) / DRAWS).sqrt()
         off = deviation > LIMIT * error + ROUNDING
-        lost = ~x.detach().isfinite().all(-1).all(0)
-        bent = ~gradient.isfinite().all(0)
-        code = torch.where(off, int(Health.OFF), int(Health.FINE))
-        code = torch.where(bent, int(Health.GRADIENT), code)
-        code = torch.where(lost, int(Health.SAMPLE), code)
-        judged.extend(Health(value) for value in code.tolist())
-    return judged
+        bad_gradient = ~gradient.isfinite().all(0)
+        bad_sample = ~x.detach().isfinite().all(-1).all(0)
+        state = torch.where(off, int(Health.OFF), int(Health.FINE))
+        state = torch.where(bad_gradient, int(Health.GRADIENT), state)
+        state = torch.where(bad_sample, int(Health.SAMPLE), state)
+        states.extend(Health(value) for value in state.tolist())
+    return states
 
 
 def passes(results: dict[str, Any]) -> bool:
-    """Whether no cell of ours is bad or off, and no error of ours too large or not a number."""
+    """Whether none of our cells is bad or off, and our closed forms are within their tolerances."""
     samples = all(results["samples"][name]["bad"] + results["samples"][name]["off"] == 0 for name in OURS)
     return samples and closed_forms.passes(results["closed_forms"])
 
 
 def _cells(cells: Array, grid: Grid) -> dict[str, Any]:
-    """Counts, and the lists of (d, κ), of one method's map."""
+    """The counts of one method's bad and off cells, and their lists of (d, κ)."""
     return {
         "cells": int(cells.size),
         "bad": int((cells >= Health.GRADIENT).sum()),
@@ -188,31 +186,8 @@ def _cells(cells: Array, grid: Grid) -> dict[str, Any]:
     }
 
 
-def _summary(samples: dict[str, Any]) -> str:
-    counts = (f"{METHODS[name][0]} {one['bad']} and {one['off']}" for name, one in samples.items())
-    return f"cells bad and off, of {samples['our_ps']['cells']}: {'; '.join(counts).replace('$', '')}"
-
-
-def table(results: dict[str, Any]) -> "Table":
-    """The counts and the worst errors."""
-    from rich.table import Table
-
-    shown = Table(title="Samples in float32, and the closed forms' worst errors", title_justify="left")
-    shown.add_column("what", no_wrap=True)
-    for name in ("cells", "NaN or ∞", "another law", "worst"):
-        shown.add_column(name, justify="right")
-    for name, (label, _, _) in METHODS.items():
-        one = results["samples"][name]
-        shown.add_row(label.replace("$", ""), *(str(one[key]) for key in ("cells", "bad", "off")))
-    shown.add_section()
-    for key, one in results["closed_forms"].items():
-        worst = "" if one["worst"] is None else f"{one['worst']:.1e}"
-        shown.add_row(closed_forms.label(key), str(one["cells"]), str(one["not_finite"]), "", worst)
-    return shown
-
-
 def stability_figure(maps: dict[str, Array], grid: Grid) -> "Figure":
-    """The maps of the samples: the published methods above, ours below."""
+    """The maps of the cells: published methods in the first row, ours in the second."""
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -230,7 +205,9 @@ def stability_figure(maps: dict[str, Array], grid: Grid) -> "Figure":
         for kind in Health:
             hatch(axes, cells == kind, grid, LOOKS[kind][1])
         bad, off = int((cells >= Health.GRADIENT).sum()), int((cells == Health.OFF).sum())
-        axes.set_title(f"{METHODS[name][0]}\n{bad} NaN or ∞, {off} of another law", fontsize=9.5, color=INK)
+        axes.set_title(
+            f"{METHODS[name][0]}\n{bad} NaN or ∞, {off} wrong distribution", fontsize=9.5, color=INK
+        )
         axes.tick_params(labelbottom=True, labelleft=True)
         axes.set(xlabel="dimension $d$", ylabel="concentration $\\kappa$")
     handles = [
@@ -238,5 +215,5 @@ def stability_figure(maps: dict[str, Array], grid: Grid) -> "Figure":
         for colour, hatch, label in LOOKS.values()
     ]
     look = {"frameon": False, "fontsize": 9.5, "handlelength": 2.4, "handleheight": 1.8, "labelspacing": 0.9}
-    places[1, 1].legend(handles=handles, loc="center", title=f"{DRAWS} draws a cell, float32", **look)
+    places[1, 1].legend(handles=handles, loc="center", title=f"{DRAWS} draws per cell, float32", **look)
     return settled(result)

@@ -1,4 +1,4 @@
-"""The images: where they are looked for, and what is said when they are missing, damaged or out of reach."""
+"""The images: where we look for them, and the errors if they are missing, damaged or unreachable."""
 
 import gzip
 import hashlib
@@ -39,7 +39,7 @@ def md5(data: bytes) -> str:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
-    """Small files in place of MNIST's, an empty cache, no variable, and no server behind the mirrors."""
+    """Small files in place of MNIST, an empty cache, no environment variable, and unreachable mirrors."""
     files = [IdxFile(name, md5(RAW[name]), md5(GZ[name])) for name in (TRAIN, TEST)]
     nobody = ("http://127.0.0.1:1/first/", "http://127.0.0.1:1/second/")
     monkeypatch.setitem(datasets.SOURCES, "mnist", Source(nobody, *files))
@@ -56,7 +56,7 @@ def write(folder: Path, files: dict[str, bytes], suffix: str = "") -> Path:
 
 
 def refusal(*arguments) -> str:
-    """The message of the `DataError` that `load` raises, which takes one line."""
+    """The message of the `DataError` that `load` raises; it must be one line."""
     with pytest.raises(DataError) as caught:
         load(*arguments)
     message = str(caught.value)
@@ -91,7 +91,7 @@ def test_digits():
 @pytest.mark.parametrize("dotted", [False, True])
 @pytest.mark.parametrize(("files", "suffix"), [(RAW, ""), (GZ, ".gz"), (RAW, ".gz"), (GZ, "")])
 def test_the_folder(tmp_path, place, dotted, files, suffix):
-    """In the folder or its subfolder, in both spellings, gzipped or not, with the suffix or without."""
+    """In the folder or its subfolder, in both spellings, gzipped or not, with or without the suffix."""
     spelled = {name.replace("-idx3", ".idx3") if dotted else name: data for name, data in files.items()}
     write(tmp_path / place, spelled, suffix)
     check(load("mnist", tmp_path))
@@ -113,7 +113,7 @@ def test_the_variable(monkeypatch, tmp_path):
 
 
 def test_an_unknown_name():
-    assert refusal("cifar") == "there are no data 'cifar'; choose from digits, mnist, fashion-mnist"
+    assert refusal("cifar") == "unknown data 'cifar'; choose from digits, mnist, fashion-mnist"
 
 
 @pytest.mark.parametrize("missing", [TRAIN, TEST])
@@ -121,7 +121,7 @@ def test_a_missing_file(tmp_path, missing):
     write(tmp_path, {name: data for name, data in RAW.items() if name != missing})
     message = refusal("mnist", str(tmp_path))
     assert message.startswith(
-        f"mnist: {missing}, plain or with .gz, is neither in {tmp_path / 'mnist'} nor in"
+        f"mnist: neither {tmp_path / 'mnist'} nor {tmp_path} contains {missing} (or .gz); "
     )
     for way_out in (
         f"{TRAIN}.gz and {TEST}.gz",
@@ -130,7 +130,7 @@ def test_a_missing_file(tmp_path, missing):
         "POWERSPHERICAL_DATA",
     ):
         assert way_out in message
-    assert message.endswith("or take --data digits")
+    assert message.endswith("or use --data digits")
 
 
 def flipped(data: bytes, at: int) -> bytes:
@@ -138,14 +138,18 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 DAMAGE = {
-    "empty": (b"", "it ends after 0 bytes"),
-    "header cut": (RAW[TEST][:9], "it ends after 9 bytes"),
-    "pixels cut": (RAW[TEST][:-1], "it has 27 bytes where its header promises 28"),
-    "too long": (RAW[TEST] + b"\0", "it has 29 bytes where its header promises 28"),
-    "a web page": (b"<html>no such page</html>", "it is not an idx file of images"),
-    "magic": (flipped(RAW[TEST], 3), "it is not an idx file of images"),
-    "pixel": (flipped(RAW[TEST], 20), "its MD5 is [0-9a-f]{32} decompressed"),
-    "the other file": (RAW[TRAIN], f"its MD5 is {md5(RAW[TRAIN])} decompressed"),
+    name: (data, f"the MD5 of its {len(data)} bytes, decompressed, is {md5(data)}")
+    for name, data in {
+        "empty": b"",
+        "header cut": RAW[TEST][:9],
+        "pixels cut": RAW[TEST][:-1],
+        "too long": RAW[TEST] + b"\0",
+        "a web page": b"<html>no such page</html>",
+        "magic": flipped(RAW[TEST], 3),
+        "pixel": flipped(RAW[TEST], 20),
+        "the other file": RAW[TRAIN],
+    }.items()
+} | {
     "gzip header cut": (GZ[TEST][:5], "Compressed file ended before .*"),
     "gzip cut": (GZ[TEST][:-9], "Compressed file ended before .*"),
     "gzip method": (flipped(GZ[TEST], 2), "Unknown compression method"),
@@ -158,8 +162,8 @@ DAMAGE = {
 def test_a_damaged_file(tmp_path, data, reason):
     write(tmp_path, {**GZ, TEST: data}, ".gz")
     way_out = (
-        f"its MD5 should be {md5(GZ[TEST])} gzipped or {md5(RAW[TEST])} decompressed: replace it by"
-        f" http://127.0.0.1:1/first/{TEST}.gz, or take --data digits"
+        f"its MD5 should be {md5(GZ[TEST])} gzipped or {md5(RAW[TEST])} decompressed; replace it by"
+        f" http://127.0.0.1:1/first/{TEST}.gz, or use --data digits"
     )
     path = re.escape(str(tmp_path / f"{TEST}.gz"))
     assert re.fullmatch(
@@ -180,7 +184,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def mirror(monkeypatch, tmp_path):
-    """Call it with folders, relative to that of the test, to make them the mirrors of mnist."""
+    """A function that makes folders, relative to that of the test, the mirrors of mnist."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

@@ -86,7 +86,7 @@ def test_product(prior):
 
 
 def test_an_unknown_prior():
-    with pytest.raises(ValueError, match="no prior 'unifrom'; choose uniform or von_mises_fisher"):
+    with pytest.raises(ValueError, match="unknown prior 'unifrom'; choose uniform or von_mises_fisher"):
         build("power_spherical", 3, PIXELS, prior="unifrom")
 
 

@@ -1,4 +1,4 @@
-"""The runs of the table: which there are, and what one of them does."""
+"""The runs of the table: the plan, and single runs."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from powerspherical.experiments import paper
 from powerspherical.experiments.autoencoder import datasets, runs
 from powerspherical.experiments.autoencoder.runs import Run, Setting, do, do_all, plan, trained
-from powerspherical.experiments.autoencoder.scores import Scores
 from powerspherical.experiments.autoencoder.training import Protocol
 from powerspherical.experiments.autoencoder.workers import Workers
 
@@ -29,12 +29,12 @@ def images():
 
 @pytest.fixture
 def scored(monkeypatch):
-    """Note what is scored instead of scoring it."""
+    """Record what would be scored, without scoring it."""
     seen = []
 
     def score(model, bits, **given):
         seen.append((model, bits, given))
-        return Scores(-20.0, -21.0)
+        return paper.Score(-20.0, -21.0)
 
     monkeypatch.setattr(runs, "score", score)
     return seen
@@ -100,7 +100,7 @@ class TestPlan:
         assert all(run.protocol.epochs < 100 for run in runs)
 
     def test_few_images(self):
-        """The digits cannot spare 5,000."""
+        """The digits are too few to hold out 5,000."""
         held_out = {run.protocol.validation for run in plan([0], 1437, quick=False)}
         assert held_out == {0, 1437 // 6}
 
@@ -117,7 +117,7 @@ class TestAll:
         assert [threads for *_, (threads, _) in pools] == [2, 1]
 
     def test_progress_goes_by_the_work(self, tmp_path, images, monkeypatch):
-        """A vMF posterior takes two of three parts."""
+        """A vMF posterior counts for two of three parts of the work."""
 
         def half_done(run, setting, images, team, progress):
             progress(0.5)
@@ -188,7 +188,7 @@ class TestRun:
         assert torch.equal(kept.reconstruct(bits), model.reconstruct(bits))
 
     def test_rows_of_other_images_are_not_taken(self, tmp_path, images, scored):
-        """Other test images are scored; other training images are refused, as there is a checkpoint."""
+        """New test images are scored. New training images conflict with the checkpoint and are refused."""
         run = Run("gaussian", 5, 0, ONE)
         done(run, tmp_path, images)
         done(run, tmp_path, images._replace(test=images.test[:10]))
@@ -210,7 +210,7 @@ class TestRun:
 
 @pytest.mark.slow
 def test_runs_that_are_ended_leave_no_drafts(tmp_path):
-    """Their processes are ended by a signal, which may reach them while they write a checkpoint."""
+    """The processes are ended by a signal, possibly while they write a checkpoint."""
     script, folder = tmp_path / "script.py", tmp_path / "runs"
     script.write_text(f"""
 import time

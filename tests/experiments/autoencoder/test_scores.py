@@ -1,4 +1,4 @@
-"""The scores against exact values: where the decoder does not listen, and by quadrature on the circle."""
+"""The scores against exact values: for a decoder that ignores z, and by quadrature on the circle."""
 
 import math
 
@@ -19,7 +19,7 @@ def bits(n):
 
 
 def deaf(posterior="power_spherical", dim=8):
-    """A model whose decoder gives the same for every z."""
+    """A model whose decoder ignores z."""
     torch.manual_seed(4)
     model = build(posterior, dim, PIXELS)
     with torch.no_grad():
@@ -28,7 +28,7 @@ def deaf(posterior="power_spherical", dim=8):
 
 
 def exact(model, x):
-    """log p(x) and the ELBO of each x where the decoder is deaf: p(x|z) = p(x)."""
+    """log p(x) and the ELBO of each x for a decoder that ignores z: p(x|z) = p(x)."""
     likelihood = model.decode(torch.zeros(len(x), model.head.dim)).log_prob(x).sum(-1).double()
     return likelihood, likelihood - kl_divergence(model.encode(x), model.prior())
 
@@ -70,7 +70,7 @@ def test_the_circle():
 
 
 class Apart(Workers):
-    """A process that is told nothing of the others' sums."""
+    """A process that does not receive the sums of the others."""
 
     def sum(self, value):
         return value

@@ -1,12 +1,9 @@
-"""Rows put together over their seeds, and the table and figure made of them."""
+"""Rows grouped over their seeds, and the figure made of them."""
 
-import io
 import math
 
 import pytest
-from rich.console import Console
 
-from powerspherical.experiments import paper
 from powerspherical.experiments.autoencoder import figures
 from powerspherical.experiments.autoencoder.table import Kind, collect, deviation, plain
 
@@ -51,7 +48,7 @@ def test_order():
 
 
 def test_plain():
-    """One sphere, the usual prior, what was trained: of one protocol at a time."""
+    """The paper's setting only: one sphere, the usual prior, no replaced posterior, one protocol."""
     usual = [("power_spherical", 5), ("power_spherical", 10)]
     usual += [("von_mises_fisher", 5), ("spherical_cauchy", 5), ("gaussian", 10)]
     assert list(plain(collect(ROWS))) == usual
@@ -62,34 +59,6 @@ def test_plain():
 def test_deviation():
     assert deviation([1.0, 3.0]) == pytest.approx(math.sqrt(2))
     assert math.isnan(deviation([1.0]))
-
-
-class TestTable:
-    def lines(self, comparable):
-        console = Console(file=io.StringIO(), width=200)
-        console.print(figures.table(ROWS, comparable=comparable))
-        return console.file.getvalue().splitlines()
-
-    def test_beside_the_paper(self):
-        (line,) = (line for line in self.lines(True) if "-115.00" in line)
-        said = paper.VAE["power_spherical"][5]
-        cells = ["2", "-115.00", "-118.50", f"{said.log_likelihood:.2f}, {said.elbo:.2f}", "-0.51, -0.49"]
-        assert [cell.strip() for cell in line.strip("│┃ ").split("│")][3:] == cells
-
-    def test_what_the_paper_does_not_have(self):
-        (line,) = (line for line in self.lines(True) if "spherical Cauchy" in line)
-        cells = [cell.strip() for cell in line.strip("│").split("│")]
-        assert cells[4:] == ["-117.00", "-110.00", "", ""]
-
-    def test_options_in_words(self):
-        text = "\n".join(self.lines(True))
-        for words in ("Power Spherical, vMF prior", "as closest vMF", "5 × 3", "Gaussian"):
-            assert text.count(words) == 1
-
-    def test_other_data(self):
-        """The paper's numbers are for MNIST."""
-        assert "paper: log-likelihood" in "\n".join(self.lines(True))
-        assert "paper: log-likelihood" not in "\n".join(self.lines(False))
 
 
 class TestFigure:

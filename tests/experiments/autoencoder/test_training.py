@@ -1,4 +1,4 @@
-"""Training: what a step does, that a run which was stopped comes to the same numbers, and what stops it for good."""
+"""Training: single steps, exact resumption after an interruption, and errors."""
 
 import os
 import signal
@@ -53,13 +53,13 @@ def model(posterior="power_spherical", device="cpu"):
 
 
 def trained(path, protocol=SHORT, posterior="power_spherical", device="cpu", **options):
-    """A training from the start, or on from its checkpoint: the model and the state."""
+    """Train from the start or from a checkpoint; return the model and the state."""
     found = model(posterior, device)
     return found, train(found, images(device=device), protocol, seed=SEED, path=path, **options)
 
 
 def assert_same_files(first, second):
-    """The checkpoints agree to the last bit in all but the time it took."""
+    """The checkpoints are bitwise equal, except for the running time."""
     one, two = load_checkpoint(first), load_checkpoint(second)
     assert one.pop("seconds") > 0
     assert two.pop("seconds") > 0
@@ -90,7 +90,7 @@ class TestStopping:
         ids=["in an epoch", "while it writes"],
     )
     def test_a_run_that_was_killed(self, setup, tmp_path):
-        """With a true `kill -9`, when two epochs were done."""
+        """With a real `kill -9` after two epochs."""
         folder = Path(__file__).parent
         path = tmp_path / "killed"
         code = f"""
@@ -125,7 +125,7 @@ here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
         assert (tmp_path / "run").read_bytes() == content
 
     def test_a_checkpoint_from_another_device(self, tmp_path):
-        """Adam has other settings on a GPU; a run goes on with those of its own device."""
+        """Adam has other settings on a GPU. A resumed run uses those of its own device."""
         with pytest.raises(Stopped):
             trained(tmp_path / "run", progress=at_call(WITHIN_THIRD, stop))
         content = load_checkpoint(tmp_path / "run")
@@ -151,13 +151,13 @@ here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
         assert (tmp_path / "run").read_bytes() == content
 
     def test_processes_that_found_different_checkpoints(self, tmp_path, monkeypatch):
-        """Else they would wait for each other for ever."""
+        """Otherwise they would deadlock."""
 
         def gathered(everywhere, found):
             everywhere[:] = [found, found + 1]  # the other process has one epoch behind it
 
         monkeypatch.setattr(distributed, "all_gather_object", gathered)
-        with pytest.raises(CheckpointError, match="they need one folder in common"):
+        with pytest.raises(CheckpointError, match="they need a shared folder"):
             trained(tmp_path / "run", team=Workers(0, 2))
 
     def test_the_seed_is_all_that_is_random(self, tmp_path):
@@ -172,7 +172,7 @@ here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
 
 class TestEpochs:
     def test_an_epoch_is_a_plain_loop(self):
-        """Against the loop as one would write it, with Adam as it comes."""
+        """Against a plain training loop with torch's default Adam."""
         found, state = trained(None, replace(SHORT, epochs=2, draws=3))
         plain, data = model(), images()
         optimizer = torch.optim.Adam(plain.parameters(), lr=SHORT.learning_rate)
@@ -267,7 +267,7 @@ class TestValidation:
         assert same(load_checkpoint(tmp_path / "run")["best"]["model"], found.state_dict())
 
     def test_images_held_out_are_not_trained_on(self, tmp_path):
-        """Whatever the last ten images are, the same is learnt from the others."""
+        """The held-out last ten images do not affect the training."""
         found = []
         for last in (0.0, 1.0):
             data = images()
@@ -280,7 +280,7 @@ class TestValidation:
         assert found[0][1] != found[1][1]
 
     def test_its_elbo(self):
-        """Of the same bits each time; against many draws of each."""
+        """It uses the same bits each time. Compared with the mean over many draws."""
         found, state = trained(None, replace(FULL, epochs=1))
         bits = binarised(images()[-10:], derived_seed("validation bits"))
         elbo = found.elbo(bits, samples=3000).elbo.mean().item()
@@ -293,7 +293,7 @@ class TestValidation:
 
 class TestFailure:
     def test_a_model_that_diverges(self, tmp_path):
-        """torch's distributions find the NaN; it is told in one line."""
+        """torch's distributions detect the NaN, and the error takes one line."""
         wild = replace(SHORT, learning_rate=1e6)
         with pytest.raises(TrainingError, match=r"^epoch 1 of 4: .*Bernoulli.*$") as raised:
             trained(tmp_path / "run", wild, "gaussian")
@@ -302,7 +302,7 @@ class TestFailure:
 
     @pytest.mark.parametrize("part", ["elbo", "validation_elbo"])
     def test_an_elbo_that_is_not_finite(self, part, tmp_path, monkeypatch):
-        """The last whole epoch is kept."""
+        """The checkpoint of the last complete epoch is kept."""
         one_step = replace(FULL, batch=100)
         trained(tmp_path / "run", replace(one_step, epochs=2))
         before = (tmp_path / "run").read_bytes()
@@ -356,7 +356,7 @@ class TestCuda:
 
     @posteriors
     def test_captured_steps_learn_as_others_do(self, posterior, monkeypatch):
-        """Their draws are others; the ELBO, a mean over many images, is nearly the same."""
+        """The draws differ, but the ELBO, a mean over many images, is nearly the same."""
         data, results = images(2000, "cuda"), []
         for captured in (True, False):
             if not captured:

@@ -1,4 +1,4 @@
-"""What is asked of the timings is their arithmetic and their form, never how long anything took."""
+"""The tests check the arithmetic and the format of the timings, never the times themselves."""
 
 import json
 
@@ -23,7 +23,6 @@ def test_run(no_reference, tmp_path):
     assert outcome.passed
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
-    assert outcome.table.row_count == 1
     document = json.loads(outcome.files[0].read_text(encoding="utf-8"))
     assert document["command"] == "powerspherical reproduce vae --seed 3 --quick"
     results = document["results"]
@@ -35,7 +34,6 @@ def test_run(no_reference, tmp_path):
     assert set(results["factors"]) == FACTORS
     assert results["factors"] == results["factors_by_dim"]["10"]  # the median over one d
     assert all(factor > 0 for factor in results["factors"].values())
-    assert "more than 2" in outcome.summary
 
 
 @pytest.mark.slow
@@ -43,11 +41,10 @@ def test_with_the_reference(reference, tmp_path):
     outcome = training_time.run(tmp_path, quick=True)
     results = json.loads(outcome.files[0].read_text(encoding="utf-8"))["results"]
     assert set(results["factors"]) == {*FACTORS, "reference_ps_over_our_ps"}
-    assert "the authors' package" in outcome.summary
 
 
 def test_factors():
-    """A block that was slow for all methods changes nothing."""
+    """A block that is slow for all methods does not change the ratios."""
     times = {
         "our_ps": [1.0, 90.0, 1.0],
         "published_ps": [1.5, 135.0, 7.0],
@@ -62,13 +59,14 @@ def test_factors():
     }
 
 
-def test_summary_says_what_noise_leaves_open(no_reference, monkeypatch, tmp_path):
+def test_noise_leaves_claims_open(no_reference, monkeypatch, tmp_path):
     for times, open_ in (([1.0, 20.0, 1.0, 20.0], True), ([1.0, 1.0, 1.0, 1.0], False)):
         measured = [dict.fromkeys(training_time.POSTERIORS, times)]
         monkeypatch.setattr(training_time, "measure", lambda *_, measured=measured: measured)
         monkeypatch.setattr(training_time, "training", lambda *_: lambda: None)
-        summary = training_time.run(tmp_path, quick=True).summary
-        assert summary.endswith("; the times spread too widely here for a verdict") == open_
+        (path,) = training_time.run(tmp_path, quick=True).files
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+        assert (None in training_time.claims(results, blocks=len(times))) == open_
 
 
 def test_summarised():

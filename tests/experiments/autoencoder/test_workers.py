@@ -1,4 +1,4 @@
-"""Processes that share one training, as `torchrun` starts them: together they do what one does alone."""
+"""Processes that share one training under `torchrun` give the same result as a single one."""
 
 import json
 import os
@@ -29,7 +29,7 @@ IMAGES, PROTOCOL = 403, Protocol(epochs=3, batch=16, validation=50)
 
 
 class Squares(nn.Module):
-    """A loss with nothing random in it."""
+    """A deterministic loss."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +41,7 @@ class Squares(nn.Module):
 
 
 def descended(team):
-    """Where plain gradient descent leads, whose steps have the size of the gradient, and the loss on the way."""
+    """The result of plain gradient descent, whose steps show the scale of the gradient, and its losses."""
     loss = Squares()
     shared = DistributedDataParallel(loss) if team.size > 1 else loss
     bits = torch.randint(2, (21, 6), generator=torch.Generator().manual_seed(1)).float()
@@ -64,7 +64,7 @@ def digits():
 
 
 def table(folder, team):
-    """The files that the experiment says it wrote."""
+    """The files that the experiment reports."""
     training_time.run = lambda *_, **__: Outcome([])
     vae.write_figure = lambda *_, **__: []  # it takes seconds
     vae.workers = lambda device: nullcontext(team)  # torch forms one group in the life of a process
@@ -74,7 +74,7 @@ def table(folder, team):
 
 
 def in_each_process(folder):
-    """What `torchrun` runs here; what a process ends up with goes to a file with its number."""
+    """The program that `torchrun` runs. Each process writes its result to a file named after its rank."""
     first = os.environ["RANK"] == "0"
     if not first:  # it writes nothing
         training.save_checkpoint = runs.write_text = vae.write_json = vae._figures = None
@@ -91,7 +91,7 @@ def in_each_process(folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder that two processes have filled."""
+    """A folder with the results of two processes."""
     folder, here = tmp_path_factory.mktemp("shared"), Path(__file__).parent
     script = folder / "script.py"
     script.write_text(
@@ -172,7 +172,7 @@ class TestAlone:
 
 
 class TestGpus:
-    """Which GPU a process takes, without one."""
+    """The choice of a GPU, tested without one."""
 
     @pytest.fixture
     def taken(self, monkeypatch):

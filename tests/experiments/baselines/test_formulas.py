@@ -1,4 +1,4 @@
-"""The published methods follow their laws where they work, and fail where they are known to."""
+"""The published methods follow their distributions where they work, and fail where they are known to."""
 
 import math
 

@@ -37,7 +37,7 @@ def test_divergence_from_the_uniform(published, ours, dim):
 
 @families
 def test_divergence_in_float32(published, ours):
-    """It comes back in the dtype of the parameters, and of their batch shape."""
+    """It has the dtype and the batch shape of the parameters."""
     loc, kappa = unit(3, 10).float(), torch.tensor(20.0)
     divergence = kl_divergence(published(loc, kappa), HypersphericalUniform(10))
     assert divergence.dtype == torch.float32

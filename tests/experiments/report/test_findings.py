@@ -1,4 +1,4 @@
-"""What the results say: verdicts and tables from result files, beside the paper's numbers."""
+"""The findings: verdicts and tables from result files, beside the paper's numbers."""
 
 import copy
 import json
@@ -30,7 +30,7 @@ def test_draws(documents):
     finding = figure1(documents["figure1"], "figure1")
     assert finding.verdict is Verdict.SHOWN
     assert len(finding.tables[0].rows) == 6
-    assert finding.tables[0].rows[0][:2] == ["the circle, κ = 4", "0.8000"]  # κ/(κ+d-1)
+    assert finding.tables[0].rows[0][:2] == ["circle, κ = 4", "0.8000"]  # κ/(κ+d-1)
 
 
 def table(finding, start):
@@ -48,18 +48,18 @@ def test_auto_encoders_beside_the_paper():
     assert rows[0] == ["Power Spherical", "10", "−97.46", *ours]
     assert rows[2] == ["Gaussian", "10", "–", "−95.00", "–", "–", "−99.00", "–", "1"]
     assert len(rows) == 3
-    side = table(finding, "The posteriors side by side")
+    side = table(finding, "Log-likelihoods of the posteriors")
     assert side.rows == [["10", "−96.46 ± 0.71", "−96.37 ± 0.71", "−95.00", "0.09", "0.09"]]
     assert finding.verdict is Verdict.CONFIRMED
-    assert "differ by 0.09 nats at most (d = 10); in the paper by 0.10" in finding.text
+    assert "differ by at most 0.09 nats (in the paper: 0.10), for d = 10" in finding.text
 
 
 def test_a_posterior_that_the_paper_does_not_have():
-    """It has a row and a column of its own, and nothing stands beside it as the paper's."""
+    """It gets its own row and column, and no number of the paper."""
     finding = auto_encoders([*VAE_ROWS, vae_row("spherical_cauchy", 10, 0, -150.0, -160.0)])
     cells = ["–", "−150.00", "–", "–", "−160.00", "–", "1"]
     assert table(finding, "Test log-likelihood").rows[2] == ["spherical Cauchy", "10", *cells]
-    side = table(finding, "The posteriors side by side")
+    side = table(finding, "Log-likelihoods of the posteriors")
     assert dict(zip(side.head, side.rows[0], strict=True))["spherical Cauchy"] == "−150.00"
     assert (finding.verdict, finding.text, finding.notes) == (
         Verdict.CONFIRMED,
@@ -92,7 +92,7 @@ def test_options_and_other_protocols():
     assert table(finding, "Options").rows == [
         ["product of 5 spheres", "Power Spherical", "3", "−90.00", "+6.46", "−96.00", "+4.86", "1"],
         ["von Mises–Fisher prior", "Power Spherical", "10", "−97.00", "−0.54", "−102.00", "−1.14", "1"],
-        ["closest vMF returned", "Power Spherical", "10", "−96.56", "−0.10", "−101.00", "−0.14", "1"],
+        ["replaced by the closest vMF", "Power Spherical", "10", "−96.56", "−0.10", "−101.00", "−0.14", "1"],
     ]
     other = [
         "early stopping",
@@ -123,12 +123,12 @@ def test_other_data_are_not_compared_with_the_paper():
 
 
 def test_auto_encoders_that_were_stopped():
-    """A training that is scored twice is one training."""
+    """A training that is scored twice counts once."""
     notes = []
     for runs in (len(VAE_ROWS) - 1, len(VAE_ROWS)):
         settings = {"data": "mnist", "runs": runs}
         notes.append(vae({"results": VAE_ROWS, "configuration": settings}, "vae").notes)
-    assert notes == [[], ["Only 8 of 9 trainings are done; the same command goes on with the rest."]]
+    assert notes == [[], ["Only 8 of 9 trainings are done. The same command continues with the rest."]]
 
 
 def test_auto_encoders_that_differ():
@@ -178,14 +178,14 @@ def test_sampling_time():
 
 
 def test_sampling_time_that_noise_leaves_open():
-    """The open claim matters where the others are refuted; with one of them confirmed it changes nothing."""
+    """An open claim matters if the others are refuted. If one of them is confirmed, it does not."""
     document = sampling(5.0, 2.0)
     held = document["results"]["claims"]["published"]["verdict"]
     held["ps_constant_in_concentration"] = None
     finding = efficiency(document, "efficiency")
     assert (str(finding.verdict), finding.verdict.tone) == ("not measurable here", "unmeasurable")
     assert finding.notes == [
-        "The times spread too widely here for a verdict. Run the command again while nothing else runs."
+        "The timings are too noisy here for a verdict. Run the command again on an idle machine."
     ]
     held["ps_at_least_6_times_faster"] = True
     finding = efficiency(document, "efficiency")
@@ -224,10 +224,10 @@ def test_training(factor, verdict):
 
 @pytest.mark.parametrize("factor", [0.9, 1.5, 2.1])
 def test_training_that_noise_leaves_open(factor):
-    """Quartiles of 261 and 825 ms, as on a busy machine, tell nothing of a factor of 2, unless blocks are very many."""
+    """Quartiles of 261 and 825 ms, as on a busy machine, cannot decide on a factor of 2 without very many blocks."""
     finding = training(factor, [261.0, 825.0], blocks=6)
     assert finding.verdict is Verdict.UNMEASURABLE
-    assert "nothing else runs" in finding.notes[0]
+    assert "too noisy" in finding.notes[0]
     assert training(factor, [261.0, 825.0], blocks=10**6).verdict is not Verdict.UNMEASURABLE
 
 

@@ -1,4 +1,4 @@
-"""The report: what it says of the results, how it takes damaged ones, and that it stands alone."""
+"""The report: its content, its treatment of damaged results, and that it is self-contained."""
 
 import base64
 import io
@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def copied(folder, tmp_path):
-    """A copy of the results that a test may spoil."""
+    """A copy of the results that a test may change."""
     return Path(shutil.copytree(folder, tmp_path / "copy"))
 
 
@@ -118,7 +118,7 @@ def test_what_is_missing_gets_its_command(tmp_path):
     write_vae(tmp_path)
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert len(page.all("section")) == 1 + len(TOPICS)
-    lines = [f"No result in this folder. This makes it: {topic.command}" for topic in TOPICS.values()]
+    lines = [f"No result in this folder. To make it, run: {topic.command}" for topic in TOPICS.values()]
     told = [line for line in page.text.splitlines() if line.startswith("No result")]
     assert told == lines[:4] + lines[5:]  # all but the auto-encoders
 
@@ -137,18 +137,18 @@ def test_variants_lie_side_by_side(copied):
 
 @pytest.mark.slow
 def test_tables_and_figures_name_the_hardware_that_made_them(copied):
-    """The closed forms are computed on the processor, whatever the device of the run."""
+    """The closed forms are always computed on the CPU."""
     one = document(copied, "stability")
     one["hardware"] |= {"cpu": "Old Faithful", "device": "NVIDIA H200"}
     (copied / "stability_cuda.json").write_text(json.dumps(one), encoding="utf-8")
     shutil.copy(copied / "accuracy.png", copied / "accuracy_cuda.png")
-    run = read(copied / "stability_cuda.json", TOPICS["stability"])
+    run = read(copied / "stability_cuda.json")
     draws, forms = run.finding.tables
     assert (run.made_on(draws), run.made_on(forms)) == ("NVIDIA H200", "Old Faithful")
     page = Page(write_report(copied).read_text(encoding="utf-8"))
     text = " ".join(page.text.split())
-    assert "Cells by what became of their draws. Computed on NVIDIA H200." in text
-    assert "The closed forms’ worst errors. Computed on Old Faithful." in text
+    assert "Cells by the state of their draws. Computed on NVIDIA H200." in text
+    assert "Worst errors of the closed forms. Computed on Old Faithful." in text
     assert "over a wider grid. Computed on Old Faithful." in text
     labelled = len(page.all("table")) - 2 + len(page.all("figure"))  # all but the two tables of the summary
     assert text.count("Computed on") == labelled
@@ -176,7 +176,7 @@ def test_a_damaged_file_is_named(folder, tmp_path, name, damage):
     with pytest.raises(
         ReportError, match=rf"{name}\.json is damaged .* make it again with: powerspherical"
     ) as caught:
-        read(path, TOPICS[name])
+        read(path)
     assert "\n" not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: it loads without a complaint, and can be read on a desk and on a telephone."""
+"""The report in a real browser: it loads without errors, and is readable on a desktop and on a phone."""
 
 import html
 import json
@@ -50,7 +50,7 @@ addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame
 
 @pytest.fixture
 def command(tmp_path):
-    """A function from a page and what to do with it to the command that does it."""
+    """A function that returns the command to apply an action to a page."""
 
     def command(source, *flags):
         path = tmp_path / "loaded.html"
@@ -70,7 +70,7 @@ def command(tmp_path):
 
 @pytest.fixture
 def load(command):
-    """A function that loads a page and returns its elements as text and what the console shows."""
+    """A function that loads a page and returns its elements as text and the console output."""
 
     def load(source):
         done = subprocess.run(
@@ -88,7 +88,7 @@ def load(command):
 
 @pytest.fixture
 def measure(command):
-    """A function that returns what the script in the frame finds out about a page."""
+    """A function that returns what the script in the frame measures on a page."""
 
     def measure(source, width):
         shown = FRAME.format(width=width, page=html.escape(source))
@@ -108,7 +108,7 @@ def measure(command):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """The report over the published results, which has all kinds of tables and figures."""
+    """The report on the published results, which has all kinds of tables and figures."""
     folder = tmp_path_factory.mktemp("published")
     for path in PUBLISHED.iterdir():
         if path.suffix in (".json", ".png"):
@@ -136,7 +136,7 @@ def test_the_page_loads(load, report):
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_cut_and_all_can_be_read(measure, published, width):
-    """On a desk all fits. On a telephone wide tables and figures scroll in their frames, and say so."""
+    """On a desktop everything fits. On a phone, wide tables and figures scroll in their frames, with a hint."""
     found = measure(published, width)
     assert found["page"] == [width, width]
     assert (found["unloaded"], found["unhinted"], found["cut"]) == (0, 0, 0)

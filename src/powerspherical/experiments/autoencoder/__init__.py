@@ -1,1 +1,1 @@
-"""The paper's experiment with variational auto-encoders: `vae` makes the table, `training_time` times steps."""
+"""The paper's variational auto-encoders: `vae` makes the table of scores, `training_time` times training steps."""

@@ -1,7 +1,7 @@
-"""Adding the rows of one posterior to a table that is there already, without making the others again.
+"""Add the rows of one posterior to an existing table, without repeating the others.
 
-The file keeps the record of how its first rows were made. Under "additions" it has the same record for each posterior
-that was added, by name.
+The file records how its first rows were made. Its entry "additions" holds the same record for each posterior that was
+added later.
 """
 
 import json
@@ -14,17 +14,18 @@ from powerspherical.experiments.autoencoder.table import place
 Document = dict[str, Any]
 RECORD = ("command", "created", "seconds", "versions", "hardware")
 SHARED = ("data", "train_images", "test_images", "samples")
-"""The settings that must agree between all rows of one table."""
+"""Settings that all rows of one table must share."""
 
 
 class AdditionError(Exception):
-    """Rows that cannot be added to a table; the message says why, and what to do."""
+    """Rows cannot be added to a table. The message says why, and what to do."""
 
 
 def table_to_add_to(path: Path, posterior: str, configuration: dict[str, Any]) -> Document | None:
-    """The result at a path, if it has rows of other posteriors.
+    """The existing result at a path, or None if there is none or it has no rows of other posteriors.
 
-    Raise `AdditionError` unless the result can be read and its settings are those of the rows to be added.
+    Raises:
+        AdditionError: the result is damaged, or its settings differ from those of the rows to add.
     """
     if not path.exists():
         return None
@@ -41,20 +42,20 @@ def table_to_add_to(path: Path, posterior: str, configuration: dict[str, Any]) -
     for name, value in zip(SHARED, theirs, strict=True):
         if value != configuration[name]:
             raise AdditionError(
-                f"the rows in {path} have {name} {value}, the ones to be added {configuration[name]}; "
+                f"the rows in {path} have {name}={value}, but the new ones {name}={configuration[name]}; "
                 "write to another folder with --out"
             )
     for name, protocol in configuration["protocols"].items():
         if protocols.get(name, protocol) != protocol:
             raise AdditionError(
-                f"the rows in {path} were trained by another protocol of the name {name!r}, {protocols[name]}, "
-                f"not {protocol}; write to another folder with --out"
+                f"the rows in {path} have a different protocol {name!r}: {protocols[name]}, "
+                f"but the new ones {protocol}; write to another folder with --out"
             )
     return document
 
 
 def added_to(earlier: Document, posterior: str, new: Document) -> Document:
-    """The earlier result with the rows of one posterior from a new one, in place of those that it has."""
+    """The earlier result with its rows of one posterior, if any, replaced by those of a new result."""
     rows = [row for row in earlier["results"] if row["posterior"] != posterior] + new["results"]
     kept = trainings(rows) - trainings(new["results"])
     before, ours = earlier["configuration"], new["configuration"]
@@ -70,15 +71,15 @@ def added_to(earlier: Document, posterior: str, new: Document) -> Document:
 
 
 def trainings(rows: Sequence[dict[str, Any]]) -> int:
-    """How many trainings the rows come from: with another proposal, a model is scored a second time."""
+    """The number of trainings behind the rows; a row with a proposal scores a model a second time."""
     return sum(row["proposal"] is None for row in rows)
 
 
 def seconds_before(path: Path, options: str, posterior: str | None) -> float:
-    """How long earlier starts of the same command have taken, by the result that they left."""
+    """The seconds that earlier starts of the same command took, according to the result that they left."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         made = document.get("additions", {}).get(posterior, document)
         return float(made["seconds"]) if options in made["command"] else 0.0
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return 0.0  # none, or none that can be read: it will be written anew
+        return 0.0  # there is no readable result, and we write a new one

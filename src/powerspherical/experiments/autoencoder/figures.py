@@ -1,4 +1,4 @@
-"""What the auto-encoders look like: their scores as a figure and as a table, and pictures that they make."""
+"""Figures of the auto-encoders: their scores, and images that they produce."""
 
 import statistics
 from collections.abc import Sequence
@@ -15,9 +15,8 @@ from powerspherical.nn import HypersphericalVAE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
-# Okabe and Ito's palette, a marker each, and how far beside d it stands: the points would cover each other.
+# Colour (Okabe and Ito's palette), marker, and a factor on d that keeps points from covering each other.
 LOOKS = {
     "power_spherical": ("#009E73", "o", 0.94),
     "von_mises_fisher": ("#D55E00", "s", 0.98),
@@ -25,11 +24,14 @@ LOOKS = {
     "gaussian": ("#0072B2", "^", 1.06),
 }
 QUANTITIES = {"log_likelihood": "test log-likelihood (nats)", "elbo": "test ELBO (nats)"}
-COLUMNS = 12  # of pictures
+COLUMNS = 12  # of images
 
 
 def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
-    """Both scores against d: solid lines for the paper's protocol, dotted for the tuned one, crosses for the paper."""
+    """Both scores against d: solid lines for the paper's protocol, dotted for the tuned one, crosses for the paper.
+
+    `comparable` tells whether the data are the paper's, so that its numbers are shown.
+    """
     from matplotlib.figure import Figure
 
     results = collect(rows)
@@ -39,11 +41,11 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
         for protocol, line in ((PAPER, "-"), ("tuned", ":")):
             found = plain(results, protocol)
             for posterior, name in POSTERIORS.items():
-                colour, marker, aside = LOOKS[posterior]
+                colour, marker, shift = LOOKS[posterior]
                 values = {dim: getattr(found[q, dim], quantity) for q, dim in found if q == posterior}
                 if values:
                     axes.errorbar(
-                        [dim * aside for dim in values],
+                        [dim * shift for dim in values],
                         [statistics.fmean(seeds) for seeds in values.values()],
                         [deviation(seeds) if len(seeds) > 1 else 0.0 for seeds in values.values()],
                         color=colour,
@@ -57,9 +59,9 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
                     )
         if comparable:
             for posterior, published in paper.VAE.items():
-                colour, _, aside = LOOKS[posterior]
+                colour, _, shift = LOOKS[posterior]
                 axes.plot(
-                    [dim * aside for dim in published],
+                    [dim * shift for dim in published],
                     [getattr(score, quantity) for score in published.values()],
                     linestyle="none",
                     marker="x",
@@ -72,14 +74,19 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
         axes.set_xscale("log", base=2)
         axes.set_xticks(dims, [str(dim) for dim in dims])
         axes.minorticks_off()
-        axes.set_xlabel("$d$")
-        axes.set_ylabel(label)
+        axes.set(xlabel="$d$", ylabel=label)
         axes.grid(True, color="#dddddd", linewidth=0.6)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    order = sorted(range(len(labels)), key=lambda i: list(LOOKS).index(_posterior(labels[i])))
+    # The legend is sorted by posterior: every label starts with the name of one.
+    names = tuple(POSTERIORS.values())
+    entries = [
+        (handle, text)
+        for name in names
+        for handle, text in zip(handles, labels, strict=True)
+        if text.startswith(name)
+    ]
     figure.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
+        *zip(*entries, strict=True),
         loc="outside upper center",
         ncols=3,
         frameon=False,
@@ -88,13 +95,8 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
     return figure
 
 
-def _posterior(label: str) -> str:
-    """The posterior that a label of the legend speaks of."""
-    return next(posterior for posterior, name in POSTERIORS.items() if label.startswith(name))
-
-
 def pictures(model: HypersphericalVAE, images: Images) -> "Figure":
-    """Test images, their bits, what the model makes of these, and what it makes of draws from its prior."""
+    """Test images, their bits, the reconstructions of these, and images drawn from the model."""
     from matplotlib.figure import Figure
 
     shown = images.test[torch.linspace(0, len(images.test) - 1, COLUMNS).long()]
@@ -109,35 +111,7 @@ def pictures(model: HypersphericalVAE, images: Images) -> "Figure":
     for row, (name, values) in zip(figure.subplots(len(lines), COLUMNS), lines.items(), strict=True):
         for axes, picture in zip(row, values, strict=True):
             axes.imshow(picture.reshape(images.shape).numpy(), cmap="gray_r", vmin=0, vmax=1)
-            axes.set_xticks([])
-            axes.set_yticks([])
+            axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
         row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
     return figure
-
-
-def table(rows: Sequence[Row], *, comparable: bool) -> "Table":
-    """The scores for a terminal: means over seeds, with the paper's and the difference where they compare."""
-    from rich.table import Table
-
-    table = Table(
-        "posterior", "d", "protocol", "seeds", "log-likelihood", "ELBO", title="Auto-encoders, in nats"
-    )
-    if comparable:
-        table.add_column("paper: log-likelihood, ELBO")
-        table.add_column("difference")
-    for kind, found in collect(rows).items():
-        name = POSTERIORS[kind.posterior]
-        if kind.prior == "von_mises_fisher":
-            name += ", vMF prior"
-        if kind.proposal is not None:
-            name += ", as closest vMF"
-        dim = str(kind.dim) if kind.factors is None else f"{kind.factors} × {kind.dim}"
-        likelihood, elbo = found.means
-        cells = [name, dim, kind.protocol, str(len(found.elbo)), f"{likelihood:.2f}", f"{elbo:.2f}"]
-        published = paper.VAE.get(kind.posterior, {}).get(kind.dim)
-        if comparable and published is not None and kind.as_in_the_paper == kind.plain:
-            cells.append(f"{published.log_likelihood:.2f}, {published.elbo:.2f}")
-            cells.append(f"{likelihood - published.log_likelihood:+.2f}, {elbo - published.elbo:+.2f}")
-        table.add_row(*cells)
-    return table

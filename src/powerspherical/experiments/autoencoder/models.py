@@ -1,10 +1,10 @@
-"""The variational auto-encoders of the paper's table: small feed-forward nets around a posterior of choice.
+"""The variational auto-encoders of the paper's table: small feed-forward networks with a choice of posterior.
 
     encoder  pixels → 256 → tanh → 128 → tanh → parameters of the posterior
-    decoder  d → 128 → tanh → 256 → tanh → pixels (the logits of independent bits)
+    decoder  d → 128 → tanh → 256 → tanh → pixels (logits of independent bits)
 
 Power Spherical and von Mises–Fisher posteriors have κ = softplus(r) + 1, as in Davidson et al. (2018), whose experiment
-the paper repeats. The spherical Cauchy posterior, which neither has, takes κ = softplus(r) + 1/d.
+the paper repeats. The spherical Cauchy posterior, our addition, has κ = softplus(r) + 1/d.
 """
 
 import math
@@ -25,11 +25,11 @@ from powerspherical.experiments.baselines.published import (
 from powerspherical.nn import HypersphericalVAE, PowerSphericalHead, SphericalCauchyHead, VonMisesFisherHead
 
 WIDTHS = (256, 128)
-PRIOR_CONCENTRATION = 10.0  # of the prior that is not uniform
+PRIOR_CONCENTRATION = 10.0  # of the von Mises–Fisher prior
 
 
 class GaussianHead(nn.Module):
-    """Features to a Gaussian of independent coordinates, of standard deviation softplus(r)."""
+    """Maps features to a Gaussian with independent coordinates and standard deviations softplus(r)."""
 
     def __init__(self, in_features: int, dim: int) -> None:
         super().__init__()
@@ -56,16 +56,16 @@ class StandardNormal(nn.Module):
 
 
 def _spherical_cauchy_head(in_features: int, dim: int, **options: Any) -> SphericalCauchyHead:
-    """The head with κ = softplus(r) + 1/d.
+    """A head with κ = softplus(r) + 1/d.
 
-    The κ of a spherical Cauchy has another scale, ρ = κ/(κ+2). At κ = 1/d its mean and KL(q‖U) are about those of the
-    other families at κ = 1, which is their bound. κ ≥ 1 would cost 0.7 nats at d = 5 and 8.5 at d = 40, whatever the
-    datum. κ ≥ 0 lets the posterior collapse to the prior: it did on the digits, where the others do not.
+    The κ of the spherical Cauchy has another scale, ρ = κ/(κ+2). At κ = 1/d, its mean and KL(q‖U) are close to those of
+    the other families at their lower bound κ = 1. With κ ≥ 1, every datum would cost at least 0.7 nats at d = 5 and 8.5
+    at d = 40. With κ ≥ 0, the posterior collapsed to the prior on the digits, unlike the others.
     """
     return SphericalCauchyHead(in_features, dim, minimum=1 / dim, maximum=math.inf, **options)
 
 
-#: The heads by the name of the posterior.
+#: The head of each posterior.
 HEADS: dict[str, Any] = {
     "power_spherical": partial(PowerSphericalHead, minimum=1.0, maximum=math.inf),
     "von_mises_fisher": partial(VonMisesFisherHead, minimum=1.0, maximum=math.inf),
@@ -80,14 +80,14 @@ HEADS: dict[str, Any] = {
 def build(
     posterior: str, dim: int, pixels: int, *, prior: str = "uniform", factors: int | None = None
 ) -> HypersphericalVAE:
-    """The auto-encoder of one row of the table, freshly initialised from torch's generator.
+    """Build the auto-encoder of one row of the table, initialised from torch's generator.
 
     Args:
-        posterior: a name of `HEADS`.
-        dim: the ambient dimension d of the sphere, or of each factor; of the space, for the Gaussian.
-        pixels: how many bits a datum has.
-        prior: "uniform" (the standard normal for the Gaussian) or "von_mises_fisher", about the first unit vector.
-        factors: the number of spheres of a product, or None for a single sphere.
+        posterior: a key of `HEADS`.
+        dim: the ambient dimension d of each sphere, or the dimension of the Gaussian.
+        pixels: the number of bits per datum.
+        prior: "uniform" or "von_mises_fisher" (around the first unit vector). The Gaussian has a standard normal prior.
+        factors: the number of spheres in a product, or None for a single sphere.
     """
     wide, narrow = WIDTHS
     encoder = nn.Sequential(nn.Linear(pixels, wide), nn.Tanh(), nn.Linear(wide, narrow), nn.Tanh())
@@ -111,11 +111,11 @@ def _prior(name: str, head: nn.Module, dim: int) -> Distribution | nn.Module:
         return HypersphericalUniform(dim)
     if name == "von_mises_fisher":
         return VonMisesFisher(torch.eye(1, dim)[0], PRIOR_CONCENTRATION)
-    raise ValueError(f"there is no prior {name!r}; choose uniform or von_mises_fisher")
+    raise ValueError(f"unknown prior {name!r}; choose uniform or von_mises_fisher")
 
 
 class _Closest(nn.Module):
-    """A head that gives, for a Power Spherical distribution, the von Mises–Fisher distribution closest to it."""
+    """A head that replaces a Power Spherical posterior by the closest von Mises–Fisher distribution."""
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
@@ -126,5 +126,5 @@ class _Closest(nn.Module):
 
 
 def with_closest_von_mises_fisher(model: HypersphericalVAE) -> HypersphericalVAE:
-    """The model that was trained with a Power Spherical posterior, with the closest von Mises–Fisher one instead."""
+    """A model with a Power Spherical posterior, with each posterior replaced by the closest von Mises–Fisher."""
     return HypersphericalVAE(model.encoder, model.decoder, _Closest(model.head), prior=model.prior)

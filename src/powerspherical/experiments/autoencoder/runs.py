@@ -1,7 +1,7 @@
-"""The runs behind the table of auto-encoders: which there are, and how each is done once and no more.
+"""The runs behind the table of auto-encoders: the plan, and how to do each run once.
 
-A run keeps a checkpoint after each epoch and, when it is done, its rows of the table, both in files of its name. Asked
-for again, it takes what is there and goes on with the rest.
+A run writes a checkpoint after each epoch, and its rows of the table when it is done. When it is started again, it
+continues from these files.
 """
 
 import json
@@ -35,24 +35,24 @@ from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoin
 Row = dict[str, Any]
 
 DIMS: tuple[int, ...] = (5, 10, 20, 40)
-COMPARED = ("power_spherical", "von_mises_fisher")  # by the paper
+COMPARED = ("power_spherical", "von_mises_fisher")  # the paper's posteriors
 PAPER = Protocol()
 TUNED = replace(PAPER, name="tuned", cosine=True, draws=4, validation=5000)
-#: The parts of `TUNED`, each alone.
+#: Each change of `TUNED` on its own.
 PARTS: tuple[Protocol, ...] = (
     replace(PAPER, name="early stopping", validation=5000),
     replace(PAPER, name="falling rate", cosine=True),
     replace(PAPER, name="four draws", draws=4),
 )
-OPTIONS_DIM = 10  # of the rows that show what else there is
-FACTORS, FACTOR_DIM = 5, 3  # of the product of spheres, which has as many degrees of freedom
+OPTIONS_DIM = 10  # d of the rows with options
+FACTORS, FACTOR_DIM = 5, 3  # the product of spheres; it has 5·(3-1) = 10 degrees of freedom
 
-TRAINING_SHARE = 0.8  # of a run's time, roughly
+TRAINING_SHARE = 0.8  # approximate share of training in a run's time
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one training is of; the arguments are those of `models.build` and `training.train`."""
+    """One training and its scores; the fields are arguments of `models.build` and `training.train`."""
 
     posterior: str
     dim: int
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its files."""
+        """The stem of its files."""
         product = "" if self.factors is None else f"-x{self.factors}"
         prior = "" if self.prior == "uniform" else f"-prior-{self.prior}"
         protocol = self.protocol.name.replace(" ", "_")
@@ -71,24 +71,24 @@ class Run:
 
     @property
     def work(self) -> int:
-        """Roughly how long it takes, relative to other runs: a step with a vMF takes twice as long as one without."""
+        """Approximate relative running time; steps with a vMF take twice as long."""
         return self.protocol.epochs * (2 if "von_mises_fisher" in (self.posterior, self.prior) else 1)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all runs of a table share."""
+    """The settings that all runs of a table share."""
 
     folder: Path
     data: str
     data_dir: Path | None = None
     device: str = "cpu"
     samples: int = 5000
-    test_seed: int = 0  # of the bits of the test images
+    test_seed: int = 0  # for the binarisation of the test images
 
 
 def plan(seeds: Sequence[int], images: int, *, quick: bool) -> list[Run]:
-    """All runs on so many training images, the paper's first."""
+    """All runs for a data set with `images` training images, the paper's first."""
     dims, paper, tuned, parts = DIMS, PAPER, TUNED, PARTS
     if quick:
         dims, parts = (5, 10), ()
@@ -99,12 +99,12 @@ def plan(seeds: Sequence[int], images: int, *, quick: bool) -> list[Run]:
     runs.append(Run("power_spherical", FACTOR_DIM, first, paper, factors=FACTORS))
     runs += [Run(q, d, seed, tuned) for seed in seeds for d in dims for q in COMPARED]
     runs += [Run("power_spherical", d, first, part) for part in parts for d in dims]
-    return [replace(run, protocol=_fitted(run.protocol, images)) for run in runs]
-
-
-def _fitted(protocol: Protocol, images: int) -> Protocol:
-    """The protocol for few images: no more than a sixth of them are held out."""
-    return replace(protocol, validation=min(protocol.validation, images // 6))
+    # On small data sets, hold out at most a sixth of the images.
+    validations = (min(run.protocol.validation, images // 6) for run in runs)
+    return [
+        replace(run, protocol=replace(run.protocol, validation=validation))
+        for run, validation in zip(runs, validations, strict=True)
+    ]
 
 
 def do_all(
@@ -116,9 +116,9 @@ def do_all(
     team: Workers,
     progress: Progress,
 ) -> Iterator[list[Row]]:
-    """The rows of each run as it is done: one run after the other, or `jobs` at a time in processes of their own.
+    """Yield the rows of each run when it is done: sequentially, or `jobs` at once in separate processes.
 
-    These processes share the threads of torch in this one, and have at least one each.
+    The processes share this process's number of torch threads; each gets at least one.
     """
     work = [run.work for run in runs]
     if jobs == 1:
@@ -129,9 +129,9 @@ def do_all(
 
             yield do(run, setting, images, team, advance)
         return
-    strangers = set(multiprocessing.active_children())
+    other_children = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
-    fractions = spawn.Array("d", len(runs), lock=False)  # a slot for each run, which its process alone writes
+    fractions = spawn.Array("d", len(runs), lock=False)  # one slot per run, written by its process
     threads = max(1, torch.get_num_threads() // jobs)
     with ProcessPoolExecutor(jobs, spawn, _prepare, (threads, fractions)) as pool:
         try:
@@ -142,20 +142,20 @@ def do_all(
                     yield future.result()
                 progress(sum(map(operator.mul, fractions, work)) / sum(work))
         except BaseException:
-            # What a run has done is in its checkpoint: none needs to be waited for.
+            # Stop at once: the checkpoints hold the progress of the runs.
             pool.shutdown(wait=False, cancel_futures=True)
-            ours = set(multiprocessing.active_children()) - strangers
+            ours = set(multiprocessing.active_children()) - other_children
             for process in ours:
                 process.terminate()
             for process in ours:
                 process.join()
-            remove_stale_drafts(setting.folder)  # a checkpoint that was being written
+            remove_stale_drafts(setting.folder)  # of checkpoints that were being written
             raise
 
 
 def _prepare(threads: int, fractions: Any) -> None:
-    """Set up one of the processes; what they report their progress in can only be handed to them here."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent alone answers, in one line
+    """Initialise a process of the pool; shared memory can only be passed to it here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; only the parent handles it
     torch.set_num_threads(threads)
     _FRACTIONS.append(fractions)
 
@@ -173,11 +173,11 @@ def _do_in_process(index: int, run: Run, setting: Setting) -> list[Row]:
 
 
 def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progress: Progress) -> list[Row]:
-    """Train and score one run, or take from its files what they have, and return its rows of the table."""
+    """Train and score one run, resuming from its files if there are any, and return its rows of the table."""
     path, rows_path = checkpoint(run, setting), setting.folder / f"{run.name}.json"
     train_images = images.train.to(setting.device)
     identity = {
-        **_plain(asdict(run)),
+        **json.loads(json.dumps(asdict(run))),  # as it comes back from the file
         "data": images.name,
         "images": len(train_images),
         "processes": team.size,
@@ -209,10 +209,10 @@ def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progr
         models["closest_von_mises_fisher"] = with_closest_von_mises_fisher(model)
     rows = []
     for index, (proposal, scored) in enumerate(models.items()):
-        before, share = TRAINING_SHARE, (1 - TRAINING_SHARE) / len(models)
+        share = (1 - TRAINING_SHARE) / len(models)
 
-        def advance(fraction: float, start: float = before + index * share, share: float = share) -> None:
-            progress(start + share * fraction)
+        def advance(fraction: float, index: int = index, share: float = share) -> None:
+            progress(TRAINING_SHARE + (index + fraction) * share)
 
         scores = score(scored, bits, samples=setting.samples, seed=run.seed, team=team, progress=advance)
         rows.append(
@@ -238,7 +238,7 @@ def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progr
 
 
 def trained(run: Run, setting: Setting, images: datasets.Images) -> HypersphericalVAE:
-    """The model of a run that is done, on the CPU."""
+    """The model of a finished run, on the CPU."""
     content = load_checkpoint(checkpoint(run, setting))
     model = _build(run, images)
     model.load_state_dict(content["best"]["model"] if content["best"] else content["model"])
@@ -251,20 +251,16 @@ def _build(run: Run, images: datasets.Images) -> HypersphericalVAE:
 
 
 def checkpoint(run: Run, setting: Setting) -> Path:
-    """Where a run keeps its state."""
+    """The path of a run's checkpoint."""
     return setting.folder / f"{run.name}.safetensors"
 
 
-def _plain(value: Any) -> Any:
-    """As it comes back from JSON."""
-    return json.loads(json.dumps(value))
-
-
 def _known(path: Path) -> dict[str, Any]:
+    """The content of the file with a finished run's rows."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {key: content[key] for key in ("identity", "measured", "rows")}
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"the results {path} are damaged ({error}); delete the file to make them again"
+            f"the results in {path} are damaged ({error}); delete the file to make them again"
         ) from error

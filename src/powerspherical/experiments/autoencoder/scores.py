@@ -1,24 +1,16 @@
-"""How good an auto-encoder is on data it has not seen: the ELBO, and log p(x) by importance sampling."""
-
-from typing import NamedTuple
+"""Scores of an auto-encoder on test data: the ELBO, and log p(x) by importance sampling."""
 
 import torch
 from torch import Tensor
 
 from powerspherical.experiments.autoencoder.training import ALONE, derived_seed
 from powerspherical.experiments.autoencoder.workers import Workers
+from powerspherical.experiments.paper import Score
 from powerspherical.experiments.results import Progress, silent
 from powerspherical.nn import HypersphericalVAE
 
-ELBO_DRAWS = 20  # a datum; with thousands of data, a few are more than enough
-DECODED, DECODED_ON_CUDA = 10_000, 500_000  # decodings at a time
-
-
-class Scores(NamedTuple):
-    """Means over the data, in nats."""
-
-    log_likelihood: float
-    elbo: float
+ELBO_DRAWS = 20  # per datum; with thousands of data, a few are enough
+DECODED, DECODED_ON_CUDA = 10_000, 500_000  # decodings at once
 
 
 @torch.no_grad()
@@ -30,8 +22,8 @@ def score(
     seed: int,
     team: Workers = ALONE,
     progress: Progress = silent,
-) -> Scores:
-    """The scores on bits (N, pixels), with `samples` importance samples for each; processes share the data."""
+) -> Score:
+    """The mean scores on bits (N, pixels), with `samples` importance samples per datum; processes share the data."""
     torch.manual_seed(derived_seed(seed, "scores", team.rank))
     share = team.share(bits)
     chunk = min(samples, 500)
@@ -42,4 +34,4 @@ def score(
         bound = model.elbo(block, samples=ELBO_DRAWS).elbo
         sums += torch.stack([likelihood.double().sum(), bound.double().sum()])
         progress(done / len(blocks))
-    return Scores(*(team.sum(sums) / len(bits)).tolist())
+    return Score(*(team.sum(sums) / len(bits)).tolist())

@@ -1,4 +1,4 @@
-"""The rows of the table of auto-encoders, those that differ in their seed alone put together."""
+"""The rows of the table of auto-encoders, grouped over seeds."""
 
 import math
 import statistics
@@ -12,11 +12,11 @@ POSTERIORS = {
     "spherical_cauchy": "spherical Cauchy",
     "gaussian": "Gaussian",
 }
-"""The posteriors in the order in which they are shown, with their names in words."""
+"""The posteriors in the order of the table, with their names in words."""
 
 
 class Kind(NamedTuple):
-    """What rows that differ in their seed alone share."""
+    """What the rows of one group share: everything but the seed."""
 
     posterior: str
     dim: int
@@ -27,30 +27,30 @@ class Kind(NamedTuple):
 
     @property
     def plain(self) -> "Kind":
-        """The same posterior and d as the paper has them: one sphere, the usual prior, the paper's protocol."""
+        """The same posterior and d in the paper's setting: one sphere, the usual prior, the paper's protocol."""
         prior = "standard_normal" if self.posterior == "gaussian" else "uniform"
         return Kind(self.posterior, self.dim, prior, None, None, PAPER)
 
     @property
     def as_in_the_paper(self) -> "Kind":
-        """The same under the paper's protocol."""
+        """The same kind under the paper's protocol."""
         return self._replace(protocol=PAPER)
 
 
 class Scores(NamedTuple):
-    """The scores of one kind, a number for each seed."""
+    """The scores of one kind, one number per seed."""
 
     log_likelihood: list[float]
     elbo: list[float]
 
     @property
     def means(self) -> tuple[float, float]:
-        """Log-likelihood and ELBO, each the mean over seeds."""
+        """The mean log-likelihood and the mean ELBO over seeds."""
         return statistics.fmean(self.log_likelihood), statistics.fmean(self.elbo)
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The standard deviation over seeds; NaN for one seed alone."""
+    """The standard deviation over seeds; NaN for a single seed."""
     return statistics.stdev(values) if len(values) > 1 else math.nan
 
 
@@ -58,7 +58,7 @@ Results = dict[Kind, Scores]
 
 
 def collect(rows: Iterable[dict[str, Any]]) -> Results:
-    """The scores by kind: posteriors in the order of `POSTERIORS`, then by d."""
+    """Group rows by kind: posteriors in the order of `POSTERIORS`, then by d."""
     found: Results = {}
     for row in rows:
         scores = found.setdefault(Kind(*(row[name] for name in Kind._fields)), Scores([], []))
@@ -69,13 +69,13 @@ def collect(rows: Iterable[dict[str, Any]]) -> Results:
 
 
 def place(row: dict[str, Any]) -> list[Any]:
-    """The sort key of a row: its place in the file, whichever run was done first."""
+    """The sort key of a row in the file, independent of the order in which runs finish."""
     numbers, names = (row["dim"], row["seed"]), (row["prior"], row["factors"], row["proposal"])
     return [row["protocol"], row["posterior"], *numbers, *(str(name) for name in names)]
 
 
 def plain(results: Results, protocol: str = PAPER) -> dict[tuple[str, int], Scores]:
-    """Of one protocol, the rows without any option: by posterior and d."""
+    """The scores of one protocol in the paper's setting (see `Kind.plain`), by posterior and d."""
     return {
         (kind.posterior, kind.dim): scores
         for kind, scores in results.items()

@@ -1,9 +1,10 @@
-"""Training an auto-encoder on binarised images, so that it can be stopped at any moment and shared by processes.
+"""Train an auto-encoder on binarised images, with checkpoints, in one or several processes.
 
-Every epoch draws its own randomness from the seed and its number alone: a run that is killed and started again
-continues after the last whole epoch with the very numbers of a run that was not. Each epoch ends with a checkpoint.
-On a CUDA device the optimiser step is captured once as a CUDA graph and replayed, because its kernels are so small
-that launching them takes longer than they do.
+Each epoch ends with a checkpoint, and its randomness depends only on the seed and the number of the epoch. A run that
+is killed and started again therefore gives exactly the same numbers as an uninterrupted one.
+
+On a CUDA device the training step is captured once as a CUDA graph and replayed. Its kernels are so small that
+launching them one by one would take longer than running them.
 """
 
 import copy
@@ -25,21 +26,21 @@ from powerspherical.experiments.results import Progress, silent
 from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoint, save_checkpoint
 
 ALONE = Workers()
-WARM_UP = 3  # steps before a capture, in which libraries set themselves up
+WARM_UP = 3  # steps before a capture, for the initialisation of libraries
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How to train: the paper's way by default.
+    """How to train. The defaults are the paper's.
 
     Attributes:
-        name: what the table calls it.
-        epochs: how often each image is seen.
-        batch: images a step.
-        learning_rate: of Adam.
-        cosine: whether the learning rate falls to zero along half a cosine, rather than staying.
-        draws: draws of z for each image and step; more of them make the gradients less noisy.
-        validation: training images held out, on which the epoch with the best ELBO is chosen; 0 keeps the last epoch.
+        name: its name in the table.
+        epochs: passes over the training images.
+        batch: images per step.
+        learning_rate: Adam's learning rate.
+        cosine: whether the learning rate decays to zero along half a cosine.
+        draws: draws of z per image and step; more draws make the gradients less noisy.
+        validation: training images held out to choose the epoch with the best ELBO; 0 keeps the last epoch.
     """
 
     name: str = "paper"
@@ -57,23 +58,23 @@ class Protocol:
 
 
 class TrainingError(Exception):
-    """A training that cannot go on; the message says why."""
+    """A training cannot continue. The message says why."""
 
 
 def derived_seed(*parts: int | str) -> int:
-    """A seed for one purpose, different from that for any other."""
+    """A seed for one purpose, unrelated to the seeds for other purposes."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def binarised(images: Tensor, seed: int) -> Tensor:
-    """Bits with the intensities as probabilities: the same for the same seed, on every device."""
+    """Random bits with the intensities as probabilities; a seed gives the same bits on every device."""
     generator = torch.Generator().manual_seed(seed)
     return torch.bernoulli(images.cpu(), generator=generator).to(images.device)
 
 
 class NegativeElbo(nn.Module):
-    """The loss as a module, which is what `DistributedDataParallel` can wrap: the sum over a batch."""
+    """The loss, summed over a batch, as a module that `DistributedDataParallel` can wrap."""
 
     def __init__(self, model: HypersphericalVAE, draws: int) -> None:
         super().__init__()
@@ -84,27 +85,27 @@ class NegativeElbo(nn.Module):
 
 
 class Step:
-    """One step of the optimiser, on this process's share of a batch of rows of `images`."""
+    """One optimiser step. Called with indices into `images`, it uses the share of this process."""
 
     def __init__(
         self, loss: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, team: Workers
     ) -> None:
         self.loss, self.optimizer, self.images, self.team = loss, optimizer, images, team
-        self.total = torch.zeros((), dtype=torch.float64, device=images.device)  # of the losses so far
+        self.total = torch.zeros((), dtype=torch.float64, device=images.device)  # sum of the losses
 
     def __call__(self, rows: Tensor) -> None:
-        self.optimizer.zero_grad(set_to_none=False)  # a captured step needs its gradients where they are
+        self.optimizer.zero_grad(set_to_none=False)  # a captured step needs fixed gradient buffers
         loss = self.loss(torch.bernoulli(self.images[self.team.share(rows)]))
-        # The processes' gradients are averaged; this makes them that of the mean over the whole batch.
+        # Gradients are averaged over processes; with this factor, the average is that of the mean over the batch.
         (loss * (self.team.size / len(rows))).backward()
         self.optimizer.step()
         self.total += loss.detach()
 
 
 class CapturedStep:
-    """A step replayed from a CUDA graph for batches of one size, and taken as it is for others.
+    """A step replayed from a CUDA graph for batches of one size, and run eagerly for others.
 
-    To be made and called on a stream other than the default one, which cannot be captured.
+    Make and call it on a stream other than the default one, which cannot be captured.
     """
 
     def __init__(self, step: Step, batch: int) -> None:
@@ -129,7 +130,7 @@ class CapturedStep:
 
 
 def _tensors_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """All that a step changes: the parameters and what the optimiser remembers of them."""
+    """All tensors that a step changes: parameters and optimiser state."""
     found: list[Tensor] = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -139,7 +140,7 @@ def _tensors_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """A stream of its own for the work of a block on a CUDA device; elsewhere nothing."""
+    """Run the block on its own CUDA stream; on other devices, do nothing."""
     if device.type != "cuda":
         yield
         return
@@ -151,12 +152,12 @@ def own_stream(device: torch.device) -> Iterator[None]:
 
 
 def adam(model: nn.Module, device: torch.device) -> torch.optim.Adam:
-    """Adam with a learning rate that can be set while steps are replayed, and with its memory laid out."""
+    """Adam with its state allocated, and with a learning rate that can be changed between replays."""
     rate = torch.tensor(0.0, device=device)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True, capturable=device.type == "cuda")
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()  # with zero gradients: nothing but the memory changes
+    optimizer.step()  # zero gradients: this only allocates the state
     for state in optimizer.state.values():
         state["step"].zero_()
     return optimizer
@@ -164,12 +165,12 @@ def adam(model: nn.Module, device: torch.device) -> torch.optim.Adam:
 
 @dataclass
 class State:
-    """All that a run needs to go on after a whole epoch."""
+    """The progress of a training, at the end of an epoch."""
 
-    epoch: int  # how many are done
+    epoch: int  # finished epochs
     seconds: float
-    history: list[dict[str, float]]  # of each epoch
-    best: dict[str, Any] | None  # the epoch kept so far, where a protocol chooses one
+    history: list[dict[str, float]]  # one entry per epoch
+    best: dict[str, Any] | None  # the best epoch so far, if the protocol chooses one
 
 
 def train(
@@ -183,96 +184,80 @@ def train(
     team: Workers = ALONE,
     progress: Progress = silent,
 ) -> State:
-    """Train on images (N, pixels) of intensities in [0, 1], each epoch with fresh bits, and return what is known.
+    """Train a model in place, each epoch with freshly binarised images, and return its final state.
 
     Args:
-        model: what is trained, in place; on the device of the images.
-        images: the training images.
-        protocol: how.
-        seed: of all that is random, with the epoch.
-        path: the checkpoint to write after each epoch, and to go on from if it is there.
-        identity: what the checkpoint must say it was made by.
+        model: the model to train, on the device of the images.
+        images: training images (N, pixels) of intensities in [0, 1].
+        protocol: how to train.
+        seed: the seed of all randomness.
+        path: the checkpoint to write after each epoch, and to resume from if it exists.
+        identity: describes the run. A checkpoint with another identity is refused.
         team: the processes that share the work.
-        progress: called with the fraction done.
+        progress: called with the completed fraction.
     """
-    with own_stream(images.device):
-        return _train(model, images, protocol, seed, path, identity or {}, team, progress)
-
-
-def _train(
-    model: HypersphericalVAE,
-    images: Tensor,
-    protocol: Protocol,
-    seed: int,
-    path: Path | None,
-    identity: dict[str, Any],
-    team: Workers,
-    progress: Progress,
-) -> State:
     if protocol.validation >= len(images):
         raise TrainingError(
-            f"{protocol.validation} images cannot be held out of {len(images)}: nothing would be left to train on"
+            f"{protocol.validation} images cannot be held out of {len(images)}: none would be left for training"
         )
-    device = images.device
-    held_out = images[len(images) - protocol.validation :]
-    held_out = team.share(binarised(held_out, derived_seed("validation bits")))
-    images = images[: len(images) - protocol.validation]
-    optimizer = adam(model, device)
-    state = State(0, 0.0, [], None)
-    if path is not None and path.exists():
-        state = _resumed(path, model, optimizer, identity, device)
-    team.agree(state.epoch, path)
-    if state.epoch < protocol.epochs:
-        loss: nn.Module = NegativeElbo(model, protocol.draws)
-        if team.size > 1:
-            loss = DistributedDataParallel(loss)
-        step: Callable[[Tensor], None] = (eager := Step(loss, optimizer, images, team))
-        if device.type == "cuda" and team.size == 1:
-            step = CapturedStep(eager, protocol.batch)
-    while state.epoch < protocol.epochs:
-        started = time.perf_counter()
-        _set_rate(optimizer, protocol.rate(state.epoch))
-        generator = torch.Generator().manual_seed(derived_seed(seed, state.epoch, "order"))
-        order = torch.randperm(len(images), generator=generator).to(device)
-        torch.manual_seed(derived_seed(seed, state.epoch, "noise", team.rank))
-        eager.total.zero_()
-        batches = order.split(protocol.batch)
-        with _named_epoch(state.epoch + 1, protocol.epochs):
-            for done, rows in enumerate(batches):
-                step(rows)
-                if done % 100 == 0 and device.type == "cpu":  # elsewhere a step has only been asked for
-                    progress((state.epoch + done / len(batches)) / protocol.epochs)
-            seen = {"elbo": -team.sum(eager.total).item() / len(images)}
-            if protocol.validation:
-                seen["validation_elbo"] = _mean_elbo(model, held_out, team)
-            if not all(math.isfinite(value) for value in seen.values()):
-                raise ValueError(f"the ELBO is no longer finite ({seen})")
-        state.history.append(seen)
-        state.epoch += 1
-        if protocol.validation and (state.best is None or seen["validation_elbo"] > state.best["elbo"]):
-            weights = copy.deepcopy(model.state_dict())
-            state.best = {"elbo": seen["validation_elbo"], "epoch": state.epoch, "model": weights}
-        state.seconds += time.perf_counter() - started
-        if path is not None and team.first:
-            _save(path, state, model, optimizer, identity)
-        progress(state.epoch / protocol.epochs)
-    if state.best is not None:
-        model.load_state_dict(state.best["model"])
+    device, identity = images.device, identity or {}
+    with own_stream(device):
+        held_out = images[len(images) - protocol.validation :]
+        held_out = team.share(binarised(held_out, derived_seed("validation bits")))
+        images = images[: len(images) - protocol.validation]
+        optimizer = adam(model, device)
+        state = State(0, 0.0, [], None)
+        if path is not None and path.exists():
+            state = _resumed(path, model, optimizer, identity, device)
+        team.agree(state.epoch, path)
+        if state.epoch < protocol.epochs:
+            loss: nn.Module = NegativeElbo(model, protocol.draws)
+            if team.size > 1:
+                loss = DistributedDataParallel(loss)
+            step: Callable[[Tensor], None] = (eager := Step(loss, optimizer, images, team))
+            if device.type == "cuda" and team.size == 1:
+                step = CapturedStep(eager, protocol.batch)
+        while state.epoch < protocol.epochs:
+            started = time.perf_counter()
+            for group in optimizer.param_groups:
+                group["lr"].fill_(protocol.rate(state.epoch))
+            generator = torch.Generator().manual_seed(derived_seed(seed, state.epoch, "order"))
+            order = torch.randperm(len(images), generator=generator).to(device)
+            torch.manual_seed(derived_seed(seed, state.epoch, "noise", team.rank))
+            eager.total.zero_()
+            batches = order.split(protocol.batch)
+            with _named_epoch(state.epoch + 1, protocol.epochs):
+                for done, rows in enumerate(batches):
+                    step(rows)
+                    if done % 100 == 0 and device.type == "cpu":  # on a GPU the step is only queued
+                        progress((state.epoch + done / len(batches)) / protocol.epochs)
+                seen = {"elbo": -team.sum(eager.total).item() / len(images)}
+                if protocol.validation:
+                    seen["validation_elbo"] = _mean_elbo(model, held_out, team)
+                if not all(math.isfinite(value) for value in seen.values()):
+                    raise ValueError(f"the ELBO is no longer finite ({seen})")
+            state.history.append(seen)
+            state.epoch += 1
+            if protocol.validation and (state.best is None or seen["validation_elbo"] > state.best["elbo"]):
+                weights = copy.deepcopy(model.state_dict())
+                state.best = {"elbo": seen["validation_elbo"], "epoch": state.epoch, "model": weights}
+            state.seconds += time.perf_counter() - started
+            if path is not None and team.first:
+                tensors = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                save_checkpoint(path, {"identity": identity, **vars(state), **tensors})
+            progress(state.epoch / protocol.epochs)
+        if state.best is not None:
+            model.load_state_dict(state.best["model"])
     return state
 
 
 @contextmanager
 def _named_epoch(epoch: int, epochs: int) -> Iterator[None]:
-    """Say in which epoch a value went wrong: torch's distributions refuse NaN, in many lines."""
+    """Turn a `ValueError`, for instance about NaN, into a one-line `TrainingError` that names the epoch."""
     try:
         yield
     except ValueError as error:
         raise TrainingError(f"epoch {epoch} of {epochs}: {str(error).splitlines()[0]}") from error
-
-
-def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"].fill_(rate)
 
 
 @torch.no_grad()
@@ -284,13 +269,6 @@ def _mean_elbo(model: HypersphericalVAE, bits: Tensor, team: Workers) -> float:
     return total / count
 
 
-def _save(
-    path: Path, state: State, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
-) -> None:
-    content = {**vars(state), "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    save_checkpoint(path, {"identity": identity, **content})
-
-
 def _resumed(
     path: Path,
     model: nn.Module,
@@ -298,19 +276,20 @@ def _resumed(
     identity: dict[str, Any],
     device: torch.device,
 ) -> State:
+    """Restore the model and the optimiser from a checkpoint, and return its state."""
     content = load_checkpoint(path, device)
     made_by = content.pop("identity", None)
     if made_by != identity:
-        told = made_by if isinstance(made_by, dict) else {}
-        other = [
-            f"{key} {told.get(key)}, not {identity[key]}"
-            for key in identity
-            if told.get(key) != identity[key]
+        found = made_by if isinstance(made_by, dict) else {}
+        different = [
+            f"{key} {found.get(key)}, not {value}"
+            for key, value in identity.items()
+            if found.get(key) != value
         ]
         raise CheckpointError(
-            f"the checkpoint {path} was made with {'; '.join(other) or told}; delete it, or write elsewhere"
+            f"the checkpoint {path} was made with {'; '.join(different) or found}; delete it, or write elsewhere"
         )
     model.load_state_dict(content.pop("model"))
-    # What Adam remembers; its settings are this run's own, which may be on another device.
+    # Restore Adam's state only: its settings depend on the device, which may be another one now.
     optimizer.load_state_dict({**optimizer.state_dict(), "state": content.pop("optimizer")["state"]})
     return State(**content)

@@ -1,10 +1,12 @@
-"""How long a step of training takes with each posterior: the paper's claim that the Power Spherical halves it.
+"""The time of a training step with each posterior, for the paper's claim that the Power Spherical halves it.
 
-The auto-encoder, the batch and the optimiser are those of the paper's table, in float32, and a step is forward,
-backward and update. All posteriors are trained in one process, uncompiled, taking turns in short blocks of steps: a
-slow moment of the machine falls on all of them. The data are made here: bits whose probabilities depend on a
-few hidden coordinates, which gives the posteriors something to say and lets κ grow as it does on images (on coin
-flips it would stay where it starts, and rejection would be rare). A timing never makes the experiment fail.
+The auto-encoder, the batch size and the optimiser are those of the paper's table, in float32. A step is forward,
+backward and update, uncompiled. All posteriors train in one process and alternate in short blocks of steps, so that a
+slow moment of the machine affects all of them.
+
+The data are synthetic: the probabilities of the bits depend on a few hidden coordinates, so that κ grows during
+training as it does on images. (On independent fair bits κ would stay small, and rejection rare.) Timings never make the
+experiment fail.
 """
 
 import math
@@ -13,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,29 +24,25 @@ from powerspherical.experiments import paper
 from powerspherical.experiments.autoencoder.models import build
 from powerspherical.experiments.autoencoder.training import Protocol
 from powerspherical.experiments.baselines.published import REFERENCE, has_reference
-from powerspherical.experiments.efficiency import UNMEASURABLE, Call, interval, measure, ratio, reaches
+from powerspherical.experiments.efficiency import Call, interval, measure, ratio, reaches
 from powerspherical.experiments.results import Outcome, Progress, name_on, silent, versions, write_json
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 FILES = ("training_time.json",)
 PIXELS, HIDDEN = 784, 10
 DIMS = (5, 10, 20, 40)
-BATCHES = 50  # of data; training goes through them again and again
-MEDIAN_ERROR = (
-    0.93  # standard error of the median of n normal numbers, times √n, over the distance of their quartiles
-)
-#: The posteriors as `models` calls them, by the names used here, which are those of the efficiency experiment.
+BATCHES = 50  # distinct batches, used in a cycle
+#: For n normal numbers, the standard error of the median is this times their interquartile range over √n.
+MEDIAN_ERROR = 0.93
+#: The keys of `models.HEADS`, by the names that the efficiency experiment uses too.
 POSTERIORS = {
     "our_ps": "power_spherical",
     "published_ps": "published_power_spherical",
-    "reference_ps": "reference_power_spherical",  # the authors' package, where it is installed
+    "reference_ps": "reference_power_spherical",  # the authors' package, if installed
     "our_vmf": "von_mises_fisher",
     "published_vmf": "published_von_mises_fisher",
     "gaussian": "gaussian",
 }
-#: What is compared: the slower one, as the paper has it, and the faster.
+#: The ratios to report: numerator and denominator.
 FACTORS = (
     ("published_ps", "our_ps"),
     ("reference_ps", "our_ps"),
@@ -52,7 +50,7 @@ FACTORS = (
     ("our_vmf", "our_ps"),
     ("published_vmf", "published_ps"),
 )
-Times = dict[str, list[float]]  # by method: the blocks, in milliseconds a step
+Times = dict[str, list[float]]  # by method: milliseconds per step, for each block
 
 
 def run(
@@ -63,9 +61,9 @@ def run(
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Outcome:
-    """Time every posterior and write `training_time.json` under `out`; `quick` takes one d and fewer steps.
+    """Time every posterior and write `training_time.json` under `out`.
 
-    On another device than the CPU the file carries its type, as in `training_time_cuda.json`.
+    On a GPU the file is `training_time_cuda.json`. `quick` uses a single d and fewer steps.
     """
     started = time.perf_counter()
     device = torch.device(device)
@@ -97,7 +95,7 @@ def run(
     }
     path = write_json(
         out / f"{name_on(device, 'training_time')}.json",
-        experiment="vae",  # the experiment, and so the command, that this is a part of
+        experiment="vae",  # the name of the command, which runs both
         seed=seed,
         quick=quick,
         device=device,
@@ -115,18 +113,18 @@ def run(
         results=results,
         seconds=time.perf_counter() - started,
     )
-    return Outcome([path], summary=_summary(results, blocks), table=table(times))
+    return Outcome([path])
 
 
 def data(batches: int, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Batches of bits, each bit's log-odds a linear function of hidden standard normals."""
+    """Yield batches (size, PIXELS) of bits whose log-odds are linear in hidden standard normals."""
     slopes = torch.randn(HIDDEN, PIXELS)
     for _ in range(batches):
         yield torch.bernoulli(torch.sigmoid(torch.randn(size, HIDDEN) @ slopes)).to(device)
 
 
 def training(posterior: str, dim: int, batches: list[Tensor]) -> Call:
-    """A fresh auto-encoder, as a function that trains it for one step."""
+    """A function that trains a new auto-encoder for one step."""
     model = build(posterior, dim, PIXELS).to(batches[0].device)
     optimizer = torch.optim.Adam(model.parameters(), lr=Protocol.learning_rate)
     remaining = cycle(batches)
@@ -140,7 +138,7 @@ def training(posterior: str, dim: int, batches: list[Tensor]) -> Call:
 
 
 def factors(times: Times) -> dict[str, float]:
-    """How many times as long a step takes with one posterior as with another, the median over blocks."""
+    """The ratios `FACTORS` of step times, each the median over blocks."""
     return {
         f"{slow}_over_{fast}": ratio(times[slow], times[fast])
         for slow, fast in FACTORS
@@ -149,21 +147,21 @@ def factors(times: Times) -> dict[str, float]:
 
 
 def summarised(blocks: list[float]) -> dict[str, Any]:
-    """The median over blocks, and the quartiles on both sides of it."""
+    """The median and the quartiles over blocks."""
     low, median, high = statistics.quantiles(blocks, n=4, method="inclusive")
     return {"median": median, "quartiles": [low, high]}
 
 
 def relative_error_of_median(median: float, quartiles: Sequence[float], count: int) -> float:
-    """The standard error of the median of so many numbers, relative to it, as if they were normal."""
+    """The relative standard error of the median of `count` numbers, assuming that they are normal."""
     low, high = quartiles
     return MEDIAN_ERROR * (high - low) / math.sqrt(count) / median
 
 
 def claims(results: dict[str, Any], blocks: int) -> list[bool | None]:
-    """Whether training is faster with the Power Spherical as published, and as many times as the paper says.
+    """Whether the published Power Spherical trains faster than the published vMF, and by the paper's factor.
 
-    None where the spread over so many blocks leaves it open. Of the bounds on the factor at each d the median counts.
+    An answer is None if the spread over blocks is too large to tell. The bounds on the ratio are medians over d.
     """
     slow, fast = "published_vmf", "published_ps"
     bounds = []
@@ -172,34 +170,3 @@ def claims(results: dict[str, Any], blocks: int) -> list[bool | None]:
         bounds.append(interval(results["factors_by_dim"][dim][f"{slow}_over_{fast}"], *errors))
     low, high = (statistics.median(bound) for bound in zip(*bounds, strict=True))
     return [reaches(limit, low, high) for limit in (1.0, paper.TRAINING_SPEEDUP)]
-
-
-def _summary(results: dict[str, Any], blocks: int) -> str:
-    overall = results["factors"]
-    ours, published = overall["published_vmf_over_our_ps"], overall["published_vmf_over_published_ps"]
-    reference = overall.get("reference_ps_over_our_ps")
-    package = "" if reference is None else f", the authors' package over ours {reference:.2f}"
-    return (
-        f"a step with the published vMF takes {ours:.2f} times as long as with our PS and {published:.2f} times as "
-        f"with the published PS (the paper: more than {paper.TRAINING_SPEEDUP:g}); published PS over ours "
-        f"{overall['published_ps_over_our_ps']:.2f}{package}, our vMF over our PS {overall['our_vmf_over_our_ps']:.2f}"
-        + f"; {UNMEASURABLE}"
-        * (None in claims(results, blocks))
-    )
-
-
-def table(times: dict[int, Times]) -> "Table":
-    """The medians with their quartiles, a row for each d."""
-    from rich.table import Table
-
-    shown = Table(title="Milliseconds for a step of training (median, quartiles)", title_justify="left")
-    shown.add_column("d", justify="right")
-    names = next(iter(times.values()))
-    for name in names:
-        shown.add_column(name.replace("_", " "), justify="right")
-    for dim, measured in times.items():
-        cells = (summarised(measured[name]) for name in names)
-        shown.add_row(
-            str(dim), *("{median:.2f} ({quartiles[0]:.2f}–{quartiles[1]:.2f})".format(**one) for one in cells)
-        )
-    return shown

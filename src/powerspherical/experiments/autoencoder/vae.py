@@ -1,15 +1,15 @@
-"""The paper's table of variational auto-encoders on MNIST, and what lies around it.
+"""The paper's table of variational auto-encoders on MNIST, with additions.
 
-Each row is one run: a posterior, a latent dimension, a seed and a protocol of training. Beside the paper's two
-posteriors stand a spherical Cauchy and a Gaussian; beside its uniform prior a von Mises–Fisher one, beside its single
-sphere a product of spheres, beside the posterior that was trained the von Mises–Fisher distribution closest to it. A
-second protocol shows how far the paper's is from what these networks can do. Nothing is chosen on the test set.
+Each row is one run: a posterior, a latent dimension, a seed and a training protocol. To the paper's two posteriors we
+add a spherical Cauchy and a Gaussian. Further rows replace the uniform prior by a von Mises–Fisher one, the sphere by a
+product of spheres, and the trained posterior by the closest von Mises–Fisher. A tuned protocol shows what these
+networks can achieve beyond the paper's protocol. Nothing is selected on the test set.
 """
 
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,19 +29,19 @@ from powerspherical.experiments.autoencoder.runs import (
     plan,
     trained,
 )
-from powerspherical.experiments.autoencoder.table import collect, place, plain
+from powerspherical.experiments.autoencoder.table import POSTERIORS, collect, place, plain
 from powerspherical.experiments.autoencoder.workers import workers
 from powerspherical.experiments.results import Outcome, Progress, silent, write_figure, write_json
 
 FILES = ("vae.json", "vae.png", "vae.svg", "vae_images.png", "vae_images.svg", *training_time.FILES)
 SEEDS, SAMPLES = 3, 5000
-# How far below the paper's table a mean may lie, and how far the two posteriors from each other, in nats.
+# In nats: how far a mean may be below the paper's, and the largest difference between the paper's two posteriors.
 BELOW_LOG_LIKELIHOOD, BELOW_ELBO, APART = 1.5, 3.5, 0.7
-TRAINING_TIME_SHARE = 0.04  # of the time, roughly
+TRAINING_TIME_SHARE = 0.04  # approximate share of `training_time` in the running time
 
 
 def load(quick: bool, data: str | None = None, data_dir: Path | None = None) -> datasets.Images:
-    """The images that `run` uses: "mnist" by default, "digits" if `quick`."""
+    """Load the images that `run` uses: by default "mnist", or "digits" if `quick`."""
     return datasets.load(data or ("digits" if quick else "mnist"), data_dir)
 
 
@@ -63,24 +63,24 @@ def run(
     """Train and score every row, and write `vae.json`, `vae.png`, `vae_images.png` (and SVG) under `out`.
 
     Args:
-        out: the folder for the results; checkpoints and single rows go under its `vae/`.
+        out: the folder for the results. Checkpoints and rows of single runs go into its subfolder `vae`.
         seed: the first seed.
-        quick: few epochs of few small models.
+        quick: train fewer and smaller models for fewer epochs.
         device: where to train.
-        progress: called with the fraction done.
-        data: "mnist", "fashion-mnist" or "digits"; by default MNIST, or the digits if `quick`.
-        data_dir: where the data lie.
-        seeds: how many seeds, from `seed` on; 3 by default, or 1 if `quick`.
-        jobs: how many runs at a time, each in a process of its own.
-        posterior: do the runs with this posterior only, and add their rows to those of the others in `vae.json`, if
-            there are any. No step of training is timed then.
-        runs: what to run, instead of the whole plan.
-        samples: importance samples of a log-likelihood; 5,000 by default, or 200 if `quick`.
+        progress: called with the completed fraction.
+        data: "mnist", "fashion-mnist" or "digits". Default: "mnist", or "digits" if `quick`.
+        data_dir: the folder with the image files; see `datasets.load`.
+        seeds: the number of seeds, starting at `seed`. Default: 3, or 1 if `quick`.
+        jobs: the number of runs in parallel, each in its own process.
+        posterior: run this posterior only, and add its rows to those of the others in `vae.json`, if any. Training
+            steps are not timed then.
+        runs: what to run. Default: `plan`.
+        samples: importance samples per log-likelihood. Default: 5,000, or 200 if `quick`.
     """
     started = time.perf_counter()
     seeds = seeds or (1 if quick else SEEDS)
     samples = samples or (200 if quick else SAMPLES)
-    images = load(quick, data, data_dir)  # before anything is begun: they may be missing
+    images = load(quick, data, data_dir)  # first, because they may be missing
     data = images.name
     runs = [
         run
@@ -88,10 +88,10 @@ def run(
         if posterior in (None, run.posterior)
     ]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    # What was trained in another way would be refused as a start: it has a folder of its own.
     if jobs > 1 and processes > 1:
-        raise ValueError("torchrun shares each run between its processes: leave the number of jobs at 1")
-    kind = "-".join([data, *["quick"] * quick, *[f"{processes}-processes"] * (processes > 1)])
+        raise ValueError(f"torchrun shares each run between its processes; use jobs=1, not {jobs}")
+    # A checkpoint can only be resumed in the same way, so each way of training has its own folder.
+    kind = f"{data}{'-quick' * quick}{f'-{processes}-processes' * (processes > 1)}"
     setting = Setting(out / "vae" / kind, data, data_dir, str(device), samples)
     settings = {
         **configuration(runs, samples, jobs),
@@ -107,20 +107,7 @@ def run(
         earlier = table_to_add_to(path, posterior, settings)
         amend = None if earlier is None else partial(added_to, earlier, posterior)
     before = seconds_before(path, options, posterior)
-
-    def write() -> Path:
-        return write_json(
-            path,
-            experiment="vae",
-            seed=seed,
-            quick=quick,
-            device=device,
-            options=options,
-            configuration=settings,
-            results=sorted(rows, key=place),
-            seconds=before + time.perf_counter() - started,
-            amend=amend,
-        )
+    scoring = 1 - TRAINING_TIME_SHARE * (posterior is None)
 
     with workers(torch.device(device)) as team:
         for done in do_all(
@@ -129,43 +116,42 @@ def run(
             images,
             jobs=jobs,
             team=team,
-            progress=lambda fraction: progress((1 - TRAINING_TIME_SHARE * (posterior is None)) * fraction),
+            progress=lambda fraction: progress(scoring * fraction),
         ):
             rows += done
-            if team.first:
-                write()  # whatever happens later, this much is there
+            if team.first:  # write after every run, so that an interruption loses nothing
+                write_json(
+                    path,
+                    experiment="vae",
+                    seed=seed,
+                    quick=quick,
+                    device=device,
+                    options=options,
+                    configuration=settings,
+                    results=sorted(rows, key=place),
+                    seconds=before + time.perf_counter() - started,
+                    amend=amend,
+                )
         if not team.first:
             return Outcome([])
-    written = write()
     if earlier is not None:
         rows += (row for row in earlier["results"] if row["posterior"] != posterior)
-    files = [written, *_figures(out, rows, runs, setting, images)]
-    complaints = shortfalls(rows) if data == paper.VAE_DATA and not quick else []
-    outcome = Outcome(
-        files,
-        passed=not complaints,
-        summary="; ".join(complaints or [f"{len(rows)} rows on {data}"]),
-        table=figures.table(rows, comparable=data == paper.VAE_DATA),
-    )
-    if posterior is not None:
-        return outcome
-    timing = training_time.run(
-        out,
-        seed=seed,
-        quick=quick,
-        device=device,
-        progress=lambda fraction: progress(1 - TRAINING_TIME_SHARE * (1 - fraction)),
-    )
-    return replace(
-        outcome,
-        files=[*files, *timing.files],
-        passed=outcome.passed and timing.passed,
-        summary=f"{outcome.summary}; {timing.summary}",
-    )
+    files = [path, *_figures(out, rows, runs, setting, images)]
+    passed = data != paper.VAE_DATA or quick or not shortfalls(rows)
+    if posterior is None:
+        timing = training_time.run(
+            out,
+            seed=seed,
+            quick=quick,
+            device=device,
+            progress=lambda fraction: progress(scoring + (1 - scoring) * fraction),
+        )
+        files += timing.files
+    return Outcome(files, passed)
 
 
 def configuration(runs: Sequence[Run], samples: int, jobs: int) -> dict[str, Any]:
-    """What was asked for, beside the data."""
+    """The settings of the runs, apart from the data."""
     protocol = runs[0].protocol
     return {
         "samples": samples,
@@ -181,7 +167,7 @@ def configuration(runs: Sequence[Run], samples: int, jobs: int) -> dict[str, Any
 
 
 def shortfalls(rows: Sequence[Row]) -> list[str]:
-    """Where the means over seeds, in the paper's protocol, fall short of the paper's table: a line each."""
+    """One line per mean over seeds that misses the paper's table, under the paper's protocol."""
     found = []
     ours = {key: scores.means for key, scores in plain(collect(rows)).items()}
     for (posterior, dim), (likelihood, elbo) in ours.items():
@@ -193,13 +179,13 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
             ("ELBO", published.elbo - elbo, BELOW_ELBO),
         ):
             if not below <= allowed:
-                found.append(f"{posterior}, d={dim}: {name} {below:.2f} nats below the paper's")
+                found.append(f"{POSTERIORS[posterior]}, d={dim}: {name} {below:.2f} nats below the paper's")
     first, second = COMPARED
     for dim in sorted({dim for _, dim in ours}):
         if (first, dim) in ours and (second, dim) in ours:
             apart = abs(ours[first, dim][0] - ours[second, dim][0])
             if not apart <= APART:
-                found.append(f"d={dim}: the posteriors' log-likelihoods are {apart:.2f} nats apart")
+                found.append(f"d={dim}: log-likelihoods of the two posteriors {apart:.2f} nats apart")
     return found
 
 
@@ -211,7 +197,7 @@ def _figures(
         run
         for run in runs
         if run == Run("power_spherical", run.dim, run.seed, runs[0].protocol)
-        and checkpoint(run, setting).exists()  # rows may come without it, from another machine
+        and checkpoint(run, setting).exists()  # rows from another machine may come without checkpoints
     ]
     if shown:
         widest = max(shown, key=lambda run: run.dim)

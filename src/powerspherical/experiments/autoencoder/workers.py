@@ -1,7 +1,7 @@
-"""The processes that share one training: one, or as many as `torchrun` started.
+"""The processes that share one training: a single one, or those started by `torchrun`.
 
-Under `torchrun --nproc-per-node N` every process runs the same program. Each takes its share of every batch, gradients
-are averaged (gloo on the CPU, NCCL on GPUs), and the first process alone writes files.
+Under `torchrun --nproc-per-node N`, every process runs the same program on its share of each batch. Gradients are
+averaged, by gloo on the CPU and NCCL on GPUs. Only the first process writes files.
 """
 
 import os
@@ -18,38 +18,38 @@ from powerspherical.nn import CheckpointError
 
 @dataclass(frozen=True)
 class Workers:
-    """A process among the ones that train together."""
+    """One process, `rank`, of the `size` processes that train together."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this process writes the files."""
         return self.rank == 0
 
     def share(self, rows: Tensor) -> Tensor:
-        """The rows that fall to this process."""
+        """The share of the rows that this process works on."""
         return rows[self.rank :: self.size]
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum of the processes' values, in place and for each."""
+        """Sum a value over the processes, in place, and return it."""
         if self.size > 1:
             distributed.all_reduce(value)
         return value
 
     def agree(self, found: int, path: Path | None) -> None:
-        """Raise unless all processes found the same at a path: they would wait for each other for ever."""
+        """Raise unless all processes found the same state at a path; otherwise they would deadlock."""
         everywhere = [found] * self.size
         if self.size > 1:
             distributed.all_gather_object(everywhere, found)
         if len(set(everywhere)) > 1:
-            raise CheckpointError(f"not all processes found the same {path}: they need one folder in common")
+            raise CheckpointError(f"the processes see different files at {path}; they need a shared folder")
 
 
 @contextmanager
 def workers(device: torch.device) -> Iterator[Workers]:
-    """Join the processes that `torchrun` started, if it did, for the length of the block."""
+    """Join the process group of `torchrun`, if there is one, for the duration of the block."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Workers()
@@ -64,10 +64,8 @@ def workers(device: torch.device) -> Iterator[Workers]:
 
 
 def _take_own_gpu() -> None:
-    """Make the GPU of this process's number the one that "cuda" means: NCCL refuses two processes on one."""
-    number, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if number >= there:
-        raise ValueError(
-            f"every process needs a GPU of its own: give torchrun --nproc-per-node {there} or less"
-        )
-    torch.cuda.set_device(number)
+    """Make "cuda" mean a different GPU in each process, as NCCL requires."""
+    rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if rank >= gpus:
+        raise ValueError(f"each process needs its own GPU; use torchrun --nproc-per-node {gpus} or less")
+    torch.cuda.set_device(rank)

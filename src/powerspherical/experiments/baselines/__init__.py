@@ -1,1 +1,1 @@
-"""What the paper compares with: the published formulas, and the distributions and networks that use them."""
+"""The published methods that the experiments compare with: formulas and samplers, and posteriors that use them."""

@@ -1,12 +1,12 @@
-"""The published methods that the experiments compare with, written here from their formulas.
+"""The published methods that the experiments compare with, implemented from their formulas.
 
-They are kept as published, weaknesses included: nothing here is clamped or rescaled, nor computed in a wider
-type than its arguments unless asked. Do not build on them; the library's own functions are in `powerspherical`.
+They are kept as published, with their weaknesses: nothing is clamped or rescaled, and nothing is computed in a wider
+dtype than that of the arguments unless requested. For other purposes use the library's own functions.
 
 - `power_spherical`: Algorithm 1 of De Cao & Aziz (2020), "The Power Spherical distribution".
 - `von_mises_fisher`: Algorithms 1 and 3 of Davidson et al. (2018), "Hyperspherical variational auto-encoders",
   with the rejection sampler of Ulrich (1984) and Wood (1994).
-- The closed forms of both papers by log-gamma, digamma and exponentially scaled Bessel functions.
+- The closed forms of both papers, by log-gamma, digamma and exponentially scaled Bessel functions.
 """
 
 import math
@@ -18,15 +18,15 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Beta
 
 ROUNDS = 1000
-"""Proposals a draw may reject before it counts as lost; a sound sampler accepts two of three."""
-TAYLOR_FROM = 10.0  # the concentration from which the proposal uses the approximate b
+"""Proposals per draw before it counts as failed; a working sampler accepts two of three."""
+TAYLOR_FROM = 10.0  # concentration above which `taylor` approximates b
 
 
 def power_spherical(loc: Tensor, concentration: Tensor) -> Tensor:
-    """Draws of shape (…, d), one for each concentration (…), about unit vectors that broadcast to (…, d).
+    """Draws (…, d), one per concentration (…), around unit vectors `loc` that broadcast to (…, d).
 
     z ~ Beta((d-1)/2 + κ, (d-1)/2) with torch's implicit derivative, t = 2z-1, a uniform tangent direction, and
-    the Householder reflection that takes e₁ to `loc`.
+    the Householder reflection that maps e₁ to `loc`.
     """
     half = (loc.shape[-1] - 1) / 2
     z = Beta(half + concentration, torch.full_like(concentration, half), validate_args=False).rsample()
@@ -36,16 +36,17 @@ def power_spherical(loc: Tensor, concentration: Tensor) -> Tensor:
 def von_mises_fisher(
     loc: Tensor, concentration: Tensor, *, taylor: bool = False, wide: bool = False
 ) -> Tensor:
-    """Draws of shape (…, d), one for each concentration (…), about unit vectors that broadcast to (…, d).
+    """Draws (…, d), one per concentration (…), around unit vectors `loc` that broadcast to (…, d).
 
-    The derivative in κ is that of the accepted proposal, t = h(ε, κ) with ε held; the score-function term that
-    corrects it for the rejected ones is no part of the draw and is left out. A draw that no round accepts is NaN.
+    The derivative in κ is that of the accepted proposal t = h(ε, κ) with ε fixed. The score-function term, which would
+    correct for the rejections, is left out. A draw that is never accepted is NaN.
 
     Args:
-        taylor: a variant: whether b is (d-1)/(4κ), its expansion for large κ, once κ exceeds 10 (with a linear
-            passage from 10 to 11), rather than the published (-2κ + √(4κ²+(d-1)²))/(d-1). The expansion
-            avoids the cancellation, and is wrong unless κ is large beside d.
-        wide: whether t is drawn in float64, and only then rounded to the dtype of the arguments.
+        loc: unit vectors.
+        concentration: κ.
+        taylor: for κ > 10, replace the published b = (-2κ + √(4κ²+(d-1)²))/(d-1) by its expansion for large κ,
+            (d-1)/(4κ), with a linear transition from 10 to 11. It avoids cancellation, but is wrong unless κ ≫ d.
+        wide: draw t in float64 and round it to the dtype of the arguments.
     """
     exact = concentration.double() if wide else concentration
     t, _ = von_mises_fisher_cosine(exact, loc.shape[-1], taylor=taylor)
@@ -55,7 +56,7 @@ def von_mises_fisher(
 def von_mises_fisher_cosine(
     concentration: Tensor, dim: int, *, taylor: bool = False, rounds: int = ROUNDS
 ) -> tuple[Tensor, int]:
-    """The cosine t = μᵀx of one draw for each concentration, and how many rounds of proposals it took."""
+    """The cosines t = μᵀx of one draw per concentration, and the number of rounds of proposals."""
     m = dim - 1
     root = torch.sqrt(4 * concentration.square() + m**2)
     b = (root - 2 * concentration) / m
@@ -81,7 +82,7 @@ def von_mises_fisher_cosine(
 
 
 def _assemble(t: Tensor, loc: Tensor) -> Tensor:
-    """x from t, a fresh uniform direction v across e₁, and the reflection that takes e₁ to `loc`."""
+    """x from t, a random direction v orthogonal to e₁, and the reflection that maps e₁ to `loc`."""
     dim = loc.shape[-1]
     t = t.unsqueeze(-1)
     v = torch.randn(*t.shape[:-1], dim - 1, dtype=t.dtype, device=t.device)
@@ -93,11 +94,11 @@ def _assemble(t: Tensor, loc: Tensor) -> Tensor:
     return y - 2 * (y * u).sum(-1, keepdim=True) * u
 
 
-# The closed forms. `dim` and `concentration` are tensors of one dtype, which is that of every step.
+# The closed forms. `dim` and `concentration` are tensors of one dtype; all steps use it.
 
 
 def log_sphere_area(dim: Tensor) -> Tensor:
-    """log of the area of the unit sphere of R^d."""
+    """The log of the area of the unit sphere in R^d."""
     return math.log(2) + dim / 2 * math.log(math.pi) - torch.lgamma(dim / 2)
 
 
@@ -147,12 +148,12 @@ def von_mises_fisher_kl_uniform(dim: Tensor, concentration: Tensor) -> Tensor:
 
 
 def _scaled_bessel(order: Tensor, argument: Tensor) -> Tensor:
-    """e^{-z} I_ν(z), in the dtype of the arguments; differentiable once in z."""
+    """e^{-z} I_ν(z) in the dtype of the arguments; differentiable once, in z."""
     return _ScaledBessel.apply(order, argument)
 
 
 class _ScaledBessel(torch.autograd.Function):
-    """By SciPy, on the CPU wherever the arguments are, as Davidson et al. (2018) do."""
+    """Calls SciPy on the CPU, whatever the device of the arguments, as Davidson et al. (2018) do."""
 
     @staticmethod
     def forward(ctx: Any, order: Tensor, argument: Tensor) -> Tensor:
@@ -163,7 +164,7 @@ class _ScaledBessel(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        """I_ν' = I_{ν-1} - (ν/z) I_ν (DLMF 10.29.2), and e^{-z} with it."""
+        """From I_ν' = I_{ν-1} - (ν/z) I_ν (DLMF 10.29.2) and the derivative of e^{-z}."""
         order, argument, value = ctx.saved_tensors
         slope = _ive(order - 1, argument) - value * (order + argument) / argument
         return None, (grad * slope).sum_to_size(argument.shape)

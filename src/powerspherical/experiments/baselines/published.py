@@ -1,9 +1,9 @@
-"""The published methods as posteriors, so that an auto-encoder can be trained with them as it is with ours.
+"""The published methods as posteriors for training auto-encoders.
 
-Each is what training needs and no more: differentiable draws by the published sampler, and the divergence from
-the uniform distribution by the published closed form, both of `formulas`. The gradients are the published ones
-too: through torch's Beta draw for the Power Spherical (De Cao & Aziz 2020); for the von Mises–Fisher through the
-accepted proposal and SciPy's Bessel functions, without the score-function term (Davidson et al. 2018).
+Each has differentiable draws by the published sampler and the published KL divergence to the uniform, both from
+`formulas`. The gradients are the published ones too. For the Power Spherical (De Cao & Aziz 2020) they go through
+torch's Beta draw. For the von Mises–Fisher (Davidson et al. 2018) they go through the accepted proposal and SciPy's
+Bessel functions, without the score-function term.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from powerspherical.distributions.constraints import unit_vector
 from powerspherical.experiments.baselines import formulas
 
 REFERENCE = "power_spherical"
-"""The module that the paper's authors published."""
+"""The package of the paper's authors."""
 
 
 class Published(Distribution):
-    """A published family, with unit vectors `loc` (…, d) and a `concentration` that broadcasts to (…)."""
+    """A published family with unit vectors `loc` (…, d) and a `concentration` that broadcasts to (…)."""
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # nothing is checked, as in `baselines`
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # nothing is validated
     support = unit_vector
     has_rsample = True
 
-    #: Draws, one for each concentration.
+    #: Draws, one per concentration.
     draw: ClassVar[staticmethod[[Tensor, Tensor], Tensor]]
-    #: KL(·‖U) from the dimension and the concentration, both tensors of one dtype.
+    #: KL(·‖U) as a function of dimension and concentration, tensors of one dtype.
     kl_uniform: ClassVar[staticmethod[[Tensor, Tensor], Tensor]]
-    #: What the divergence is computed in; default: the dtype of the concentration.
+    #: The dtype for the divergence. Default: that of the concentration.
     kl_dtype: ClassVar[torch.dtype | None] = None
 
     def __init__(self, loc: Tensor, concentration: Tensor) -> None:
@@ -46,7 +46,7 @@ class Published(Distribution):
         super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
-        """Draws of shape `sample_shape + batch_shape + (d,)`, with the published gradient."""
+        """Draws (*sample_shape, *batch_shape, d) with the published gradient."""
         shape = torch.Size(sample_shape) + self.batch_shape
         return self.draw(self.loc, self.concentration.expand(shape))
 
@@ -61,8 +61,8 @@ class PublishedPowerSpherical(Published):
 class PublishedVonMisesFisher(Published):
     """The von Mises–Fisher distribution as Davidson et al. (2018) compute it.
 
-    The cosine and the divergence are computed in float64: in float32 the sampler need not end at a large κ, and the
-    scaled Bessel function underflows.
+    The cosine and the divergence are computed in float64. In float32, the sampler may not terminate for large κ, and
+    the scaled Bessel function underflows.
     """
 
     draw = staticmethod(partial(formulas.von_mises_fisher, wide=True))
@@ -78,12 +78,12 @@ def _kl_uniform(p: Published, q: HypersphericalUniform) -> Tensor:
 
 
 def has_reference() -> bool:
-    """Whether the package that the paper's authors published is installed."""
+    """Whether the package of the paper's authors is installed."""
     return importlib.util.find_spec(REFERENCE) is not None
 
 
 class ReferencePowerSpherical(Published):
-    """The authors' own class, unchecked, with the batch shape that its draws have."""
+    """The authors' own class, without validation, and with the batch shape of its draws."""
 
     def __init__(self, loc: Tensor, concentration: Tensor) -> None:
         super().__init__(loc, concentration)
@@ -101,7 +101,7 @@ def _reference_kl_uniform(p: ReferencePowerSpherical, q: HypersphericalUniform) 
 
 
 class PublishedHead(nn.Module):
-    """Features to a published family, with μ = v/‖v‖ and κ = softplus(r) + 1 (Davidson et al. 2018)."""
+    """Maps features to a published family with μ = v/‖v‖ and κ = softplus(r) + 1 (Davidson et al. 2018)."""
 
     def __init__(self, family: type[Published], in_features: int, dim: int) -> None:
         super().__init__()

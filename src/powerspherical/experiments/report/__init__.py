@@ -1,5 +1,6 @@
-"""The report over the results in a folder: what each result says, and the page that shows it."""
+"""Describe the results in a folder, and write them as one HTML page."""
 
-from powerspherical.experiments.report.page import NAME, ReportError, write_report
+from powerspherical.experiments.report.findings import Finding, Table
+from powerspherical.experiments.report.page import NAME, ReportError, read, write_report
 
-__all__ = ["NAME", "ReportError", "write_report"]
+__all__ = ["NAME", "Finding", "ReportError", "Table", "read", "write_report"]

@@ -1,6 +1,7 @@
-"""What the results of the auto-encoders say, beside the paper's table; see `findings.py`."""
+"""The findings of the auto-encoder experiments, beside the paper's table; see `findings.py`."""
 
 import statistics
+from collections.abc import Iterator
 from typing import Any
 
 from powerspherical.experiments import paper
@@ -30,10 +31,10 @@ from powerspherical.experiments.report.findings import (
     words,
 )
 
-PROPOSALS = {"closest_von_mises_fisher": "closest vMF returned"}
+PROPOSALS = {"closest_von_mises_fisher": "replaced by the closest vMF"}
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "digits": "the 8 × 8 digits of scikit-learn"}
 
-Plain = dict[tuple[str, int], Scores]  # by posterior and d, as the paper has them
+Plain = dict[tuple[str, int], Scores]  # the rows that the paper has too, by posterior and d
 
 
 def vae(document: Document, name: str) -> Finding:
@@ -44,37 +45,23 @@ def vae(document: Document, name: str) -> Finding:
     if not usual:
         raise ValueError("no rows under the paper's protocol")
     gaps, shown, comparable = differences(usual), DATA.get(data, data), data == paper.VAE_DATA
+    verdict, text = Verdict.SHOWN, f"On {shown}, the two posteriors share no dimension to compare them at."
     if gaps:
         worst = max(gaps.values())
-        judged = Verdict.CONFIRMED if worst <= APART else Verdict.REFUTED
-        verdict = judged if comparable else Verdict.SHOWN  # the claim is about MNIST
-        said = f"; in the paper by {number(max(_paper_gaps().values()), '.2f')}" if comparable else ""
+        in_the_paper = ""
+        if comparable:  # the claim is about MNIST
+            verdict = Verdict.CONFIRMED if worst <= APART else Verdict.REFUTED
+            in_the_paper = f" (in the paper: {number(max(_paper_gaps().values()), '.2f')})"
         text = (
-            f"On {shown} the log-likelihoods with Power Spherical and von Mises–Fisher posteriors differ by "
-            f"{number(worst, '.2f')} nats at most (d = {', '.join(str(dim) for dim in gaps)}){said}."
+            f"On {shown}, the log-likelihoods with Power Spherical and von Mises–Fisher posteriors differ by at most "
+            f"{number(worst, '.2f')} nats{in_the_paper}, for d = {', '.join(str(dim) for dim in gaps)}."
         )
-    else:
-        verdict, text = (
-            Verdict.SHOWN,
-            f"On {shown} the two posteriors were not both trained at one dimension.",
-        )
-    if comparable:
-        notes = [f"{_named(line)}." for line in shortfalls(rows)]
-    else:
-        notes = [f"These runs are on {shown}. The paper’s numbers are for MNIST and not comparable."]
-    done = trainings(rows)
-    planned = document["configuration"].get("runs", done)
-    if done < planned:
-        notes.insert(
-            0, f"Only {done} of {planned} trainings are done; the same command goes on with the rest."
-        )
-    notes += [_added(posterior, made) for posterior, made in document.get("additions", {}).items()]
     alt = f"Test log-likelihood and evidence lower bound against the dimension, for each posterior. {text}"
     figures = [
         Figure(name, alt, f"The auto-encoders on {shown}."),
         Figure(
             f"{name}_images",
-            "Test images, what the auto-encoder with a Power Spherical posterior makes of them, and images it draws.",
+            "Test images, their reconstructions by the auto-encoder with a Power Spherical posterior, and its draws.",
             "Images of an auto-encoder with a Power Spherical posterior.",
         ),
     ]
@@ -83,26 +70,28 @@ def vae(document: Document, name: str) -> Finding:
         _side_by_side(usual, gaps, comparable),
         *_more(results, comparable),
     ]
-    return Finding(verdict, text, figures, tables, notes)
+    return Finding(verdict, text, figures, tables, list(_notes(document, shown, comparable)))
 
 
-def _added(posterior: str, made: dict[str, Any]) -> str:
-    """How rows were made that another command added to the result."""
-    return (
-        f"The rows with a {words(posterior)} posterior were added by another command: {made['command']} "
-        f"({made['created'][:10]}, {made['hardware']['device']}, torch {made['versions']['torch']})."
-    )
-
-
-def _named(line: str) -> str:
-    """A line with the posteriors' names in words."""
-    for name, label in POSTERIORS.items():
-        line = line.replace(name, label)
-    return line
+def _notes(document: Document, data: str, comparable: bool) -> Iterator[str]:
+    rows = document["results"]
+    done = trainings(rows)
+    planned = document["configuration"].get("runs", done)
+    if done < planned:
+        yield f"Only {done} of {planned} trainings are done. The same command continues with the rest."
+    if not comparable:
+        yield f"These runs are on {data}. The paper’s numbers are for MNIST and not comparable."
+    else:
+        yield from (f"{line}." for line in shortfalls(rows))
+    for posterior, made in document.get("additions", {}).items():
+        yield (
+            f"The rows with a {words(posterior)} posterior were added by another command: {made['command']} "
+            f"({made['created'][:10]}, {made['hardware']['device']}, torch {made['versions']['torch']})."
+        )
 
 
 def differences(usual: Plain) -> dict[int, float]:
-    """|LL(PS) - LL(vMF)| by dimension, where there are both."""
+    """|LL(PS) - LL(vMF)| by dimension, for the dimensions with both."""
     means = {key: statistics.fmean(scores.log_likelihood) for key, scores in usual.items()}
     return {
         dim: abs(mean - means["von_mises_fisher", dim])
@@ -117,84 +106,91 @@ def _paper_gaps() -> dict[int, float]:
 
 
 def _by_posterior(usual: Plain, comparable: bool) -> Table:
-    """A row for each posterior and d; the paper's columns only where the data are the paper's."""
+    """One row per posterior and d, with the paper's columns if the data are the paper's."""
     head = ["posterior", "d"]
     for kind in ("LL", "ELBO"):
         head += [f"{kind}, paper", f"{kind}, ours", "difference"] if comparable else [kind]
     rows = []
     for (posterior, dim), scores in usual.items():
         row = [words(posterior), str(dim)]
-        for said, ours in zip(paper.VAE.get(posterior, {}).get(dim, (None, None)), scores, strict=True):
-            row += _beside(said, ours) if comparable else [average(ours)]
+        published = paper.VAE.get(posterior, {}).get(dim, (None, None))
+        for theirs, ours in zip(published, scores, strict=True):
+            row += _beside(theirs, ours) if comparable else [average(ours)]
         rows.append([*row, str(len(scores.elbo))])
     return Table(
         "Test log-likelihood (LL) and evidence lower bound (ELBO), in nats: mean ± standard deviation over seeds.",
         [*head, "seeds"],
         rows,
-        "The paper reports one number a cell, without a spread, and neither a spherical Cauchy nor a Gaussian."
+        "The paper reports one number per cell, without a spread. It has no spherical Cauchy and no Gaussian."
         if comparable
         else "",
         labels=2,
     )
 
 
-def _beside(said: float | None, ours: list[float]) -> list[str]:
-    """The paper's number, ours, and the difference."""
-    if said is None:
+def _beside(theirs: float | None, ours: list[float]) -> list[str]:
+    """Three cells: the paper's number, ours, and the difference."""
+    if theirs is None:
         return [ABSENT, average(ours), ABSENT]
-    return [number(said, ".2f"), average(ours), number(statistics.fmean(ours) - said, "+z.2f")]
+    return [number(theirs, ".2f"), average(ours), number(statistics.fmean(ours) - theirs, "+z.2f")]
 
 
 def _side_by_side(usual: Plain, gaps: dict[int, float], comparable: bool) -> Table:
-    """The log-likelihoods of the posteriors in one row for each d."""
+    """The log-likelihoods of all posteriors, one row per d."""
     posteriors = [one for one in POSTERIORS if any(one == posterior for posterior, _ in usual)]
-    said = _paper_gaps()
+    published = _paper_gaps()
     rows = []
     for dim in sorted({dim for _, dim in usual}):
         found = (usual.get((posterior, dim), Scores([], [])) for posterior in posteriors)
         row = [str(dim), *(average(one.log_likelihood) for one in found)]
-        row += [number(each[dim], ".2f") if dim in each else ABSENT for each in (gaps, said)]
+        row += [number(each[dim], ".2f") if dim in each else ABSENT for each in (gaps, published)]
         rows.append(row if comparable else row[:-1])
     head = ["d", *(words(posterior) for posterior in posteriors), "|LL(PS) − LL(vMF)|"]
-    return Table("The posteriors side by side: LL.", [*head, "in the paper"] if comparable else head, rows)
+    return Table(
+        "Log-likelihoods of the posteriors side by side.",
+        [*head, "in the paper"] if comparable else head,
+        rows,
+    )
 
 
-def _more(results: Results, comparable: bool) -> list[Table]:
-    """The options under the paper's protocol, and whatever ran under another."""
+def _more(results: Results, comparable: bool) -> Iterator[Table]:
+    """A table of the options under the paper's protocol, and a table of the other protocols."""
     options = [kind for kind in results if kind.protocol == PAPER and kind != kind.plain]
     others = sorted((kind for kind in results if kind.protocol != PAPER), key=lambda kind: kind.protocol)
-    tables = []
     if options:
         rows = []
         for kind in options:
-            labels = [told(kind), words(kind.posterior), str(kind.dim)]
-            rows.append(
-                [*labels, *_compare(results[kind], results.get(without(kind))), _seeds(results, kind)]
-            )
-        head = ["option", "posterior", "d", "LL", "to without", "ELBO", "to without", "seeds"]
-        caption = "Options, and the difference to the same posterior without the option."
-        note = "A product of m spheres in d dimensions stands beside one sphere in m·(d−1) dimensions."
-        tables.append(Table(caption, head, rows, note, labels=3))
+            labels = [option(kind), words(kind.posterior), str(kind.dim)]
+            rows.append([*labels, *_compare(results[kind], results.get(without_option(kind)))])
+        yield Table(
+            "Options under the paper’s protocol.",
+            ["option", "posterior", "d", "LL", "change", "ELBO", "change", "seeds"],
+            rows,
+            "The change is relative to the same posterior without the option. A product of m spheres in d dimensions "
+            "is compared with one sphere in m·(d−1) dimensions.",
+            labels=3,
+        )
     if others:
         rows = []
         for kind in others:
-            labels = [words(kind.protocol), ", ".join(filter(None, (words(kind.posterior), told(kind))))]
+            labels = [words(kind.protocol), ", ".join(filter(None, (words(kind.posterior), option(kind))))]
             bases = [results.get(kind.as_in_the_paper)]
             if comparable:
-                said = paper.VAE.get(kind.posterior, {}).get(kind.dim)
-                bases.append(Scores([said.log_likelihood], [said.elbo]) if said else None)
-            rows.append([*labels, str(kind.dim), *_compare(results[kind], *bases), _seeds(results, kind)])
-        differences = ["to its protocol", "to the paper"] if comparable else ["to its protocol"]
-        head = ["protocol", "posterior", "d", "LL", *differences, "ELBO", *differences, "seeds"]
-        caption = (
-            "Other protocols, and the differences to the paper’s protocol" + " and numbers." * comparable
+                published = paper.VAE.get(kind.posterior, {}).get(kind.dim)
+                bases.append(Scores(*([score] for score in published)) if published else None)
+            rows.append([*labels, str(kind.dim), *_compare(results[kind], *bases)])
+        differences = ["change", "vs. paper"] if comparable else ["change"]
+        yield Table(
+            "Other protocols.",
+            ["protocol", "posterior", "d", "LL", *differences, "ELBO", *differences, "seeds"],
+            rows,
+            "The change is relative to our runs under the paper’s protocol.",
+            labels=3,
         )
-        tables.append(Table(caption if comparable else f"{caption}.", head, rows, labels=3))
-    return tables
 
 
-def told(kind: Kind) -> str:
-    """What sets a kind apart from the paper's, its protocol aside, in words."""
+def option(kind: Kind) -> str:
+    """How a kind differs from the paper's, apart from its protocol, in words."""
     options = []
     if kind.prior != kind.plain.prior:
         options.append(f"{words(kind.prior)} prior")
@@ -205,28 +201,24 @@ def told(kind: Kind) -> str:
     return ", ".join(options)
 
 
-def without(kind: Kind) -> Kind:
-    """The kind to compare options with; for a product the single sphere of about as many degrees of freedom."""
+def without_option(kind: Kind) -> Kind:
+    """The kind to compare an option with: for a product, the single sphere of as many degrees of freedom."""
     return kind.plain if kind.factors is None else kind.plain._replace(dim=kind.factors * (kind.dim - 1))
 
 
 def _compare(scores: Scores, *bases: Scores | None) -> list[str]:
-    """LL and ELBO, and after each the difference of its mean to that of every base."""
+    """Cells for LL and ELBO, each followed by the differences to the bases, and for the number of seeds."""
     cells = []
     for index, values in enumerate(scores):
         cells.append(average(values))
         for base in bases:
             gap = ABSENT if base is None else number(scores.means[index] - base.means[index], "+z.2f")
             cells.append(gap)
-    return cells
-
-
-def _seeds(results: Results, kind: Kind) -> str:
-    return str(len(results[kind].elbo))
+    return [*cells, str(len(scores.elbo))]
 
 
 def average(values: list[float]) -> str:
-    """Mean ± standard deviation; without the latter for a single value."""
+    """Mean ± standard deviation, or the mean alone for a single value."""
     if not values:
         return ABSENT
     mean = number(statistics.fmean(values), ".2f")
@@ -234,16 +226,16 @@ def average(values: list[float]) -> str:
 
 
 def training_time(document: Document, name: str) -> Finding:
-    """How long a step takes with each posterior, and the factors between them beside the paper's."""
+    """The time of a training step with each posterior, and the ratios beside the paper's."""
     results = document["results"]
     steps, by_dim, overall = (results[key] for key in ("milliseconds_per_step", "factors_by_dim", "factors"))
     published, ours = (overall[f"published_vmf_over_{whose}_ps"] for whose in ("published", "our"))
     text = (
-        f"A step of training with the published vMF takes {number(published)} times as long as with the published "
-        f"Power Spherical, and {number(ours)} times as long as with ours."
+        f"A training step with the published vMF takes {number(published)} times as long as with the published Power "
+        f"Spherical, and {number(ours)} times as long as with ours."
     )
     factors = Table(
-        "How many times as long a step takes.",
+        "Ratios of the time of a training step.",
         ["", "paper", *(f"d = {dim}" for dim in by_dim), "median"],
         [
             [
@@ -252,14 +244,14 @@ def training_time(document: Document, name: str) -> Finding:
                 if key == "published_vmf_over_published_ps"
                 else ABSENT,
                 *(number(each[key]) for each in by_dim.values()),
-                number(middle),
+                number(median),
             ]
-            for key, middle in overall.items()
+            for key, median in overall.items()
         ],
     )
     methods = list(next(iter(steps.values())))
     measured = Table(
-        "Milliseconds for a step of training: median and quartiles.",
+        "Milliseconds per training step: median and quartiles.",
         ["d", *(words(method) for method in methods)],
         [[dim, *(_quartiles(each[method]) for method in methods)] for dim, each in steps.items()],
     )

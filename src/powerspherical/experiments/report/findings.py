@@ -1,6 +1,7 @@
-"""What the results say: for each result file its verdict on the paper's claim, its tables and its figures.
+"""What each result file shows: a verdict on the paper's claim, tables and figures.
 
-Pure functions from a document that `write_json` wrote to what `page.py` shows; all text, nothing rendered.
+One function per experiment maps the document that `write_json` wrote to a `Finding`, which is plain text. The report
+(`page.py`) renders it as HTML, and the command line as text.
 """
 
 from collections.abc import Sequence
@@ -11,32 +12,32 @@ from typing import Any
 from powerspherical.experiments import paper
 from powerspherical.experiments.autoencoder.table import POSTERIORS
 from powerspherical.experiments.closed_forms import label
-from powerspherical.experiments.efficiency import LOOKS, UNMEASURABLE, judged
+from powerspherical.experiments.efficiency import LOOKS, judged
 from powerspherical.experiments.stability import METHODS as EXAMINED
 
 Document = dict[str, Any]
 
 
 class Verdict(StrEnum):
-    """What became of a claim of the paper."""
+    """The verdict on a claim of the paper."""
 
     CONFIRMED = "confirmed"
-    PARTLY = "in part"
+    PARTLY = "partly confirmed"
     REFUTED = "not confirmed"
-    UNMEASURABLE = "not measurable here"  # the spread of the timings leaves it open
+    UNMEASURABLE = "not measurable here"  # the timings are too noisy to decide
     SHOWN = "shown"  # nothing to judge
 
     @property
     def tone(self) -> str:
-        """Its name, for a style sheet."""
+        """Its class in the style sheet."""
         return self.name.lower()
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text; the first `labels` cells of each row are its heading.
+    """A table of text. The first `labels` cells of each row are its heading.
 
-    `on_cpu` is whether the processor computed it whatever the device of the run.
+    `on_cpu` tells that the CPU computed it even if the run used another device.
     """
 
     caption: str
@@ -49,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure by the name of its file, without the ending; `on_cpu` as for a table."""
+    """A figure. `name` is its file name without the extension; `on_cpu` is as for `Table`."""
 
     name: str
     alt: str
@@ -59,7 +60,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one result file says; `text` is one sentence."""
+    """What one result file shows; `text` sums it up, `notes` are caveats."""
 
     verdict: Verdict
     text: str
@@ -78,12 +79,12 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: float, form: str = ".3g") -> str:
-    """A number with a true minus sign."""
+    """A number with a typographic minus sign."""
     return f"{value:{form}}".replace("-", "−")
 
 
 def small(value: float) -> str:
-    """An error: two digits and a power of ten, or the plain number where that is short."""
+    """A number with two digits, in scientific notation below 0.01."""
     if not 0 < abs(value) < 0.01:
         return number(value, ".2g")
     digits, power = f"{value:.1e}".split("e")
@@ -91,12 +92,15 @@ def small(value: float) -> str:
 
 
 def words(name: str) -> str:
-    """A name in a result file as a reader would write it."""
+    """A name from a result file in words."""
     return METHODS.get(name) or name.replace("_", " ")
 
 
 def timed_verdict(held: Sequence[bool | None]) -> Verdict:
-    """What claims on timings come to together; None, for one that the timings leave open, may count either way."""
+    """The joint verdict on several claims about timings; None stands for a claim that noise leaves open.
+
+    The verdict is `UNMEASURABLE` if it depends on how the open claims would turn out.
+    """
 
     def verdict(assumed: bool) -> Verdict:
         known = [assumed if one is None else one for one in held]
@@ -107,26 +111,27 @@ def timed_verdict(held: Sequence[bool | None]) -> Verdict:
 
 
 def noise_notes(verdict: Verdict) -> list[str]:
-    """What to say beside a verdict that the spread of the timings prevented."""
-    again = "Run the command again while nothing else runs."
-    return [f"{UNMEASURABLE.capitalize()}. {again}"] if verdict is Verdict.UNMEASURABLE else []
+    """The notes beside a joint verdict on timings."""
+    if verdict is not Verdict.UNMEASURABLE:
+        return []
+    return ["The timings are too noisy here for a verdict. Run the command again on an idle machine."]
 
 
 def device_of(document: Document) -> str:
-    """Where a result was computed, in a sentence."""
+    """The device of a result, as part of a sentence."""
     return str(document["hardware"]["device"].replace("cpu", "the CPU"))
 
 
 def span(ratio: dict[str, float]) -> str:
-    """The least and the greatest of a ratio."""
+    """The range of a ratio in words."""
     return f"{number(ratio['min'])} to {number(ratio['max'])}"
 
 
 def figure1(document: Document, name: str) -> Finding:
-    """The draws, by the length of their mean beside the exact one."""
+    """The draws of Figure 1, with the length of their mean beside the exact value."""
     rows = [
         [
-            f"the {place}, κ = {one['concentration']:g}",
+            f"{place}, κ = {one['concentration']:g}",
             number(one["mean_length"], ".4f"),
             number(one["sample_mean_length"], ".4f"),
             number(one["sample_mean_length"] - one["mean_length"], "+z.4f"),
@@ -135,21 +140,21 @@ def figure1(document: Document, name: str) -> Finding:
         for one in document["results"][place]
     ]
     samples = document["configuration"]["samples"]
-    caption = "The length of the mean: of the distribution, and of its draws."
+    caption = "Length of the mean of each distribution, and of the mean of its draws."
     alt = (
-        "Left: the unit circle with three Power Spherical densities rising from it and histograms of their draws. "
-        "Right: a sphere with the draws of three distributions about orthogonal directions, one tight and two wider."
+        "Left: the unit circle with three Power Spherical densities and histograms of their draws. "
+        "Right: a sphere with the draws of three distributions around orthogonal directions, one tight and two wider."
     )
     return Finding(
         Verdict.SHOWN,
-        f"{samples:,} draws from each of {len(rows)} distributions, beside their densities.",
+        f"{samples:,} draws from each of {len(rows)} distributions.",
         [Figure(name, alt, "Draws and densities of Power Spherical distributions.")],
-        [Table(caption, ["distribution on", "exact", "draws", "difference"], rows)],
+        [Table(caption, ["distribution", "exact", "draws", "difference"], rows)],
     )
 
 
 def properties(document: Document, name: str) -> Finding:
-    """The closed forms against quadrature and Monte Carlo, the worst of each over the grid."""
+    """The closed forms against quadrature and Monte Carlo: the worst errors over the grid."""
     every, settings = document["results"]["rows"], document["configuration"]
     rows = []
     for key in dict.fromkeys(row["name"] for row in every):
@@ -162,15 +167,15 @@ def properties(document: Document, name: str) -> Finding:
     agreed = sum(row["passed"] for row in every)
     return Finding(
         Verdict.CONFIRMED if agreed == len(every) else Verdict.REFUTED,
-        f"{agreed} of {len(every)} comparisons of the closed forms with quadrature and Monte Carlo agree.",
+        f"{agreed} of {len(every)} comparisons agree: closed forms against quadrature and Monte Carlo.",
         tables=[
             Table(
-                "The paper’s closed forms against quadrature (error) and Monte Carlo (|z|): the worst over the grid.",
+                "The paper’s closed forms against quadrature (error) and Monte Carlo (|z|): worst cases over the grid.",
                 ["property", "paper’s formula", "error", "at (d, κ)", "|z|", "at (d, κ)", "verdict"],
                 rows,
-                f"Errors are relative, absolute below 1, and may reach {small(settings['tolerance'])}; |z| counts "
-                f"standard errors of {settings['samples']:,} draws and may reach {settings['limit']:g}. "
-                "α = (d−1)/2 + κ, β = (d−1)/2.",
+                f"Errors are relative for values above 1 and absolute below; up to {small(settings['tolerance'])} is "
+                f"allowed. |z| is the deviation of the mean of {settings['samples']:,} draws in standard errors; up to "
+                f"{settings['limit']:g} is allowed. α = (d−1)/2 + κ, β = (d−1)/2.",
                 labels=2,
             )
         ],
@@ -182,13 +187,13 @@ def _at(row: dict[str, Any]) -> str:
 
 
 def _worst_last(value: float | str) -> tuple[bool, float]:
-    """A key under which NaN, which a result file writes as text, is the greatest."""
+    """A sort key that puts NaN last; result files contain NaN as text."""
     value = float(value)
     return value != value, value
 
 
 def stability(document: Document, name: str) -> Finding:
-    """The cells that are bad or off for each method, and the errors of the closed forms."""
+    """The bad and off cells per method, and the errors of the closed forms."""
     results = document["results"]
     samples = results["samples"]
     rows = [
@@ -209,8 +214,9 @@ def stability(document: Document, name: str) -> Finding:
     verdict = Verdict.CONFIRMED if vmf > 0 == ps else Verdict.PARTLY if vmf > ps else Verdict.REFUTED
     cells = samples["published_vmf"]["cells"]
     text = (
-        f"On {device_of(document)}: NaN, ∞ or no draw in {vmf:,} of {cells:,} cells for the published vMF, in {ps:,} "
-        f"for the published Power Spherical; in {ours:,} for ours, and in {samples['our_vmf']['bad']:,} for our vMF."
+        f"On {device_of(document)}, draws or derivatives fail (NaN, ∞ or never accepted) in {vmf:,} of {cells:,} cells "
+        f"with the published vMF, in {ps:,} with the published Power Spherical, in {ours:,} with our Power Spherical "
+        f"and in {samples['our_vmf']['bad']:,} with our vMF."
     )
     side = paper.STABILITY_SIDE
     return Finding(
@@ -219,27 +225,27 @@ def stability(document: Document, name: str) -> Finding:
         [
             Figure(
                 name,
-                f"Maps over dimension and concentration, one for each method. {text}",
-                "What became of ten float32 draws and their derivatives in κ, for every d and κ.",
+                f"Maps over dimension and concentration, one per method. {text}",
+                "State of ten float32 draws and their derivatives in κ, for every d and κ.",
             ),
             Figure(
                 name.replace("stability", "accuracy"),
-                "Maps of the errors of the KL divergence to the uniform and of the log-density over dimension and "
-                "concentration: dark is accurate, hatched is NaN or infinite.",
-                "The errors of the closed forms over a wider grid.",
+                "Maps of the errors of the KL divergence to the uniform and of the log-density, over dimension and "
+                "concentration. Dark is accurate, hatched is NaN or infinite.",
+                "Errors of the closed forms, over a wider grid.",
                 on_cpu=True,
             ),
         ],
         [
             Table(
-                "Cells by what became of their draws.",
-                ["method", "cells", "NaN or ∞", "of another law"],
+                "Cells by the state of their draws.",
+                ["method", "cells", "NaN or ∞", "wrong distribution"],
                 rows,
-                f"The paper’s grid has {side} × {side} cells, d = 1 among them, where there is no sphere to speak of. "
-                "A cell is of another law when its mean cosine cannot come from the distribution asked for.",
+                f"The paper’s grid has {side} × {side} cells. We leave out d = 1, which has no sphere. “Wrong "
+                "distribution” means that the mean cosine is incompatible with the requested distribution.",
             ),
             Table(
-                "The closed forms’ worst errors.",
+                "Worst errors of the closed forms.",
                 ["closed form", "cells", "NaN or ∞", "worst error", "at (d, κ)"],
                 forms,
                 on_cpu=True,
@@ -250,54 +256,43 @@ def stability(document: Document, name: str) -> Finding:
 
 
 def efficiency(document: Document, name: str) -> Finding:
-    """The claims on sampling time beside what was measured, and the times."""
+    """The paper's claims about sampling time beside our measurements, and the times."""
     results, settings = document["results"], document["configuration"]
     times, gain = results["milliseconds"], results["published_over_ours"]
     answers = [results["claims"][whose] for whose in ("published", "ours")]
     ratios = [one["vmf_over_ps"] for one in answers]
     spreads = [one["spread_over_concentrations"] for one in answers]
     least, most = paper.SAMPLING_SPEEDUP
-    device = device_of(document)
     text = (
-        f"On {device} the vMF takes {span(ratios[0])} times as long as the Power Spherical as published, "
-        f"{span(ratios[1])} times with our samplers; over κ the time of the Power Spherical varies by a factor "
-        f"{number(spreads[0]['ps'])} (ours {number(spreads[1]['ps'])})."
+        f"On {device_of(document)} the vMF takes {span(ratios[0])} times as long as the Power Spherical with the "
+        f"published methods, and {span(ratios[1])} times with ours. Over κ, the time of the Power Spherical "
+        f"varies by a factor of {number(spreads[0]['ps'])} (published) and {number(spreads[1]['ps'])} (ours)."
     )
     verdict = timed_verdict(judged(results["claims"]))
     claims = Table(
         "Is the Power Spherical 6 to 20 times faster, and constant in κ?",
-        ["", "paper", "published methods, here", "ours, here"],
+        ["", "paper", "published methods", "ours"],
         [
-            ["vMF over PS, least over κ", f"at least {least:g}", *(number(one["min"]) for one in ratios)],
-            ["vMF over PS, greatest over κ", f"almost {most:g}", *(number(one["max"]) for one in ratios)],
+            ["vMF over PS, smallest over κ", f"at least {least:g}", *(number(one["min"]) for one in ratios)],
+            ["vMF over PS, largest over κ", f"almost {most:g}", *(number(one["max"]) for one in ratios)],
             ["PS, slowest κ over fastest", "constant", *(number(one["ps"]) for one in spreads)],
             ["vMF, slowest κ over fastest", "not constant", *(number(one["vmf"]) for one in spreads)],
         ],
-        f"The paper timed on an {paper.SAMPLING_DEVICE}. Published over ours: PS {span(gain['ps'])}, vMF "
-        f"{span(gain['vmf'])}.",
+        f"The paper used an {paper.SAMPLING_DEVICE}. Time of the published methods over ours: PS {span(gain['ps'])}, "
+        f"vMF {span(gain['vmf'])}.",
     )
     measured = Table(
-        f"Milliseconds for {settings['batch']} draws, d = {settings['dim']}: mean ± standard deviation over trials.",
+        f"Milliseconds per {settings['batch']} draws, d = {settings['dim']}: mean ± standard deviation over trials.",
         ["κ", *(words(key) for key in times)],
         [
-            [f"{kappa:,g}", *(_mean_and_deviation(rows[i]) for rows in times.values())]
-            for i, kappa in enumerate(settings["concentrations"])
+            [f"{kappa:,g}", *(f"{one['mean']:.3f} ± {one['variance'] ** 0.5:.3f}" for one in row)]
+            for kappa, *row in zip(settings["concentrations"], *times.values(), strict=True)
         ],
     )
     return Finding(
         verdict,
         text,
-        [
-            Figure(
-                name,
-                f"Sampling time against κ, a line for each method. {text}",
-                "Sampling time against κ.",
-            )
-        ],
+        [Figure(name, f"Sampling time against κ, one line per method. {text}", "Sampling time against κ.")],
         [claims, measured],
         noise_notes(verdict),
     )
-
-
-def _mean_and_deviation(one: dict[str, float]) -> str:
-    return f"{one['mean']:.3f} ± {one['variance'] ** 0.5:.3f}"

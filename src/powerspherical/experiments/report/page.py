@@ -1,6 +1,6 @@
-"""One page over the results in a folder: what the paper says, what was found, and how it was made.
+"""The report on the results in a folder: the paper's claims, what we found, and how the results were made.
 
-The page is a single HTML file that needs nothing else, neither a network nor a script: the figures are in it.
+The report is one HTML file with embedded figures. It needs no network access and no scripts.
 """
 
 import base64
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 
 NAME = "report.html"
 TEMPLATE = "page.html.jinja"
-WIDTH = 1400  # pixels of an embedded figure: sharp also where a screen has two dots a pixel
-# CSS pixels for an inch of a figure: where there is room, and at least. With less, its smallest letters (8.5 points)
-# could not be read; a narrower screen shows a part of the figure, and scrolls.
+WIDTH = 1400  # pixels of an embedded figure; enough for screens with two dots per CSS pixel
+# CSS pixels per inch of a figure: at most, and at least. Below the second, the smallest letters (8.5 points) are not
+# legible; a narrower screen scrolls the figure instead.
 ENLARGED, LEGIBLE = 115, 85
-LISTED = 6  # the longest list of settings that is shown whole
+LISTED = 6  # longer lists of settings are abbreviated
 
 
 class ReportError(Exception):
-    """A result that cannot be reported; the message names the file and the way out."""
+    """A result cannot be reported. The message names the file and what to do."""
 
 
 class Topic(NamedTuple):
-    """One experiment: its title, the command that makes it, and what makes sense of its result files.
+    """One section of the report: its title, the command that makes its results, and what describes them.
 
-    `scales` is whether `--quick` makes it smaller.
+    `scales` tells whether `--quick` makes the experiment smaller.
     """
 
     title: str
     command: str
-    understand: Callable[[Document, str], Finding]
+    describe: Callable[[Document, str], Finding]
     scales: bool = True
 
 
-#: By the stem of their result files, which may go on after an underscore, as in `efficiency_cuda.json`.
+#: By the stem of the result files. A file name may add an underscore and more, as in `efficiency_cuda.json`.
 TOPICS = {
     "figure1": Topic("Draws and densities", "powerspherical reproduce figure1", figure1, scales=False),
     "properties": Topic("Closed forms", "powerspherical reproduce properties", properties),
@@ -67,7 +67,7 @@ TOPICS = {
 
 
 class Picture(NamedTuple):
-    """A figure and its image as a data URL, with its size on the page where a PNG tells it."""
+    """A figure, its image as a data URL, and its size in CSS pixels if known."""
 
     figure: Figure
     source: str
@@ -75,14 +75,14 @@ class Picture(NamedTuple):
 
     @property
     def least(self) -> int | None:
-        """The width below which its letters could not be read."""
+        """The smallest width in CSS pixels at which its letters are legible."""
         return None if self.size is None else round(self.size[0] * LEGIBLE / ENLARGED)
 
 
-class Run(NamedTuple):
-    """One result file: what it says, and how it was made."""
+class Result(NamedTuple):
+    """One result file: what it shows, and how it was made."""
 
-    name: str
+    path: Path
     finding: Finding
     command: str
     quick: bool
@@ -91,57 +91,65 @@ class Run(NamedTuple):
     hardware: dict[str, Any]
     versions: str
     configuration: list[tuple[str, str]]
-    pictures: list[Picture]
+
+    @property
+    def name(self) -> str:
+        """The stem of the file."""
+        return self.path.stem
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """The figures found beside the file."""
+        found = (embed(self.path.parent, figure) for figure in self.finding.figures)
+        return [picture for picture in found if picture is not None]
 
     @property
     def machine(self) -> str:
-        """The processor with its cores, and how many torch used; before it the device, if that is another."""
+        """The device if it is not the CPU, and the CPU with its cores and the threads of torch."""
         processor = "{cpu}, {cores} cores ({torch_threads} used)".format(**self.hardware)
         device = self.hardware["device"]
         return processor if device == "cpu" else f"{device}; {processor}"
 
     def made_on(self, part: Figure | Table) -> str:
-        """What computed a figure or a table: the device of the run, or its processor."""
+        """The hardware that computed a figure or a table."""
         device = self.hardware["device"]
         return str(self.hardware["cpu"] if part.on_cpu or device == "cpu" else device)
 
 
 class Section(NamedTuple):
-    """A topic and its runs; none where the folder holds no result of it."""
+    """A topic and its results in the folder, possibly none."""
 
     name: str
     topic: Topic
     claim: paper.Claim
-    runs: list[Run]
+    runs: list[Result]
 
 
 def write_report(folder: Path) -> Path:
-    """Write `report.html` over the results that lie in the folder, beside them."""
-    sections = [
-        Section(name, topic, paper.CLAIMS[name], [read(path, topic) for path in _found(folder, name)])
-        for name, topic in TOPICS.items()
-    ]
+    """Write `report.html` on the results in the folder, and return its path."""
+    sections = []
+    for name, topic in TOPICS.items():
+        paths = (folder / f"{name}.json", *sorted(folder.glob(f"{name}_*.json")))
+        runs = [read(path) for path in paths if path.exists()]
+        sections.append(Section(name, topic, paper.CLAIMS[name], runs))
     if not any(section.runs for section in sections):
         again = f"powerspherical reproduce all --out {shlex.quote(str(folder))}"
-        raise ReportError(f"no results in {folder}; make some with: {again}")
+        raise ReportError(f"there are no results in {folder}; make some with: {again}")
     return write_text(folder / NAME, render(sections))
 
 
-def _found(folder: Path, name: str) -> list[Path]:
-    """The result files of a topic: the plain one first, then its variants."""
-    return [
-        path for path in (folder / f"{name}.json", *sorted(folder.glob(f"{name}_*.json"))) if path.exists()
-    ]
+def read(path: Path) -> Result:
+    """Read a result file of one of the `TOPICS`.
 
-
-def read(path: Path, topic: Topic) -> Run:
-    """A result file, with its figures where they lie beside it."""
+    Raises:
+        ReportError: the file is damaged.
+    """
+    topic = next(topic for name, topic in TOPICS.items() if f"{path.stem}_".startswith(f"{name}_"))
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        finding = topic.understand(document, path.stem)
-        return Run(
-            name=path.stem,
-            finding=finding,
+        return Result(
+            path=path,
+            finding=topic.describe(document, path.stem),
             command=document["command"],
             quick=topic.scales and "--quick" in document["command"].split(),
             made=f"{datetime.fromisoformat(document['created']).astimezone(UTC):%Y-%m-%d %H:%M} UTC",
@@ -151,12 +159,9 @@ def read(path: Path, topic: Topic) -> Run:
                 f"{name} {version}" for name, version in document["versions"].items() if version
             ),
             configuration=list(settings(document["configuration"])),
-            pictures=[
-                picture for figure in finding.figures if (picture := embed(path.parent, figure)) is not None
-            ],
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # Whatever is missing or of another kind in a damaged file; undecodable bytes are a ValueError, too.
+        # A field is missing or has the wrong type, or the text is not UTF-8 or not JSON (both are ValueErrors).
         again = f"{topic.command} --out {shlex.quote(str(path.parent))}"
         raise ReportError(
             f"{path} is damaged ({type(error).__name__}: {error}); make it again with: {again}"
@@ -164,7 +169,7 @@ def read(path: Path, topic: Topic) -> Run:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """A time in words, such as `7 min 25 s`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -173,7 +178,7 @@ def duration(seconds: float) -> str:
 
 
 def settings(configuration: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The settings as text: groups of plain values in one line, deeper ones under the names that lead to them."""
+    """Yield names and values of the settings as text; a nested dictionary of plain values takes one line."""
     for key, value in configuration.items():
         name = f"{prefix}{key.replace('_', ' ')}"
         if isinstance(value, dict) and any(isinstance(one, dict | list) for one in value.values()):
@@ -198,7 +203,7 @@ def _plain(value: Any) -> str:
 
 
 def embed(folder: Path, figure: Figure) -> Picture | None:
-    """The figure's PNG, made small, or its SVG, whichever is smaller; None if neither lies in the folder."""
+    """The figure as a reduced PNG or as SVG, whichever is smaller; None if the folder has neither."""
     from PIL import Image
 
     png, svg = (folder / f"{figure.name}.{ending}" for ending in ("png", "svg"))
@@ -208,7 +213,7 @@ def embed(folder: Path, figure: Figure) -> Picture | None:
             with Image.open(png) as image:
                 images["png"], size = small_png(image), shown_size(image)
         except OSError as error:
-            raise ReportError(f"{png} is no PNG that can be read; remove it, or make it again") from error
+            raise ReportError(f"{png} is not a readable PNG; delete it or make it again") from error
     if svg.exists():
         images["svg+xml"] = svg.read_bytes()
     if not images:
@@ -218,7 +223,7 @@ def embed(folder: Path, figure: Figure) -> Picture | None:
 
 
 def small_png(image: "PngImage") -> bytes:
-    """A PNG of at most `WIDTH` pixels across, with a palette of 256 colours."""
+    """The image as a PNG of at most `WIDTH` pixels across, with a palette of 256 colours."""
     from PIL import Image
 
     plain = image.convert("RGB")
@@ -230,7 +235,7 @@ def small_png(image: "PngImage") -> bytes:
 
 
 def shown_size(image: "PngImage") -> tuple[int, int] | None:
-    """The figure's own size in CSS pixels, so that all figures have letters of one size; None if it tells none."""
+    """The physical size of the image in CSS pixels, so that all figures have equal letters; None if unknown."""
     if "dpi" not in image.info:
         return None
     scale = ENLARGED / image.info["dpi"][0]
@@ -238,7 +243,7 @@ def shown_size(image: "PngImage") -> tuple[int, int] | None:
 
 
 def render(sections: list[Section]) -> str:
-    """The page."""
+    """The report as HTML."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(

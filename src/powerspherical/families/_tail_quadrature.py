@@ -35,7 +35,7 @@ _PANELS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # of a tail, from where it begins
 _TABLE_FALL = 90.0  # of the logarithm of the density, at the ends of the table
 _HALF = 80  # cells on either side of the mode
 _MARGIN = 20  # cells at either end, which are too near to the end for integrals that begin there
-_NODES = 8  # in a cell
+_NODES = 10  # in a cell
 _NEWTON_STEPS = 40
 
 
@@ -121,7 +121,7 @@ class _Table:
             widths * weights
         ).flatten(-2)
         log_total = torch.logsumexp(masses, -1)
-        parts, mean = torch.exp(masses - log_total.unsqueeze(-1)), torch.zeros_like(kappa)
+        parts, mean = torch.softmax(masses, -1), torch.zeros_like(kappa)  # normalised to rounding
         if self.score:
             scores = self._scores(y, kappa)
             mean = (parts * scores).sum(-1)

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.special._quadrature import gauss_legendre
 from powerspherical.special.gamma import mean_log1p
+from powerspherical.special.quadrature import gauss_legendre
 
 if TYPE_CHECKING:
     from powerspherical.families._precise import PreciseFamily

@@ -26,7 +26,7 @@ from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.families import _overlap as overlap
 from powerspherical.families._quadrature import cosine_ends_of
 from powerspherical.families.exponential import ExponentialFamily
-from powerspherical.special._quadrature import gauss_legendre
+from powerspherical.special.quadrature import gauss_legendre
 from powerspherical.special.sphere import log_cosine_normalizer
 
 _NODES = 32

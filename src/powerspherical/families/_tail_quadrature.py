@@ -24,7 +24,7 @@ from powerspherical.families._quadrature import (
     on_distinct,
     windows,
 )
-from powerspherical.special._quadrature import gauss_legendre
+from powerspherical.special.quadrature import gauss_legendre
 
 if TYPE_CHECKING:
     from powerspherical.families.base import Family

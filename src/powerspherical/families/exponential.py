@@ -19,7 +19,7 @@ from powerspherical._torch.derivatives import value_and_slope, with_derivatives
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families._solve import increasing_inverse
 from powerspherical.families.base import Family
-from powerspherical.special._quadrature import gauss_legendre
+from powerspherical.special.quadrature import gauss_legendre
 
 _BREGMAN_NODES = 12
 

@@ -52,8 +52,8 @@ class SphericalCauchyFamily(Family):
     def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         return mobius.cauchy_variance_cosine(kappa, dim)
 
-    # 2(1 ± νᵀX) is a squared distance, and a Möbius map multiplies it by the conformal factors at its two end points. So
-    # the mean of its log is that for the uniform, plus the log of one factor and the mean log of the other.
+    # 2(1 ± νᵀX) is a squared distance, and a Möbius map multiplies it by the conformal factors at its end points.
+    # So the mean of its log is that for the uniform, plus the log of one factor and the mean log of the other.
 
     def mean_log1p_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         return self._mean_log_distance(kappa, dim) + torch.log1p(kappa)

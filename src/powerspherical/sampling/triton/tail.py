@@ -21,8 +21,8 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks
-from powerspherical.special._quadrature import gauss_legendre
 from powerspherical.special._triton_gamma import log1p
+from powerspherical.special.quadrature import gauss_legendre
 
 _ROWS, _NODES = 8, 32
 _EXPONENT = tl.constexpr(40.0)  # the integrand is followed until it has fallen by e^-40

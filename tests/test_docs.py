@@ -66,7 +66,7 @@ def test_the_text_on_outliers_holds_the_published_results():
         for family in ("spherical Cauchy", "von Mises–Fisher")
     )
     assert f"{cauchy[0]:.3f} tied and {cauchy[1]:.3f} free" in text
-    assert f"von Mises–Fisher has {light[0]:.3f} and {light[1]:.3f}" in text
+    assert f"against {light[0]:.3f} and {light[1]:.3f} for von Mises–Fisher" in text
     assert all(index > 0.999 for (dim, method), index in ari.items() if dim == 32 and method.endswith("tied"))
 
 

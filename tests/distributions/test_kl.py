@@ -76,6 +76,25 @@ def test_float32_inputs(first: type, second: type, dim: int) -> None:
     assert ((value.double() - exact).abs() / exact.clamp(min=1)).max() <= 1e-5
 
 
+# ------------------------------------------------------------------ the spherical Cauchy and the other families
+
+CAUCHY_PAIRS = [pair for pair in itertools.product(FAMILIES, repeat=2) if pair.count(SphericalCauchy) == 1]
+
+
+@pytest.mark.parametrize(("first", "second"), CAUCHY_PAIRS, ids=lambda family: family.__name__)
+@pytest.mark.parametrize("dim", mpmath_tables.dims("cauchy_kl.json", "kl"))
+def test_the_table_of_the_spherical_cauchy_and_the_others(first: type, second: type, dim: int) -> None:
+    """Most of these divergences are quadratures. The largest error is 2e-13, on the circle."""
+    table = mpmath_tables.columns("cauchy_kl.json", "kl", dim)
+    expected = table[f"{first.family.name} || {second.family.name}"]
+    p = first(at_angle(double(0.0), dim), table["kappa_p"])
+    q = second(at_angle(table["theta"], dim), table["kappa_q"])
+    single = kl_divergence(*(type(x)(x.loc.float(), x.concentration.float()) for x in (p, q)))
+    assert single.dtype == FLOAT
+    for value, tolerance in ((kl_divergence(p, q), 1e-12), (single.double(), 5e-7)):
+        assert ((value - expected).abs() / expected.clamp(min=1)).max() <= tolerance
+
+
 # ------------------------------------------------------------------------------------------------- the uniform
 
 

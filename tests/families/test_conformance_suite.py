@@ -1,4 +1,4 @@
-"""Our families pass the suite that is there for everyone's, and each test of the suite can fail."""
+"""Our families pass the public conformance suite, and each test of the suite can fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TestSphericalCauchy(FamilyConformance):
 
 
 def changed(method: str, change: Callable[..., Any]) -> dict[str, Any]:
-    """A method of the spherical Cauchy family, with its result changed."""
+    """Return a method of the spherical Cauchy family with its result changed."""
     right = getattr(SphericalCauchyFamily, method)
     return {method: lambda *args, **options: change(right(*args, **options))}
 
@@ -39,7 +39,7 @@ def draw_too_close(family: SphericalCauchyFamily, length: Any, kappa: Any, *rest
     return SphericalCauchyFamily.draw_cosine(family, length, 1.2 * kappa, *rest)
 
 
-#: For each test of the suite, a mistake in an otherwise right family that it finds.
+#: For each test of the suite, a mistake that it must find in an otherwise correct family.
 MISTAKES = {
     "test_the_density_integrates_to_one": changed("log_density", lambda x: x + 1e-6),
     "test_the_density_is_the_normalised_kernel": changed("log_partition", lambda x: x + 1e-6),

@@ -1,6 +1,6 @@
-"""No jump where a family's function passes from one formula to another.
+"""The functions of a family do not jump where they switch from one formula to another.
 
-The branch points are those of the sources: if one moves there, it moves here.
+The branch points are copied from the source. If one moves there, it must move here.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def test_mean_logarithm_at_beta(family: Family, dim: int, dtype: torch.dtype) ->
 @exponential_families
 @pytest.mark.parametrize("dim", [2, 3, 4, 10, 64, 1001])
 def test_end_of_the_overlap_quadrature(family: PreciseFamily, dim: int, dtype: torch.dtype) -> None:
-    """Where the end of the nodes is no longer set by κ, and where by β: E/κy = ½ and -log(1-E/κy) = E/β.
+    """The last node is determined by κ, by β or by both, with switches at E/κy = ½ and -log(1-E/κy) = E/β.
 
-    The error of the quadrature itself changes there, by a few 1e-13.
+    The quadrature error changes there by a few 1e-13.
     """
     edge = overlap._EXPONENT
     ends = torch.tensor([2 * edge, edge / -math.expm1(-2 * edge / (dim - 1))], dtype=DOUBLE)
@@ -83,7 +83,7 @@ def test_steps_from_debyes_series(name: str, dim: int, dtype: torch.dtype) -> No
 @family_objects
 @pytest.mark.parametrize("dim", [2, 10])
 def test_tails_where_the_rule_changes_with_the_dimension(family: Family, dim: int) -> None:
-    """d = 2 has no sin^{d-2} φ, and from d = 10 on no nodes crowd at the antipode."""
+    """d = 2 has no factor sin^{d-2} φ. For d < 10 nodes may concentrate at the antipode."""
     one_minus_t = torch.linspace(0.01, 1.99, 100, dtype=DOUBLE)
     kappa = torch.full_like(one_minus_t, 1.5)
     here, there = (
@@ -97,7 +97,7 @@ def test_tails_where_the_rule_changes_with_the_dimension(family: Family, dim: in
 
 
 def cosines(family: Family, kappa: float, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """1-t, 1+t and κ on a fine grid of the logit of (1+t)/2, some widths to both sides of the median."""
+    """Return 1-t, 1+t and κ on a fine grid of the logit of (1+t)/2, several widths around the median."""
     concentration, half = torch.tensor(kappa, dtype=DOUBLE), torch.tensor(0.5, dtype=DOUBLE)
     one_minus_t, one_plus_t = family.quantile(half, half, concentration, dim)
     logit = torch.log(one_plus_t / one_minus_t) + torch.linspace(-6, 6, 3001, dtype=DOUBLE) * math.sqrt(
@@ -107,7 +107,7 @@ def cosines(family: Family, kappa: float, dim: int) -> tuple[Tensor, Tensor, Ten
 
 
 def largest_jump(values: Tensor) -> float:
-    """Sixth differences vanish to rounding for a smooth function on this grid; a jump by s makes one of 10 s."""
+    """Estimate the largest jump. Sixth differences of a smooth function are rounding errors; a jump s adds 10 s."""
     differences = values
     for _ in range(6):
         differences = differences.diff()
@@ -118,7 +118,7 @@ def largest_jump(values: Tensor) -> float:
 @pytest.mark.parametrize("dim", [2, 3, 5, 9, 10, 64, 1000])
 @pytest.mark.parametrize("kappa", [0.1, 1.0, 10.0, 1e3, 1e5])
 def test_tails_are_smooth_in_the_cosine(family: Family, kappa: float, dim: int) -> None:
-    """Across the mean, where the side changes; the mode and the antipode, where the window does; and the median."""
+    """The grid crosses the mean, where the side changes, the mode, where the window changes, and the median."""
     one_minus_t, one_plus_t, kappas = cosines(family, kappa, dim)
     log_cdf, log_sf = family.log_tails(one_minus_t, one_plus_t, kappas, dim)
     flow = family.implicit_slope(one_minus_t, one_plus_t, kappas, dim) * one_minus_t * one_plus_t
@@ -133,7 +133,7 @@ def test_tails_are_smooth_in_the_cosine(family: Family, kappa: float, dim: int) 
 @pytest.mark.parametrize("dim", [2, 3, 64])
 @pytest.mark.parametrize("kappa", [0.0, 1.0, 1e3])
 def test_quantile_at_the_median(family: Family, kappa: float, dim: int) -> None:
-    """The smaller tail is the one below, then the one above."""
+    """At the median the smaller tail changes from the lower to the upper one."""
     u = torch.tensor([0.5 - 1e-9, 0.5 + 1e-9], dtype=DOUBLE, requires_grad=True)
     one_minus_t, _ = family.quantile(u, 1 - u, torch.full_like(u, kappa).detach(), dim)
     (slope,) = torch.autograd.grad(one_minus_t.sum(), u)

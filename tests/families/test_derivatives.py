@@ -1,4 +1,4 @@
-"""First and second derivatives of a family's functions against finite differences, inside and at κ = 0."""
+"""First and second derivatives of a family's functions against finite differences, for κ > 0 and at κ = 0."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def double(values: list[float]) -> Tensor:
 
 
 def check_twice(function: Callable[..., Tensor], *inputs: Tensor) -> None:
-    """By central differences, whose own error is about 1e-9."""
+    """Check first and second derivatives by central differences, which have an error of about 1e-9."""
     assert gradcheck(function, inputs, rtol=1e-6, atol=1e-8)
     assert gradgradcheck(function, inputs, rtol=1e-6, atol=1e-8)
 
@@ -66,7 +66,7 @@ def test_variance_is_differentiable_once(family: Family, dim: int) -> None:
 @dims
 @family_objects
 def test_log_density(family: Family, dim: int) -> None:
-    """In κ and in the place."""
+    """In κ and in t."""
 
     def log_density(kappa: Tensor, t: Tensor) -> Tensor:
         return family.log_density(1 - t, 1 + t, kappa, dim)
@@ -100,7 +100,7 @@ def test_concentration_from_mean_cosine(family: Family, dim: int) -> None:
 
 
 def derivatives(function: Callable[[Tensor], Tensor], kappa: float) -> tuple[float, float, float]:
-    """Value, first and second derivative by autograd."""
+    """Return the value and the first and second derivatives by autograd."""
     x = torch.tensor(kappa, dtype=torch.float64, requires_grad=True)
     value = function(x)
     (first,) = torch.autograd.grad(value, x, create_graph=True)
@@ -111,7 +111,7 @@ def derivatives(function: Callable[[Tensor], Tensor], kappa: float) -> tuple[flo
 @dims
 @every_function
 def test_derivatives_at_zero(family: Family, function: Function, dim: int) -> None:
-    """Against one-sided differences: f' ≈ (-3f(0) + 4f(h) - f(2h))/2h, and the same of f' for f''."""
+    """Compare with one-sided differences: f' ≈ (-3f(0) + 4f(h) - f(2h))/2h, and likewise f'' from f'."""
     h = 1e-5
     points = [derivatives(lambda kappa: function(family, kappa, dim), x) for x in (0.0, h, 2 * h)]
     for order in (1, 2):
@@ -123,7 +123,7 @@ def test_derivatives_at_zero(family: Family, function: Function, dim: int) -> No
 @dims
 @family_objects
 def test_relative_entropy_at_zero(family: Family, dim: int) -> None:
-    """KL = κ²/2 · Var s + …, with s = ∂ log p/∂κ; for the spherical Cauchy s = (d-1)t. And Var_U t = 1/d."""
+    """KL = κ²/2 · Var s + … with s = ∂ log p/∂κ, which is (d-1)t for the spherical Cauchy. Var_U t = 1/d."""
     zero = torch.zeros((), dtype=torch.float64)
     value, first, second = derivatives(lambda kappa: family.relative_entropy(kappa, dim), 0.0)
     assert (value, first) == (0, 0)
@@ -135,7 +135,7 @@ def test_relative_entropy_at_zero(family: Family, dim: int) -> None:
 
 @family_objects
 def test_log_density_at_zero(family: Family) -> None:
-    """The uniform, whose κ-derivative is the score less its mean; finite at the antipode, where T may be -inf."""
+    """The κ-derivative is the score minus its mean. The density is finite at the antipode, where T may be -inf."""
     t = torch.tensor([-1.0, -0.3, 1.0], dtype=torch.float64)
     kappa = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     value = family.log_density(1 - t, 1 + t, kappa, 5)
@@ -149,7 +149,7 @@ def test_log_density_at_zero(family: Family) -> None:
 @dims
 @family_objects
 def test_misalignment_of_equal_directions(family: Family, dim: int) -> None:
-    """Zero, with the slope in half_chord that the limit of differences has; for powers it is κ/(κ+β-1)."""
+    """The value is 0. The slope in half_chord is the limit of difference quotients, κ/(κ+β-1) for powers."""
     kappa = double([2.0, 6.0, 55.0, 1e4])
     chord = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     value = family.misalignment(kappa, chord, dim)

@@ -1,4 +1,4 @@
-"""Normalisers, moments and divergences from the uniform against mpmath, for d from 2 to 1e7 and κ from 0 to 1e9."""
+"""Normalisers, moments and KL to the uniform against mpmath, for d from 2 to 1e7 and κ from 0 to 1e9."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def kappa_over_dim(kappa: Tensor, dim: int) -> Tensor:
 
 
 class Quantity(NamedTuple):
-    """A function of κ and d, its column in the table, and that of its κ-derivative, which autograd must give.
+    """A function of κ and d, its column in the table, and the column of its κ-derivative.
 
-    ``floor`` is the scale of errors where the function itself passes through zero.
+    ``floor`` is the scale of errors near a zero of the function.
     """
 
     function: Function

@@ -1,4 +1,4 @@
-"""Inequalities that the functions of a family must keep for every dimension and concentration."""
+"""Inequalities that hold for the functions of a family at every dimension and concentration."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_mean_cosine_lies_in_the_unit_interval(family: Family, dim: int, kappa: 
 @property_test
 @given(dim=dims, kappa=kappas, factor=factors)
 def test_log_partition_is_convex(family: ExponentialFamily, dim: int, kappa: float, factor: float) -> None:
-    """At the middle it lies below the chord."""
+    """The value at the midpoint lies below the chord."""
     first, middle, last = family.log_partition(
         double(kappa, kappa * (1 + factor / 2), kappa * (1 + factor)), dim
     ).tolist()
@@ -77,7 +77,7 @@ def test_log_partition_is_convex(family: ExponentialFamily, dim: int, kappa: flo
 @property_test
 @given(dim=dims, kappa=kappas)
 def test_divergence_is_at_most_quadratic(family: ExponentialFamily, dim: int, kappa: float) -> None:
-    """KL = ∫ s Var_s T ds ≤ κ²/2 · Var_0 T, because the variance falls."""
+    """KL = ∫ s Var_s T ds ≤ κ²/2 · Var_0 T, because the variance decreases in κ."""
     bound = kappa**2 / 2 * family.variance_statistic(double(0.0), dim).item()
     assert 0 < family.relative_entropy(double(kappa), dim).item() <= bound * (1 + ROUNDING)
 
@@ -114,7 +114,7 @@ def test_concentration_gives_the_divergence(family: Family, dim: int, nats: floa
 @family_objects
 @pytest.mark.parametrize("dim", [2, 3, 10, 1000, 10**6])
 def test_concentration_gives_every_divergence(family: Family, dim: int) -> None:
-    """From those of almost uniform distributions to the last that a concentration reaches."""
+    """From almost uniform distributions to the largest KL that a finite concentration reaches."""
     nats = torch.logspace(-12, 4, 2000, dtype=torch.float64)
     kappa = family.concentration_from_relative_entropy(nats, dim)
     reached = kappa < 1e100
@@ -129,7 +129,7 @@ def test_concentration_gives_every_divergence(family: Family, dim: int) -> None:
 @property_test
 @given(dim=dims, kappa=kappas, z=st.floats(-6, 6))
 def test_tails_sum_to_one(family: Family, dim: int, kappa: float, z: float) -> None:
-    """At z standard deviations from the mean, where that is a cosine; and each side falls away from it."""
+    """At z standard deviations from the mean, clamped to [-1, 1]. The tails are also monotone."""
     k = double(kappa)
     scale = family.variance_cosine(k, dim).sqrt()
     rest = family.mean_cosine_complement(k, dim)
@@ -146,7 +146,7 @@ def test_tails_sum_to_one(family: Family, dim: int, kappa: float, z: float) -> N
 @pytest.mark.parametrize("dim", [2, 3, 10, 384, 100_000])
 class TestMeanStatistic:
     def test_inverse(self, family: ExponentialFamily, dim: int) -> None:
-        """To what the rounding of the mean itself can do."""
+        """The error is a few times that caused by rounding the mean."""
         kappa = torch.cat([torch.zeros(1), torch.logspace(-4, 11, 200)]).double()
         mean = family.mean_statistic(kappa, dim)
         found = family.concentration_from_mean_statistic(mean, dim)

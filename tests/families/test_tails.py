@@ -20,7 +20,7 @@ CASES = [(part, dim) for part in PARTS for dim in mpmath_tables.dims("marginals.
 
 
 class Rows(NamedTuple):
-    """Rows of the table, the place by its distances from both ends: the table's exact one, and 2 minus it."""
+    """Rows of the table. Of 1-t and 1+t, one is the exact value in the table and the other is 2 minus it."""
 
     family: Family
     dim: int
@@ -55,14 +55,14 @@ def assert_close(name: str, rows: Rows, value: Tensor, expected: Tensor, relativ
 
 
 def test_tail_probabilities(rows: Rows) -> None:
-    """To 1e-8 of the probability, be it 1e-30."""
+    """The relative error is at most 1e-8, down to probabilities of 1e-30."""
     log_cdf, log_sf = rows.family.log_tails(rows.one_minus_t, rows.one_plus_t, rows.kappa, rows.dim)
     assert_close("log_cdf", rows, log_cdf, rows.log_cdf)
     assert_close("log_sf", rows, log_sf, rows.log_sf)
 
 
 def test_slopes_of_the_tails_are_hazards(rows: Rows) -> None:
-    """d log F/dt = pdf/F and d log(1-F)/dt = -pdf/(1-F); a step in t moves both distances."""
+    """d log F/dt = pdf/F and d log(1-F)/dt = -pdf/(1-F). A step in t changes both 1-t and 1+t."""
     one_minus_t, one_plus_t = rows.one_minus_t.requires_grad_(), rows.one_plus_t.requires_grad_()
     tails = rows.family.log_tails(one_minus_t, one_plus_t, rows.kappa, rows.dim)
     for sign, value, expected in zip((1, -1), tails, (rows.log_cdf, rows.log_sf), strict=True):
@@ -89,14 +89,14 @@ def test_slope_of_the_tails_in_kappa(rows: Rows) -> None:
 
 
 def test_quantiles(rows: Rows) -> None:
-    """A point with the probabilities of the table is found, to 1e-6 in either tail."""
+    """Quantiles recover the points of the table, for probabilities down to 5e-7 in either tail."""
     inside = torch.minimum(rows.log_cdf, rows.log_sf) > math.log(5e-7)
     u, complement, kappa = rows.log_cdf.exp()[inside], rows.log_sf.exp()[inside], rows.kappa[inside]
     one_minus_t, one_plus_t = rows.family.quantile(u, complement, kappa, rows.dim)
     log_cdf, log_sf = rows.family.log_tails(one_minus_t, one_plus_t, kappa, rows.dim)
     torch.testing.assert_close(log_cdf, rows.log_cdf[inside], rtol=0, atol=1e-8)
     torch.testing.assert_close(log_sf, rows.log_sf[inside], rtol=0, atol=1e-8)
-    # The tables hold points for these probabilities: in each distance the smaller one is exact.
+    # The smaller of 1-t and 1+t is exact in the table.
     near = torch.minimum(rows.one_minus_t, rows.one_plus_t)[inside]
     torch.testing.assert_close(torch.minimum(one_minus_t, one_plus_t), near, rtol=1e-6, atol=0)
 
@@ -115,9 +115,7 @@ def test_ends(family: Family, dim: int) -> None:
 
 @family_objects
 def test_slope_of_a_draw_keeps_shape_and_dtype(family: Family) -> None:
-    one_minus_t = torch.linspace(0.1, 1.9, 70_000).reshape(
-        7, 100, 100
-    )  # more rows than are treated at a time
+    one_minus_t = torch.linspace(0.1, 1.9, 70_000).reshape(7, 100, 100)  # several chunks
     kappa = torch.tensor(2.0)
     value = Family.rapidity_slope(family, one_minus_t, 2 - one_minus_t, kappa, kappa, 5)
     assert value.shape == one_minus_t.shape
@@ -129,7 +127,7 @@ def test_slope_of_a_draw_keeps_shape_and_dtype(family: Family) -> None:
 
 @pytest.mark.parametrize("dim", [2, 3, 10, 64, 359])
 def test_single_precision_is_computed_in_double(dim: int) -> None:
-    """Against SciPy's Beta distribution of (1+t)/2, at numbers that float32 holds exactly."""
+    """Compare with SciPy's Beta distribution of (1+t)/2, at numbers that are exact in float32."""
     one_minus_t = torch.arange(1, 64) / 32
     kappa = torch.tensor([[0.0], [0.5], [3.0], [40.0], [1000.0]])
     arguments = torch.broadcast_tensors(one_minus_t, 2 - one_minus_t, kappa)
@@ -183,7 +181,7 @@ def test_gradients_by_finite_differences(family: Family, dim: int) -> None:
 @family_objects
 @pytest.mark.parametrize("name", ["log_tails", "quantile"])
 def test_second_derivatives_are_refused(family: Family, name: str) -> None:
-    """Also in a sum with something that has them, where nothing else would reveal that a term is missing."""
+    """They raise also in a sum with a twice differentiable term, where a missing term would go unnoticed."""
     kappa = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     half = torch.tensor(0.5, dtype=torch.float64)
     place = {"log_tails": (half, 3 * half), "quantile": (half, half)}[name]

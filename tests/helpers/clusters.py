@@ -1,4 +1,4 @@
-"""Data that several tests of mixtures use."""
+"""Data and parametrisations that tests of mixtures share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ tying = pytest.mark.parametrize("concentration_type", ["tied", "free"])
 def clustered(
     rows: int = 600, dim: int = 8, kappas: tuple[float, ...] = (60.0, 60.0, 60.0), seed: int = 3
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of different lengths around random directions, in random order, float64, and the index of each one's."""
+    """Return float64 rows of different lengths around random directions, in random order, and their labels."""
     torch.manual_seed(seed)
     labels = torch.randint(len(kappas), (rows,))
     draws = VonMisesFisher(

@@ -1,4 +1,4 @@
-"""Example distributions and bad parameters: one registry of each feeds every generic test."""
+"""The registries of example distributions and of bad parameters, over which the generic tests run."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ dtypes = pytest.mark.parametrize("dtype", [FLOAT, DOUBLE], ids=["float32", "floa
 
 
 def directions(*shape: int, dtype: torch.dtype = DOUBLE, seed: int = 1) -> Tensor:
-    """Random unit vectors along the last axis, the same on every call."""
+    """Return random unit vectors of the given shape (…, d), the same on every call."""
     noise = torch.randn(shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
     return torch.nn.functional.normalize(noise, dim=-1).to(dtype)
 
 
 def comparable(family: type, kappa: float, dim: int) -> float:
-    """A concentration at which ``family`` spreads about as von Mises–Fisher does at κ.
+    """Return a concentration at which ``family`` is about as wide as von Mises–Fisher at κ.
 
-    The spherical Cauchy distribution has the density e^{κ(d-1)t} for small κ, and angles of about 2/κ for large κ.
+    The spherical Cauchy has a density ≈ e^{κ(d-1)t} for small κ and angles of about 2/κ for large κ.
     """
     return (1 + 2 * kappa / (dim - 1)) ** 0.5 - 1 if family is SphericalCauchy else kappa
 
 
 class Example(NamedTuple):
-    """A distribution and what must be true of it."""
+    """A distribution with its expected shapes and dtype."""
 
     make: Callable[..., Distribution]  # takes ``device``
     batch_shape: tuple[int, ...]
@@ -116,7 +116,7 @@ EXAMPLES = _registry()
 
 
 def examples(*, uniform: bool = True, half: bool = True):
-    """The mark that runs a test on every example, or on those with a ``loc``, or on those with all digits."""
+    """Parametrise a test over all examples, optionally without the uniform ones or without half precision."""
     chosen = {
         name: example
         for name, example in EXAMPLES.items()
@@ -126,7 +126,7 @@ def examples(*, uniform: bool = True, half: bool = True):
 
 
 class Bad(NamedTuple):
-    """Parameters that must be refused, and a pattern of the message."""
+    """Parameters that must be rejected, and a pattern that the message must match."""
 
     loc: Any
     concentration: Any
@@ -136,7 +136,7 @@ class Bad(NamedTuple):
 _E1 = torch.tensor([1.0, 0.0, 0.0])
 _TWO = torch.stack([_E1, 2 * _E1])
 
-#: Refused when values are checked, and only then.
+#: Rejected only if values are checked.
 BAD_VALUES = {
     "negative κ": Bad(
         _E1, torch.tensor([1.0, -0.5]), r"concentration of shape \(2,\).*≥ 0.*such as -0.5.*softplus"
@@ -164,7 +164,7 @@ BAD_VALUES = {
     "both": Bad(2 * _E1, -1.0, r"loc.*normalize"),
 }
 
-#: Refused always.
+#: Always rejected.
 BAD_KINDS = {
     "integer loc": Bad(torch.tensor([1, 0, 0]), 1.0, r"loc.*floating-point.*torch\.int64.*loc\.float\(\)"),
     "complex loc": Bad(torch.tensor([1j, 0j]), 1.0, r"loc.*floating-point.*complex"),
@@ -204,5 +204,5 @@ BAD_KINDS = {
 
 
 def bad(registry: dict[str, Bad]):
-    """The mark that runs a test on every entry of a registry of bad parameters."""
+    """Parametrise a test over a registry of bad parameters."""
     return pytest.mark.parametrize("case", registry.values(), ids=registry.keys())

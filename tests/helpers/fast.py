@@ -1,4 +1,4 @@
-"""Which tests `pytest --fast` runs."""
+"""The choice of tests that `pytest --fast` runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 
 def fast(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """One case of each test, and none of those marked slow.
+    """Return one case of each test that is not marked slow.
 
-    The name of the test decides which case: the same in every run and process, and of another family, dtype or size
-    for another test.
+    A hash of the test's name chooses the case. It is the same in every run and process, and different tests cover
+    different families, dtypes and sizes.
     """
     cases = defaultdict(list)
     for item in items:

@@ -1,4 +1,4 @@
-"""Gamma variables and their shapes."""
+"""Reference derivatives of Gamma draws."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def log_slope(alpha: Tensor, gamma: Tensor) -> Tensor:
-    """dlog G/dα of Gamma variables at a fixed probability, by differences of SciPy's quantiles; float64, on the CPU."""
+    """Return dlog G/dα of Gamma draws G at a fixed probability, by differences of SciPy's quantiles, in float64."""
     shape, value = (x.detach().double().cpu().numpy() for x in (alpha, gamma))
     step = 1e-4 * shape
     below, above = scipy.special.gammainc(shape, value), scipy.special.gammaincc(shape, value)

@@ -1,7 +1,7 @@
-"""The public members of a distribution, each as a function of it: one registry feeds every test of "all of them".
+"""The public members of a distribution as functions of it, for tests that run over all members.
 
-The further arguments are made from the distribution itself, so that they have its shape, dtype and device; they
-are exact in half precision.
+Other arguments are derived from the distribution, so that they have its shape, dtype and device. They are exact in half
+precision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from powerspherical import HypersphericalUniform, PowerSpherical
 
 
 def elsewhere(q: Distribution) -> Tensor:
-    """Unit vectors other than ``loc``."""
+    """Return unit vectors that differ from ``loc``."""
     return q.loc.detach().roll(1, -1)
 
 
@@ -35,7 +35,7 @@ MOMENTS = {
 
 
 def _divergences(name: str, other: type) -> dict[str, Callable[[Distribution], Tensor]]:
-    """From a distribution to a member of the family ``other`` with another direction, and back."""
+    """Return the KL to and from a member of the family ``other`` with another direction."""
     return {
         f"KL to {name}": lambda q: kl_divergence(q, other(elsewhere(q), 3.0, validate_args=False)),
         f"KL from {name}": lambda q: kl_divergence(other(elsewhere(q), 3.0, validate_args=False), q),

@@ -1,4 +1,4 @@
-"""The tables of tests/reference as tensors, for tests in several folders."""
+"""Read the tables of tests/reference as tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
 
-#: The families of the older tables, by their names there.
+#: The families in functions.json and marginals.json, by their names there.
 FAMILIES = {family.name: family for family in (POWER_SPHERICAL, VON_MISES_FISHER)}
 
 
@@ -22,12 +22,12 @@ def load(name: str) -> dict[str, Any]:
 
 
 def dims(name: str, part: str) -> list[int]:
-    """The dimensions that occur in one part of a table."""
+    """Return the dimensions in one part of a table."""
     return sorted({row[0] for row in load(name)[part]})
 
 
 def columns(name: str, part: str, dim: int, header: str = "columns") -> dict[str, Tensor]:
-    """The rows of one dimension: float64 columns by name."""
+    """Return the rows of one dimension as float64 columns by name."""
     table = load(name)
     rows = [[float(x) for x in row] for row in table[part] if row[0] == dim]
     values = torch.tensor(rows, dtype=torch.float64).unbind(1)

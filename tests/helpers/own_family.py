@@ -1,4 +1,4 @@
-"""A family that a user might write outside the package: the logarithm of its density, and a name."""
+"""A family as a user might define it outside the package, by its log-density and a name."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class SquaredChordFamily(Family):
         return -kappa * one_minus_t.square() / 4
 
 
-#: Where families, their distributions and their mixtures are registered.
+#: The registries of families, distributions and mixtures.
 TABLES = ((registry, "_FAMILIES"), (rotational, "_DISTRIBUTIONS"), (_spherical_mixture, "_MIXTURES"))
 
 
 def entries() -> list[dict[str, Any]]:
-    """A copy of all that is registered."""
+    """Return copies of all registries."""
     return [dict(getattr(module, table)) for module, table in TABLES]
 
 
 def use(monkeypatch: pytest.MonkeyPatch, content: list[dict[str, Any]]) -> None:
-    """Have this registered, and what is added to it, while ``monkeypatch`` lasts."""
+    """Replace the registries by copies of ``content`` until ``monkeypatch`` is undone."""
     for (module, table), entry in zip(TABLES, content, strict=True):
         monkeypatch.setattr(module, table, dict(entry))
 
 
 def registered(monkeypatch: pytest.MonkeyPatch) -> Family:
-    """The family, registered for the time of a test."""
+    """Return the family, registered for the duration of a test."""
     use(monkeypatch, entries())
     return register_family(SquaredChordFamily())

@@ -1,4 +1,4 @@
-"""Folders of small results for the tests of the report: the experiments' own, with stand-ins for their figures."""
+"""Folders of small results for tests of the report. They come from the experiments, with dummy figures."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,7 @@ from powerspherical.experiments.results import write_figure, write_json
 
 
 def tiny_figure(folder: Path, name: str, *_, **__) -> list[Path]:
-    """Write a figure that takes no time, of the size of a real one."""
+    """Write a trivial figure of realistic size."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4, 3))
@@ -25,7 +25,7 @@ def vae_row(posterior, dim, seed, log_likelihood, elbo, **changes):
     return {"posterior": posterior, "dim": dim, "seed": seed, **plain, **scores, **changes}
 
 
-#: Two seeds about the paper's numbers, half a nat to either side of one nat above them, and one row of all else.
+#: Two seeds per spherical posterior, at half a nat around (paper's number + 1), and one row of every other kind.
 VAE_ROWS = [
     *(
         vae_row("power_spherical", 10, seed, -96.46 + shift, -100.86 + shift)
@@ -64,7 +64,7 @@ def write_vae(folder: Path, rows=None, *, data: str = "mnist", name: str = "vae"
 
 
 def write_all(folder: Path, monkeypatch) -> Path:
-    """Write the results of every experiment, as small as can be."""
+    """Write the results of every experiment at the smallest possible size."""
     for module in (efficiency, figure1, stability):
         monkeypatch.setattr(module, "write_figure", tiny_figure)
     for module, name in ((stability, "stability_figure"), (closed_forms, "figure"), (figure1, "figure")):

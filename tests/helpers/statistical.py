@@ -1,4 +1,4 @@
-"""Randomised tests: each fails by chance with probability at most LEVEL, and the seeds are fixed."""
+"""Checks of random draws. With a fixed seed each fails by chance with probability at most LEVEL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEVEL = 1e-6
 
 
 def assert_mean(draws: Tensor, expected: Tensor | float, rounding: float = 0.0) -> None:
-    """The mean over the first axis is ``expected``, by z-scores; ``rounding`` is allowed for on top."""
+    """Check that the mean over the first axis is ``expected``, by z-scores plus an absolute ``rounding`` error."""
     draws = draws.detach().double()
     error = (draws.mean(0) - torch.as_tensor(expected).detach().double()).abs()
     standard_error = draws.std(0) / len(draws) ** 0.5
@@ -23,16 +23,16 @@ def assert_mean(draws: Tensor, expected: Tensor | float, rounding: float = 0.0) 
 
 
 def assert_law(draws: Tensor, cdf: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Draws of a number follow the law with this distribution function (Kolmogorov–Smirnov)."""
+    """Check that scalar draws have this distribution function (Kolmogorov–Smirnov)."""
     assert draws.isfinite().all()
     assert scipy.stats.kstest(draws.detach().double().numpy(), cdf).pvalue > LEVEL
 
 
 def assert_same_law(first: Tensor, second: Tensor) -> None:
-    """Two samples of a number have one law (Kolmogorov–Smirnov)."""
+    """Check that two samples of scalars have the same law (Kolmogorov–Smirnov)."""
     assert scipy.stats.ks_2samp(first.detach().numpy(), second.detach().numpy()).pvalue > LEVEL
 
 
 def assert_uncorrelated(first: Tensor, second: Tensor) -> None:
-    """Two columns of draws have no (rank) correlation."""
+    """Check that two columns of draws have no rank correlation."""
     assert scipy.stats.spearmanr(first.detach().numpy(), second.detach().numpy()).pvalue > LEVEL

@@ -1,4 +1,4 @@
-"""Runs that are stopped, and comparing what they leave behind."""
+"""Tools to stop a run at a given point and to compare states."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-#: The call of `progress` after the first step of the third epoch, where an epoch has less than 100 steps: two calls.
+#: The call of `progress` after the first step of the third epoch. An epoch of less than 100 steps has two calls.
 WITHIN_THIRD = 5
 
 
 class Stopped(Exception):
-    """In place of whatever stops a run."""
+    """Raised to stop a run."""
 
 
 def at_call(number: int, act: Callable[[], None]) -> Callable[..., None]:
-    """A function that does nothing until it is called for that time."""
+    """Return a function whose call of that number runs ``act``. Its other calls do nothing."""
     calls: list[int] = []
 
     def count(*_: Any) -> None:
@@ -33,13 +33,13 @@ def stop() -> None:
 
 
 def wait() -> None:
-    """Say so, and wait to be killed."""
+    """Print "waiting" and wait to be killed."""
     print("waiting", flush=True)
     time.sleep(300)
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two states are equal to the last bit, in types and in values; any dict is a dict."""
+    """Whether two nested states have equal types and bitwise equal values. Subclasses of dict count as dict."""
     if isinstance(first, torch.Tensor):
         equal = isinstance(second, torch.Tensor) and torch.equal(first, second)
         return equal and (first.dtype, first.shape) == (second.dtype, second.shape)

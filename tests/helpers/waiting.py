@@ -1,4 +1,4 @@
-"""A look at whether the host waits for the GPU."""
+"""Detect host syncs with the GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 @contextlib.contextmanager
 def waiting(mode: str) -> Iterator[None]:
-    """In this context torch warns of, or refuses, what makes the host wait for the GPU."""
+    """Make torch warn of host syncs (mode "warn") or raise at them (mode "error") in this context."""
     torch.cuda.synchronize()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype feature")

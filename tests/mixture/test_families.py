@@ -30,7 +30,7 @@ def test_every_family_has_its_mixture() -> None:
     assert [mixture_named(name) for name in names] == list(MIXTURES.values())
     for name in names:
         assert mixture_named(name).distribution is distribution_named(name)
-    with pytest.raises(ValueError, match=r"no family is called 'cauchy'; there are .*spherical_cauchy"):
+    with pytest.raises(ValueError, match=r"unknown family 'cauchy': choose one of .*spherical_cauchy"):
         mixture_named("cauchy")
 
 

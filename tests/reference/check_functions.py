@@ -1,4 +1,4 @@
-"""Check functions.json in a second way: series for von Mises-Fisher, quadrature for Power Spherical.
+"""Check functions.json with a second method: series for von Mises-Fisher, quadrature for Power Spherical.
 
 The series have positive terms, and are summed outwards from the largest one:
     0F1(; d/2; k^2/4) = sum_n (k^2/4)^n / (n! (d/2)_n).  With n drawn by these terms, k G' = 2 E n and
@@ -19,7 +19,7 @@ mp.dps = 60
 
 
 def sum_from(peak: int, ratio, seen: mpf, step) -> tuple[mpf, list[mpf]]:
-    """The sum of the terms, relative to that at `peak`, and the means of i, i^2, f, i f, where i = n - peak.
+    """Return the sum of the terms relative to that at `peak`, and the means of i, i^2, f, i f, where i = n - peak.
 
     term(n + 1) = term(n) ratio(n), f(peak) = seen and f(n + 1) = f(n) + step(n).
     """

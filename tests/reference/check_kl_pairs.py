@@ -1,4 +1,4 @@
-"""Check kl_pairs.json in other ways.
+"""Check kl_pairs.json with independent methods.
 
 Everywhere: the normaliser, and L_p at theta = 0 and pi, against E log(1 + t) and E log(1 - t).
 At random places: the KL of the table against one with L_p from mpmath's quad, as a double integral over phi
@@ -34,7 +34,7 @@ def check_ends() -> None:
 
 
 def double_integral(family: Family, theta: float) -> mpf:
-    """L_p(theta) by mpmath's tanh-sinh in both variables."""
+    """Return L_p(theta) by mpmath's tanh-sinh rule in both variables."""
     d, th = family.dim, mpf(theta)
     edges = [mpf(float(x)) for x in breaks(family, to_real(mp.pi - th))]
     edges[-1] = mp.pi

@@ -1,4 +1,4 @@
-"""Check marginals.json in a second way.
+"""Check marginals.json with a second method.
 
 At random rows: the tail by mpmath's quad in the angle phi = acos t, where the density is proportional to
 exp(k s) sin(phi)^(d - 2), and its k-derivative by a central difference. Power Spherical: the cdf from the
@@ -19,13 +19,13 @@ STEP = mpf(10) ** -12
 
 
 def exact(row: list) -> tuple[mpf, mpf]:
-    """z = (1 + t) / 2 and 1 - z."""
+    """Return z = (1 + t) / 2 and 1 - z."""
     t, one_minus_t = row[2:4]
     return (1 - mpf(one_minus_t) / 2, mpf(one_minus_t) / 2) if t > 0 else ((1 + mpf(t)) / 2, (1 - mpf(t)) / 2)
 
 
 def log_integral(name: str, d: int, k: mpf, phi: mpf, side: int) -> mpf:
-    """The log of the integral of exp(k s) sin(phi)^(d - 2), from phi down (side 1, larger t) or up (-1)."""
+    """Return the log of the integral of exp(k s) sin(phi)^(d - 2), from phi down (side 1, larger t) or up (-1)."""
 
     def log_weight(x):
         s = 2 * mp.log(mp.cos(x / 2)) if name == "power_spherical" else -2 * mp.sin(x / 2) ** 2
@@ -41,7 +41,7 @@ def log_integral(name: str, d: int, k: mpf, phi: mpf, side: int) -> mpf:
 
 
 def second_way(name: str, row: list) -> list[mpf]:
-    """The log of the smaller tail, log pdf, and dt/dk."""
+    """Return the log of the smaller tail, log pdf, and dt/dk."""
     d, k, side = row[0], mpf(row[1]), -1 if float(row[4]) < float(row[5]) else 1
     z, y = exact(row)
     phi = 2 * mp.atan2(mp.sqrt(y), mp.sqrt(z))

@@ -32,7 +32,7 @@ class Family:
 
     @property
     def mode(self) -> mpf:
-        """Where the weight on the line is largest: the root of its log derivative, as a z, turned into u."""
+        """The u where the weight is largest, from the root z of its log-derivative."""
         k, b = self.kappa, self.b
         if self.name == "power_spherical":  # (k + b)(1 - z) = b z
             return mp.log((k + b) / b)
@@ -43,13 +43,13 @@ class Family:
 
     @property
     def width(self) -> mpf:
-        """About one standard deviation of u."""
+        """An estimate of the standard deviation of u."""
         return mp.sqrt(2 / self.b)
 
     def integrate(self, observables, side: int = 0, u: mpf | None = None):
-        """The log of the integral of the weight, and the means of `observables(log z, log(1 - z), t - 1)`.
+        """Return the log of the integral of the weight, and the means of `observables(log z, log(1 - z), t - 1)`.
 
-        Over the whole line, or the points below `u` (`side` -1) or above it (`side` +1).
+        The integral is over the whole line, or below `u` (`side` = -1), or above `u` (`side` = +1).
         """
 
         def integrand(v):
@@ -64,7 +64,7 @@ class Family:
 
 
 def logs(u: mpf) -> tuple[mpf, mpf]:
-    """log z and log(1 - z) where z = 1 / (1 + exp(-u))."""
+    """Return log z and log(1 - z), where z = 1 / (1 + exp(-u))."""
     small = mp.log1p(mp.exp(-abs(u)))
     return (-small, -u - small) if u > 0 else (u - small, -small)
 

@@ -5,7 +5,7 @@ has the cosine tanh(y) with y of density sech(y)^(d - 1), and is moved to the co
     KL to the uniform = (d - 1) E log(cosh(tau) + tanh(y) sinh(tau)),    1 - t = 2 / (1 + exp(2 (y + tau))).
 Two members are, seen from the first, the uniform and a member at the hyperbolic distance of the two points of the ball
     cosh(tau) = cosh(tau_p) cosh(tau_q) - cos(theta) sinh(tau_p) sinh(tau_q).
-Integrals are mpmath's tanh-sinh rule over panels, from the definitions, not from the sums that the package takes.
+Integrals use mpmath's tanh-sinh rule over panels. They follow the definitions, not the sums of the package.
 """
 
 import itertools
@@ -22,7 +22,7 @@ mp.dps = 35
 
 
 def mean(d: int, tau: mpf, function) -> mpf:
-    """The mean of function(y) over uniform points, whose law is symmetric."""
+    """Return the mean of function(y) over uniform points, whose law is symmetric."""
     width = 1 / mp.sqrt(d - 1)
     ends = [width * x for x in (1, 3, 9)]
     if d < 100:
@@ -39,14 +39,14 @@ def mean(d: int, tau: mpf, function) -> mpf:
 
 
 def mean_log(d: int, tau: mpf) -> mpf:
-    """E log(cosh(tau) + tanh(y) sinh(tau)), with the digits of its value where that is small."""
+    """Return E log(cosh(tau) + tanh(y) sinh(tau)), accurate also where it is small."""
     return mean(d, tau, lambda y: mp.log1p(mp.tanh(y) * mp.tanh(tau)) + mp.log(mp.cosh(tau)))
 
 
 def moments(d: int, k: mpf) -> list[mpf]:
-    """KL to the uniform, 1 - E t and the variance of t."""
+    """Return KL to the uniform, 1 - E t and the variance of t."""
     tau = mp.log1p(k)
-    scale = mp.exp(2 * tau)  # keeps integrands of order one, because mpmath's error is an absolute one
+    scale = mp.exp(2 * tau)  # keeps integrands of order one, because mpmath controls the absolute error
     rest = mean(d, tau, lambda y: 2 * scale / (1 + mp.exp(2 * (y + tau)))) / scale
     square = mean(d, tau, lambda y: (2 * scale / (1 + mp.exp(2 * (y + tau)))) ** 2) / scale**2
     return [(d - 1) * mean_log(d, tau), rest, square - rest**2]

@@ -34,7 +34,7 @@ assert np.finfo(real).eps < 2e-19, "needs the 80-bit floats of x86"
 
 
 def to_real(x: mpf) -> real:
-    """An mpf as a long double: the nearest double, and what is left."""
+    """Convert an mpf to a long double, as the sum of the nearest double and the remainder."""
     return real(float(x)) + real(float(x - mpf(float(x))))
 
 
@@ -47,7 +47,7 @@ PI = to_real(mp.pi)
 
 @functools.cache
 def tanh_sinh(count: int = 160) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """On [0, 1]: the distances of the nodes from 0 and from 1, and the weights."""
+    """Return the distances of the nodes from 0 and from 1, and the weights, on [0, 1]."""
     v = np.arange(-count, count + 1, dtype=real) * (real(5) / count)
     e = np.exp(-PI * np.sinh(v))
     right, left = e / (1 + e), 1 / (1 + e)
@@ -55,7 +55,7 @@ def tanh_sinh(count: int = 160) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def nodes(breaks: list[real], split: real) -> tuple[np.ndarray, ...]:
-    """phi, pi - phi, split - phi and weights, on the panels between the breaks; each without cancellation."""
+    """Return phi, pi - phi, split - phi and weights on the panels between the breaks, without cancellation."""
     left, right, weight = tanh_sinh()
     panels = [(a, c) for a, c in itertools.pairwise(breaks) if c > a]
     phi = [a + (c - a) * left for a, c in panels]
@@ -67,7 +67,7 @@ def nodes(breaks: list[real], split: real) -> tuple[np.ndarray, ...]:
 
 @functools.cache
 def coefficients(m: int) -> np.ndarray:
-    """Those of h, until they vanish or no longer matter (the j-th is of order j^-m)."""
+    """Return the coefficients of h until they vanish or are negligible (the j-th is of order j^-m)."""
     terms, ratio = [], mpf(1)
     for j in range(1, 500):
         ratio *= (j - mpf(m) / 2) / (j - 1 + mpf(m) / 2)
@@ -78,10 +78,10 @@ def coefficients(m: int) -> np.ndarray:
 
 
 def mean_over_w(m: int, x: np.ndarray, one_minus_x: np.ndarray) -> np.ndarray:
-    """h(x^2) for x in [0, 1]."""
+    """Return h(x^2) for x in [0, 1]."""
     if m == 1:
         return np.log1p(x) + np.log(one_minus_x)
-    if m == 3:  # w is uniform on [-1, 1]; the series below only where this one cancels
+    if m == 3:  # w is uniform on [-1, 1]; this closed form cancels for small x, where the series is used
         big = np.maximum(x, real(0.5))
         small = np.minimum(one_minus_x, real(0.5))
         closed = ((1 + big) ** 2 * np.log1p(big) - small**2 * np.log(small)) / (2 * big) - 1
@@ -94,16 +94,16 @@ def mean_over_w(m: int, x: np.ndarray, one_minus_x: np.ndarray) -> np.ndarray:
 
 
 def breaks(family: Family, split: real) -> list[real]:
-    """The ends, the split, and points around the mode."""
+    """Return 0, pi, the split, and points around the mode."""
     kappa, d = family.kappa, family.dim
-    mode = 2 * mp.atan(mp.exp(-family.mode / 2))  # of the weight on the line: near enough
+    mode = 2 * mp.atan(mp.exp(-family.mode / 2))  # of the weight on the line, which is close enough
     width = 1 / mp.sqrt((kappa if family.name == "von_mises_fisher" else kappa / 2) + d - 1)
     around = [to_real(mode + i * width) for i in (-40, -16, -6, -2, 0, 2, 6, 16, 40)]
     return sorted([real(0), split, PI] + [x for x in around if 0 < x < PI])
 
 
 def mean_log(family: Family, theta: float) -> tuple[real, real]:
-    """L_p(theta), and the log of the integral over phi of the density it averages over, not normalised."""
+    """Return L_p(theta) and the log of the integral over phi of the unnormalised density."""
     d, kappa = family.dim, real(float(family.kappa))
     split = to_real(mp.pi - mpf(theta))
     cos_half, sin_half = to_real(mp.cos(mpf(theta) / 2)), to_real(mp.sin(mpf(theta) / 2))
@@ -125,7 +125,7 @@ def mean_log(family: Family, theta: float) -> tuple[real, real]:
 
 
 def divergences(d: int) -> list:
-    """KL by kappa_p, kappa_q, theta and pair."""
+    """Return KL by kappa_p, kappa_q, theta and pair."""
     rows = {(name, k): function(d, mpf(k)) for name, function in FAMILIES.items() for k in KAPPAS}
     logs = {}
     for name in FAMILIES:

@@ -22,7 +22,7 @@ mp.dps = 40
 
 
 def place(family: Family, log_integral: mpf, side: int, probability: float) -> tuple[float, float]:
-    """t and 1 - t with about this probability beyond them, by Newton's method on the log of the tail in u."""
+    """Return t and 1 - t with about this tail probability, by Newton's method on the log of the tail in u."""
     u, excess, longest = family.mode, mpf(1), 3 * family.width
     with mp.workdps(16):
         while abs(excess) > 0.02:
@@ -50,7 +50,7 @@ def row(family: Family, log_integral: mpf, mean: mpf, side: int, t: float, one_m
 
 
 def marginal(family: Family) -> tuple[mpf, list[list]]:
-    """The differential entropy of t, and the rows."""
+    """Return the differential entropy of t, and the rows."""
     log_integral, (mean, logs_mean) = family.integrate(lambda lz, l1, s: [family.statistic(lz, -s), lz + l1])
     entropy = log_integral + mp.log(2) - family.kappa * mean - (family.b - 1) * logs_mean
     rows = []

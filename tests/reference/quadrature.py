@@ -1,22 +1,22 @@
 """Quadrature with mpmath for smooth weights with one peak, to nearly full working precision.
 
 The trapezoidal rule on the whole line converges geometrically for a function that is analytic in a strip
-(Trefethen and Weideman, SIAM Review 56, 2014): halving the step squares the error. So two successive steps
-that agree to half the digits leave a result that is right to all of them.
+(Trefethen and Weideman, SIAM Review 56, 2014): halving the step squares the error. So if two successive steps agree
+to half the digits, the second is correct to all digits.
 """
 
 from collections.abc import Callable
 
 from mpmath import mp, mpf
 
-# A point u of the line is sent to the log of the weight there, and to the observables to average.
+# Maps a point u of the line to the log of the weight and to the observables to average.
 Integrand = Callable[[mpf], tuple[mpf, list[mpf]]]
 
 
 def trapezoid(integrand: Integrand, centre: mpf, width: mpf) -> tuple[mpf, list[mpf]]:
-    """The log of the integral of a weight over the line, and the means of the observables under that weight.
+    """Return the log of the integral of a weight over the line, and the means of the observables under it.
 
-    `centre` and `width` need only be rough.
+    `centre` and `width` are rough estimates.
     """
     cutoff = (mp.dps - 8) * mp.ln(10)
     top = integrand(centre)[0]
@@ -46,10 +46,10 @@ def trapezoid(integrand: Integrand, centre: mpf, width: mpf) -> tuple[mpf, list[
 
 
 def half_line(integrand: Integrand, start: mpf, sign: int, width: mpf) -> tuple[mpf, list[mpf]]:
-    """As `trapezoid`, over the half-line from `start` towards sign * infinity.
+    """Do the same as `trapezoid` over the half-line from `start` towards sign * infinity.
 
-    u = start + sign * x, x = s exp(v - exp(-v)), turns the half-line into a line on which the weight dies out
-    double exponentially to the left and at least exponentially to the right (Takahasi and Mori, 1974).
+    We substitute u = start + sign * x with x = s exp(v - exp(-v)). On the line of v the weight falls off double
+    exponentially to the left and at least exponentially to the right (Takahasi and Mori, 1974).
     """
     scale = _fall(integrand, start, sign * width)
 
@@ -62,7 +62,7 @@ def half_line(integrand: Integrand, start: mpf, sign: int, width: mpf) -> tuple[
 
 
 def _edge(integrand, centre, step, floor):
-    """A point beyond which the log weight stays below `floor`, at most a fifth too far out."""
+    """Return a point beyond which the log weight stays below `floor`. It is at most a fifth too far out."""
     while integrand(centre + step)[0] > floor:
         step *= mpf(6) / 5
     while integrand(centre + step * 5 / 6)[0] < floor:
@@ -71,7 +71,7 @@ def _edge(integrand, centre, step, floor):
 
 
 def _fall(integrand, start, step):
-    """Roughly the distance from `start` over which the log weight falls by one."""
+    """Return roughly the distance from `start` over which the log weight falls by one."""
     first = integrand(start)[0]
     while integrand(start + step)[0] > first - 1:
         step *= 2

@@ -1,4 +1,4 @@
-"""How a table is written: JSON with one row a line, numbers as strings of 20 significant digits."""
+"""Read and write the tables: JSON with one row per line and numbers as strings of 20 significant digits."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def recipe(script: str, note: str) -> str:
 
 
 def save(name: str, table: dict) -> None:
-    """Write a table; each list of lists takes one line a row."""
+    """Write a table, with one line per row for each list of lists."""
     parts = []
     for key, value in table.items():
         if isinstance(value, list) and value and isinstance(value[0], list):

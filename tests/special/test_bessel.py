@@ -22,7 +22,7 @@ dtypes = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["
 
 
 def reference(order: float, x: float) -> tuple[float, float]:
-    """log I_ν(x) and its derivative ν/x + I_{ν+1}(x)/I_ν(x), by the power series in 40 digits."""
+    """Return log I_ν(x) and its derivative ν/x + I_{ν+1}(x)/I_ν(x), by the power series in 40 digits."""
     with mpmath.workdps(40):
         x, order = mpmath.mpf(x), mpmath.mpf(order)
         series, above = (mpmath.hyp0f1(order + i, x * x / 4, maxterms=10**6) for i in (1, 2))
@@ -39,7 +39,7 @@ def test_log_bessel_i_agrees_with_mpmath(order: float, dtype: torch.dtype) -> No
     assert value.dtype == slope.dtype == dtype
     for i, argument in enumerate(x.tolist()):
         expected, expected_slope = reference(order, argument)
-        # The terms ν log(x/2), lnΓ(ν+1) and x may cancel: their roundings remain.
+        # The terms ν log(x/2), lnΓ(ν+1) and x may cancel, which leaves their rounding errors.
         scale = max(abs(order * math.log(argument / 2)), math.lgamma(order + 1), argument)
         eps = torch.finfo(dtype).eps
         assert abs(value[i].item() - expected) <= 3 * eps * scale, f"at x = {argument}"
@@ -78,7 +78,7 @@ def test_log_bessel_i_is_differentiable_twice(order: float) -> None:
 
 @pytest.mark.parametrize("dim", DIMS)
 def test_ratio_of_its_inverse(dim: int) -> None:
-    """To a few roundings of the ratio and of its complement, which holds the digits near one."""
+    """The error is a few roundings of the ratio and of its complement, which is accurate near one."""
     small, rest = torch.tensor(RATIOS, dtype=torch.float64), torch.tensor(COMPLEMENTS, dtype=torch.float64)
     ratio, complement = torch.cat([small, 1 - rest]), torch.cat([1 - small, rest])
     kappa = bessel_ratio_inverse(ratio, dim, complement)

@@ -1,6 +1,6 @@
-"""No jump where a special function passes from one formula to another.
+"""Special functions do not jump where they switch from one formula to another.
 
-The branch points are those of the sources: if one moves there, it moves here.
+The branch points are copied from the source. If one moves there, it must move here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from powerspherical.special.sphere import log_cosine_normalizer
 
 
 def excess_switches(dim: int, dtype: torch.dtype) -> list[float]:
-    """The κ > 0 with κ(1-κ)/((2a+κ)(2a+1+κ)) = -0.4, for each a of the recurrence."""
+    """Return the κ > 0 with κ(1-κ)/((2a+κ)(2a+1+κ)) = -0.4, for each a of the recurrence."""
     beta = (dim - 1) / 2
     steps, _, _ = gamma._shift(beta, dtype)
     roots = []
@@ -74,7 +74,7 @@ def test_bessel_functions_where_hankels_series_starts(
 @dtypes
 @pytest.mark.parametrize("dim", [2, 3, 10, 20, 41])
 def test_at_a_ratio_of_one_half(dim: int, dtype: torch.dtype) -> None:
-    """Below, A itself is subtracted from, and above its complement."""
+    """The formulas use A below one half and 1-A above."""
     half = torch.tensor([0.5], dtype=DOUBLE)
     kappa = bessel_ratio_inverse(half, dim)
     assert_no_jump(lambda kappa: exponential_relative_entropy(kappa, dim), kappa, dtype)
@@ -84,7 +84,7 @@ def test_at_a_ratio_of_one_half(dim: int, dtype: torch.dtype) -> None:
 @dtypes
 @pytest.mark.parametrize("dim", [3, 10, 1000])
 def test_logarithm_of_a_large_boost(dim: int, dtype: torch.dtype) -> None:
-    """From q = 1e8 on, the logarithm of a product that might overflow is taken in parts."""
+    """For q ≥ 1e8 the log of a product is computed as a sum of logs, to avoid overflow."""
     assert_no_jump(lambda q: mean_log_boost(q, dim), [1e8], dtype)
 
 

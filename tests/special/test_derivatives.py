@@ -35,7 +35,7 @@ def double(values: list[float]) -> Tensor:
 
 
 def check_twice(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    """By central differences, whose own error is about 1e-9."""
+    """Check first and second derivatives by central differences, which have an error of about 1e-9."""
     assert gradcheck(function, x, rtol=1e-6, atol=1e-8)
     assert gradgradcheck(function, x, rtol=1e-6, atol=1e-8)
 

@@ -1,4 +1,4 @@
-"""The functions behind the spherical Cauchy distribution against a table made with mpmath."""
+"""The special functions of the spherical Cauchy distribution against mpmath."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ dims = pytest.mark.parametrize("dim", mpmath_tables.dims(TABLE, "moments"))
 def test_moments(name: str, dim: int, dtype: torch.dtype) -> None:
     table = mpmath_tables.columns(TABLE, "moments", dim)
     kappa, expected = table["kappa"].to(dtype), table[name]
-    # Left out in float32: κ that it rounds, and variances that underflow.
+    # In float32 we skip κ that are rounded and variances that underflow.
     exact = kappa.double() == table["kappa"]
     kept = exact & (expected.abs() > 1e3 * torch.finfo(dtype).tiny)
     assert kept.sum() >= 4
@@ -45,7 +45,7 @@ def test_mean(dim: int) -> None:
 @dtypes
 @dims
 def test_divergence_of_two_members(dim: int, dtype: torch.dtype) -> None:
-    """d to 10⁶ and ρ to 1 - 10⁻⁹, at any angle; by the family, because such angles take more than float32's vectors."""
+    """d up to 10⁶ and ρ up to 1 - 10⁻⁹, at any angle. We call the family, since float32 vectors round such angles."""
     table = mpmath_tables.columns(TABLE, "pairs", dim, "pair_columns")
     half_chord = torch.sin(table["theta"] / 2).square()
     found = SphericalCauchy.family.divergence_from(
@@ -62,7 +62,7 @@ def test_divergence_of_two_members(dim: int, dtype: torch.dtype) -> None:
 @dtypes
 @pytest.mark.parametrize("dim", [2, 3, 10, 100])
 def test_kl_divergence_of_equal_and_opposite_directions(dim: int, dtype: torch.dtype) -> None:
-    """By the public function: these directions are exact in every dtype."""
+    """These directions are exact in every dtype, so we can call the public function."""
     table = mpmath_tables.columns(TABLE, "pairs", dim, "pair_columns")
     e = torch.eye(1, dim, dtype=dtype)
     for kappa_p, kappa_q, theta, expected in zip(*(table[c] for c in table if c != "dim"), strict=True):

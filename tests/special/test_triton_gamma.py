@@ -1,4 +1,4 @@
-"""The fused KL from the uniform: on a GPU as compiled, elsewhere in Triton's interpreter."""
+"""The fused kernel for KL to the uniform: compiled on a GPU, otherwise in Triton's interpreter."""
 
 from __future__ import annotations
 

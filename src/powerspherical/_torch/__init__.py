@@ -1,6 +1,10 @@
-"""Everything that touches torch's private or mode-dependent parts, so that the rest of the package need not.
+"""The only place that uses private names of torch or depends on its modes (transforms, tracing, capture).
 
-``modes`` tells how a call is being run, ``derivatives`` gives functions their derivatives in every mode,
-``constants`` keeps constant tensors, ``chunks`` bounds memory, ``random`` draws with a generator, ``operators``
-defines differentiable random operators, and ``launch`` starts Triton kernels.
+- ``modes``: queries about how the current call is run.
+- ``derivatives``: functions with hand-written derivatives that work in every mode.
+- ``constants``: cached constant tensors.
+- ``chunks``: elementwise functions in bounded memory.
+- ``random``: Gamma draws, and random numbers from a generator.
+- ``operators``: differentiable random operators.
+- ``triton``: whether Triton works here, and cheap kernel launches.
 """

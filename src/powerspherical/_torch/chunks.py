@@ -1,4 +1,4 @@
-"""Elementwise functions with many intermediate values per row, in bounded memory."""
+"""Elementwise functions with many intermediate values per entry, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from powerspherical._torch.modes import differentiates_through_functions, transf
 
 Result = TypeVar("Result", Tensor, tuple[Tensor, Tensor])
 
-#: Rows whose quadrature nodes are held in memory at a time.
+#: How many entries are computed at a time, each with its quadrature nodes.
 CHUNK = 1 << 12
 
 
-def in_chunks(function: Callable[..., Result], *rows: Tensor, chunk: int = CHUNK) -> Result:
-    """``function`` of tensors of one shape, elementwise, ``chunk`` rows at a time; run again in the backward pass."""
-    shape = rows[0].shape
-    if rows[0].numel() <= chunk:
-        return function(*rows)
-    # Checkpoints work by hooks, which torch.func and forward-mode AD refuse.
+def in_chunks(function: Callable[..., Result], *tensors: Tensor, chunk: int = CHUNK) -> Result:
+    """Apply an elementwise ``function`` to tensors of one shape, ``chunk`` entries at a time.
+
+    The backward pass computes each chunk again instead of storing its intermediate values.
+    """
+    shape = tensors[0].shape
+    if tensors[0].numel() <= chunk:
+        return function(*tensors)
+    # Checkpoints use hooks, which torch.func and forward-mode AD do not support.
     keep_all = not torch.is_grad_enabled() or transforms_active() or differentiates_through_functions()
     parts = []
-    for part in zip(*(row.reshape(-1).split(chunk) for row in rows), strict=True):
+    for part in zip(*(x.reshape(-1).split(chunk) for x in tensors), strict=True):
         if keep_all:
             parts.append(function(*part))
         else:

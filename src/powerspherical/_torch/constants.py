@@ -1,7 +1,7 @@
-"""Constant tensors, built once for each dtype and device.
+"""Constant tensors, built once per dtype and device.
 
-Making a tensor of Python numbers costs more than the arithmetic on it, and on CUDA it is a copy from the host that
-would synchronise and could not be captured in a graph.
+Building a tensor from Python numbers costs more than the arithmetic on it. On CUDA it also copies from the host, which
+synchronises and cannot be captured in a graph.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def untraced(function: F) -> F:
-    """Have the compiler call ``function`` and take the result for a constant, instead of tracing it.
+    """Make ``torch.compile`` call ``function`` and treat the result as a constant, instead of tracing it.
 
-    This is ``torch.compiler.assume_constant_result``, which would import the compiler, in seconds, just to set a mark.
+    This sets the same mark as ``torch.compiler.assume_constant_result``, which spends seconds importing the compiler.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
@@ -29,20 +29,23 @@ def untraced(function: F) -> F:
 
 @functools.lru_cache(1024)
 def scalar_constant(value: float, dtype: torch.dtype) -> Tensor:
-    """A number as a CPU scalar, which goes with tensors of any device: for plain eager mode."""
+    """Return a number as a zero-dimensional CPU tensor, which torch combines with tensors on any device."""
     with torch.inference_mode(False):
         return torch.tensor(value, dtype=dtype, device="cpu")
 
 
 def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
-    """Turn ``build(*args)``, nested numbers that depend on Python numbers alone, into ``constant(like, *args)``."""
+    """Turn ``build(*args)``, which returns nested Python numbers, into a tensor function ``constant(like, *args)``.
+
+    The tensor has the dtype and device of ``like`` and is cached. The arguments must be hashable.
+    """
     cache: dict[Any, Tensor] = {}
     numbers = untraced(build)
 
     def constant(like: Tensor, *args: Any) -> Tensor:
         if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-            # A tensor made while tracing, or under a mode such as FakeTensorMode, is not one to be kept.
-            # Nor may an integer stay a symbol of the compiler's.
+            # A tensor made while tracing or under FakeTensorMode must not be cached. ``operator.index`` replaces the
+            # compiler's symbolic integers by plain ones.
             return like.new_tensor(numbers(*(operator.index(x) if isinstance(x, int) else x for x in args)))
         key = (like.dtype, like.device, *args)
         if key not in cache:

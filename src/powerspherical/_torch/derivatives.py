@@ -1,4 +1,4 @@
-"""Derivatives by formula: values come from series and branches that no derivative should ever be taken through.
+"""Functions with hand-written derivatives: their series and branches should not be differentiated by autograd.
 
 ``with_derivatives`` works under plain autograd to any order the formulas allow, and under ``torch.func`` (grad, jvp,
 vmap, jacfwd, jacrev, hessian, in any nesting), forward-mode AD and ``torch.compile``.
@@ -20,17 +20,17 @@ Partial = Callable[..., Any]
 
 
 def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Callable[..., Any]:
-    """Give ``f(*tensors, *constants)``, elementwise in tensors that broadcast, its partial derivatives.
+    """Decorate an elementwise function ``f(*tensors, *constants)`` with its partial derivatives. Tensors broadcast.
 
     Args:
-        partials: for each tensor argument, a function of the same arguments, or None for a derivative of zero. It is
-            differentiated in turn for derivatives of higher order. One that always raises is marked with ``raising``.
+        partials: one function per tensor argument, which takes the arguments of f. None means a derivative of zero.
+            Partials are differentiated in turn for higher orders. Mark one that always raises with ``raising``.
         from_output: whether partials take the value of f before its arguments, as the derivative of an inverse does.
 
-    A function of several results returns a tuple, and so does each of its partials.
+    If f returns a tuple, so must each partial.
     """
     count = len(partials)
-    # Expressions contain derivatives of an order that nobody asked for, times zero.
+    # ``_expanded`` multiplies partials that nobody asked for by zero, so there a raising one counts as zero.
     known = [None if getattr(partial, "raises", False) else partial for partial in partials]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +48,7 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
             @staticmethod
             def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-                saved = ctx.saved_tensors  # once: a checkpoint lets nobody read them twice
+                saved = ctx.saved_tensors  # under a checkpoint they can be read only once
                 tensors, outputs = saved[:count], saved[count:]
                 first = (outputs if len(outputs) > 1 else outputs[0],) if from_output else ()
                 results: list[Tensor | None] = []
@@ -57,11 +57,13 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
                         results.append(None)
                         continue
                     slopes = _as_tuple(partial(*first, *tensors, *ctx.constants))
-                    total = _dot(grads, slopes)
+                    total = grads[0] * slopes[0]
+                    for grad, slope in zip(grads[1:], slopes[1:], strict=True):
+                        total = total + grad * slope
                     results.append(total if total.shape == tensor.shape else total.sum_to_size(tensor.shape))
                 return *results, *[None] * len(ctx.constants)
 
-        # ``apply`` outside of transforms, without its inspection of the signature, which takes longer than the call.
+        # Outside of transforms we skip ``Function.apply``: inspecting the signature takes longer than the call.
         plain = super(torch.autograd.Function, Smooth).apply
 
         @functools.wraps(function)
@@ -73,8 +75,7 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
             if transforms_active():
                 return Smooth.apply(*args)
             if torch.compiler.is_compiling():
-                # The compiler cannot tell whether ``forward`` of a variable number of arguments takes a context too
-                # where there is nothing to differentiate.
+                # Without inputs to differentiate, the compiler cannot tell whether a variadic ``forward`` takes a ctx.
                 return Smooth.apply(*args) if any(x.requires_grad for x in args[:count]) else function(*args)
             return plain(*args)
 
@@ -87,7 +88,7 @@ _HIGHEST_ORDER = 2
 
 
 class _Nesting(threading.local):
-    """The order of the derivative that is being evaluated inside an expression; at the highest, values will do."""
+    """The order of the derivative that ``_expanded`` is evaluating; at ``_HIGHEST_ORDER`` only values are needed."""
 
     order = 0
 
@@ -105,7 +106,7 @@ def _at_order(order: int, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def raising(partial: Partial) -> Partial:
-    """Mark a partial derivative that nobody knows, so that calling it raises an error; forward mode takes it for 0."""
+    """Mark a partial derivative that is not implemented and raises when called. Forward mode treats it as zero."""
     partial.raises = True  # type: ignore[attr-defined]
     return partial
 
@@ -117,11 +118,11 @@ def _expanded(
     constants: Sequence[Any],
     from_output: bool,
 ) -> Any:
-    """f as an expression of torch operations with the right derivatives, for modes that ignore custom backwards.
+    """Return f as torch operations with the right derivatives, for modes that ignore a custom backward.
 
-    With x̄ = x.detach() and δ = x - x̄ = 0 it is f(x̄) + Σᵢ δᵢ ∂ᵢf(x̄ + δ/2): the midpoint rule for the integral of the
-    gradient along δ. Its derivatives at δ = 0 are those of f up to the second, in any nesting of transforms. So the
-    partials, which are such functions too, need derivatives up to the first, and theirs none.
+    With x̄ = x.detach() and δ = x - x̄ = 0, the expression is f(x̄) + Σᵢ δᵢ ∂ᵢf(x̄ + δ/2), the midpoint rule for the
+    integral of the gradient along δ. At δ = 0 its first and second derivatives are those of f, in any nesting of
+    transforms. So partials are expanded once more, and their own partials are evaluated as plain values.
     """
     base = [x.detach() for x in tensors]
     order = _nesting.order
@@ -153,11 +154,6 @@ def _unpacked(values: tuple[Tensor, ...]) -> Any:
     return values if len(values) > 1 else values[0]
 
 
-def _dot(grads: Sequence[Tensor], slopes: Sequence[Tensor]) -> Tensor:
-    first, *others = (grad * slope for grad, slope in zip(grads, slopes, strict=True))
-    return functools.reduce(torch.add, others, first)
-
-
 class _Once(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -175,14 +171,14 @@ class _Once(torch.autograd.Function):
 
 
 def differentiable_once(value: Tensor, *sources: Tensor) -> Tensor:
-    """``value``, a derivative, with an error where it is differentiated in turn with respect to ``sources``."""
+    """Return the derivative ``value`` unchanged; differentiating it again with respect to ``sources`` raises."""
     if not torch.is_grad_enabled() or differentiates_through_functions():
         return value
     return _Once.apply(value, *sources)
 
 
 def value_and_slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """An elementwise function and its derivative, by forward-mode AD."""
-    x = x.contiguous()  # an expanded tensor cannot carry a tangent
+    """Return the value and the derivative of an elementwise function, by forward-mode AD."""
+    x = x.contiguous()  # forward-mode AD does not accept expanded tensors
     value, slope, *_ = _at_order(0, torch.func.jvp, function, (x,), (torch.ones_like(x),))
     return value, slope

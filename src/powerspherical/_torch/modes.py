@@ -1,4 +1,4 @@
-"""How a call is being run: in plain eager mode, or under a transform, tracer, capture or forward-mode AD."""
+"""Queries about how the current call is run: plain eager mode, a transform, tracing, capture or forward-mode AD."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def is_plain(*tensors: Tensor) -> bool:
-    """Whether nothing but autograd observes what happens to these tensors: no transform, mode or tracer.
+    """Whether the call runs in plain eager mode: no transform, dispatch mode, tracer, forward AD or tensor subclass.
 
     In plain eager mode we bypass the dispatcher and call implementations directly.
     """
@@ -37,10 +37,10 @@ def is_tracing() -> bool:
 
 
 def differentiates_through_functions() -> bool:
-    """Whether derivatives ignore the backward of an ``autograd.Function``.
+    """Whether the backward of an ``autograd.Function`` is ignored.
 
-    Forward-mode AD does, and so do ``torch.func`` transforms inside ``torch.compile``, which differentiates the traced
-    operations of ``forward`` instead.
+    Forward-mode AD ignores it. So do ``torch.func`` transforms inside ``torch.compile``: they differentiate the traced
+    operations of ``forward``.
     """
     return forward_ad._current_level >= 0 or (
         torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
@@ -54,23 +54,23 @@ def is_capturing(tensor: Tensor) -> bool:
 
 @untraced
 def is_batching() -> bool:
-    """Whether ``torch.func.vmap`` is among the transforms that are running."""
+    """Whether one of the running transforms is ``torch.func.vmap``."""
     layers = torch._C._functorch.get_interpreter_stack() or []
     return any(layer.key() == torch._C._functorch.TransformType.Vmap for layer in layers)
 
 
 def validates_by_default() -> bool:
-    """torch's global default for ``validate_args``, see ``Distribution.set_default_validate_args``."""
+    """Return torch's global default for ``validate_args``, see ``Distribution.set_default_validate_args``."""
     return Distribution._validate_args
 
 
 def is_batch_of_gradients(tensor: Tensor) -> bool:
-    """Whether ``torch.autograd.grad(is_grads_batched=True)`` made the tensor: it has a ``vmap`` of its own."""
+    """Whether the tensor comes from ``torch.autograd.grad(is_grads_batched=True)``, which has its own ``vmap``."""
     return torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
 def can_look() -> bool:
-    """Whether the values of tensors can be inspected here and now."""
+    """Whether the host can read tensor values now: not while tracing, capturing a CUDA graph or batching by vmap."""
     if is_tracing():
         return False
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():

@@ -1,10 +1,9 @@
-"""Operators for random draws: their definition, and derivatives of first order, in reverse mode.
+"""Define torch operators for random draws, with first derivatives in reverse mode.
 
-Operators differentiated by ``torch.library.register_autograd`` fail under ``torch.func.grad``: it makes an
-``autograd.Function`` of them, whose ``apply`` looks for functorch's transforms from within the dispatcher,
-where the current one has been taken care of. ``_SingleLevelFunction`` is ``autograd.Function`` without that
-search: at the dispatcher's Autograd key it differentiates one level at a time, as torch's own operators do
-there, in eager code, under transforms and in what ``torch.compile`` makes of either. It also takes less time.
+``torch.library.register_autograd`` does not work under ``torch.func.grad``: inside the dispatcher its
+``autograd.Function.apply`` looks again for a transform that has already been handled. We register a
+``_SingleLevelFunction`` at the Autograd key instead. It skips that search and differentiates one level at a time, as
+torch's own operators do. This works in eager mode, under transforms and under ``torch.compile``, and is faster.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from torch.autograd.function import _SingleLevelFunction
 
 _ONCE = (
     "a draw is differentiable once, its second derivative is not implemented. Leave out the second "
-    "differentiation (create_graph=True, nested torch.func transforms), or apply it to what is known in "
-    "closed form (log_prob, entropy, kl_divergence) at a detached sample."
+    "differentiation (create_graph=True, nested torch.func transforms), or differentiate a closed form "
+    "(log_prob, entropy, kl_divergence) at a detached sample."
 )
 _REVERSE = (
     "forward-mode derivatives of a draw are not implemented. Use reverse mode: backward(), torch.func.grad, "
     "torch.func.vjp or torch.func.jacrev."
 )
 
-#: What a defined operator is: an entry of ``torch.ops``.
+#: The type of an entry of ``torch.ops``.
 Operator = torch._ops.OpOverload
 
 _LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
@@ -43,14 +42,14 @@ def define_operator(
     batch: Callable[..., Any],
     random: bool = False,
 ) -> Operator:
-    """Define an operator of the namespace ``powerspherical``, opaque to ``torch.compile``.
+    """Define and return an operator ``torch.ops.powerspherical.*``, which ``torch.compile`` does not look into.
 
     Args:
         schema: name, arguments and results, in torch's schema language.
-        run: the implementation, for all devices.
-        fake: the shapes of the results, for tracing.
-        batch: runs a batch of calls as one call, see ``torch.library.register_vmap``; takes the operator first.
-        random: whether results differ from call to call.
+        run: the implementation for all devices.
+        fake: returns empty results of the right shapes, for tracing.
+        batch: the vmap rule, see ``torch.library.register_vmap``. Its first argument is the operator.
+        random: whether the operator draws random numbers.
     """
     tags = (torch.Tag.pt2_compliant_tag, *((torch.Tag.nondeterministic_seeded,) if random else ()))
     _LIBRARY.define(schema, tags=tags)
@@ -62,10 +61,11 @@ def define_operator(
 
 
 def register_derivative(forward: Operator, backward: Operator) -> None:
-    """Give the operator ``forward`` the derivative ``backward``, and errors for all further ones.
+    """Register ``backward`` as the first derivative of ``forward``. Second and forward-mode derivatives raise.
 
-    ``forward(loc, concentration, shape, seed, dim, family, generator)`` returns x and further tensors; ``backward``
-    takes the gradient in x, then x, loc, those tensors, concentration, dim, family, and which gradients are needed.
+    ``forward(loc, concentration, shape, seed, dim, family, generator)`` returns x and further tensors. ``backward``
+    takes the gradient in x, x, loc, those further tensors, concentration, dim, family, and two booleans: whether the
+    gradients in loc and in concentration are needed.
     """
 
     class Draw(_SingleLevelFunction):
@@ -83,7 +83,7 @@ def register_derivative(forward: Operator, backward: Operator) -> None:
             x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim, family, generator)
             ctx.dim, ctx.family = dim, family
             ctx.mark_non_differentiable(*rows)
-            ctx.set_materialize_grads(False)  # spares zero gradients for the rows
+            ctx.set_materialize_grads(False)  # do not allocate zero gradients for the rows
             ctx.save_for_backward(x, loc, *rows, concentration)
             return (x, *rows)
 
@@ -111,18 +111,15 @@ def register_derivative(forward: Operator, backward: Operator) -> None:
 
 
 def pulled_back(ctx: Any, grad: Tensor, backward: Callable[..., Any]) -> tuple[Tensor | None, ...]:
-    """The gradients of all inputs of a draw, from its context and the gradient in x."""
-    first, second = needs = ctx.needs_input_grad[:2]
+    """Return the gradients of all inputs of a draw, given its context and the gradient in x."""
+    needs_loc, needs_concentration = needs = ctx.needs_input_grad[:2]
     grad_loc, grad_concentration = backward(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *needs)
-    return grad_loc if first else None, grad_concentration if second else None, *_NO_GRADIENTS
-
-
-#: Gradients of the arguments after ``loc`` and ``concentration``.
-_NO_GRADIENTS = (None,) * 5
+    no_gradients = (None,) * 5  # of shape, seed, dim, family and generator
+    return grad_loc if needs_loc else None, grad_concentration if needs_concentration else None, *no_gradients
 
 
 def _autograd_kernel(operator: Operator, function: Any) -> Callable[..., Any]:
-    """What ``operator`` runs at the Autograd key: ``function``, or itself where nothing is differentiated."""
+    """Return the kernel of ``operator`` at the Autograd key: it applies ``function`` if a derivative is needed."""
 
     def kernel(*inputs: Any) -> Any:
         if torch._C._are_functorch_transforms_active():
@@ -141,6 +138,6 @@ def _run_below_autograd(operator: Operator, *inputs: Any) -> Any:
     with torch._C._AutoDispatchBelowAutograd():
         if not torch._C._are_functorch_transforms_active():
             return operator(*inputs)
-        # ``apply`` has switched differentiation off, for all levels: outer transforms may still want it.
+        # ``apply`` has disabled gradients at all levels, but outer transforms may still need them.
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
             return operator(*inputs)

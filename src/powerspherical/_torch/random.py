@@ -1,4 +1,4 @@
-"""Random numbers from the caller's own generator, and Gamma variables, which torch has as private functions only."""
+"""Random numbers from the caller's generator, and Gamma draws, which torch has only as private functions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import Tensor
 
 
 def standard_gamma(shape: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """One Gamma variable for each entry of ``shape``, its shape parameter; NaN where that is NaN."""
-    # torch draws a number even where the shape is NaN: adding 0·shape hands the NaN on.
+    """Draw one Gamma variable per entry of ``shape``, the shape parameter. NaN parameters give NaN."""
+    # torch draws a number even if the parameter is NaN. Adding 0·shape propagates the NaN.
     return torch._standard_gamma(shape, generator=generator).add_(shape, alpha=0)
 
 
 def standard_gamma_slope(shape: Tensor, gamma: Tensor) -> Tensor:
-    """dG/dα of Gamma variables G of shape α at a fixed probability; relative error up to 1e-3."""
+    """Return dG/dα at a fixed probability, for draws G from Gamma(α). Relative error up to 1e-3."""
     return torch._standard_gamma_grad(shape, gamma)
 
 
 def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
-    """The keyword argument of torch's random functions: none without a generator.
+    """Return ``generator`` as keyword arguments for torch's random functions, or no arguments if it is None.
 
-    With ``generator=None`` torch takes an overload that ``torch.compile`` cannot trace for dynamic shapes.
+    An explicit ``generator=None`` selects an overload that ``torch.compile`` cannot trace for dynamic shapes.
     """
     return {} if generator is None else {"generator": generator}
 
@@ -40,7 +40,7 @@ def check_generator(generator: torch.Generator, device: torch.device) -> None:
             f"use torch.Generator({device.type!r}).manual_seed(seed)"
         )
     found = generator.device
-    # A generator made for "cuda", without an index, draws on any GPU.
+    # A generator for "cuda" without an index works on any GPU.
     if found.type != device.type or found.index not in (None, device.index):
         raise ValueError(
             f"generator is on {found}, but the draws are on {device}: use torch.Generator({str(device)!r})"

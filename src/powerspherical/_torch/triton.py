@@ -1,6 +1,6 @@
-"""Whether Triton can run here, and launching its kernels cheaply.
+"""Whether Triton can run here, and cheap launches of its kernels.
 
-For small batches the cost of a launch is Triton's inspection of every argument: ``Launch`` does it once.
+For small batches most of the launch time is Triton's inspection of every argument. ``Launch`` inspects them once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def triton_takes(tensor: Tensor) -> bool:
 
 @functools.cache
 def _compiles(device: int) -> bool:
-    """Whether Triton is installed and works for the device: it also needs a C compiler and Python's headers."""
+    """Whether Triton is installed and can compile for the device, which takes a C compiler and Python's headers."""
     if torch.version.hip or importlib.util.find_spec("triton") is None:
         return False
     from powerspherical._torch import triton_probe
@@ -31,12 +31,12 @@ def _compiles(device: int) -> bool:
     try:
         with torch.cuda.device(device):
             triton_probe.write_one(torch.empty(1, device="cuda"))
-    except Exception as error:  # a compiler, a linker or a driver may raise anything
+    except Exception as error:  # compilers, linkers and drivers raise all kinds of errors
         if torch.cuda.is_current_stream_capturing():
-            raise  # a failure during capture says nothing about other calls
+            raise  # a failure during capture does not mean that later calls fail
         warnings.warn(
-            "Triton cannot compile for this GPU, so draws take several kernels instead of one: the same law, more "
-            f"time and memory. To change that, install a C compiler and Python's headers. ({error})",
+            "Triton cannot compile for this GPU, so draws use several kernels instead of one. They have the same law "
+            f"but take more time and memory. To fix this, install a C compiler and Python's headers. ({error})",
             stacklevel=2,
         )
         return False
@@ -44,17 +44,17 @@ def _compiles(device: int) -> bool:
 
 
 class Launch:
-    """A kernel bound to everything that does not change between calls; calling it launches the kernel.
+    """A kernel with all arguments bound that do not change between calls. Calling it launches the kernel.
 
-    Keep one in a cache for each combination of device, dtypes and constants. The kernel takes tensors, numbers and
-    constants, in this order. It must declare the types of its numbers and not specialise on their values.
+    Cache one per combination of device, dtypes and constants. The kernel takes tensors, numbers and constants, in this
+    order. It must declare the types of its numbers and not specialise on their values.
 
     Args:
-        kernel: what ``triton.jit`` made.
-        grid: how many programs there are, along two axes.
-        numbers: the last of the kernel's numbers.
-        constants: the values of its constexpr parameters.
-        num_warps: of a program.
+        kernel: a function decorated with ``triton.jit``.
+        grid: number of programs along two axes.
+        numbers: trailing number arguments of the kernel.
+        constants: values of its constexpr parameters.
+        num_warps: warps per program.
     """
 
     def __init__(
@@ -71,22 +71,22 @@ class Launch:
         self._compiled: Any = None
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
-        """Launch on the device of the tensors; ``numbers`` are the first of the kernel's."""
+        """Launch on the device of ``tensors``. ``numbers`` are the leading number arguments of the kernel."""
         device = tensors[0].get_device()
         if device >= 0 and device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
                 return self(tensors, *numbers)
         addresses = [tensor.data_ptr() for tensor in tensors]
-        # Triton compiles other variants for pointers that are no multiples of 16 bytes: those few are left to it.
+        # For pointers that are not multiples of 16 bytes Triton needs another variant, so it launches those itself.
         every_bit = functools.reduce(operator.or_, addresses)
         compiled = self._compiled
         if compiled is None or every_bit & 15:
             compiled = self._kernel[self._grid](*tensors, *numbers, *self._rest, num_warps=self._num_warps)
-            if not every_bit & 15:  # in the interpreter there is nothing to keep
+            if not every_bit & 15:  # the interpreter returns None here
                 self._compiled = compiled
             return None
-        # What Triton itself does, once it has looked at everything. Given a tensor in place of an address, it would ask
-        # the driver whose memory that is.
+        # The call that Triton makes after inspecting the arguments. We pass addresses because for tensors it would ask
+        # the driver which device owns the memory.
         stream = torch._C._cuda_getCurrentRawStream(device)
         function, metadata = compiled.function, compiled.packed_metadata
         hooks = None, None, None
@@ -95,10 +95,10 @@ class Launch:
 
 
 def blocks(count: int, size: int) -> int:
-    """How many blocks of this size hold so many."""
+    """Return how many blocks of ``size`` items hold ``count`` items."""
     return -(-count // size)
 
 
 def next_power_of_two(number: int) -> int:
-    """The least power of two that is not less than the number ≥ 1."""
+    """Return the smallest power of two that is at least ``number`` ≥ 1."""
     return 1 << (number - 1).bit_length()

@@ -1,4 +1,4 @@
-"""The smallest kernel, to find out whether Triton can compile and run one."""
+"""A minimal kernel that tests whether Triton can compile and run."""
 
 # mypy: ignore-errors
 

@@ -1,8 +1,8 @@
-"""What a family of distributions on the sphere is, and the families there are.
+"""Families of rotationally symmetric distributions on the sphere.
 
-A family is one object. ``Family`` is any rotationally symmetric law: given the logarithm of its density as a function
-of the cosine t = μᵀx, it computes everything else by quadrature. ``ExponentialFamily`` is the special case
-exp(κT - Ψ), for which everything follows from Ψ. ``register_family`` makes one known to the rest of the package.
+A ``Family`` needs the log-density as a function of the cosine t = μᵀx and computes everything else by quadrature. An
+``ExponentialFamily`` has the density exp(κT - Ψ), and most of its formulas follow from Ψ. ``register_family`` makes a
+family known to the rest of the package.
 """
 
 from powerspherical.families.base import Family

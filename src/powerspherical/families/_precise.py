@@ -1,14 +1,15 @@
-"""Tails of an exponential family to 1e-10, from the increments of its statistic along an arc.
+"""Tails of exponential families, accurate to 1e-10.
 
-In the angle φ = acos t the cosine has the density q(φ) ∝ exp(L), L = κT + (d-2) log sin φ, which is log-concave. One
-fixed Gauss–Legendre rule over a window of the tail nearer to φ, with the integrand relative to its value at φ, serves
-every such family, dimension and concentration:
+The angle φ = acos t has the log-concave density q(φ) ∝ exp(L), L = κT + (d-2) log sin φ. We integrate over a window of
+the nearer tail with one fixed Gauss–Legendre rule, relative to the integrand at φ. The rule works for every family of
+this kind, dimension and concentration:
 
     I₀ = ∫ exp(L' - L) dφ',    I₁ = ∫ (T' - E T) exp(L' - L) dφ',
     P(tail) = q(φ) I₀,         dt/dκ = -σ I₁ sin φ,
 
-σ = +1 towards the antipode (small t) and -1 towards the mode. The second line is implicit differentiation of
-F(t; κ) = u (Figurnov et al., 2018), since ∂/∂κ of the density is (T - E T) times the density.
+where σ = +1 for the tail towards the antipode (small t) and -1 for the tail towards the mode. The formula for dt/dκ is
+implicit differentiation of F(t; κ) = u (Figurnov et al., 2018): the κ-derivative of the density is (T - E T) times the
+density. T' - T and L' - L are computed from increments along the arc, without cancellation.
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ from torch import Tensor
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.families import _overlap as overlap
+from powerspherical.families._quadrature import cosine_ends_of
 from powerspherical.families.exponential import ExponentialFamily
-from powerspherical.special._quadrature import gauss_legendre
+from powerspherical.special.quadrature import gauss_legendre
 from powerspherical.special.sphere import log_cosine_normalizer
 
 _NODES = 32
 _EXPONENT = 40.0  # the integrand is followed until it has fallen by e^-40
-_TINY = 1e-140  # its square root can still be squared and multiplied by large numbers
-_ENTROPY_STEPS = 5  # from the guess to rounding, for d up to 1e7 and any nats
+_TINY = 1e-140  # smallest 1±t; its products with large numbers stay normal
+_NEWTON_STEPS = 10  # for quantiles
+_ENTROPY_STEPS = 5  # from the guess to full accuracy, for d up to 1e7 and any nats
 
 
 class Arc(NamedTuple):
-    """Points at angles φ' = φ ± h from the mean direction, seen from φ; last axis: the points.
+    """Points at angles φ' from the mean direction, relative to a point at the angle φ. The last axis are the points.
 
     Attributes:
         cosine_change: cos φ' - cos φ.
@@ -48,7 +51,7 @@ class Arc(NamedTuple):
 
 
 class PreciseFamily(ExponentialFamily):
-    """An exponential family that knows how its statistic changes along an arc, and where its inverses lie."""
+    """An exponential family whose tails are integrated along an arc, with increments of T in closed form."""
 
     @abstractmethod
     def statistic_slope(self, sine: Tensor, half_tangent: Tensor) -> Tensor:
@@ -56,22 +59,22 @@ class PreciseFamily(ExponentialFamily):
 
     @abstractmethod
     def statistic_curvature(self, kappa: Tensor) -> Tensor:
-        """A lower bound of -κ d²T/dφ² that sets the width of the quadrature window."""
+        """A lower bound of -κ d²T/dφ², which determines the width of the quadrature window."""
 
     @abstractmethod
     def statistic_change(self, arc: Arc) -> Tensor:
-        """T(φ') - T(φ), without subtracting the two."""
+        """T(φ') - T(φ), computed without subtraction."""
 
     @abstractmethod
     def concentration_guess(self, nats: Tensor, dim: int) -> Tensor:
-        """A start for the solution κ of ``relative_entropy`` = nats."""
+        """A starting point for the solution κ of ``relative_entropy`` = nats."""
 
     @abstractmethod
     def log_shrink(self, kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-        """log e(lower)/e(lower + gap) of the generating function e, see ``_overlap``."""
+        """log e(lower)/e(lower + gap) for the generating function e of ``_overlap``."""
 
     def widened_window(self, window: Tensor, t: Tensor, kappa: Tensor, exponent: float) -> Tensor:
-        """The window towards the antipode, where the curvature bound may be too optimistic."""
+        """A wider window towards the antipode, used where the curvature bound makes ``window`` too narrow."""
         return window
 
     def below_mean(self, one_minus_t: Tensor, deviation: Tensor, kappa: Tensor, dim: int) -> Tensor:
@@ -90,46 +93,41 @@ class PreciseFamily(ExponentialFamily):
 
     def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
         nodes = overlap.NODES_SINGLE if single else overlap.NODES
-        return in_chunks(
-            lambda k, h: overlap.misalignment(self, k, h, dim, nodes),
-            *torch.broadcast_tensors(kappa, half_chord),
-        )
+        kappa, half_chord = torch.broadcast_tensors(kappa, half_chord)
+        return in_chunks(lambda k, h: overlap.misalignment(self, k, h, dim, nodes), kappa, half_chord)
 
     def log_near_tail(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        law, angle = _Law.of(self, kappa, dim), _Angle.of(one_minus_t, one_plus_t)
-        deviation = law.deviation(angle)
-        side = law.side(angle, deviation)
-        mass, _ = _tail_integrals(law, angle, side, deviation)
-        near = law.log_density(angle, deviation, law.relative_entropy()) + torch.log(mass)
-        return near.clamp(max=0.0), side > 0
+        law = _Law(self, kappa, dim)
+        point = law.point(one_minus_t, one_plus_t)
+        side = law.side(point)
+        mass, _ = law.tail_integrals(point, side)
+        log_density = law.log_density(point, self.relative_entropy(kappa, dim))
+        return (log_density + torch.log(mass)).clamp(max=0.0), side > 0
 
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        return _quantile(self, u, complement, kappa, dim)
+        return _Law(self, kappa, dim).quantile(u, complement)
 
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        law, angle = _Law.of(self, kappa, dim), _Angle.of(one_minus_t, one_plus_t)
-        deviation = law.deviation(angle)
-        side = law.side(angle, deviation)
-        _, first = _tail_integrals(law, angle, side, deviation)
-        return -side * first / angle.sine
+        law = _Law(self, kappa, dim)
+        point = law.point(one_minus_t, one_plus_t)
+        side = law.side(point)
+        _, moment = law.tail_integrals(point, side)
+        return -side * moment / point.sine
 
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
         return _from_relative_entropy(nats, self, dim)
 
 
-class _Angle(NamedTuple):
-    """A point of [-1, 1] by its distances from both ends, so that nothing is computed by subtraction."""
+class _Point(NamedTuple):
+    """A cosine t by its distances from both ends of [-1, 1], which avoids cancellation, and T - E T there."""
 
     one_minus_t: Tensor
     one_plus_t: Tensor
-
-    @classmethod
-    def of(cls, one_minus_t: Tensor, one_plus_t: Tensor) -> _Angle:
-        return cls(one_minus_t.clamp(min=_TINY), one_plus_t.clamp(min=_TINY))
+    deviation: Tensor
 
     @property
     def t(self) -> Tensor:
@@ -144,144 +142,121 @@ class _Angle(NamedTuple):
         return torch.sqrt(self.one_minus_t) / torch.sqrt(self.one_plus_t)
 
 
-class _Law(NamedTuple):
-    """A family with a concentration, and what depends on these alone."""
+class _Law:
+    """The law of t for concentrations κ of any shape. Points and sides have the same shape."""
 
-    family: PreciseFamily
-    kappa: Tensor
-    dim: int
-    mean: Tensor
+    def __init__(self, family: PreciseFamily, kappa: Tensor, dim: int) -> None:
+        self.family, self.kappa, self.dim = family, kappa, dim
+        self.mean_statistic = family.mean_statistic(kappa, dim)
 
-    @classmethod
-    def of(cls, family: PreciseFamily, kappa: Tensor, dim: int) -> _Law:
-        return cls(family, kappa, dim, family.mean_statistic(kappa, dim))
+    def point(self, one_minus_t: Tensor, one_plus_t: Tensor) -> _Point:
+        ends = one_minus_t.clamp(min=_TINY), one_plus_t.clamp(min=_TINY)
+        return _Point(*ends, self.family.statistic(*ends) - self.mean_statistic)
 
-    def deviation(self, angle: _Angle) -> Tensor:
-        """T - E T."""
-        return self.family.statistic(angle.one_minus_t, angle.one_plus_t) - self.mean
-
-    def relative_entropy(self) -> Tensor:
-        """KL(p‖U), which a density needs and a derivative of a draw does not."""
-        return self.family.relative_entropy(self.kappa, self.dim)
-
-    def log_density(self, angle: _Angle, deviation: Tensor, entropy: Tensor) -> Tensor:
-        """log q(φ), given ``relative_entropy``."""
-        log_sine = 0.5 * (torch.log(angle.one_minus_t) + torch.log(angle.one_plus_t))
+    def log_density(self, point: _Point, entropy: Tensor) -> Tensor:
+        """Return log q(φ), given ``entropy`` = KL(p‖U)."""
+        log_sine = 0.5 * (torch.log(point.one_minus_t) + torch.log(point.one_plus_t))
         constant = log_cosine_normalizer(self.dim)
-        return (entropy + self.kappa * deviation) + (self.dim - 2) * log_sine + constant
+        return (entropy + self.kappa * point.deviation) + (self.dim - 2) * log_sine + constant
 
-    def side(self, angle: _Angle, deviation: Tensor) -> Tensor:
-        """+1 below the mean of t, -1 above."""
-        below = self.family.below_mean(angle.one_minus_t, deviation, self.kappa, self.dim)
-        return torch.where(below, 1.0, -1.0).to(angle.t.dtype)
+    def side(self, point: _Point) -> Tensor:
+        """Return σ: +1 if t is below its mean, else -1."""
+        below = self.family.below_mean(point.one_minus_t, point.deviation, self.kappa, self.dim)
+        return torch.where(below, 1.0, -1.0).to(self.kappa.dtype)
 
+    def tail_integrals(self, point: _Point, side: Tensor) -> tuple[Tensor, Tensor]:
+        """Return I₀ and I₁."""
+        down = side > 0
+        room = 2 * torch.atan(torch.where(down, 1 / point.half_tangent, point.half_tangent))
+        window = self._window(point, side, room)
+        nodes, weights = gauss_legendre(_NODES, room)
+        rest = 1 - nodes
+        if self.dim < 10 and self.family.antipode_power(self.kappa) is not None:
+            # If the window ends at the antipode, 1-x → (1-x)⁴ concentrates the nodes there.
+            graded = (down & (window >= room)).unsqueeze(-1)
+            weights = torch.where(graded, 4 * weights * rest**3, weights)
+            rest = torch.where(graded, rest**4, rest)
+        width = window.unsqueeze(-1)
+        room_left = (room - window).unsqueeze(-1) + width * rest
+        change, exponent = self._changes(point, side, width * (1 - rest), room_left)
+        mass = torch.exp(exponent) * weights
+        moment = (mass * (point.deviation.unsqueeze(-1) + change)).sum(-1)
+        return window * mass.sum(-1), window * moment
 
-def _changes(
-    law: _Law, angle: _Angle, side: Tensor, step: Tensor, room_left: Tensor
-) -> tuple[Tensor, Tensor]:
-    """T' - T and L' - L at the angles φ + σ·step (last axis: the steps), from increments alone."""
-    t, sine = angle.t.unsqueeze(-1), angle.sine.unsqueeze(-1)
-    side = side.unsqueeze(-1)
-    sin_step = torch.sin(step) * side
-    versine = 2 * torch.sin(step / 2).square()
-    arc = Arc(
-        cosine_change=-(versine * t + sin_step * sine),
-        one_plus_cosine=angle.one_plus_t.unsqueeze(-1),
-        to_antipode=torch.where(side > 0, room_left, math.pi - room_left),
-    )
-    change = law.family.statistic_change(arc)
-    exponent = law.kappa.unsqueeze(-1) * change
-    if law.dim > 2:
-        sine_ratio = (t / sine) * sin_step - versine
-        exponent = exponent + (law.dim - 2) * torch.log1p(sine_ratio.clamp(min=-1 + 1e-16))
-    return change, exponent
+    def _window(self, point: _Point, side: Tensor, room: Tensor) -> Tensor:
+        """Return how far the integrand reaches, at most ``room``, from a quadratic bound of L - L'."""
+        slope = self.kappa * self.family.statistic_slope(point.sine, point.half_tangent)
+        descent = -side * (slope + (self.dim - 2) * (point.t / point.sine))
+        # On the circle with κ = 0 the integrand is constant. Any small curvature then gives the whole room.
+        curvature = (self.family.statistic_curvature(self.kappa) + (self.dim - 2)).clamp(min=1e-3)
+        root = torch.sqrt(descent * descent + 2 * _EXPONENT * curvature)
+        falling = 2 * _EXPONENT / (descent.clamp(min=0) + root).clamp(min=1e-30)
+        window = torch.where(descent > 0, falling, (root - descent) / curvature)
+        window = torch.minimum(window, room)
+        _, exponent = self._changes(point, side, window.unsqueeze(-1), (room - window).unsqueeze(-1))
+        too_narrow = (side > 0) & (exponent.squeeze(-1) > -0.9 * _EXPONENT)
+        wider = self.family.widened_window(window, point.t, self.kappa, _EXPONENT)
+        return torch.where(too_narrow, torch.minimum(wider, room), window)
 
+    def _changes(self, point: _Point, side: Tensor, step: Tensor, room_left: Tensor) -> tuple[Tensor, Tensor]:
+        """Return T' - T and L' - L at the angles φ' = φ + σ·step. The last axis of ``step`` are the points."""
+        t, sine, side = (x.unsqueeze(-1) for x in (point.t, point.sine, side))
+        sin_step = torch.sin(step) * side
+        versine = 2 * torch.sin(step / 2).square()
+        arc = Arc(
+            cosine_change=-(versine * t + sin_step * sine),
+            one_plus_cosine=point.one_plus_t.unsqueeze(-1),
+            to_antipode=torch.where(side > 0, room_left, math.pi - room_left),
+        )
+        change = self.family.statistic_change(arc)
+        exponent = self.kappa.unsqueeze(-1) * change
+        if self.dim > 2:
+            sine_ratio = (t / sine) * sin_step - versine
+            exponent = exponent + (self.dim - 2) * torch.log1p(sine_ratio.clamp(min=-1 + 1e-16))
+        return change, exponent
 
-def _window(law: _Law, angle: _Angle, side: Tensor, room: Tensor) -> Tensor:
-    """How far the integrand reaches: the root of a quadratic bound of L - L', or more where that is too tight."""
-    slope = law.kappa * law.family.statistic_slope(angle.sine, angle.half_tangent)
-    descent = -side * (slope + (law.dim - 2) * (angle.t / angle.sine))
-    # On the circle with κ = 0 nothing falls off: any small bound leads to the whole room.
-    curvature = (law.family.statistic_curvature(law.kappa) + (law.dim - 2)).clamp(min=1e-3)
-    root = torch.sqrt(descent * descent + 2 * _EXPONENT * curvature)
-    falling = 2 * _EXPONENT / (descent.clamp(min=0) + root).clamp(min=1e-30)
-    window = torch.where(descent > 0, falling, (root - descent) / curvature)
-    window = torch.minimum(window, room)
-    _, exponent = _changes(law, angle, side, window.unsqueeze(-1), (room - window).unsqueeze(-1))
-    tight = (side > 0) & (exponent.squeeze(-1) > -0.9 * _EXPONENT)
-    wider = law.family.widened_window(window, angle.t, law.kappa, _EXPONENT)
-    return torch.where(tight, torch.minimum(wider, room), window)
+    def quantile(self, u: Tensor, complement: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1-t and 1+t with P(T ≤ t) = u, by Newton's method on the log of the smaller tail.
 
+        The unknown is the logit of (1+t)/2, in which the log of the tail is nearly linear.
+        """
+        below = u < complement
+        side = torch.where(below, 1.0, -1.0).to(u.dtype)
+        target = torch.log(torch.where(below, u, complement))
+        entropy = self.family.relative_entropy(self.kappa, self.dim)
+        logit = self._start_logit(u, complement)
+        for step in range(1, _NEWTON_STEPS + 1):
+            point = self.point(*cosine_ends_of(0.5 * logit))
+            mass, _ = self.tail_integrals(point, side)
+            excess = self.log_density(point, entropy) + torch.log(mass) - target
+            slope = side * 0.5 * point.sine / mass
+            # Far out log P is linear in the logit and large steps are right. At first they may not be.
+            logit = logit - (excess / slope).clamp(-4 * step**2, 4 * step**2)
+        return cosine_ends_of(0.5 * logit)
 
-def _tail_integrals(law: _Law, angle: _Angle, side: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """I₀ and I₁; ``deviation`` is T - E T at the point itself."""
-    down = side > 0
-    room = 2 * torch.atan(torch.where(down, 1 / angle.half_tangent, angle.half_tangent))
-    window = _window(law, angle, side, room)
-    nodes, weights = gauss_legendre(_NODES, angle.t)
-    rest = 1 - nodes
-    if law.dim < 10 and law.family.antipode_power(law.kappa) is not None:
-        # A window that ends at the antipode needs nodes that crowd there: 1-x → (1-x)⁴.
-        graded = (down & (window >= room)).unsqueeze(-1)
-        weights = torch.where(graded, 4 * weights * rest**3, weights)
-        rest = torch.where(graded, rest**4, rest)
-    width = window.unsqueeze(-1)
-    room_left = (room - window).unsqueeze(-1) + width * rest
-    change, exponent = _changes(law, angle, side, width * (1 - rest), room_left)
-    mass = torch.exp(exponent) * weights
-    first = (mass * (deviation.unsqueeze(-1) + change)).sum(-1)
-    return window * mass.sum(-1), window * first
+    def _start_logit(self, u: Tensor, complement: Tensor) -> Tensor:
+        """Return the logit of the quantile of the Beta law with the mean and variance of (1+t)/2.
 
-
-def _start_logit(family: PreciseFamily, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Tensor:
-    """logit of (1+t)/2 for the Beta with the same mean and variance, by Abramowitz & Stegun 26.5.22."""
-    rest = family.mean_cosine_complement(kappa, dim) / 2
-    mean = 1 - rest
-    total = mean * rest / (family.variance_cosine(kappa, dim) / 4) - 1
-    a, b = mean * total, rest * total
-    normal = torch.erfinv((u - complement).clamp(-1 + 1e-7, 1 - 1e-7)) * math.sqrt(2)
-    skew = (normal * normal - 3) / 6
-    inverse_a, inverse_b = 1 / (2 * a - 1).clamp(min=0.5), 1 / (2 * b - 1).clamp(min=0.5)
-    harmonic = 2 / (inverse_a + inverse_b)
-    spread = -normal * torch.sqrt((harmonic + skew).clamp(min=0.1)) / harmonic
-    width = spread - (inverse_b - inverse_a) * (skew + 5 / 6 - 2 / (3 * harmonic))
-    return (torch.log(a / b) - 2 * width).clamp(-60, 60)
-
-
-def _ends(logit: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t from the logit of (1+t)/2."""
-    return 2 * torch.sigmoid(-logit), 2 * torch.sigmoid(logit)
-
-
-_NEWTON_STEPS = 10
-
-
-def _quantile(
-    family: PreciseFamily, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
-) -> tuple[Tensor, Tensor]:
-    """Newton's method on the log of the smaller tail, in the logit of (1+t)/2, in which it is nearly linear."""
-    below = u < complement
-    side = torch.where(below, 1.0, -1.0).to(u.dtype)
-    target = torch.log(torch.where(below, u, complement))
-    law = _Law.of(family, kappa, dim)
-    entropy = law.relative_entropy()
-    logit = _start_logit(family, u, complement, kappa, dim)
-    for step in range(1, _NEWTON_STEPS + 1):
-        angle = _Angle.of(*_ends(logit))
-        deviation = law.deviation(angle)
-        mass, _ = _tail_integrals(law, angle, side, deviation)
-        excess = law.log_density(angle, deviation, entropy) + torch.log(mass) - target
-        slope = side * 0.5 * angle.sine / mass
-        # Far out log P is a straight line in the logit, and large steps are right; at first they might not be.
-        logit = logit - (excess / slope).clamp(-4 * step**2, 4 * step**2)
-    return _ends(logit)
+        The approximation is Abramowitz & Stegun 26.5.22.
+        """
+        rest = self.family.mean_cosine_complement(self.kappa, self.dim) / 2
+        mean = 1 - rest
+        total = mean * rest / (self.family.variance_cosine(self.kappa, self.dim) / 4) - 1
+        a, b = mean * total, rest * total
+        normal = torch.erfinv((u - complement).clamp(-1 + 1e-7, 1 - 1e-7)) * math.sqrt(2)
+        skew = (normal * normal - 3) / 6
+        inverse_a, inverse_b = 1 / (2 * a - 1).clamp(min=0.5), 1 / (2 * b - 1).clamp(min=0.5)
+        harmonic = 2 / (inverse_a + inverse_b)
+        spread = -normal * torch.sqrt((harmonic + skew).clamp(min=0.1)) / harmonic
+        width = spread - (inverse_b - inverse_a) * (skew + 5 / 6 - 2 / (3 * harmonic))
+        return (torch.log(a / b) - 2 * width).clamp(-60, 60)
 
 
 @with_derivatives(
     lambda kappa, nats, family, dim: 1 / (kappa * family.variance_statistic(kappa, dim)), from_output=True
 )
 def _from_relative_entropy(nats: Tensor, family: PreciseFamily, dim: int) -> Tensor:
-    """Newton's method on log KL(κ) = log nats in log κ.
+    """Return the κ with KL(p‖U) = nats, by Newton's method for log KL as a function of log κ.
 
     In float64, because e^{nats/β} magnifies the rounding of nats.
     """

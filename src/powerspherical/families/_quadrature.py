@@ -1,9 +1,9 @@
-"""The defaults of a family, by quadrature over the cosine.
+"""Default implementations of a family's functions, by quadrature over the cosine.
 
-In the rapidity y = artanh t a uniform point has a density ∝ sech^{d-1} y, and powers of 1±t at the ends of [-1, 1]
-become exponential tails. So one rule serves all families: find the mode of the density in y, follow it to both sides
-until it has fallen by e^-50, and take the trapezoidal rule there, which converges geometrically for densities that are
-analytic in a strip. Nodes are constants to autograd.
+We integrate over the rapidity y = artanh t. Uniform points have a density ∝ sech^{d-1} y, and powers of 1±t at the ends
+of [-1, 1] become exponential tails. So one rule works for all families: find the mode of the density of y, find where
+the density has fallen by e^-50 on either side, and apply the trapezoidal rule in between. It converges geometrically
+for densities that are analytic in a strip. Autograd treats the nodes as constants.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from powerspherical.families.base import Family
 
 _NODES = 512
-FALL = 50.0  # of the logarithm of the density, at the ends of the window
-_NEAR_FALL, _MIDDLE_FALL = 2.0, 12.0  # the same, for panels of their own around the mode
-FARTHEST = 60.0  # rapidities beyond this are left out
-_GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # of the search for the window
-_BROKEN_NODES = 8 * 93  # of the rule for functions of another direction
-_TINY = 1e-300  # in place of a distance of exactly zero, whose logarithm may be asked for
-_CLEAR = 1e-24  # small enough for values, whose error is its root, and large enough for slopes
+FALL = 50.0  # by how much the log-density falls from the mode to the ends of the window
+_NEAR_FALL, _MIDDLE_FALL = 2.0, 12.0  # the same for two inner windows
+FARTHEST = 60.0  # larger |y| are ignored
+_GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # grid points and refinements in the search for the window
+_PANEL_NODES, _PANELS = 93, 8  # of the rule for functions of a second direction
+_TINY = 1e-300  # replaces a distance of exactly zero, so that its logarithm is finite
+_SINE_OFFSET = 1e-24  # added under the root of sin θ; values change by its root, and derivatives stay finite
 
-#: Intermediate values held in memory at a time.
+#: How many intermediate values are held in memory at a time.
 _VALUES = 1 << 22
 
 
 class Window(NamedTuple):
-    """Rapidities: the mode of the density and where it has fallen off on both sides."""
+    """Rapidities of the mode of the density, and of the points on either side where the density is negligible."""
 
     low: Tensor
     mode: Tensor
@@ -51,25 +51,25 @@ def _equidistant(count: int) -> Numbers:
 
 
 def cosine_ends_of(y: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t for t = tanh y."""
+    """Return 1-t and 1+t for t = tanh y."""
     return 2 * torch.sigmoid(-2 * y), 2 * torch.sigmoid(2 * y)
 
 
 def _log_uniform(y: Tensor, dim: int) -> Tensor:
-    """log of the density of y for uniform points, c·sech^{d-1} y."""
+    """Return the log-density of y for uniform points, whose density is c·sech^{d-1} y."""
     log_cosh = y.abs() + torch.log1p(torch.exp(-2 * y.abs())) - math.log(2)
     return log_cosine_normalizer(dim) - (dim - 1) * log_cosh
 
 
 def log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
-    """log of the unnormalised density of y."""
+    """Return the unnormalised log-density of y."""
     return family.log_kernel(*cosine_ends_of(y), kappa, dim) + _log_uniform(y, dim)
 
 
-def once_for_each(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tensor) -> tuple[Tensor, ...]:
-    """``function`` of each κ, computed once for equal ones; values only.
+def on_distinct(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tensor) -> tuple[Tensor, ...]:
+    """Apply ``function`` to each distinct κ once and copy the results to equal ones. Values only.
 
-    Finding the distinct ones takes a host sync on CUDA, so there each is computed.
+    On CUDA finding the distinct values would take a host sync, so all are computed.
     """
     if kappa.numel() < 2 or not kappa.is_cpu or not is_plain(kappa):
         return function(kappa)
@@ -77,15 +77,10 @@ def once_for_each(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tenso
     return tuple(values[place] for values in function(distinct))
 
 
-def window(family: Family, kappa: Tensor, dim: int, fall: float = FALL) -> Window:
-    """Where the density of y is not negligible, for each κ."""
-    return windows(family, kappa, dim, fall)[0]
-
-
 @torch.no_grad()
 def windows(family: Family, kappa: Tensor, dim: int, *falls: float) -> list[Window]:
-    """For each κ and each of ``falls``, where the logarithm of the density of y has fallen by that from its mode."""
-    mode, *ends = once_for_each(lambda k: _mode_and_ends(family, k, dim, falls), kappa.detach())
+    """Return one window per entry of ``falls``: from its mode to its ends the log-density of y falls by that much."""
+    mode, *ends = on_distinct(lambda k: _mode_and_ends(family, k, dim, falls), kappa.detach())
     pairs = zip(ends[: len(falls)], ends[len(falls) :], strict=True)
     return [Window(low, mode, high) for low, high in pairs]
 
@@ -97,9 +92,9 @@ def _directions_and_falls(*falls: float) -> Numbers:
 
 
 def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[float]) -> tuple[Tensor, ...]:
-    """The mode, the lower ends for each fall and the upper ends.
+    """Return the mode, then the lower end for each fall, then the upper end for each fall.
 
-    The density has one mode, so that a few ever finer grids find it, and then the ends.
+    The density has one mode, so successively finer grids find it.
     """
     grid = _equidistant(kappa, _GRID)
 
@@ -122,7 +117,7 @@ def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[floa
 def falling_reach(
     height: Callable[[Tensor], Tensor], start: Tensor, target: Tensor, direction: Tensor
 ) -> Tensor:
-    """How far from ``start`` a falling ``height`` stays above ``target``; all of one shape, when broadcast."""
+    """Return how far from ``start`` the falling function ``height`` stays above ``target``. Arguments broadcast."""
     grid = _equidistant(start, _GRID)
     near, width = torch.zeros_like(direction * start), 2 * FARTHEST
     for _ in range(_END_ROUNDS):
@@ -134,22 +129,15 @@ def falling_reach(
 
 
 class Nodes(NamedTuple):
-    """1-t, 1+t and the logarithms of the weights of a rule for E_U over the family's window; last axis: the nodes."""
+    """A rule for E_U over the window of a family: 1-t, 1+t and the logs of the weights, each (…, nodes)."""
 
     one_minus_t: Tensor
     one_plus_t: Tensor
     log_weights: Tensor
 
 
-def nodes(family: Family, kappa: Tensor, dim: int) -> Nodes:
-    """A rule for averages under the member κ of a family, float64, of shape (…, nodes)."""
-    low, _, high = (x.unsqueeze(-1) for x in window(family, kappa, dim))
-    y = low + (high - low) * _equidistant(low, _NODES)
-    return Nodes(*cosine_ends_of(y), _log_uniform(y, dim) + torch.log((high - low) / (_NODES - 1)))
-
-
 class Law(NamedTuple):
-    """A member of a family on its nodes: the log-partition and the probabilities (…, nodes)."""
+    """The law of t on nodes: the kernel and the probabilities (…, nodes), and the log-partition (…)."""
 
     nodes: Nodes
     log_kernel: Tensor
@@ -157,133 +145,130 @@ class Law(NamedTuple):
     probabilities: Tensor
 
 
-def law(family: Family, kappa: Tensor, dim: int) -> Law:
-    """The law of t for each κ, in float64; differentiable in κ."""
+def _law(family: Family, kappa: Tensor, dim: int) -> Law:
+    """Return the law of t on trapezoidal nodes, in float64; differentiable in κ."""
     kappa = kappa.double()
-    return law_on(family, nodes(family, kappa, dim), kappa, dim)
+    (window,) = windows(family, kappa, dim, FALL)
+    low, _, high = (x.unsqueeze(-1) for x in window)
+    y = low + (high - low) * _equidistant(low, _NODES)
+    log_weights = _log_uniform(y, dim) + torch.log((high - low) / (_NODES - 1))
+    return _law_on(family, Nodes(*cosine_ends_of(y), log_weights), kappa, dim)
 
 
-def law_on(family: Family, rule: Nodes, kappa: Tensor, dim: int) -> Law:
-    """The law of t on the nodes of a given rule."""
-    kernel = family.log_kernel(rule.one_minus_t, rule.one_plus_t, kappa.unsqueeze(-1), dim)
-    total = kernel + rule.log_weights
-    log_partition = torch.logsumexp(total, -1)
-    # Normalised to rounding, which the exponential of a difference of large numbers would not be.
-    return Law(rule, kernel, log_partition, torch.softmax(total, -1))
+def _law_on(family: Family, nodes: Nodes, kappa: Tensor, dim: int) -> Law:
+    kernel = family.log_kernel(nodes.one_minus_t, nodes.one_plus_t, kappa.unsqueeze(-1), dim)
+    total = kernel + nodes.log_weights
+    # Softmax sums to one up to rounding. The exponential of (total - log_partition), two large numbers, does not.
+    return Law(nodes, kernel, torch.logsumexp(total, -1), torch.softmax(total, -1))
 
 
 def _expected(function: Callable[[Law], Tensor], family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """``function`` of the law, (…, nodes), averaged under it; in the dtype of κ."""
+    """Return the mean of ``function(law)`` (…, nodes) under the law, in the dtype of κ."""
 
-    def rows(kappa: Tensor) -> Tensor:
-        found = law(family, kappa, dim)
-        return (found.probabilities * function(found)).sum(-1)
+    def entries(kappa: Tensor) -> Tensor:
+        law = _law(family, kappa, dim)
+        return (law.probabilities * function(law)).sum(-1)
 
     def values(kappa: Tensor) -> tuple[Tensor]:
-        return (in_chunks(rows, kappa, chunk=_VALUES // _NODES),)
+        return (in_chunks(entries, kappa, chunk=_VALUES // _NODES),)
 
-    if torch.is_grad_enabled() and kappa.requires_grad:
-        return values(kappa)[0].to(kappa.dtype)
-    return once_for_each(values, kappa)[0].to(kappa.dtype)
+    differentiated = torch.is_grad_enabled() and kappa.requires_grad
+    (mean,) = values(kappa) if differentiated else on_distinct(values, kappa)
+    return mean.to(kappa.dtype)
 
 
 def expectation(
     family: Family, kappa: Tensor, dim: int, function: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """E function(1-t, 1+t)."""
-    return _expected(lambda x: function(x.nodes.one_minus_t, x.nodes.one_plus_t), family, kappa, dim)
+    """Return E function(1-t, 1+t)."""
+    return _expected(lambda law: function(law.nodes.one_minus_t, law.nodes.one_plus_t), family, kappa, dim)
 
 
 def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """log E_U exp(log_kernel)."""
-    return _expected(lambda x: x.log_partition.unsqueeze(-1), family, kappa, dim)
+    """Return log E_U exp(log_kernel)."""
+    return _expected(lambda law: law.log_partition.unsqueeze(-1), family, kappa, dim)
 
 
 def relative_entropy(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """E ℓ for ℓ = log_kernel - log_partition.
+    """Return KL(p‖U) = E ℓ for ℓ = log_kernel - log_partition.
 
-    Near the uniform it is E(ℓ + e^-ℓ - 1), because E e^-ℓ = 1: terms ≥ 0 of second order, so that nothing cancels.
+    Near the uniform we use E(ℓ + e^-ℓ - 1), which is equal because E e^-ℓ = 1. Its terms are ≥ 0 and of second order,
+    so that nothing cancels.
     """
 
-    def losses(x: Law) -> Tensor:
-        log_density = x.log_kernel - x.log_partition.unsqueeze(-1)
+    def losses(law: Law) -> Tensor:
+        log_density = law.log_kernel - law.log_partition.unsqueeze(-1)
         near = log_density.abs().amax(-1, keepdim=True) < 1
         return log_density + torch.where(near, torch.expm1(-torch.where(near, log_density, 0.0)), 0.0)
 
     return _expected(losses, family, kappa, dim)
 
 
-def mean_cosine_complement(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """E (1-t)."""
-    return expectation(family, kappa, dim, lambda minus, plus: minus)
-
-
 def variance_cosine(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """Var t."""
+    """Return Var t."""
 
-    def squares(x: Law) -> Tensor:
-        minus = x.nodes.one_minus_t
-        return (minus - (x.probabilities * minus).sum(-1, keepdim=True)).square()
+    def squares(law: Law) -> Tensor:
+        minus = law.nodes.one_minus_t
+        return (minus - (law.probabilities * minus).sum(-1, keepdim=True)).square()
 
     return _expected(squares, family, kappa, dim)
 
 
 def score_moments(family: Family, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance of ∂ log_kernel/∂κ, without derivatives."""
+    """Return the mean and the variance of ∂ log_kernel/∂κ, without derivatives."""
 
     def moments(kappa: Tensor) -> tuple[Tensor, Tensor]:
-        found = law(family, kappa, dim)
-        score = family.score(
-            found.nodes.one_minus_t,
-            found.nodes.one_plus_t,
-            kappa.unsqueeze(-1).expand_as(found.log_kernel),
-            dim,
-        )
-        mean = (found.probabilities * score).sum(-1)
-        return mean, (found.probabilities * (score - mean.unsqueeze(-1)).square()).sum(-1)
+        law = _law(family, kappa, dim)
+        column = kappa.unsqueeze(-1).expand_as(law.log_kernel)
+        score = family.score(law.nodes.one_minus_t, law.nodes.one_plus_t, column, dim)
+        mean = (law.probabilities * score).sum(-1)
+        return mean, (law.probabilities * (score - mean.unsqueeze(-1)).square()).sum(-1)
 
-    mean, variance = once_for_each(moments, kappa.double().detach())
+    mean, variance = on_distinct(moments, kappa.double().detach())
     return mean.to(kappa.dtype), variance.to(kappa.dtype)
 
 
 def uniform_expectation(function: Callable[[Tensor, Tensor], Tensor], like: Tensor, dim: int) -> Tensor:
-    """E_U function(1-t, 1+t), where ``function`` returns values along a last axis of nodes."""
+    """Return E_U function(1-t, 1+t). The last axis of the values of ``function`` are the nodes."""
     squared_sine, squared_cosine, weights = uniform_cosine_rule(like, dim)
     far = 1 + torch.sqrt(squared_cosine)
     near = squared_sine / far
     return (0.5 * weights * (function(near, far) + function(far, near))).sum(-1)
 
 
-# Seen from another direction
+# Functions of a second direction
 
 
 @tensor_constant
-def _double_exponential() -> Numbers:
+def _tanh_sinh() -> Numbers:
     """Nodes and weights on [0, 1] of the tanh-sinh rule (Takahasi & Mori 1974), for singularities at both ends."""
-    step = 0.07
-    places = [step * j for j in range(-46, 47)]
+    step, reach = 0.07, _PANEL_NODES // 2
+    places = [step * j for j in range(-reach, reach + 1)]
     nodes = [1 / (1 + math.exp(-math.pi * math.sinh(s))) for s in places]
     weights = [step * math.pi * math.cosh(s) * x * (1 - x) for s, x in zip(places, nodes, strict=True)]
     total = math.fsum(weights)
     return [nodes, [weight / total for weight in weights]]
 
 
-def _broken_rule(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) -> Nodes:
-    """A rule for functions of νᵀX that may be singular or peaked at ±ν, seen at t = ±cos θ = ±(1 - 2·half_chord)."""
+def _panel_nodes(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) -> Nodes:
+    """Return a rule for functions of νᵀX with singularities or peaks at ±ν.
+
+    These appear at t = ±cos θ = ±(1 - 2·half_chord), so panels end there.
+    """
     around = windows(family, kappa, dim, FALL, _MIDDLE_FALL, _NEAR_FALL)
     low, mode, high = around[0]
     h = half_chord.detach().clamp(1e-200, 1.0)
-    there = 0.5 * (torch.log(h) - torch.log((1 - h).clamp(min=1e-200)))
+    singular = 0.5 * (torch.log(h) - torch.log((1 - h).clamp(min=1e-200)))
     ends = [end for each in around for end in (each.low, each.high)]
-    points = torch.stack((mode, *ends, there, -there), -1)
+    points = torch.stack((mode, *ends, singular, -singular), -1)
     points = torch.minimum(torch.maximum(points, low.unsqueeze(-1)), high.unsqueeze(-1)).sort(-1).values
-    unit, weights = _double_exponential(low).unbind()
+    unit, weights = _tanh_sinh(low).unbind()
     starts, widths = points[..., :-1, None], points.diff(dim=-1).unsqueeze(-1)
     y = (starts + widths * unit).flatten(-2)
     return Nodes(*cosine_ends_of(y), torch.log(widths * weights).flatten(-2) + _log_uniform(y, dim))
 
 
-def expectation_beside(
+def expectation_with_singularity(
     family: Family,
     kappa: Tensor,
     half_chord: Tensor,
@@ -292,21 +277,24 @@ def expectation_beside(
     *others: Tensor,
     values: int = 1,
 ) -> Tensor:
-    """E function(1-t, 1+t, half_chord, *others), which may be singular or peaked near ±cos θ = ±(1 - 2·half_chord).
+    """Return E function(1-t, 1+t, half_chord, *others), for a function with a peak or singularity at t = ±cos θ.
 
-    Arguments are float64 and of one shape, to which a last axis of nodes is added. ``values`` is how many intermediate
-    values the function computes for each node.
+    Args:
+        kappa, half_chord, others: float64 tensors of one shape, where cos θ = 1 - 2·half_chord.
+        function: takes tensors with an additional last axis of nodes.
+        values: how many intermediate values the function holds per node.
     """
 
-    def rows(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
-        found = law_on(family, _broken_rule(family, kappa, half_chord, dim), kappa, dim)
-        at_nodes = function(*found.nodes[:2], *(x.unsqueeze(-1) for x in (half_chord, *others)))
-        return (found.probabilities * at_nodes).sum(-1)
+    def entries(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
+        law = _law_on(family, _panel_nodes(family, kappa, half_chord, dim), kappa, dim)
+        at_nodes = function(*law.nodes[:2], *(x.unsqueeze(-1) for x in (half_chord, *others)))
+        return (law.probabilities * at_nodes).sum(-1)
 
-    return in_chunks(rows, kappa, half_chord, *others, chunk=max(1, _VALUES // (_BROKEN_NODES * values)))
+    chunk = max(1, _VALUES // (_PANELS * _PANEL_NODES * values))
+    return in_chunks(entries, kappa, half_chord, *others, chunk=chunk)
 
 
-def expectation_elsewhere(
+def expectation_in_two_cosines(
     family: Family,
     kappa: Tensor,
     half_chord: Tensor,
@@ -314,43 +302,38 @@ def expectation_elsewhere(
     function: Callable[..., Tensor],
     *others: Tensor,
 ) -> Tensor:
-    """E function(1-μᵀX, 1+μᵀX, 1-νᵀX, 1+νᵀX, *others) where (1-μᵀν)/2 = ``half_chord``; float64, of one shape.
+    """Return E function(1-μᵀX, 1+μᵀX, 1-νᵀX, 1+νᵀX, *others), where (1-μᵀν)/2 = ``half_chord``.
 
-    With s the cosine between the tangent directions of X and ν, uniform on S^{d-2}, and the angle θ between μ and ν,
-    νᵀX = t cos θ + √(1-t²) s sin θ. Its distances from ±1 are written as sums of squares, so that nothing cancels.
+    Tensors are float64 and of one shape. With θ the angle between μ and ν, and s the cosine between the tangent
+    directions of X and ν, which is uniform on S^{d-2}, νᵀX = t cos θ + √(1-t²) s sin θ. We write 1 ± νᵀX as sums of
+    squares, so that nothing cancels.
     """
     s, s_complement, weights = _azimuths(kappa, dim)
 
     def average(minus: Tensor, plus: Tensor, h: Tensor, *rest: Tensor) -> Tensor:
         minus, plus, h, *more = (x.unsqueeze(-1) for x in (minus, plus, h, *rest))
-        # Even in sin θ, but autograd sees its infinite slope at θ = 0: a little is added to stay clear of it.
-        sine = 2 * torch.sqrt((h + _CLEAR) * (1 - h + _CLEAR))
+        # The mean is even in sin θ, but autograd would meet the infinite derivative of the root at θ = 0.
+        sine = 2 * torch.sqrt((h + _SINE_OFFSET) * (1 - h + _SINE_OFFSET))
         radius = torch.sqrt(minus * plus)
         across = minus * plus * s_complement
-        minus_there = 0.5 * ((2 * h - minus).square() + (radius * s - sine).square() + across).clamp(
-            min=_TINY
-        )
-        plus_there = 0.5 * ((plus - 2 * h).square() + (radius * s + sine).square() + across).clamp(min=_TINY)
-        return (weights * function(minus, plus, minus_there, plus_there, *more)).sum(-1)
+        other_minus = 0.5 * ((2 * h - minus).square() + (radius * s - sine).square() + across)
+        other_plus = 0.5 * ((plus - 2 * h).square() + (radius * s + sine).square() + across)
+        others = other_minus.clamp(min=0.5 * _TINY), other_plus.clamp(min=0.5 * _TINY)
+        return (weights * function(minus, plus, *others, *more)).sum(-1)
 
-    return expectation_beside(family, kappa, half_chord, dim, average, *others, values=len(weights))
-
-
-def _azimuths(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """s, 1-s² and weights for the cosine s of a uniform point of S^{d-2}; on the circle s = ±1."""
-    if dim == 2:
-        return _circle(like)
-    squares, complements, weights = uniform_cosine_rule(like, dim - 1)
-    s = torch.sqrt(complements)
-    halves = 0.5 * weights
-    return torch.cat((s, -s)), torch.cat((squares, squares)), torch.cat((halves, halves))
+    return expectation_with_singularity(family, kappa, half_chord, dim, average, *others, values=len(weights))
 
 
 @tensor_constant
-def _both_ends() -> Numbers:
+def _circle_azimuths() -> Numbers:
     return [[1.0, -1.0], [0.0, 0.0], [0.5, 0.5]]
 
 
-def _circle(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    s, complement, weights = _both_ends(like).unbind()
-    return s, complement, weights
+def _azimuths(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return s, 1-s² and weights for the cosine s of a uniform point of S^{d-2}; on the circle s = ±1."""
+    if dim == 2:
+        s, complements, weights = _circle_azimuths(like).unbind()
+        return s, complements, weights
+    complements, squares, weights = uniform_cosine_rule(like, dim - 1)
+    s = torch.sqrt(squares)
+    return torch.cat((s, -s)), complements.repeat(2), 0.5 * weights.repeat(2)

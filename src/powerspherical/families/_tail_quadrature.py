@@ -1,8 +1,7 @@
-"""Tails and quantiles of a family by quadrature, and their derivatives in κ: what draws by inversion need.
+"""Default tails and quantiles of a family and their derivatives in κ, by quadrature over the rapidity y = artanh t.
 
-A single tail is integrated from where it begins, over panels. For quantiles and draws the window of the rapidity
-y = artanh t is cut into cells, and the mass below and above each edge is tabulated, once for equal κ. What a point then
-needs is an integral over a part of one cell.
+A single tail is integrated over panels from its start. For quantiles and draws we cut the window of y into cells and
+tabulate the mass below and above each edge, once per distinct κ. Each point then takes an integral over part of a cell.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from powerspherical.families._quadrature import (
     falling_reach,
     log_partition,
     log_weight,
-    once_for_each,
-    window,
+    on_distinct,
+    windows,
 )
-from powerspherical.special._quadrature import gauss_legendre
+from powerspherical.special.quadrature import gauss_legendre
 
 if TYPE_CHECKING:
     from powerspherical.families.base import Family
 
 _PANEL_NODES = 32
-_PANELS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # of a tail, from where it begins
-_TABLE_FALL = 90.0  # of the logarithm of the density, at the ends of the table
+_PANELS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1.0)  # ends of the panels, as fractions of the tail
+_TABLE_FALL = 90.0  # by how much the log-density falls from the mode to the ends of the table
 _HALF = 80  # cells on either side of the mode
-_MARGIN = 20  # cells at either end, which are too near to the end for integrals that begin there
-_NODES = 8  # in a cell
+_MARGIN = 20  # outermost cells on either side, where mass beyond the table would matter
+_NODES = 10  # per cell
 _NEWTON_STEPS = 40
 
 
 class Tail(NamedTuple):
-    """The tail that begins at y and leads away from the mode.
+    """The tail from y away from the mode.
 
     Attributes:
-        below: whether it lies below y.
-        log_density: log of the density of y at its beginning, unnormalised.
-        nodes, weights: a rule for integrals of the density over the tail, relative to its beginning.
+        below: whether the tail lies below y.
+        log_density: the unnormalised log-density at y.
+        nodes, weights: a rule (…, nodes) for integrals over the tail against density(·)/density(y).
     """
 
     below: Tensor
@@ -56,97 +55,101 @@ class Tail(NamedTuple):
 
 @torch.no_grad()
 def tail(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tail:
-    """The tail at each y, however far out."""
-    below = y < window(family, kappa, dim).mode
+    """Return the tail at each y, however far from the mode."""
+    (window,) = windows(family, kappa, dim, FALL)
+    below = y < window.mode
     direction = torch.where(below, -1.0, 1.0).to(y.dtype)
 
     def height(y: Tensor) -> Tensor:
         return log_weight(family, y, kappa.unsqueeze(-1), dim)
 
-    here = log_weight(family, y, kappa, dim)
-    change = (direction * falling_reach(height, y, here - FALL, direction)).unsqueeze(-1)
+    start = log_weight(family, y, kappa, dim)
+    change = (direction * falling_reach(height, y, start - FALL, direction)).unsqueeze(-1)
     unit, weights = gauss_legendre(_PANEL_NODES, y)
     places = torch.cat([a + (b - a) * unit for a, b in itertools.pairwise(_PANELS)])
     widths = torch.cat([(b - a) * weights for a, b in itertools.pairwise(_PANELS)])
     nodes = y.unsqueeze(-1) + change * places
-    return Tail(below, here, nodes, torch.exp(height(nodes) - here.unsqueeze(-1)) * change.abs() * widths)
+    densities = torch.exp(height(nodes) - start.unsqueeze(-1))
+    return Tail(below, start, nodes, densities * change.abs() * widths)
 
 
 def log_near_tail(
     family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
 ) -> tuple[Tensor, Tensor]:
-    """log of the probability of the tail beyond t that does not contain the mode, and whether it lies below t."""
+    """Return the log-probability of the tail at t that does not contain the mode, and whether it lies below t."""
     found = tail(family, rapidity(one_minus_t, one_plus_t), kappa, dim)
     mass = found.log_density + torch.log(found.weights.sum(-1))
     return (mass - log_partition(family, kappa, dim)).clamp(max=0.0), found.below
 
 
 def rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    """artanh t."""
+    """Return artanh t."""
     ratio = torch.log(one_plus_t) - torch.log(one_minus_t)
     return (0.5 * ratio).clamp(-2 * FARTHEST, 2 * FARTHEST)
 
 
 @tensor_constant
-def _places() -> Numbers:
-    """The edges of the cells on one side of the mode, as fractions of the way."""
+def _edge_fractions() -> Numbers:
+    """The edges of the cells on one side of the mode, as fractions of its width."""
     return [j / _HALF for j in range(_HALF + 1)]
 
 
 class _Table:
-    """Integrals of the density of y below and above the edges of cells; values without derivatives.
+    """Integrals of the density of y below and above the edges of cells, without derivatives.
+
+    With ``score`` the integrand is the density times (score - E score), where score = ∂ log_kernel/∂κ. The integrals
+    are then derivatives of probabilities in κ.
 
     Attributes:
-        mode: where the density is largest.
-        edges: of the cells, (…, cells + 1): half of the cells on either side of the mode.
-        log_total: the logarithm of the integral of exp(log_weight).
-        mean_score: E ∂ log_kernel/∂κ, if asked for.
-        below, above: the integrals (…, cells + 1), accurate also in the tails. They are probabilities, or with
-            ``score`` the integrals of the density times (score - its mean): derivatives of probabilities in κ.
+        mode: (…), the mode of the density.
+        edges: (…, cells + 1), with half of the cells on either side of the mode.
+        log_total: (…), the log of the integral of exp(log_weight).
+        mean_score: (…), E score, or zero without ``score``.
+        below, above: (…, cells + 1), the integrals below and above each edge, accurate also in the tails.
     """
 
     def __init__(self, family: Family, kappa: Tensor, dim: int, *, score: bool = False) -> None:
         self.family, self.kappa, self.dim, self.score = family, kappa, dim, score
-        found = once_for_each(self._tabulated, kappa)
+        found = on_distinct(self._tabulate, kappa)
         self.mode, self.edges, self.log_total, self.mean_score, self.below, self.above = found
 
-    def _tabulated(self, kappa: Tensor) -> tuple[Tensor, ...]:
-        low, mode, high = (x.unsqueeze(-1) for x in window(self.family, kappa, self.dim, _TABLE_FALL))
-        places = _places(kappa)
-        edges = torch.cat((low + (mode - low) * places, mode + (high - mode) * places[1:]), -1)
+    def _tabulate(self, kappa: Tensor) -> tuple[Tensor, ...]:
+        (window,) = windows(self.family, kappa, self.dim, _TABLE_FALL)
+        low, mode, high = (x.unsqueeze(-1) for x in window)
+        fractions = _edge_fractions(kappa)
+        edges = torch.cat((low + (mode - low) * fractions, mode + (high - mode) * fractions[1:]), -1)
         unit, weights = gauss_legendre(_NODES, kappa)
         starts, widths = edges[..., :-1, None], edges.diff(dim=-1).unsqueeze(-1)
         y = (starts + widths * unit).flatten(-2)
-        masses = log_weight(self.family, y, kappa.unsqueeze(-1), self.dim) + torch.log(
-            widths * weights
-        ).flatten(-2)
-        log_total = torch.logsumexp(masses, -1)
-        parts, mean = torch.exp(masses - log_total.unsqueeze(-1)), torch.zeros_like(kappa)
+        log_weights = torch.log(widths * weights).flatten(-2)
+        log_masses = log_weight(self.family, y, kappa.unsqueeze(-1), self.dim) + log_weights
+        log_total = torch.logsumexp(log_masses, -1)
+        parts, mean = torch.softmax(log_masses, -1), torch.zeros_like(kappa)  # the sum is 1 up to rounding
         if self.score:
             scores = self._scores(y, kappa)
             mean = (parts * scores).sum(-1)
             parts = parts * (scores - mean.unsqueeze(-1))
         cells = parts.unflatten(-1, (-1, _NODES)).sum(-1)
-        nothing = torch.zeros_like(low)
-        below = torch.cat((nothing, cells), -1).cumsum(-1)
-        above = torch.cat((cells, nothing), -1).flip(-1).cumsum(-1).flip(-1)
+        zero = torch.zeros_like(low)
+        below = torch.cat((zero, cells), -1).cumsum(-1)
+        above = torch.cat((cells, zero), -1).flip(-1).cumsum(-1).flip(-1)
         return mode.squeeze(-1), edges, log_total, mean, below, above
 
     def _scores(self, y: Tensor, kappa: Tensor) -> Tensor:
         return self.family.score(*cosine_ends_of(y), kappa.unsqueeze(-1).expand_as(y).contiguous(), self.dim)
 
     def edge(self, cell: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
-        """Where an integral that comes from the lower or upper tail enters a cell, and its value there."""
+        """Return the edge of a cell that faces the lower or the upper tail, and the integral over the tail up to it."""
         place = torch.where(lower, cell, cell + 1).unsqueeze(-1)
         values = torch.where(lower.unsqueeze(-1), self.below, self.above)
         return self.edges.gather(-1, place).squeeze(-1), values.gather(-1, place).squeeze(-1)
 
     def density(self, y: Tensor) -> Tensor:
-        """The density of y, which has the shape of κ."""
+        """Return the density at y, which has the shape of κ."""
         return torch.exp(log_weight(self.family, y, self.kappa, self.dim) - self.log_total)
 
     def between(self, start: Tensor, change: Tensor) -> Tensor:
-        """The integral from ``start`` to ``start + change`` in either direction, within a cell."""
+        """Return the integral between ``start`` and ``start + change``, which lie in one cell."""
         unit, weights = gauss_legendre(_NODES, start)
         y = start.unsqueeze(-1) + change.unsqueeze(-1) * unit
         heights = log_weight(self.family, y, self.kappa.unsqueeze(-1), self.dim)
@@ -157,7 +160,7 @@ class _Table:
 
 
 def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t with P(T ≤ t) = u, by Newton's method within a cell of the table."""
+    """Return 1-t and 1+t with P(T ≤ t) = u, by Newton's method within a cell of the table."""
     table = _Table(family, kappa, dim)
     lower = u < complement
     side = torch.where(lower, 1.0, -1.0).to(u.dtype)
@@ -181,7 +184,7 @@ def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: 
 def implicit_slope(
     family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
 ) -> Tensor:
-    """dy/dκ at a fixed probability: minus the derivative of the tail over the density."""
+    """Return dy/dκ at a fixed probability: minus the κ-derivative of the cdf over the density."""
     table = _Table(family, kappa, dim, score=True)
     y = rapidity(one_minus_t, one_plus_t)
     cell = (table.edges <= y.unsqueeze(-1)).sum(-1) - 1
@@ -192,9 +195,9 @@ def implicit_slope(
     slope = torch.where(lower, -1.0, 1.0) * derivative / table.density(y)
     if can_look() and not bool(far.any()):
         return slope
-    there = tail(family, y, kappa, dim)
-    scores = family.score(
-        *cosine_ends_of(there.nodes), kappa.unsqueeze(-1).expand_as(there.nodes).contiguous(), dim
-    )
-    relative = (there.weights * (scores - table.mean_score.unsqueeze(-1))).sum(-1)
+    # Far out we integrate the tail itself.
+    far_tail = tail(family, y, kappa, dim)
+    column = kappa.unsqueeze(-1).expand_as(far_tail.nodes).contiguous()
+    scores = family.score(*cosine_ends_of(far_tail.nodes), column, dim)
+    relative = (far_tail.weights * (scores - table.mean_score.unsqueeze(-1))).sum(-1)
     return torch.where(far, torch.where(lower, -1.0, 1.0) * relative, slope)

@@ -1,11 +1,13 @@
-"""Tail probabilities and quantiles of the cosine, with their first derivatives: in t by the density, in κ implicitly.
+"""Tail probabilities and quantiles of the cosine, with first derivatives.
 
-The values are the family's, see ``Family.log_near_tail`` and ``Family.quantile_values``.
+The family computes the values (``Family.log_near_tail``, ``Family.quantile_values``) and dt/dκ at a fixed probability
+(``Family.implicit_slope``). The derivatives in t and in the probability are densities.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,78 +22,67 @@ if TYPE_CHECKING:
 
 Pair = tuple[Tensor, Tensor]
 
-
-def _log_pdf(family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-    """log of the density of t; 0 at both ends, where no derivative is asked for."""
-    inside = (one_minus_t > 0) & (one_plus_t > 0)
-    minus, plus = (torch.where(inside, x, 1.0) for x in (one_minus_t, one_plus_t))
-    log_sine = 0.5 * (torch.log(minus) + torch.log(plus))
-    density = family.log_density(minus, plus, kappa, dim) + (dim - 3) * log_sine + log_cosine_normalizer(dim)
-    return torch.where(inside, density, 0.0)
+#: A function of 1-t, 1+t, κ, family and dim.
+PointFunction = Callable[[Tensor, Tensor, Tensor, "Family", int], Tensor]
 
 
-def _flow(family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-    """dt/dκ at a fixed probability."""
+def _log_pdf(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Family, dim: int) -> Tensor:
+    """Return the log-density of t for -1 < t < 1."""
+    log_sine = 0.5 * (torch.log(one_minus_t) + torch.log(one_plus_t))
+    log_density = family.log_density(one_minus_t, one_plus_t, kappa, dim)
+    return log_density + (dim - 3) * log_sine + log_cosine_normalizer(dim)
 
-    def rows(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Tensor:
-        slope = family.implicit_slope(one_minus_t, one_plus_t, kappa, dim)
-        return slope * one_minus_t * one_plus_t
 
-    return in_chunks(rows, one_minus_t, one_plus_t, kappa)
+def _dt_dkappa(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Family, dim: int) -> Tensor:
+    """Return dt/dκ at a fixed probability."""
+
+    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Tensor:
+        return family.implicit_slope(minus, plus, kappa, dim) * minus * plus
+
+    return in_chunks(entries, one_minus_t, one_plus_t, kappa)
 
 
 def _log1mexp(x: Tensor) -> Tensor:
-    """log(1 - e^x) for x ≤ 0."""
+    """Return log(1 - e^x) for x ≤ 0."""
     close = x > -math.log(2)
     near = torch.log(-torch.expm1(torch.where(close, x, -1.0)))
     return torch.where(close, near, torch.log1p(-torch.exp(torch.where(close, -1.0, x))))
 
 
-def _hazards(tails: Pair, ends: Pair, kappa: Tensor, family: Family, dim: int) -> Pair:
-    """The derivatives of log P(T ≤ t) and log P(T > t) in t; 0 at both ends."""
-    tails, (one_minus_t, one_plus_t) = _detached(tails), _detached(ends)
-    log_pdf = _log_pdf(family, one_minus_t, one_plus_t, kappa.detach(), dim)
+def _inside(one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return whether -1 < t < 1, and 1-t and 1+t detached, with t = 0 in place of the ends ±1."""
     inside = (one_minus_t > 0) & (one_plus_t > 0)
-    below, above = (torch.where(inside, torch.exp(log_pdf - tail), 0.0) for tail in tails)
-    return below, -above
+    minus, plus = (torch.where(inside, x.detach(), 1.0) for x in (one_minus_t, one_plus_t))
+    return inside, minus, plus
 
 
-def _detached(pair: Pair) -> Pair:
-    return pair[0].detach(), pair[1].detach()
+def _tails_partial(dt: PointFunction) -> Callable[..., Pair]:
+    """Return the partial derivative of ``log_tails`` in an argument that changes t by ``dt``; 0 at t = ±1."""
+
+    def partial(
+        tails: Pair, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Family, dim: int
+    ) -> Pair:
+        inside, minus, plus = _inside(one_minus_t, one_plus_t)
+        point = minus, plus, kappa.detach(), family, dim
+        log_pdf, change = _log_pdf(*point), dt(*point)
+        below, above = (torch.where(inside, change * torch.exp(log_pdf - x.detach()), 0.0) for x in tails)
+        sources = *tails, one_minus_t, one_plus_t, kappa
+        return differentiable_once(below, *sources), differentiable_once(-above, *sources)
+
+    return partial
 
 
-def _once(pair: Pair, *sources: Tensor) -> Pair:
-    return differentiable_once(pair[0], *sources), differentiable_once(pair[1], *sources)
-
-
-def _tails_in_one_minus_t(
-    tails: Pair, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Family, dim: int
-) -> Pair:
-    # The two distances move together: half the derivative of t goes to each, with its sign.
-    below, above = _hazards(tails, (one_minus_t, one_plus_t), kappa, family, dim)
-    return _once((-0.5 * below, -0.5 * above), *tails, one_minus_t, one_plus_t, kappa)
-
-
-def _tails_in_one_plus_t(
-    tails: Pair, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Family, dim: int
-) -> Pair:
-    below, above = _hazards(tails, (one_minus_t, one_plus_t), kappa, family, dim)
-    return _once((0.5 * below, 0.5 * above), *tails, one_minus_t, one_plus_t, kappa)
-
-
-def _tails_in_kappa(
-    tails: Pair, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Family, dim: int
-) -> Pair:
-    below, above = _hazards(tails, (one_minus_t, one_plus_t), kappa, family, dim)
-    flow = _flow(family, one_minus_t.detach(), one_plus_t.detach(), kappa.detach(), dim)
-    return _once((-flow * below, -flow * above), *tails, one_minus_t, one_plus_t, kappa)
-
-
-@with_derivatives(_tails_in_one_minus_t, _tails_in_one_plus_t, _tails_in_kappa, from_output=True)
+@with_derivatives(
+    # 1-t and 1+t change together: each gets half the derivative in t.
+    _tails_partial(lambda minus, plus, kappa, family, dim: torch.full_like(minus, -0.5)),
+    _tails_partial(lambda minus, plus, kappa, family, dim: torch.full_like(minus, 0.5)),
+    _tails_partial(lambda *point: -_dt_dkappa(*point)),
+    from_output=True,
+)
 def log_tails(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
-    """log P(T ≤ t) and log P(T > t); float64 tensors of one shape."""
+    """Return log P(T ≤ t) and log P(T > t), for float64 tensors of one shape."""
 
-    def rows(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Pair:
+    def entries(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Pair:
         near, below = family.log_near_tail(one_minus_t, one_plus_t, kappa, dim)
         far = _log1mexp(near)
         log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
@@ -101,40 +92,32 @@ def log_tails(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Fa
         log_sf = torch.where(bottom, 0.0, torch.where(top, -math.inf, log_sf))
         return log_cdf, log_sf
 
-    return in_chunks(rows, one_minus_t, one_plus_t, kappa)
+    return in_chunks(entries, one_minus_t, one_plus_t, kappa)
 
 
-def _quantile_in_u(
-    ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int
-) -> Pair:
-    minus, plus = _detached(ends)
-    inside = (minus > 0) & (plus > 0)  # the ends stay where they are
-    slope = 0.5 * torch.exp(-_log_pdf(family, minus, plus, kappa.detach(), dim))
-    slope = torch.where(inside, slope, 0.0)
-    return _once((-slope, slope), *ends, u, complement, kappa)
+def _quantile_partial(dt: PointFunction) -> Callable[..., Pair]:
+    """Return the partial derivative of ``quantile`` in an argument that changes t by ``dt``; 0 at t = ±1."""
+
+    def partial(ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
+        inside, minus, plus = _inside(*ends)
+        change = torch.where(inside, dt(minus, plus, kappa.detach(), family, dim), 0.0)
+        sources = *ends, u, complement, kappa
+        return differentiable_once(-change, *sources), differentiable_once(change, *sources)
+
+    return partial
 
 
-def _quantile_in_complement(
-    ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int
-) -> Pair:
-    minus, plus = _quantile_in_u(ends, u, complement, kappa, family, dim)
-    return plus, minus
-
-
-def _quantile_in_kappa(
-    ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int
-) -> Pair:
-    minus, plus = _detached(ends)
-    inside = (minus > 0) & (plus > 0)
-    flow = torch.where(inside, _flow(family, minus, plus, kappa.detach(), dim), 0.0)
-    return _once((-flow, flow), *ends, u, complement, kappa)
-
-
-@with_derivatives(_quantile_in_u, _quantile_in_complement, _quantile_in_kappa, from_output=True)
+@with_derivatives(
+    # u and 1-u change together: each gets half the derivative in u.
+    _quantile_partial(lambda *point: 0.5 * torch.exp(-_log_pdf(*point))),
+    _quantile_partial(lambda *point: -0.5 * torch.exp(-_log_pdf(*point))),
+    _quantile_partial(_dt_dkappa),
+    from_output=True,
+)
 def quantile(u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
-    """1-t and 1+t with P(T ≤ t) = u; float64 tensors of one shape."""
+    """Return 1-t and 1+t with P(T ≤ t) = u, for float64 tensors of one shape."""
 
-    def rows(u: Tensor, complement: Tensor, kappa: Tensor) -> Pair:
+    def entries(u: Tensor, complement: Tensor, kappa: Tensor) -> Pair:
         one_minus_t, one_plus_t = family.quantile_values(u, complement, kappa, dim)
         known = ~kappa.isnan()
         bottom, top = (u == 0) & known, (complement == 0) & known
@@ -142,4 +125,4 @@ def quantile(u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: 
         one_plus_t = torch.where(bottom, 0.0, torch.where(top, 2.0, one_plus_t))
         return one_minus_t, one_plus_t
 
-    return in_chunks(rows, u, complement, kappa)
+    return in_chunks(entries, u, complement, kappa)

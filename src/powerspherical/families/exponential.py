@@ -1,11 +1,10 @@
 """Exponential families on the sphere: density exp(κT(t) - Ψ(κ)) relative to the uniform distribution.
 
-The statistic T is normalised to T ≤ 0 with T = 0 at the mode t = 1. Everything follows from Ψ(κ) = log E_U exp(κT):
-E T = Ψ', Var T = Ψ'', the relative entropy KL(p‖U) = κΨ' - Ψ, and
+The statistic T is normalised to T ≤ 0 with T = 0 at the mode t = 1. With Ψ(κ) = log E_U exp(κT),
 
-    log p(x) = -log(area) + KL + κ(T - E T),
+    E T = Ψ',    Var T = Ψ'',    KL(p‖U) = κΨ' - Ψ,    log p(x) = -log(area) + KL + κ(T - E T).
 
-whose terms are small where those of κT - Ψ would be large and cancel.
+We evaluate the last expression instead of κT - Ψ, whose terms are large and cancel.
 """
 
 from __future__ import annotations
@@ -20,23 +19,24 @@ from powerspherical._torch.derivatives import value_and_slope, with_derivatives
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families._solve import increasing_inverse
 from powerspherical.families.base import Family
-from powerspherical.special._quadrature import gauss_legendre
+from powerspherical.special.quadrature import gauss_legendre
 
 _BREGMAN_NODES = 12
 
 
 class ExponentialFamily(Family):
-    """A family whose unnormalised density is exp(κ(T + peak)), so that its maximum is exp(κ·peak).
+    """A family with the unnormalised density exp(κ(T + peak)).
 
-    A subclass needs ``statistic`` alone; it should override what it knows in closed form, ``log_partition`` first.
+    A subclass must define ``statistic``. It should override the methods that have closed forms, first of all
+    ``log_partition``.
     """
 
-    #: What the family's customary unnormalised density adds to κT: log 2 for (1+t)^κ, 1 for e^{κt}.
+    #: The log of the customary unnormalised density at the mode, over κ: log 2 for (1+t)^κ, 1 for e^{κt}.
     peak: ClassVar[float] = 0.0
 
     @abstractmethod
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-        """T, from 1-t and 1+t; elementwise and differentiable."""
+        """T as a function of 1-t and 1+t; elementwise and differentiable."""
 
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return kappa * (_finite_at_zero(self.statistic(one_minus_t, one_plus_t), kappa) + self.peak)
@@ -53,8 +53,7 @@ class ExponentialFamily(Family):
         return kappa * (self.mean_statistic(kappa, dim) + self.peak) - self.log_partition(kappa, dim)
 
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        statistic = self.statistic(one_minus_t, one_plus_t)
-        return _log_density(kappa, statistic, self, dim)
+        return _log_density(kappa, self.statistic(one_minus_t, one_plus_t), self, dim)
 
     def score(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return self.statistic(one_minus_t, one_plus_t)
@@ -63,9 +62,9 @@ class ExponentialFamily(Family):
         return self.concentration_from_mean_statistic(mean_score, dim)
 
     def concentration_from_mean_statistic(self, mean: Tensor, dim: int) -> Tensor:
-        """The inverse of ``mean_statistic`` for a ``mean`` < 0; 0 where it is not above that of the uniform.
+        """The κ with E T = ``mean`` < 0, or 0 if ``mean`` is at most that of the uniform distribution.
 
-        It is the maximum-likelihood estimate of κ where ``mean`` is the mean of T over the data.
+        If ``mean`` is the mean of T over data, this is the maximum-likelihood estimate of κ.
         """
 
         def over_uniform(mean: Tensor) -> Tensor:
@@ -82,7 +81,7 @@ class ExponentialFamily(Family):
         )
 
     def log_offset(self, kappa: Tensor, dim: int) -> Tensor:
-        # KL - κ E T: as κT, its terms are small for points near the mode.
+        # KL - κ E T, to be added to κT. All three terms are small for points near the mode.
         return self.relative_entropy(kappa, dim) - kappa * self.mean_statistic(kappa, dim)
 
     def log_densities_(
@@ -94,24 +93,24 @@ class ExponentialFamily(Family):
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
-        """KL(p‖self) = KL(p‖U) + Ψ - κ E_p T(νᵀX); within the family, the Bregman divergence of Ψ and a misalignment.
+        """KL(p‖self) = KL(p‖U) + Ψ - κ E_p T(νᵀX), where -E_p T(νᵀX) = ``mean_loss`` + ``mean_misalignment``.
 
-        -E_p T is the loss at equal directions plus the misalignment, both ≥ 0.
+        Within the family this is the Bregman divergence of Ψ plus κ times the misalignment.
         """
         misaligned = self.mean_misalignment(p, kappa_p, half_chord, dim, single=single)
         if p is self:
             return bregman(kappa_p, kappa, self, dim) + kappa * misaligned
         loss = self.mean_loss(p, kappa_p, dim, single=single) + misaligned
-        # Ψ ≤ 0, as a sum of two terms of one sign
+        # Ψ ≤ 0 as a sum of two terms of the same sign
         log_partition = kappa * self.mean_statistic(kappa, dim) - self.relative_entropy(kappa, dim)
         return p.relative_entropy(kappa_p, dim) + log_partition + kappa * loss
 
     def divergence_from_uniform(self, kappa: Tensor, dim: int) -> Tensor:
-        # The uniform is the member κ = 0, whatever its direction.
+        # The uniform is the member κ = 0, with any direction.
         return bregman(torch.zeros_like(kappa), kappa, self, dim)
 
     def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
-        """-E_p T(μᵀX) ≥ 0 for X of the member κ_p of the family ``p`` with mean direction μ."""
+        """-E_p T(μᵀX) ≥ 0, where X has mean direction μ and is from the member κ_p of the family ``p``."""
         return quadrature.expectation(p, kappa_p, dim, lambda minus, plus: -self.statistic(minus, plus))
 
     def mean_misalignment(
@@ -119,14 +118,14 @@ class ExponentialFamily(Family):
     ) -> Tensor:
         """E_p T(μᵀX) - E_p T(νᵀX) ≥ 0, where (1-μᵀν)/2 = ``half_chord``."""
 
-        def change(minus: Tensor, plus: Tensor, minus_there: Tensor, plus_there: Tensor) -> Tensor:
-            return self.statistic(minus, plus) - self.statistic(minus_there, plus_there)
+        def difference(minus: Tensor, plus: Tensor, other_minus: Tensor, other_plus: Tensor) -> Tensor:
+            return self.statistic(minus, plus) - self.statistic(other_minus, other_plus)
 
-        return quadrature.expectation_elsewhere(p, kappa_p, half_chord, dim, change)
+        return quadrature.expectation_in_two_cosines(p, kappa_p, half_chord, dim, difference)
 
 
 @with_derivatives(
-    # KL' = κ Var T cancels against κ dE T/dκ on paper: what is left is T - E T.
+    # In the derivative, KL' = κ Var T and -κ dE T/dκ cancel exactly, which leaves T - E T.
     lambda kappa, statistic, family, dim: statistic - family.mean_statistic(kappa, dim),
     lambda kappa, statistic, family, dim: kappa,
 )
@@ -137,7 +136,7 @@ def _log_density(kappa: Tensor, statistic: Tensor, family: ExponentialFamily, di
 
 
 def _finite_at_zero(statistic: Tensor, kappa: Tensor) -> Tensor:
-    """κ = 0 is the uniform also at the antipode, where T may be -inf and 0·T would be NaN."""
+    """Clamp T where κ = 0: at the antipode T may be -inf, and 0·T would be NaN."""
     return torch.where(kappa == 0, statistic.clamp(min=-1.0), statistic)
 
 
@@ -148,9 +147,9 @@ def _finite_at_zero(statistic: Tensor, kappa: Tensor) -> Tensor:
     ),
 )
 def bregman(kappa_p: Tensor, kappa: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
-    """Ψ(κ) - Ψ(κ_p) - (κ-κ_p)Ψ'(κ_p): the divergence within a family at equal directions."""
+    """Return Ψ(κ) - Ψ(κ_p) - (κ-κ_p)Ψ'(κ_p), the divergence between two members with equal directions."""
     change = kappa - kappa_p
-    # Close by, Δ²∫₀¹(1-s)Ψ''(κ_p+sΔ)ds; at a distance the difference itself has no cancellation to speak of.
+    # If κ and κ_p are close, the difference cancels, and we use Δ²∫₀¹(1-s)Ψ''(κ_p+sΔ)ds instead.
     near = change.abs() < 0.7 * (torch.minimum(kappa_p, kappa) + (dim - 1) / 2)
     nodes, weights = gauss_legendre(_BREGMAN_NODES, kappa_p)
     path = kappa_p.unsqueeze(-1) + torch.where(near, change, 0.0).unsqueeze(-1) * nodes

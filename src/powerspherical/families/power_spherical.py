@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import scalar_constant
+from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.random import standard_gamma, standard_gamma_slope
 from powerspherical.families._precise import Arc, PreciseFamily
 from powerspherical.families.base import Family, PointSums
 from powerspherical.special import gamma
-from powerspherical.special._elementary import with_derivative
 from powerspherical.special.gamma_draw import LARGE, log_gamma_slope_
 
 _NEWTON_STEPS = 5
@@ -21,7 +21,7 @@ _NEWTON_STEPS = 5
 _MANY_ROWS = 1 << 14
 
 
-@with_derivative(lambda kappa, dim: (dim - 1) / (kappa + (dim - 1)).square())
+@with_derivatives(lambda kappa, dim: (dim - 1) / (kappa + (dim - 1)).square())
 def _mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     return kappa / (kappa + (dim - 1))
 
@@ -39,7 +39,7 @@ class PowerSphericalFamily(PreciseFamily):
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
         near = one_minus_t < 1
         close = torch.log1p(torch.where(near, one_minus_t, 0.0) / -2)
-        # At the antipode itself log 0 = -inf, but its derivative is taken as 0 instead of NaN.
+        # At the antipode the value is log 0 = -inf, and we define the derivative as 0 instead of NaN.
         antipode = one_plus_t <= 0
         far = torch.log(torch.where(near | antipode, 1.0, one_plus_t) / 2)
         return torch.where(near, close, torch.where(antipode, -math.inf, far))
@@ -101,13 +101,13 @@ class PowerSphericalFamily(PreciseFamily):
         return (dim - 1) * length / complement
 
     def concentration_from_mean_statistic(self, mean: Tensor, dim: int) -> Tensor:
-        # ψ(α+β) - ψ(α) = w ≈ log1p(β/(α-½)), solved for α; then Newton's method on its inverse, which is nearly
+        # We start from w = ψ(α+β) - ψ(α) ≈ log1p(β/(α-½)), solved for α. Then Newton's method for 1/w, which is nearly
         # linear in κ.
         beta, wanted = (dim - 1) / 2, -mean
         kappa = torch.clamp(0.5 - beta + beta / torch.expm1(wanted), min=0.0)
         for _ in range(_NEWTON_STEPS):
-            now = gamma.digamma_difference(kappa, dim)
-            step = now * (1 - now / wanted) / gamma.trigamma_difference(kappa, dim)
+            reached = gamma.digamma_difference(kappa, dim)
+            step = reached * (1 - reached / wanted) / gamma.trigamma_difference(kappa, dim)
             kappa = torch.clamp(kappa - step, min=0.0)
         return kappa
 
@@ -127,7 +127,7 @@ class PowerSphericalFamily(PreciseFamily):
     def log_densities_(
         self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        # (1+t)/2 may round to less than zero at an antipode.
+        # Rounding may make (1+t)/2 negative at an antipode.
         halves = torch.add(cosines.new_full((), 0.5), cosines, alpha=0.5, out=cosines)
         halves.clamp_(min=torch.finfo(cosines.dtype).eps)
         if not keep:
@@ -165,7 +165,7 @@ class PowerSphericalFamily(PreciseFamily):
         return kappa / 2
 
     def statistic_change(self, arc: Arc) -> Tensor:
-        # 1 + t' = 2 sin²((π-φ')/2); the ratio to 1+t directly where the change is not small.
+        # log((1+t')/(1+t)). If the change is large, 1 + t' = 2 sin²((π-φ')/2) directly.
         ratio = arc.cosine_change / arc.one_plus_cosine
         large = ratio < -0.5
         target = 2 * torch.sin(arc.to_antipode / 2).square()

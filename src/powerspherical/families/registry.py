@@ -1,4 +1,4 @@
-"""The families that exist: ours, and those that users register."""
+"""The registry of families: those of the package and those that users add."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ _FAMILIES: dict[str, Family] = {}
 
 
 def register_family(family: Family) -> Family:
-    """Make a family known by its name, which operators, heads, mixtures and the command line then accept.
+    """Register a family, so that operators, heads, mixtures and the command line accept its name. Returns it.
 
-    Registering a second family of the same class under the same name replaces the first, as when a module is reloaded.
+    A family of the same class and name replaces the earlier one, as when a module is reloaded.
     """
     known = _FAMILIES.get(family.name)
     if known is not None and type(known).__qualname__ != type(family).__qualname__:
-        raise ValueError(f"the name {family.name!r} belongs to {known!r}: choose another name")
+        raise ValueError(f"the name {family.name!r} is already taken by {known!r}: choose another name")
     _FAMILIES[family.name] = family
     return family
 
 
 def family_named(name: str) -> Family:
-    """The family registered under this name."""
+    """Return the family registered under this name."""
     try:
         return _FAMILIES[name]
     except KeyError:
-        known = ", ".join(_FAMILIES)
-        raise ValueError(f"no family is called {name!r}; there are {known}") from None
+        raise ValueError(f"unknown family {name!r}: choose one of {', '.join(_FAMILIES)}") from None
 
 
 def family_names() -> tuple[str, ...]:
-    """The names of all registered families, ours first."""
+    """Return the names of all registered families, those of the package first."""
     return tuple(_FAMILIES)
 
 

@@ -1,8 +1,8 @@
-"""Drawing on the unit sphere, differentiably: from a cosine to a point.
+"""Differentiable draws on the unit sphere.
 
-A draw is a cosine t = μᵀx, which the family draws, and a uniform direction in the tangent space at μ (De Cao & Aziz
-2020, theorem 1). ``geometry`` draws directions and puts the point together, ``operator`` makes torch operators of it,
-and ``triton`` does all of it in one kernel on CUDA.
+A draw combines a cosine t = μᵀx, which the family draws, with a uniform direction in the tangent space at μ (De Cao &
+Aziz 2020, theorem 1). ``geometry`` draws the direction and computes the point, ``operator`` wraps this in torch
+operators, and ``triton`` does all of it in one CUDA kernel.
 """
 
 from powerspherical.sampling.operator import draw

@@ -1,9 +1,10 @@
-"""The part of a draw that every family shares: directions, the point x from t, and the way back.
+"""The part of a draw that all families share: tangent directions, the point x for a cosine t, and its gradients.
 
-Written with in-place operations on one (…, d) buffer: for large batches the memory traffic, not the
-arithmetic, is what a draw costs beyond its Gaussian noise. No matrix product is used, because those follow
-settings that must not reach a sampler (autocast, TF32, ``torch.set_float32_matmul_precision``). For small batches it is
-the number of operations that costs, and those with a Python number, which torch makes a tensor of, cost twice as much.
+- Large batches are limited by memory traffic, so we work in place on one (…, d) buffer.
+- Small batches are limited by the number of operations. An operation with a Python number costs twice as much, because
+  torch makes a tensor of it first.
+- We avoid matrix products: they depend on settings that must not affect a sampler (autocast, TF32,
+  ``torch.set_float32_matmul_precision``).
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from torch import Tensor
 
 from powerspherical.sampling.precision import unit_vectors_as
 
-#: Elements of a CPU tensor that are treated at a time.
+#: Elements per block of a CPU tensor.
 _BLOCK = 1 << 17
 
-#: Up to this dimension v may be so short that rounding shows, see ``tangent_gaussian``.
-_SHORT, _SHORTEST = 16, 8
+#: Up to these dimensions ``tangent_gaussian`` projects explicitly, and projects twice.
+_PROJECT_DIM, _PROJECT_TWICE_DIM = 16, 8
 
 
 def _blocks(first: Tensor, *others: Tensor, most: int = 16) -> Iterator[tuple[Tensor, ...]]:
-    """Tensors (…, d) and rows (…), on the CPU a block of rows at a time: views, the same rows of each.
+    """Yield views of the same rows of tensors (…, d) and (…), one block of rows at a time on the CPU.
 
-    What is computed from a block stays in the cache, and takes little memory. With several threads there are about
-    ``most`` blocks at most: at the end of each operation they wait for each other, and for whoever else holds a core.
+    Results of a block stay in the cache and need little memory. With several threads there are at most about ``most``
+    blocks, because the threads wait for each other at the end of each operation.
     """
     size = block = first.numel()
     if size > _BLOCK and first.dim() > 1 and first.is_cpu:
@@ -34,7 +35,7 @@ def _blocks(first: Tensor, *others: Tensor, most: int = 16) -> Iterator[tuple[Te
     if size <= block:
         yield first, *others
         return
-    # Block by block along the first axis. Flattening instead could copy: a tensor may be an expanded view.
+    # Split along the first axis. Flattening could copy, because a tensor may be an expanded view.
     inner = size // first.shape[0]
     if inner > block and first.dim() > 2:
         for index in range(first.shape[0]):
@@ -45,7 +46,7 @@ def _blocks(first: Tensor, *others: Tensor, most: int = 16) -> Iterator[tuple[Te
 
 
 def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """``function`` from tensors (…, d), and rows (…), to rows (…), by ``_blocks``."""
+    """Apply a ``function`` of tensors (…, d) and (…) that returns (…), block by block."""
     if tensors[0].numel() <= _BLOCK:
         return function(*tensors)
     out = tensors[0].new_empty(tensors[0].shape[:-1])
@@ -55,7 +56,7 @@ def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
 
 
 def row_dot(a: Tensor, b: Tensor) -> Tensor:
-    """The inner products over the last axis of two tensors of the same shape."""
+    """Return the inner products (…) of two tensors (…, d) of the same shape."""
     return _by_rows(_row_dot, a, b)
 
 
@@ -64,28 +65,25 @@ def _row_dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def tangent_gaussian(loc: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None, Tensor]:
-    """A standard normal vector v of the tangent space at each unit vector ``loc``: ε, ε·μ and S = ‖v‖² > 0.
+    """Draw a standard normal vector v = ε - (ε·μ)μ in the tangent space at each unit vector μ of ``loc`` (…, d).
 
-    ``place_`` subtracts (ε·μ)μ later, which saves a pass over memory. In low dimensions, returns (v, None, S).
-    S ~ χ²_{d-1} and v/‖v‖ are independent, so a family may use S up in the draw of t.
+    Returns (ε, ε·μ, S) with S = ‖v‖² > 0. ``place_`` subtracts (ε·μ)μ later, which saves a pass over memory. In low
+    dimensions, returns (v, None, S). S ~ χ²_{d-1} is independent of v/‖v‖, so a family may use S to draw t.
     """
     dim = loc.shape[-1]
     if dim == 2:
         v, squared_length = _circle_tangent(loc, generator)
         return v, None, squared_length
-    # Contiguous, also where loc is not.
-    contiguous = loc.is_contiguous()
-    noise = (
-        torch.randn_like(loc, generator=generator)
-        if contiguous
-        else torch.randn(loc.shape, dtype=loc.dtype, device=loc.device, generator=generator)
-    )
-    if dim > _SHORT:
+    if loc.is_contiguous():
+        noise = torch.randn_like(loc, generator=generator)
+    else:  # the noise must be contiguous all the same
+        noise = torch.randn(loc.shape, dtype=loc.dtype, device=loc.device, generator=generator)
+    if dim > _PROJECT_DIM:
         along = row_dot(noise, loc)
         return noise, along, _squared_length(noise).addcmul_(along, along, value=-1)
-    # In low dimensions v may be short. ‖ε‖² - (ε·μ)² would lose digits then, and ε - (ε·μ)μ leaves a rounding error of
-    # about eps|ε·μ| along μ, by which ‖x‖ is off by eps/‖v‖: in the lowest, projecting the result again removes it.
-    for _ in range(2 if dim <= _SHORTEST else 1):
+    # In low dimensions v may be short, and then ‖ε‖² - (ε·μ)² loses digits. Also, ε - (ε·μ)μ has a rounding error of
+    # about eps|ε·μ| along μ, which changes ‖x‖ by eps/‖v‖. In the lowest dimensions a second projection removes it.
+    for _ in range(2 if dim <= _PROJECT_TWICE_DIM else 1):
         noise.addcmul_(row_dot(noise, loc).unsqueeze(-1), loc, value=-1)
     return noise, None, _squared_length(noise)
 
@@ -96,9 +94,9 @@ def _squared_length(v: Tensor) -> Tensor:
 
 
 def _circle_tangent(loc: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """On the circle the tangent at μ is the line of (-μ₂, μ₁): no projection, no rounding."""
+    """Draw v and ‖v‖² on the circle, where the tangent at μ is spanned by (-μ₂, μ₁) and no projection is needed."""
     length = torch.randn(loc.shape[:-1], dtype=loc.dtype, device=loc.device, generator=generator)
-    # torch's float32 normals are exactly 0 once in 2²⁴; v must have a direction nevertheless.
+    # torch's float32 normals are exactly 0 once in 2²⁴, but v needs a direction.
     length.masked_fill_(length == 0, 1e-9)
     first, second = loc.unbind(-1)
     return torch.stack((second.neg(), first), -1).mul_(length.unsqueeze(-1)), length.square()
@@ -112,7 +110,7 @@ def place_(
     one_minus_t: Tensor,
     one_plus_t: Tensor,
 ) -> Tensor:
-    """x = tμ + √(1-t²) v/‖v‖, written over the noise; the first three, used up, are what ``tangent_gaussian`` gave."""
+    """Return x = tμ + √(1-t²) v/‖v‖. The first three arguments come from ``tangent_gaussian`` and are overwritten."""
     stretch = torch.div(one_minus_t, squared_length, out=squared_length).mul_(one_plus_t).sqrt_()
     double_t = one_plus_t - one_minus_t
     if along is not None:
@@ -133,13 +131,15 @@ def pull_back(
     *,
     needs_loc: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """From the gradient g in x to that in ``loc``, in its shape, and that in κ, of each row.
+    """Return the gradients in ``loc`` and in κ, given the gradient g (…, d) in x.
 
-    The first is t g - (g·μ)x, by rotation coupling: a change dμ carries x along in the rotation that takes μ to μ + dμ
-    in their plane, dx = t dμ - (x·dμ)μ. It has the law of x at the new μ, and less variance than differentiating the
-    projection. With ``slope`` s = (dt/dκ)/(1-t²), which is written over, the second is s((1-t²) g·μ - t(g·x - t g·μ)):
-    as t moves, with μ and v/‖v‖ held, x moves along the meridian. Each is there where it is needed, the second where
-    there is a slope. A loc of half precision is normalised to the digits of the rows first, as in the draw.
+    - In ``loc``: t g - (g·μ)x, by rotation coupling. The rotation that takes μ to μ + dμ in their plane moves x by
+      dx = t dμ - (x·dμ)μ. The moved x has the law at the new μ, and this gradient has less variance than that of the
+      projection. None unless ``needs_loc``.
+    - In κ, one number per row: s((1-t²) g·μ - t(g·x - t g·μ)), where ``slope`` is s = (dt/dκ)/(1-t²). As t changes,
+      x moves along the meridian through μ and v/‖v‖. The result overwrites ``slope``. None if ``slope`` is None.
+
+    Half-precision ``loc`` is converted and normalised first, as in the draw.
     """
     dtype = one_minus_t.dtype
     unit = unit_vectors_as(loc, dtype)
@@ -158,7 +158,7 @@ def pull_back(
     if grad_loc is not None:
         if grad_loc.shape != loc.shape:
             grad_loc = grad_loc.sum_to_size(loc.shape)
-        if loc.dtype != dtype:  # the gradient is tangential: normalising only scales it
+        if loc.dtype != dtype:  # the gradient is tangential, so normalising loc only scales it
             grad_loc = grad_loc.div_(torch.linalg.vector_norm(loc.to(dtype), dim=-1, keepdim=True))
             grad_loc = grad_loc.to(loc.dtype)
     return grad_loc, slope
@@ -173,13 +173,13 @@ def _pull_back_block(
     grad_loc: Tensor | None,
     slope: Tensor | None,
 ) -> None:
-    """``pull_back`` of a few rows: the gradient in ``loc`` is written to ``grad_loc``, that in κ over the slope."""
+    """Compute ``pull_back`` for one block: write the gradient in ``loc`` to ``grad_loc`` and that in κ to ``slope``."""
     along = _row_dot(grad, loc)
     double_t = one_plus_t - one_minus_t
     along_column, double_t_column = along.unsqueeze(-1), double_t.unsqueeze(-1)
     if slope is not None:
-        # g·x - t g·μ as the product of the tangential parts of g and x: its rounding error is of second order, and as
-        # it stands of first, which at large κ, where 1-t² ~ 1/κ, would be a bias.
+        # g·x - t g·μ as the inner product of the tangential parts of g and x, whose rounding error is of second order.
+        # The plain difference has a first-order error, which is a bias at large κ, where 1-t² ~ 1/κ.
         across = torch.addcmul(grad, along_column, loc, value=-1, out=grad_loc)
         across = across.mul_(torch.addcmul(x, double_t_column, loc, value=-0.5)).sum(-1)
         squared_sine = one_minus_t * one_plus_t

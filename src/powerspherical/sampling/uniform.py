@@ -15,13 +15,13 @@ def uniform(
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Unit vectors of the given shape (…, d): normalised Gaussian vectors. Nothing to differentiate."""
+    """Draw uniform unit vectors of the given shape (…, d), as normalised Gaussian vectors."""
     if generator is not None:
         check_generator(generator, torch.empty(0, device=device).device)
     with torch.no_grad():
         noise = torch.randn(shape, dtype=dtype, device=device, **from_generator(generator))
         norm = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
-        # torch's float32 normals can be exactly 0; a vector of nothing else becomes the first unit vector.
+        # torch's float32 normals can be exactly 0. A zero vector is replaced by the first unit vector.
         missing = (norm == 0).to(noise.dtype)
         noise[..., :1].add_(missing)
         return noise.div_(norm.add_(missing))

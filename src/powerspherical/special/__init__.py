@@ -1,7 +1,7 @@
-"""Real functions on tensors, each accurate to a few roundings and with its derivative.
+"""Special functions on tensors, accurate to a few roundings and differentiable.
 
-Functions of a concentration take ``kappa``, a tensor of any shape in float32 or float64 on any device, and
-``dim``, the ambient dimension d, a Python number; none loops over elements.
+Functions of a concentration take ``kappa``, a float32 or float64 tensor of any shape on any device, and ``dim``, the
+ambient dimension d as a Python number.
 """
 
 from typing import Any

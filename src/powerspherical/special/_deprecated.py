@@ -1,6 +1,6 @@
-"""Names that moved from ``powerspherical.special`` to ``powerspherical.families``: they still work, with a warning.
+"""Deprecated names of ``powerspherical.special`` that moved to ``powerspherical.families``.
 
-``special`` comes before ``families`` in the package, so that module is imported by name, when it is asked for.
+``special`` comes before ``families`` in the package, so we import ``families`` only when a name is requested.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import operator
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,45 +20,37 @@ _OBJECTS = {
     "POWER_TILT": "POWER_SPHERICAL",
     "Tilt": "ExponentialFamily",
 }
-
-
-def _method(name: str) -> Callable[..., Any]:
-    def function(family: Any, *args: Tensor | int) -> Any:
-        return operator.methodcaller(name, *args)(family)
-
-    return function
+_METHODS = ("log_tails", "mean_log1m_cosine", "mean_log1p_cosine", "misalignment", "quantile")
 
 
 @torch.no_grad()
 def _implicit_gradient(
     family: Any, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
 ) -> Tensor:
-    """dt/dκ at a fixed probability."""
+    """Return dt/dκ at a fixed probability."""
     minus, plus, k = torch.broadcast_tensors(*(x.double() for x in (one_minus_t, one_plus_t, kappa)))
     return (minus * plus * family.implicit_slope(minus, plus, k, dim)).to(one_minus_t.dtype)
 
 
-_FUNCTIONS = {
-    "implicit_gradient": ("(1-t²) times the method implicit_slope", _implicit_gradient),
-    **{
-        name: (f"the method {name}", _method(name))
-        for name in ("log_tails", "mean_log1m_cosine", "mean_log1p_cosine", "misalignment", "quantile")
-    },
-}
-
-
 def moved(name: str) -> Any:
-    """What ``powerspherical.special.<name>`` was, with a warning that names its replacement."""
+    """Return the object that was ``powerspherical.special.<name>``, with a warning that names its replacement."""
+    value: Any
     if name in _OBJECTS:
-        _warn(name, f"{_FAMILIES}.{_OBJECTS[name]}")
-        return getattr(importlib.import_module(_FAMILIES), _OBJECTS[name])
-    if name in _FUNCTIONS:
-        replacement, function = _FUNCTIONS[name]
-        _warn(name, f"{replacement} of the family, such as {_FAMILIES}.POWER_SPHERICAL")
-        return function
-    raise AttributeError(f"module 'powerspherical.special' has no attribute {name!r}")
+        replacement = f"{_FAMILIES}.{_OBJECTS[name]}"
+        value = getattr(importlib.import_module(_FAMILIES), _OBJECTS[name])
+    elif name in _METHODS:
+        replacement = f"the method {name} of the family, such as {_FAMILIES}.POWER_SPHERICAL"
 
+        def value(family: Any, *args: Tensor | int) -> Any:
+            return operator.methodcaller(name, *args)(family)
 
-def _warn(name: str, replacement: str) -> None:
+    elif name == "implicit_gradient":
+        replacement = (
+            f"(1-t²) times the method implicit_slope of the family, such as {_FAMILIES}.POWER_SPHERICAL"
+        )
+        value = _implicit_gradient
+    else:
+        raise AttributeError(f"module 'powerspherical.special' has no attribute {name!r}")
     message = f"powerspherical.special.{name} is deprecated: use {replacement}"
-    warnings.warn(message, DeprecationWarning, stacklevel=4)  # the line that asks for the name
+    warnings.warn(message, DeprecationWarning, stacklevel=3)  # the line that requests the name
+    return value

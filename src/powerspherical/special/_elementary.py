@@ -1,4 +1,4 @@
-"""Small tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives."""
+"""Tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical.special._quadrature import legendre
+from powerspherical.special.quadrature import legendre
 
 
 def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
-    """The polynomial ``c[0] + c[1] x + c[2] x² + …``, of degree one at least."""
+    """Return the polynomial ``c[0] + c[1] x + c[2] x² + …``, of degree at least one."""
     value = (x * coefficients[-1]).add_(coefficients[-2])
     for coefficient in reversed(coefficients[:-2]):
         value = (value * x).add_(coefficient)
@@ -33,10 +33,11 @@ def _log1pmx_rule(count: int) -> list[list[float]]:
 
 
 def log1pmx_near_zero(x: Tensor) -> Tensor:
-    """``log1p(x) - x`` for -0.4 < x < 1, without the cancellation near zero.
+    """Return ``log1p(x) - x`` for -0.4 < x < 1, without cancellation near zero.
 
-    Eagerly, -x² ∫₀¹ s/(1+xs) ds by Gauss–Legendre: a node axis, because at small batches the number of operations
-    is what costs. Compiled, the series of 2 atanh(r), r = x/(2+x): more operations, which fuse into one.
+    In eager mode this is -x² ∫₀¹ s/(1+xs) ds by Gauss–Legendre. A node axis takes few operations, whose number
+    dominates the time of small batches. Compiled, it is the series of 2 atanh(r), r = x/(2+x), whose many operations
+    the compiler fuses into one.
     """
     if torch.compiler.is_compiling():
         r = x / (2 + x)
@@ -47,9 +48,9 @@ def log1pmx_near_zero(x: Tensor) -> Tensor:
 
 
 def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Give ``f(kappa, dim)`` the derivative ``derivative(kappa, dim)`` in the float32 or float64 tensor kappa.
+    """Decorate ``f(kappa, dim)`` with its derivative ``derivative(kappa, dim)`` in kappa, and check the dtype of kappa.
 
-    The derivative is itself such a function, so chains of them can be differentiated as often as the chain is long.
+    The derivative may be decorated in the same way, which gives derivatives of higher order.
     """
 
     def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -1,15 +1,15 @@
-"""Ratios of Gamma functions behind the Power Spherical distribution, relative to the uniform.
+"""Ratios of Gamma functions for the Power Spherical distribution, relative to the uniform.
 
 With β = (d-1)/2 the log-partition relative to the uniform distribution is
 
-    D(κ) = log E_U (1+t)^κ = lnΓ(β+κ) + lnΓ(β+½) - lnΓ(β+κ/2) - lnΓ(β+½+κ/2),
+    D(κ) = log E_U (1+t)^κ = lnΓ(β+κ) + lnΓ(β+½) - lnΓ(β+κ/2) - lnΓ(β+½+κ/2).
 
-which follows from De Cao & Aziz (2020), theorem "Power Spherical density", by the duplication formula. The
-large terms of lnΓ cancel on paper here, not in floating point. Every function below first moves β up to
-b = β+n with the recurrence Γ(z+1) = zΓ(z) and then uses Stirling's series at b, where it is exact to rounding.
+This follows from De Cao & Aziz (2020), theorem "Power Spherical density", by the duplication formula. The functions
+below cancel the large terms of lnΓ on paper. Each first shifts β to b = β+n with the recurrence Γ(z+1) = zΓ(z) and then
+uses Stirling's series at b, where it is exact up to rounding.
 
-Where the dimension is odd, and low, there is nothing to approximate: β is an integer, and Γ(α+β)/Γ(α), α = β+κ, is the
-product of the factors α, α+1, …, α+β-1.
+In low odd dimensions no approximation is needed: β is an integer, and Γ(α+β)/Γ(α), α = β+κ, is the product of the
+factors α, α+1, …, α+β-1.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from powerspherical.special._elementary import horner, log1pmx_near_zero, with_d
 
 _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
 
-# From z = start on, so many terms of Stirling's series are exact to rounding; fewer, the larger z is.
+# Pairs (start, terms): for z ≥ start this many terms of Stirling's series are exact up to rounding.
 _STIRLING = {
     torch.float64: [(16.0, 5)],
     torch.float32: [(3.5, 4), (6.5, 3), (14.0, 2)],
 }
 
-
-_NEAR = 0.4  # up to which the two terms of -log(1-v) - v cancel
+_NEAR = 0.4  # for smaller v the terms of -log(1-v) - v cancel
 
 
 @untraced
 def _shift(beta: float, dtype: torch.dtype) -> tuple[int, float, int]:
-    """Steps n, shifted parameter b = β+n, and the number of terms of Stirling's series there."""
+    """Return the number of steps n, b = β+n, and the number of terms of Stirling's series at b."""
     rules = _STIRLING[dtype]
     steps = max(0, math.ceil(rules[0][0] - beta))
     shifted = beta + steps
@@ -48,12 +47,12 @@ def _shift(beta: float, dtype: torch.dtype) -> tuple[int, float, int]:
 
 @tensor_constant
 def _ladder(beta: float, steps: int) -> list[float]:
-    """β, β+1, …: the arguments that the recurrence passes through."""
+    """The arguments β, β+1, … of the recurrence."""
     return [beta + i for i in range(steps)]
 
 
 def _factors(kappa: Tensor, beta: float, steps: int) -> Tensor | None:
-    """α, α+1, …, α+β-1 along a new last axis, where these are few and all there is."""
+    """Return α, α+1, …, α+β-1 along a new last axis, in low odd dimensions; otherwise None."""
     if not steps or beta != int(beta):
         return None
     return kappa.unsqueeze(-1) + _ladder(kappa, beta, int(beta))
@@ -65,13 +64,13 @@ def _ends(first: float, second: float) -> list[float]:
 
 
 def _difference(ends: Tensor) -> Tensor:
-    """The first minus the second entry of the last axis."""
+    """Return the first minus the second entry of the last axis."""
     first, second = ends.unbind(-1)
     return first - second
 
 
 def _third_cumulant(kappa: Tensor, dim: float) -> Tensor:
-    """D'''(κ) = ψ₂(α) - ψ₂(α+β), with α = β+κ."""
+    """Return D'''(κ) = ψ₂(α) - ψ₂(α+β), with α = β+κ."""
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:
@@ -90,12 +89,12 @@ def _third_cumulant(kappa: Tensor, dim: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: _third_cumulant(kappa, dim))
 def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
-    """ψ₁(α) - ψ₁(α+β) = D''(κ) = Var log(1+t) under the Power Spherical distribution."""
+    """Return ψ₁(α) - ψ₁(α+β) = D''(κ), the variance of log(1+t) under the Power Spherical distribution."""
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:
         return factors.reciprocal().square().sum(-1)
-    # ψ₁(z) ~ 1/z + 1/2z² + Σ B_2k/z^{2k+1}: only the first term would cancel, and is subtracted on paper.
+    # ψ₁(z) ~ 1/z + 1/2z² + Σ B_2k/z^{2k+1}. Only the first terms cancel, so we subtract them on paper.
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
     square = ends.square()
     total = ends.prod(-1)
@@ -108,14 +107,14 @@ def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
 
 
 def _stirling_slope(ends: Tensor, terms: int) -> Tensor:
-    """Σ_k B_2k/(2k) (x^{2k} - y^{2k}) for ends (x, y), so small that it may cancel."""
+    """Return Σ_k B_2k/(2k) (x^{2k} - y^{2k}) for ends (x, y). It is so small that cancellation does no harm."""
     square = ends.square()
     return _difference(square * horner([c / (2 * k + 2) for k, c in enumerate(_BERNOULLI[:terms])], square))
 
 
 @with_derivative(lambda kappa, dim: -trigamma_difference(kappa, dim))
 def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
-    r"""ψ(α+β) - ψ(α), with α = β+κ and β = (dim-1)/2.
+    r"""Return ψ(α+β) - ψ(α), with α = β+κ and β = (dim-1)/2.
 
     It is -E log((1+t)/2) under the Power Spherical distribution on the unit sphere of R^dim.
 
@@ -142,9 +141,9 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: trigamma_difference(kappa, dim))
 def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
-    """D'(κ) = E log(1+t) = log 2 - ψ(α+β) + ψ(α) under the Power Spherical distribution.
+    """Return D'(κ) = E log(1+t) = log 2 - ψ(α+β) + ψ(α) under the Power Spherical distribution.
 
-    Accurate also where d is large and κ small, so that log 2 cancels: there the expectation is about (κ-½)/d.
+    It is accurate also for large d and small κ, where it is about (κ-½)/d and log 2 would cancel.
     """
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
@@ -158,7 +157,10 @@ def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
 
 
 def _stirling_excess(b: float, terms: int) -> list[float]:
-    """Q_b with S(b) - S(z) + κS'(z) = v² Q_b(b/z), where z = b+κ, v = κ/z and S is Stirling's series."""
+    """Return the coefficients of Q_b in S(b) - S(z) + κS'(z) = v² Q_b(b/z).
+
+    S is Stirling's series, z = b+κ and v = κ/z.
+    """
     coefficients = [0.0] * (2 * terms - 1)
     for k, bernoulli in enumerate(_BERNOULLI[:terms], start=1):
         power = 2 * k - 1
@@ -173,7 +175,7 @@ def _stirling_excess_pairs(b: float, terms: int) -> list[tuple[float, float]]:
 
 
 def _stirling_excesses(ends: Tensor, squares: Tensor, b: float, terms: int) -> Tensor:
-    """v² Q_b(x) - w² Q_{2b}(y) for ends (x, y) and squares (v², w²)."""
+    """Return v² Q_b(x) - w² Q_{2b}(y) for ends (x, y) and squares (v², w²)."""
     *rest, value = _stirling_excess_pairs(ends, b, terms).unbind()
     for coefficients in reversed(rest):
         value = torch.addcmul(coefficients, value, ends)
@@ -190,10 +192,10 @@ def _recurrence(beta: float, steps: int) -> list[list[float]]:
 
 
 def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
-    """KL of the Power Spherical distribution from the uniform, κD'(κ) - D(κ); zero at κ = 0, to full accuracy.
+    """Return KL(p‖U) = κD'(κ) - D(κ) of the Power Spherical distribution p from the uniform.
 
-    Relative error about 1e-15 (float64) and 7e-7 (float32), d from 2 to 1e7 and κ from 0 to 1e9. Where Triton can, one
-    kernel computes it together with its derivative.
+    Relative error about 1e-15 (float64) and 7e-7 (float32), for d from 2 to 1e7 and κ from 0 to 1e9. On CUDA in float32
+    one Triton kernel computes the value and its derivative.
     """
     if is_plain(kappa) and triton_takes(kappa):
         return _FusedRelativeEntropy.apply(kappa, dim)
@@ -217,14 +219,14 @@ class _FusedRelativeEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         kappa, slope = ctx.saved_tensors
-        if torch.is_grad_enabled() or not is_plain(grad):  # to be differentiated, or transformed, once more
+        if torch.is_grad_enabled() or not is_plain(grad):  # the slope must be differentiable or transformable
             slope = kappa * trigamma_difference(kappa, ctx.dim)
         return grad * slope, None
 
 
 @with_derivative(lambda kappa, dim: kappa * trigamma_difference(kappa, dim))
 def _power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
-    """The same by torch's own operators."""
+    """Compute ``power_relative_entropy`` with torch operations."""
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:
@@ -240,11 +242,11 @@ def _power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     total = total + _stirling_excesses(starts / sums, squares, b, terms)
     if not steps:
         return total
-    # The recurrence contributes κ²(a+1)/((2a+κ)(2a+1+κ)(a+κ)) + log(1+e) - e for each a = β+i, with
-    # e = κ(1-κ)/((2a+κ)(2a+1+κ)), and one `leading` that was left out above. As κ → 0 all is of second order; for
-    # large κ the two logarithms cancel, and that of the product, a ratio of order one, is taken instead.
+    # For each a = β+i the recurrence adds κ²(a+1)/((2a+κ)(2a+1+κ)(a+κ)) + log(1+e) - e + leading, with
+    # e = κ(1-κ)/((2a+κ)(2a+1+κ)). As κ → 0 all terms are of second order. For large κ the two logs cancel, so we take
+    # the log of their product, which is of order one.
     double, odd, a, next_a, scale = _recurrence(kappa, beta, steps).unbind()
-    first, second = 1 / (k + double), 1 / (k + odd)  # paired below with factors of their size: no overflow
+    first, second = 1 / (k + double), 1 / (k + odd)  # each is multiplied by a large factor below: no overflow
     k_first, k_second, k_plus_a = k * first, k * second, k + a
     excess = k_first * ((1 - k) * second)
     near = excess > -0.4
@@ -255,9 +257,9 @@ def _power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
 
 
 def _product_entropy(kappa: Tensor, factors: Tensor, beta: float) -> Tensor:
-    """KL where D = κ log 2 - Σ log(1 + κ/a), a = β, …, 2β-1.
+    """Return KL(p‖U) in low odd dimensions, where D = κ log 2 - Σ log(1 + κ/a) for a = β, …, 2β-1.
 
-    It is the sum of log(1 + κ/a) - v with v = κ/(a+κ), and that is -log(1-v) - v, of second order.
+    The terms are log(1 + κ/a) - v = -log(1-v) - v with v = κ/(a+κ), which is of second order.
     """
     k = kappa.unsqueeze(-1)
     v = k / factors
@@ -268,10 +270,10 @@ def _product_entropy(kappa: Tensor, factors: Tensor, beta: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: mean_log1p(kappa, dim))
 def log_gamma_ratio(kappa: Tensor, dim: float) -> Tensor:
-    """D(κ) = log E_U (1+t)^κ, the Power Spherical log-partition relative to the uniform.
+    """Return D(κ) = log E_U (1+t)^κ = κD' - KL, the Power Spherical log-partition relative to the uniform.
 
-    D = κD' - KL; D(0) = D(1) = 0, and near these zeros the error is small absolutely. Otherwise the relative
-    error is about 1e-15 (float64) and 2e-6 (float32). Differentiable three times.
+    Relative error about 1e-15 (float64) and 2e-6 (float32). Near the zeros D(0) = D(1) = 0 this is the absolute error.
+    Differentiable three times.
 
     >>> log_gamma_ratio(torch.tensor([0.0, 2.0], dtype=torch.float64), 3).exp()  # E(1+t)² = 1 + 1/3
     tensor([1.0000, 1.3333], dtype=torch.float64)

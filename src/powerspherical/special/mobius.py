@@ -1,21 +1,21 @@
-"""Averages over the sphere behind the spherical Cauchy distribution (Kato & McCullagh 2020).
+"""Averages over the sphere for the spherical Cauchy distribution (Kato & McCullagh 2020).
 
-That distribution is the uniform one moved by a Möbius map of the sphere: a boost by the rapidity τ ≥ 0, which takes a
-cosine t to (t + tanh τ)/(1 + t tanh τ). Relative to the uniform its density is (cosh τ - t sinh τ)^{-(d-1)}. Three
-averages over the cosine t of a uniform point are all that its moments and divergences need:
+The distribution is the image of the uniform one under a Möbius map of the sphere: a boost by the rapidity τ ≥ 0, which
+takes a cosine t to t' = (t + tanh τ)/(1 + t tanh τ). Relative to the uniform, its density is
+(cosh τ - t sinh τ)^{-(d-1)}. Its moments and divergences are averages over the cosine t of a uniform point:
 
-    KL = (d-1) E log(cosh τ - t sinh τ),    E t of the moved point,    and its variance.
+    KL = (d-1) E log(cosh τ - t sinh τ),    E t',    Var t'.
 
-Averaging over t and -t first leaves sums of positive terms in s = 1-t² alone, with S = sinh τ and D = 1 + sS²:
+We average over t and -t first. This leaves positive terms in s = 1-t², with S = sinh τ and D = 1 + sS²:
 
     KL = (d-1)/2 E log D,    1 - E t' = E A,  A = (1 - sSe^{-τ})/D,    E t' = E sS cosh τ/D,
     Var t' = E (A - E A)² + E (1-s)/D².
 
 In the rapidity y = artanh t the uniform law has the density ∝ sech^{d-1} y. All integrands are analytic in the strip
-|Im y| < π/2, whatever τ, so the trapezoidal rule converges geometrically (Trefethen & Weideman 2014): with the steps
-below its error is under 1e-15, and for large d it has a dozen nodes. On the circle all of this is elementary.
+|Im y| < π/2 for every τ, so the trapezoidal rule converges geometrically (Trefethen & Weideman 2014). With the steps
+below its error is under 1e-15. For large d it has a dozen nodes. On the circle there are closed forms.
 
-Functions take the concentration κ = e^τ - 1 ≥ 0, for which ρ = κ/(κ+2) is the radius ρ = tanh(τ/2) of the Möbius map.
+Functions take the concentration κ = e^τ - 1 ≥ 0. The radius of the Möbius map is ρ = tanh(τ/2) = κ/(κ+2).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.special._elementary import with_derivative
 
-#: Integrands are followed until they have fallen by e to this power, and aliasing errors are below that too.
+#: Integrands are followed until they have fallen by e^-exponent. The aliasing error is below that, too.
 _EXPONENT = {torch.float64: 37.0, torch.float32: 17.0}
 
 _NEWTON_STEPS = 5
 
 
 def _step(dim: int, exponent: float) -> float:
-    """The step of a trapezoidal rule for integrands like sech^m y, m = d+3, with an error of about e^-exponent.
+    """Return the step h of a trapezoidal rule for integrands like sech^m y, m = d+3, with error e^-exponent.
 
-    The error is the Fourier transform at 2π/h, relative to that at 0: |Γ(a+ib)/Γ(a)|² with a = m/2 and b = π/h. By
-    Stirling's formula its logarithm is (a-½) log(1 + b²/a²) - 2b atan(b/a), which falls with b.
+    The error is the Fourier transform at 2π/h relative to that at 0, |Γ(a+ib)/Γ(a)|² with a = m/2 and b = π/h. By
+    Stirling's formula its log is about (a-½) log(1 + b²/a²) - 2b atan(b/a), which decreases in b.
     """
     a, low, high = (dim + 3) / 2, 0.0, 10.0 * (exponent + dim)
     for _ in range(60):
@@ -51,11 +51,11 @@ def _step(dim: int, exponent: float) -> float:
 
 @tensor_constant
 def _rule(dim: int, decay: int, reach: float, exponent: float) -> Numbers:
-    """s = sech² y, 1-s and weights of the trapezoidal rule in y ≥ 0, up to where sech^decay has fallen by e^-reach."""
+    """s = sech² y, 1-s and weights of the trapezoidal rule for y ≥ 0, until sech^decay y has fallen by e^-reach."""
     end = reach / decay + math.log(2) if reach > 30 * decay else math.acosh(math.exp(reach / decay))
     step = _step(dim, exponent)
     nodes = [step * j for j in range(math.ceil(end / step) + 1)]
-    logs = [math.log1p(2 * math.sinh(y / 2) ** 2) for y in nodes]  # log cosh y, for small y to full accuracy
+    logs = [math.log1p(2 * math.sinh(y / 2) ** 2) for y in nodes]  # log cosh y, accurate for small y
     weights = [math.exp(-(dim - 1) * log) * (1.0 if j else 0.5) for j, log in enumerate(logs)]
     total = math.fsum(weights)
     return [
@@ -65,47 +65,46 @@ def _rule(dim: int, decay: int, reach: float, exponent: float) -> Numbers:
     ]
 
 
-def _nodes(like: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """s and weights along the last axis, for averages of functions that grow at most like a logarithm."""
-    s, _, weights = uniform_cosine_rule(like, dim)
-    return s, weights
-
-
 def uniform_cosine_rule(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """1-t², t² and weights for the cosine t ≥ 0 of a uniform point of the unit sphere in R^dim."""
+    """Return s = 1-t², t² and weights for the cosine t ≥ 0 of a uniform point of the unit sphere in R^dim.
+
+    The rule is accurate for averages of even functions of t that grow at most like a logarithm in y.
+    """
     exponent = _EXPONENT[like.dtype]
     s, complement, weights = _rule(like, dim, dim - 1, exponent, exponent).unbind()
     return s, complement, weights
 
 
 def _moment_nodes(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """s, 1-s and weights, for averages with 1/D², which grows as cosh⁴ y up to y = τ."""
+    """Return s, 1-s and weights, for averages with 1/D², which grows like cosh⁴ y up to y = τ."""
     decay = max(dim - 5, 1)
     s, complement, weights = _rule(like, dim, decay, _EXPONENT[torch.float64], _EXPONENT[like.dtype]).unbind()
     return s, complement, weights
 
 
 def sinh_rapidity(kappa: Tensor) -> Tensor:
-    """sinh τ for e^τ = 1+κ, without cancellation."""
+    """Return sinh τ for e^τ = 1+κ, without cancellation."""
     return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
 
 
 def _mean_log_boost_slope(q: Tensor, dim: int) -> Tensor:
-    """The derivative of ``mean_log_boost`` in q = sinh²(τ/2), E 2s(1+2q)/(1+4q(1+q)s), without overflow."""
+    """Return the derivative E 2s(1+2q)/(1+4q(1+q)s) of ``mean_log_boost`` in q = sinh²(τ/2), without overflow."""
     if dim == 2:
         return 1 / (1 + q)
-    s, weights = _nodes(q, dim)
+    s, _, weights = uniform_cosine_rule(q, dim)
     ratio = ((1 + 2 * q) / (1 + q)).unsqueeze(-1)
     return 2 * (weights * s * (ratio / (1 / (1 + q).unsqueeze(-1) + 4 * s * q.unsqueeze(-1)))).sum(-1)
 
 
 @with_derivative(_mean_log_boost_slope)
 def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
-    """E_U log(cosh τ - t sinh τ) ≥ 0, from q = sinh²(τ/2) ≥ 0.
+    """Return E_U log(cosh τ - t sinh τ) ≥ 0, given q = sinh²(τ/2) ≥ 0.
+
+    If two points of the ball have the hyperbolic distance τ, (d-1) times the result is the KL divergence between their
+    spherical Cauchy distributions.
 
     Args:
-        half_sinh_square: q, of any shape, float32 or float64. For two points of the ball at the hyperbolic distance τ,
-            (d-1) times the result is the divergence between their spherical Cauchy distributions.
+        half_sinh_square: q, of any shape, float32 or float64.
         dim: the ambient dimension d ≥ 2.
 
     Relative error about 1e-15 (float64) and 3e-7 (float32) for d from 2 to 1e7 and any q; differentiable.
@@ -116,8 +115,8 @@ def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     q = half_sinh_square
     if dim == 2:
         return torch.log1p(q)
-    # E log1p(4q(1+q)s); beyond 1e8 the logarithm of the product in parts, for it might overflow.
-    s, weights = _nodes(q, dim)
+    # E log1p(4q(1+q)s). For q ≥ 1e8 the product might overflow, so we sum the logs of its factors.
+    s, _, weights = uniform_cosine_rule(q, dim)
     small = q < 1e8
     near, far = torch.where(small, q, 1.0), torch.where(small, 1.0, q)
     average = (weights * torch.log1p((4 * near * (1 + near)).unsqueeze(-1) * s)).sum(-1)
@@ -128,62 +127,63 @@ def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
 
 @with_derivatives(lambda q, mean, dim: 1 / _mean_log_boost_slope(q, dim), from_output=True)
 def _inverse_log_boost(mean: Tensor, dim: int) -> Tensor:
-    """Newton's method on log(e^{2·mean} - 1), which is nearly linear in the logarithm of sinh² τ = 4q(1+q)."""
+    """Invert ``mean_log_boost`` by Newton's method: log(e^{2·mean} - 1) is nearly linear in log sinh² τ."""
     zero = mean == 0
     wanted = torch.where(zero, 1.0, mean)
-    s, weights = _nodes(mean, dim)
-    square = torch.expm1(2 * wanted) * (dim / (dim - 1))  # exact if all points had the mean of s, (d-1)/d
+    s, _, weights = uniform_cosine_rule(mean, dim)
+    square = torch.expm1(2 * wanted) * (dim / (dim - 1))  # sinh² τ, if s were constant at its mean (d-1)/d
     for _ in range(_NEWTON_STEPS):
-        now = 0.5 * (weights * torch.log1p(square.unsqueeze(-1) * s)).sum(-1)
-        slope = (weights * (square.unsqueeze(-1) * s / (1 + square.unsqueeze(-1) * s))).sum(-1)
-        height = torch.log(torch.expm1(2 * wanted) / torch.expm1(2 * now))
-        square = square * torch.exp(height * (-torch.expm1(-2 * now) / slope))
+        product = square.unsqueeze(-1) * s
+        reached = 0.5 * (weights * torch.log1p(product)).sum(-1)
+        slope = (weights * (product / (1 + product))).sum(-1)
+        height = torch.log(torch.expm1(2 * wanted) / torch.expm1(2 * reached))
+        square = square * torch.exp(height * (-torch.expm1(-2 * reached) / slope))
     root = torch.sqrt(square)
     return torch.where(zero, 0.0, 0.5 * root * (root / (1 + torch.hypot(root, torch.ones_like(root)))))
 
 
 def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
-    """The q ≥ 0 with ``mean_log_boost(q, dim)`` = mean; differentiable."""
+    """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean; differentiable."""
     return torch.expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
 
 
-# A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ): hence the derivatives below.
+# A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ). This gives the derivatives below.
 
 
 def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
-    """The derivative of ``cauchy_mean_cosine`` in κ: E(1-t²)/(1+κ)."""
+    """Return the derivative E(1-t²)/(1+κ) of ``cauchy_mean_cosine`` in κ."""
     rest = cauchy_mean_cosine_complement(kappa, dim)
     return (rest * (2 - rest) - cauchy_variance_cosine(kappa, dim)) / (1 + kappa)
 
 
 @with_derivative(_mean_cosine_slope)
 def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
-    """E t under the spherical Cauchy distribution; κ/(κ+2) on the circle."""
+    """Return E t under the spherical Cauchy distribution; κ/(κ+2) on the circle."""
     if dim == 2:
         return kappa / (kappa + 2)
     s, _, weights = _moment_nodes(kappa, dim)
     sinh = sinh_rapidity(kappa).unsqueeze(-1)
     cosh = sinh + (1 / (1 + kappa)).unsqueeze(-1)
     mean = (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
-    return mean.clamp(max=1.0)  # rounding
+    return mean.clamp(max=1.0)  # rounding may exceed 1
 
 
 @with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
 def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
-    """KL of the spherical Cauchy distribution from the uniform, in either direction: they are equal."""
-    # sinh²(τ/2) = κ²/(4(1+κ)), as a product that cannot overflow
+    """Return KL(p‖U) = KL(U‖p) for the spherical Cauchy distribution p and the uniform distribution U."""
+    # sinh²(τ/2) = κ²/(4(1+κ)), ordered so that it cannot overflow
     return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
 
 
 def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
-    """A: the mean of 1-t' over the two points that come from t and -t, with s = 1-t²."""
+    """Return A, the mean of 1-t' over the images of t and -t, given s = 1-t²."""
     sinh = sinh_rapidity(kappa).unsqueeze(-1)
     return (1 - s * (sinh / (1 + kappa).unsqueeze(-1))) / (1 + s * sinh.square())
 
 
 @with_derivative(lambda kappa, dim: -_mean_cosine_slope(kappa, dim))
 def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
-    """1 - E t under the spherical Cauchy distribution, to full accuracy where it is small."""
+    """Return 1 - E t under the spherical Cauchy distribution, accurate where it is small."""
     if dim == 2:
         return 2 / (kappa + 2)
     s, _, weights = _moment_nodes(kappa, dim)
@@ -191,7 +191,7 @@ def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
 
 
 def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
-    """Var t under the spherical Cauchy distribution."""
+    """Return Var t under the spherical Cauchy distribution."""
     if dim == 2:
         return 2 * (1 + kappa) / (kappa + 2).square()
     s, complement, weights = _moment_nodes(kappa, dim)
@@ -205,7 +205,7 @@ def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
     lambda kappa, length, complement, dim: 1 / _mean_cosine_slope(kappa, dim), None, from_output=True
 )
 def _inverse_mean_cosine(length: Tensor, complement: Tensor, dim: int) -> Tensor:
-    """Newton's method on the log-odds of the length, which are nearly linear in log κ."""
+    """Invert ``cauchy_mean_cosine`` by Newton's method on the log-odds of the length, nearly linear in log κ."""
     if dim == 2:
         return 2 * length / complement
     zero = length == 0
@@ -221,14 +221,14 @@ def _inverse_mean_cosine(length: Tensor, complement: Tensor, dim: int) -> Tensor
 
 
 def cauchy_mean_cosine_inverse(length: Tensor, dim: int, complement: Tensor | None = None) -> Tensor:
-    """The κ with ``cauchy_mean_cosine(κ, dim)`` = length, for a length in [0, 1).
+    """Return the κ with ``cauchy_mean_cosine(κ, dim)`` = length, for a length in [0, 1).
 
     Args:
         length: of any shape, float32 or float64.
         dim: the ambient dimension d ≥ 2.
-        complement: 1 - length, where it is known to more digits than the subtraction gives.
+        complement: 1 - length, if it is known more accurately than the subtraction gives.
 
-    Exact to a few roundings of ``length`` and ``complement``; differentiable in ``length``.
+    Accurate to a few roundings of ``length`` and ``complement``; differentiable in ``length``.
     """
     rest = (1 - length if complement is None else complement).detach()
     return _inverse_mean_cosine(length, rest, dim)

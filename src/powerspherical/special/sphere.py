@@ -9,7 +9,7 @@ from powerspherical._torch.constants import untraced
 
 @untraced
 def log_sphere_area(dim: int) -> float:
-    """log of the area 2π^{d/2}/Γ(d/2) of the unit sphere in R^d (d = ``dim`` is the ambient dimension).
+    """Return the log of the area 2π^{d/2}/Γ(d/2) of the unit sphere in R^d, where d = ``dim``.
 
     >>> round(math.exp(log_sphere_area(3)) / math.pi, 12)  # 4π
     4.0
@@ -19,9 +19,10 @@ def log_sphere_area(dim: int) -> float:
 
 @untraced
 def log_cosine_normalizer(dim: int) -> float:
-    """log of the constant c of the density c·(sin φ)^{d-2} of the angle from a pole, for uniform points.
+    """Return log c, where c·(sin φ)^{d-2} is the density of the angle φ between a uniform point and a pole.
 
-    c = Γ(d/2)/(Γ((d-1)/2)√π), by an asymptotic series in 1/x, x = (d-1)/2, where lnΓ would cancel.
+    c = Γ(d/2)/(Γ((d-1)/2)√π). For large d, where the difference of two lnΓ would cancel, we use an asymptotic series in
+    1/x with x = (d-1)/2.
     """
     x = (dim - 1) / 2
     if dim < 60:

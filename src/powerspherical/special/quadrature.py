@@ -9,7 +9,7 @@ from powerspherical._torch.constants import Numbers, tensor_constant
 
 
 def legendre(count: int) -> tuple[list[float], list[float]]:
-    """Nodes and weights of the Gauss–Legendre rule on [0, 1]."""
+    """Return nodes and weights of the Gauss–Legendre rule on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
 
@@ -20,6 +20,6 @@ def _legendre(count: int) -> Numbers:
 
 
 def gauss_legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of the Gauss–Legendre rule on [0, 1], with ``like``'s dtype and device."""
+    """Return nodes and weights of the Gauss–Legendre rule on [0, 1], with the dtype and device of ``like``."""
     nodes, weights = _legendre(like, count).unbind()
     return nodes, weights

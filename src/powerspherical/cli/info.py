@@ -36,7 +36,8 @@ def add_to(app: Typer) -> None:
     @app.command()
     def info(
         device: Annotated[
-            str, Option("--device", metavar="DEVICE", help="Where to check the accuracy: cpu, cuda, cuda:1, …")
+            str,
+            Option("--device", metavar="DEVICE", help="Where to check the accuracy: cpu, cuda, cuda:1, …"),
         ] = "cpu",
         as_json: Annotated[bool, Option("--json", help="Print JSON instead of tables.")] = False,
     ) -> None:

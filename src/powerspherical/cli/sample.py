@@ -68,7 +68,9 @@ def add_to(app: Typer) -> None:
             ),
         ] = None,
         dtype: Annotated[DType, Option(metavar="TYPE", help="float32 or float64.")] = "float32",
-        device: Annotated[str, Option("--device", metavar="DEVICE", help="Where to draw: cpu, cuda, cuda:1, …")] = "cpu",
+        device: Annotated[
+            str, Option("--device", metavar="DEVICE", help="Where to draw: cpu, cuda, cuda:1, …")
+        ] = "cpu",
         out: Annotated[
             str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - writes CSV to the standard output.")
         ] = array_files.STDOUT,

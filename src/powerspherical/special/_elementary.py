@@ -1,8 +1,9 @@
-"""Small tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives."""
+"""Small tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives and fused kernels."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.modes import is_plain
+from powerspherical._torch.triton import triton_takes
 from powerspherical.special._quadrature import legendre
 
 
@@ -20,6 +23,26 @@ def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
     for coefficient in reversed(coefficients[:-2]):
         value = (value * x).add_(coefficient)
     return value
+
+
+@tensor_constant
+def _columns(rows: tuple[tuple[float, ...], ...]) -> list[tuple[float, ...]]:
+    """The transpose of ``rows``, padded with zeros: one column of coefficients per power."""
+    return list(itertools.zip_longest(*rows, fillvalue=0.0))
+
+
+def polynomials(rows: tuple[tuple[float, ...], ...], x: Tensor) -> tuple[Tensor, ...]:
+    """Several polynomials at the same points, each given by its coefficients as in ``horner``.
+
+    In eager mode, one operation per power evaluates all of them. Compiled, each becomes a chain of literals that fuses.
+    """
+    if torch.compiler.is_compiling():
+        return tuple(horner(row, x) for row in rows)
+    table = _columns(x, rows)
+    *rest, value = table.view(*table.shape, *(1,) * x.dim()).unbind()
+    for coefficients in reversed(rest):
+        value = torch.addcmul(coefficients, value, x)
+    return value.unbind()
 
 
 _LOG1PMX_NODES = {torch.float64: 11, torch.float32: 5}
@@ -46,22 +69,62 @@ def log1pmx_near_zero(x: Tensor) -> Tensor:
     return x * x * (weights / (1 + x.unsqueeze(-1) * nodes)).sum(-1)
 
 
-def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
+#: Computes (value, derivative) of a function of (kappa, dim) in one kernel. The derivative may be left empty if the
+#: last argument, ``needs_slope``, is False.
+FusedKernel = Callable[[Tensor, float, bool], tuple[Tensor, Tensor]]
+
+
+def with_derivative(
+    derivative: Callable[..., Tensor], *, fused: FusedKernel | None = None
+) -> Callable[..., Any]:
     """Give ``f(kappa, dim)`` the derivative ``derivative(kappa, dim)`` in the float32 or float64 tensor kappa.
 
     The derivative is itself such a function, so chains of them can be differentiated as often as the chain is long.
+
+    Args:
+        derivative: function of (kappa, dim).
+        fused: the value and the derivative as one Triton kernel. It replaces f in plain eager mode on CUDA in float32;
+            elsewhere (other dtypes and devices, ``torch.func``, ``torch.compile``) f runs as it is written.
     """
 
     def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         smooth = with_derivatives(derivative)(function)
+        kernel = None if fused is None else _differentiable(fused, derivative)
 
         @functools.wraps(function)
         def checked(kappa: Tensor, dim: float) -> Tensor:
             if not isinstance(kappa, Tensor) or kappa.dtype not in (torch.float32, torch.float64):
                 kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
                 raise ValueError(f"{function.__name__} takes a float32 or float64 tensor, got {kind}")
+            if kernel is not None and kappa.is_cuda and is_plain(kappa) and triton_takes(kappa):
+                return kernel(kappa, dim)
             return smooth(kappa, dim)
 
         return checked
 
     return decorate
+
+
+def _differentiable(
+    fused: FusedKernel, derivative: Callable[..., Tensor]
+) -> Callable[[Tensor, float], Tensor]:
+    """The value of a fused kernel, differentiable: its derivative comes from the same launch."""
+
+    class Fused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, kappa: Tensor, dim: float) -> Tensor:
+            value, slope = fused(kappa, dim, ctx.needs_input_grad[0])
+            ctx.dim = dim
+            ctx.save_for_backward(kappa, slope)
+            return value
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+            kappa, slope = ctx.saved_tensors
+            if torch.is_grad_enabled() or not is_plain(
+                grad
+            ):  # the gradient itself is differentiated or transformed
+                slope = derivative(kappa, ctx.dim)
+            return grad * slope, None
+
+    return Fused.apply

@@ -7,8 +7,11 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.distributions import kl_divergence
 
-from powerspherical.special import bessel
+from powerspherical import HypersphericalUniform, VonMisesFisher
+from powerspherical._torch.modes import is_plain
+from powerspherical.special import _elementary, bessel
 from powerspherical.special._debye import debye, hankel
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -91,26 +94,58 @@ def test_polynomials_fit_into_the_table(order: float) -> None:
     assert max(map(len, others)) <= _triton_bessel._SHORT.value
 
 
-@pytest.mark.skipif(not CUDA, reason="needs CUDA")
-class TestOnAGpu:
+@pytest.fixture
+def _fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU, use the kernels on the CPU, in the interpreter, wherever a GPU would use them."""
+    if not CUDA:
+        for module in (_elementary, bessel):
+            monkeypatch.setattr(module, "runs_fused", is_plain)
+
+
+@pytest.mark.usefixtures("_fused")
+class TestDispatch:
     @pytest.mark.parametrize("dim", [3, 64])
     @pytest.mark.parametrize("form", FORMS)
     def test_derivatives(self, form: str, dim: int) -> None:
         function = FORMS[form][0]
-        kappa = torch.logspace(-3, 5, 200, device="cuda").requires_grad_()
+        kappa = torch.logspace(-3, 5, 200, device=DEVICE).requires_grad_()
         value = function(kappa, dim)
         assert "Fused" in value.grad_fn.name()
         (once,) = torch.autograd.grad(value.sum(), kappa, retain_graph=True)
         (first,) = torch.autograd.grad(value.sum(), kappa, create_graph=True)
-        exact = kappa.detach().double().cpu().requires_grad_()
-        (expected,) = torch.autograd.grad(function(exact, dim).sum(), exact, create_graph=True)
+        with torch.no_grad():
+            assert torch.equal(function(kappa, dim), value)
+        # Under a transform the functions run as torch operations.
+        derivative = torch.func.grad(lambda k: function(k, dim))
+        exact = kappa.detach().double().cpu()
+        expected = torch.func.vmap(derivative)(exact)
         for slope in (once, first.detach()):
-            torch.testing.assert_close(slope.cpu().double(), expected.detach(), rtol=5e-6, atol=0)
+            torch.testing.assert_close(slope.cpu().double(), expected, rtol=5e-6, atol=0)
         if form != "slope":  # its second derivative is not known
             (second,) = torch.autograd.grad(first.sum(), kappa)
-            (curvature,) = torch.autograd.grad(expected.sum(), exact)
+            curvature = torch.func.vmap(torch.func.grad(derivative))(exact)
             torch.testing.assert_close(second.cpu().double(), curvature, rtol=1e-4, atol=1e-7)
 
+    @pytest.mark.parametrize("dim", [3, 64])
+    def test_inverse(self, dim: int) -> None:
+        ratio = torch.linspace(0.01, 0.99, 50, device=DEVICE)
+        kappa = bessel.bessel_ratio_inverse(ratio, dim)
+        expected = bessel.bessel_ratio_inverse(ratio.double(), dim, 1 - ratio.double())
+        torch.testing.assert_close(kappa, expected.float(), rtol=1e-5, atol=0)
+
+    def test_divergence_from_the_uniform(self) -> None:
+        kappa = torch.tensor([0.0, 3.0, 400.0], device=DEVICE, requires_grad=True)
+        loc = torch.eye(3, device=DEVICE)
+        q = VonMisesFisher(loc, kappa, validate_args=False)
+        divergence = kl_divergence(q, HypersphericalUniform(3))
+        (slope,) = torch.autograd.grad(divergence.sum(), kappa)
+        exact = VonMisesFisher(loc.double(), kappa.double(), validate_args=False)
+        torch.testing.assert_close(divergence, kl_divergence(exact, HypersphericalUniform(3)).float())
+        torch.testing.assert_close(slope, kappa.detach() * exact.marginal.variance.detach().float())
+
+
+@pytest.mark.skipif(not CUDA, reason="needs CUDA")
+class TestOnAGpu:
     def test_transforms(self) -> None:
         kappa = torch.logspace(-3, 5, 200, device="cuda")
         entropy = bessel.exponential_relative_entropy
@@ -125,7 +160,7 @@ class TestOnAGpu:
         torch.testing.assert_close(function(kappa), bessel.exponential_relative_entropy(kappa, 64))
 
     def test_launches(self) -> None:
-        """One kernel forward; backward, that of the sum's gradient and one multiplication."""
+        """One kernel forward, and one multiplication backward."""
         kappa = torch.rand(1000, device="cuda", requires_grad=True)
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         bessel.exponential_relative_entropy(kappa, 3).backward(torch.ones_like(kappa))

@@ -69,6 +69,11 @@ def log1pmx_near_zero(x: Tensor) -> Tensor:
     return x * x * (weights / (1 + x.unsqueeze(-1) * nodes)).sum(-1)
 
 
+def runs_fused(kappa: Tensor) -> bool:
+    """Whether fused kernels serve the tensor: plain eager mode on CUDA in float32, where Triton works."""
+    return kappa.is_cuda and is_plain(kappa) and triton_takes(kappa)
+
+
 #: Computes (value, derivative) of a function of (kappa, dim) in one kernel. The derivative may be left empty if the
 #: last argument, ``needs_slope``, is False.
 FusedKernel = Callable[[Tensor, float, bool], tuple[Tensor, Tensor]]
@@ -83,8 +88,8 @@ def with_derivative(
 
     Args:
         derivative: function of (kappa, dim).
-        fused: the value and the derivative as one Triton kernel. It replaces f in plain eager mode on CUDA in float32;
-            elsewhere (other dtypes and devices, ``torch.func``, ``torch.compile``) f runs as it is written.
+        fused: the value and the derivative as one Triton kernel. It replaces f where ``runs_fused``; elsewhere (other
+            dtypes and devices, ``torch.func``, ``torch.compile``) f runs as it is written.
     """
 
     def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -96,7 +101,7 @@ def with_derivative(
             if not isinstance(kappa, Tensor) or kappa.dtype not in (torch.float32, torch.float64):
                 kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
                 raise ValueError(f"{function.__name__} takes a float32 or float64 tensor, got {kind}")
-            if kernel is not None and kappa.is_cuda and is_plain(kappa) and triton_takes(kappa):
+            if kernel is not None and runs_fused(kappa):
                 return kernel(kappa, dim)
             return smooth(kappa, dim)
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.derivatives import raising, with_derivatives
 from powerspherical.special._debye import debye, hankel
-from powerspherical.special._elementary import FusedKernel, polynomials, with_derivative
+from powerspherical.special._elementary import FusedKernel, polynomials, runs_fused, with_derivative
 
 # Debye's series is exact to rounding from this order on, and Hankel's from κ = this + ν² on.
 _DEBYE_ORDER = {torch.float64: 20.0, torch.float32: 10.0}
@@ -105,19 +105,18 @@ def _step_down(kappa: Tensor, top: Ratio, order: float, steps: int) -> Ratio:
     for i in range(steps):
         twice = 2 * (order + steps - i)
         scaled = kappa * value
-        inverse = 1 / (twice + scaled)
+        denominator = twice + scaled
         if entropy is not None:
-            excess = scaled / twice
-            product = torch.addcmul(product + excess, product, excess)
+            product = torch.addcmul(product, product + 1, scaled, value=1 / twice)
         if slope is not None:
-            inverse_square = inverse * inverse
+            square = denominator * denominator
             numerator = twice - kappa * (kappa * slope)
             if curvature is not None:
                 bend = kappa * (2 * slope + kappa * curvature)
                 growth = 2 * numerator * (value + kappa * slope)
-                curvature = -(bend + growth * inverse) * inverse_square
-            slope = numerator * inverse_square
-        value = kappa * inverse
+                curvature = -(bend + growth / denominator) / square
+            slope = numerator / square
+        value = kappa / denominator
         if complement is not None:
             rest = twice - kappa * complement
             complement = rest / (rest + kappa)
@@ -159,6 +158,8 @@ def bessel_ratios(
         complement, entropy: whether these parts of ``Ratio`` are needed.
         derivatives: how many derivatives of the ratio are needed, at most two.
     """
+    if runs_fused(kappa):
+        return _fused_ratios(kappa, order, complement, derivatives, entropy)
     steps, top = recurrence_steps(order, kappa.dtype)
     if not steps:
         return _debye_ratio(kappa, order, complement, derivatives, entropy)
@@ -173,6 +174,24 @@ def bessel_ratios(
         for f, m in zip(far, moderate, strict=True)
     )
     return Ratio(*parts)  # type: ignore[arg-type]
+
+
+def _fused_ratios(kappa: Tensor, order: float, complement: bool, derivatives: int, entropy: bool) -> Ratio:
+    """The same on CUDA, with one launch per part."""
+    from powerspherical.special import _triton_bessel
+
+    def part(form: str) -> Tensor:
+        return _triton_bessel.evaluate(form, kappa, order, needs_slope=False)[0]
+
+    ratio = Ratio(part("ratio"))
+    if complement:
+        ratio = ratio._replace(complement=part("complement"))
+    if derivatives > 0:
+        slope, curvature = _triton_bessel.evaluate("slope", kappa, order, needs_slope=derivatives > 1)
+        ratio = ratio._replace(slope=slope, curvature=curvature if derivatives > 1 else None)
+    if entropy:
+        ratio = ratio._replace(entropy=part("relative_entropy"))
+    return ratio
 
 
 def _order(dim: float) -> float:

@@ -10,7 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from powerspherical.special import bessel_ratio, bessel_ratio_complement, bessel_ratio_inverse, log_bessel_i
+from powerspherical.special import (
+    bessel_ratio,
+    bessel_ratio_complement,
+    bessel_ratio_inverse,
+    bessel_ratio_slope,
+    log_bessel_i,
+    log_hyp0f1,
+)
 
 ORDERS = [0, 0.3, 0.5, 1, 7.25, 50, 999.5, 1e5]
 ARGUMENTS = [1e-8, 1e-3, 0.5, 1.0, 5.0, 19.9, 41.0, 300.0, 1e3, 1e5]
@@ -135,3 +142,12 @@ def test_bessel_ratio_keeps_the_bounds_of_amos(dim: int, kappa: float) -> None:
         (b + a * a / (math.hypot(kappa, a) + kappa)) / (b + math.hypot(kappa, a)) for a in (b, b + 1)
     )
     assert least * (1 - rounding) <= complement <= most * (1 + rounding)
+
+
+def test_first_use_of_a_dimension_inside_nested_transforms() -> None:
+    """The coefficients are cached at the first use, and must outlive the transforms in which it happened."""
+    dim = 13.37  # used nowhere else
+    kappa = torch.tensor(2.0, dtype=torch.float64)
+    first = torch.func.jacfwd(lambda k: log_hyp0f1(k, dim))
+    torch.testing.assert_close(torch.func.jacfwd(first)(kappa), bessel_ratio_slope(kappa, dim))
+    torch.testing.assert_close(first(kappa), bessel_ratio(kappa, dim))

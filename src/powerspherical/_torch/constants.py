@@ -34,6 +34,13 @@ def scalar_constant(value: float, dtype: torch.dtype) -> Tensor:
         return torch.tensor(value, dtype=dtype, device="cpu")
 
 
+def _unwrapped(tensor: Tensor) -> Tensor:
+    """The tensor that outlives the ``torch.func`` transforms that are running: they wrap each one made under them."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
     """Turn ``build(*args)``, which returns nested Python numbers, into a tensor function ``constant(like, *args)``.
 
@@ -50,7 +57,7 @@ def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
         key = (like.dtype, like.device, *args)
         if key not in cache:
             with torch.inference_mode(False):
-                cache[key] = torch.tensor(build(*args), dtype=like.dtype, device=like.device)
+                cache[key] = _unwrapped(torch.tensor(build(*args), dtype=like.dtype, device=like.device))
         return cache[key]
 
     return constant

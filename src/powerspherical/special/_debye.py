@@ -1,9 +1,9 @@
-"""Coefficients of the asymptotic series of the modified Bessel function, exact, built once an order.
+"""Polynomials of the asymptotic series of the modified Bessel function, built once per order.
 
 Debye's uniform expansion (DLMF 10.41.3) is I_N(Nz) ~ e^{Nη}/√(2πN s) Σ_k U_k(p)/N^k with s = √(1+z²), p = 1/s.
-Its logarithm is again such a series, W(p) = Σ_k D_k(p)/N^k, and the functions that the distributions need are
-polynomials in p once N is fixed. Hankel's expansion for large arguments (DLMF 10.40.1) is treated alike.
-All is done in exact fractions, because the coefficients alternate and grow.
+Its logarithm is a series of the same kind, W(p) = Σ_k D_k(p)/N^k. At a fixed N the functions that ``bessel`` needs
+are polynomials in p. Hankel's expansion for large arguments (DLMF 10.40.1) is treated the same way. The coefficients
+alternate and grow, so they are computed in exact fractions.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def _over_one_minus_p(a: Polynomial) -> Polynomial:
     return quotient[:-1]
 
 
-def _economised(a: Polynomial) -> tuple[float, ...]:
-    """Coefficients in u = 2p-1 of the shortest polynomial that equals a(p) to rounding for p in [0, 1].
+def _economised(a: Polynomial, tolerance: float) -> tuple[float, ...]:
+    """Coefficients in u = 2p-1 of a short polynomial that equals a(p) for p in [0, 1], up to about ``tolerance``.
 
-    Truncating the expansion in Chebyshev polynomials leaves about 20 of the 57 coefficients.
+    It is the expansion in Chebyshev polynomials, truncated: in float64 it has about 20 coefficients, not 57.
     """
     count = len(a)
     odd = 2 * np.arange(count) + 1
@@ -65,12 +65,14 @@ def _economised(a: Polynomial) -> tuple[float, ...]:
         for coefficient in reversed(a):
             value = value * p + coefficient
         values.append(float(value))
-    # The angles are reduced as integers: an error in them would drown the small coefficients.
+    # Angles are reduced as integers: a rounding error in them would exceed the small coefficients.
     cosines = np.cos(np.outer(np.arange(count), odd) % (4 * count) * (np.pi / (2 * count)))
     chebyshev = 2 / count * cosines @ np.array(values)
     chebyshev[0] /= 2
-    chebyshev = np.polynomial.chebyshev.chebtrim(chebyshev, 1e-15 * np.abs(values).max())
-    return tuple(np.polynomial.chebyshev.cheb2poly(chebyshev).tolist())
+    rounding = 1e-15 * np.abs(values).max()
+    chebyshev = np.polynomial.chebyshev.chebtrim(chebyshev, max(tolerance, rounding))
+    coefficients = np.polynomial.chebyshev.cheb2poly(chebyshev).tolist()
+    return tuple(coefficients + [0.0] * (2 - len(coefficients)))  # ``horner`` takes two at least
 
 
 def _logarithm(series: list[Polynomial]) -> list[Polynomial]:
@@ -99,7 +101,9 @@ def _log_debye(terms: int) -> list[Polynomial]:
 
 
 class Debye(NamedTuple):
-    """The expansions at one order N, as polynomials in u = 2p-1; W(p) is the logarithm of Debye's sum.
+    """Debye's expansion at one order N: coefficients of polynomials in u = 2p-1.
+
+    W(p) is the logarithm of Debye's sum.
 
     Attributes:
         log_sum: (W(p) - W(1))/(1-p).
@@ -116,8 +120,26 @@ class Debye(NamedTuple):
     entropy: tuple[float, ...]
 
 
+class Hankel(NamedTuple):
+    """Hankel's expansion log I_ν(κ) ~ κ - ½log(2πκ) + Σ_k l_k x^k: coefficients of polynomials in x = 1/κ.
+
+    With h = ν+½ and G = log ₀F₁ as in ``bessel``:
+
+    Attributes:
+        ratio: k·l_k, where 1 - I_{ν+1}/I_ν = x(h + x·ratio).
+        slope: k(k+1)·l_k, where the derivative of the ratio in κ is x²(h + x·slope).
+        curvature: k(k+1)(k+2)·l_k, where its second derivative is -x³(2h + x·curvature).
+        entropy: -(k+1)·l_k, where the relative entropy is h log κ - constant + x·entropy.
+    """
+
+    ratio: tuple[float, ...]
+    slope: tuple[float, ...]
+    curvature: tuple[float, ...]
+    entropy: tuple[float, ...]
+
+
 @functools.cache
-def _debye(order: float, terms: int) -> Debye:
+def _debye(order: float, terms: int, tolerance: float) -> Debye:
     n = Fraction(order)
     w: Polynomial = [Fraction(0)]
     for k, d_k in enumerate(_log_debye(terms), start=1):
@@ -129,35 +151,44 @@ def _debye(order: float, terms: int) -> Debye:
     slope = _add(ratio, _scale(_multiply(p_minus_p3, _derivative(ratio)), -1))
     entropy = _scale(_add(_multiply(p_minus_p3, w_slope), _add(w, [-w_end])), -1)
     return Debye(
-        log_sum=_economised(_over_one_minus_p(_add(w, [-w_end]))),
-        ratio=_economised(ratio[2:]),
-        slope=_economised(slope[2:]),
-        curvature=_economised(_derivative(slope)[1:]),
-        entropy=_economised(_over_one_minus_p(entropy)),
+        log_sum=_economised(_over_one_minus_p(_add(w, [-w_end])), tolerance),
+        ratio=_economised(ratio[2:], tolerance),
+        slope=_economised(slope[2:], tolerance),
+        curvature=_economised(_derivative(slope)[1:], tolerance),
+        entropy=_economised(_over_one_minus_p(entropy), tolerance),
     )
 
 
 @functools.cache
-def _hankel(order: float, terms: int) -> tuple[float, ...]:
+def _hankel(order: float, terms: int) -> Hankel:
     nu = Fraction(order)
     series: list[Polynomial] = [[Fraction(1)]]
     for k in range(1, terms + 1):
         series.append(_scale(series[-1], -(4 * nu * nu - (2 * k - 1) ** 2) / (8 * k)))
-    return tuple(float(x[0]) for x in _logarithm(series)[1:])
+    logs = [(k, float(x[0])) for k, x in enumerate(_logarithm(series)[1:], start=1)]
+    return Hankel(
+        ratio=tuple(k * c for k, c in logs),
+        slope=tuple(k * (k + 1) * c for k, c in logs),
+        curvature=tuple(k * (k + 1) * (k + 2) * c for k, c in logs),
+        entropy=tuple(-(k + 1) * c for k, c in logs),
+    )
 
 
-# So many terms are exact to rounding, from the order and the argument on that ``bessel`` gives.
-_DEBYE_TERMS = {torch.float64: 14, torch.float32: 5}
+# This many terms are exact to rounding in the range where ``bessel`` uses each series.
+_DEBYE_TERMS = {torch.float64: 14, torch.float32: 8}
 _HANKEL_TERMS = {torch.float64: 28, torch.float32: 12}
+
+# What truncation may change in Debye's polynomials, which are added to terms of order one.
+_TOLERANCE = {torch.float64: 2e-17, torch.float32: 5e-9}
 
 
 @untraced
 def debye(order: float, dtype: torch.dtype) -> Debye:
-    """The polynomials at one order. Not traced by the compiler, to which they are constants."""
-    return _debye(order, _DEBYE_TERMS[dtype])
+    """Debye's polynomials at one order; constants to the compiler."""
+    return _debye(order, _DEBYE_TERMS[dtype], _TOLERANCE[dtype])
 
 
 @untraced
-def hankel(order: float, dtype: torch.dtype) -> tuple[float, ...]:
-    """l_1, l_2, … with I_ν(x) ~ e^x/√(2πx) · exp(Σ_k l_k x^{-k})."""
+def hankel(order: float, dtype: torch.dtype) -> Hankel:
+    """Hankel's polynomials at one order; constants to the compiler."""
     return _hankel(order, _HANKEL_TERMS[dtype])

@@ -1,8 +1,9 @@
-"""Tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives."""
+"""Tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives and fused kernels."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.modes import is_plain
+from powerspherical._torch.triton import triton_takes
 from powerspherical.special.quadrature import legendre
 
 
@@ -20,6 +23,26 @@ def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
     for coefficient in reversed(coefficients[:-2]):
         value = (value * x).add_(coefficient)
     return value
+
+
+@tensor_constant
+def _columns(rows: tuple[tuple[float, ...], ...]) -> list[tuple[float, ...]]:
+    """The transpose of ``rows``, padded with zeros: one column of coefficients per power."""
+    return list(itertools.zip_longest(*rows, fillvalue=0.0))
+
+
+def polynomials(rows: tuple[tuple[float, ...], ...], x: Tensor) -> tuple[Tensor, ...]:
+    """Several polynomials at the same points, each given by its coefficients as in ``horner``.
+
+    In eager mode, one operation per power evaluates all of them. Compiled, each becomes a chain of literals that fuses.
+    """
+    if torch.compiler.is_compiling():
+        return tuple(horner(row, x) for row in rows)
+    table = _columns(x, rows)
+    *rest, value = table.view(*table.shape, *(1,) * x.dim()).unbind()
+    for coefficients in reversed(rest):
+        value = torch.addcmul(coefficients, value, x)
+    return value.unbind()
 
 
 _LOG1PMX_NODES = {torch.float64: 11, torch.float32: 5}
@@ -47,22 +70,66 @@ def log1pmx_near_zero(x: Tensor) -> Tensor:
     return x * x * (weights / (1 + x.unsqueeze(-1) * nodes)).sum(-1)
 
 
-def with_derivative(derivative: Callable[..., Tensor]) -> Callable[..., Any]:
+def runs_fused(kappa: Tensor) -> bool:
+    """Whether fused kernels serve the tensor: plain eager mode on CUDA in float32, where Triton works."""
+    return kappa.is_cuda and is_plain(kappa) and triton_takes(kappa)
+
+
+#: Computes (value, derivative) of a function of (kappa, dim) in one kernel. The derivative may be left empty if the
+#: last argument, ``needs_slope``, is False.
+FusedKernel = Callable[[Tensor, float, bool], tuple[Tensor, Tensor]]
+
+
+def with_derivative(
+    derivative: Callable[..., Tensor], *, fused: FusedKernel | None = None
+) -> Callable[..., Any]:
     """Decorate ``f(kappa, dim)`` with its derivative ``derivative(kappa, dim)`` in kappa, and check the dtype of kappa.
 
     The derivative may be decorated in the same way, which gives derivatives of higher order.
+
+    Args:
+        derivative: function of (kappa, dim).
+        fused: the value and the derivative as one Triton kernel. It replaces f where ``runs_fused``; elsewhere (other
+            dtypes and devices, ``torch.func``, ``torch.compile``) f runs as it is written.
     """
 
     def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         smooth = with_derivatives(derivative)(function)
+        kernel = None if fused is None else _differentiable(fused, derivative)
 
         @functools.wraps(function)
         def checked(kappa: Tensor, dim: float) -> Tensor:
             if not isinstance(kappa, Tensor) or kappa.dtype not in (torch.float32, torch.float64):
                 kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
                 raise ValueError(f"{function.__name__} takes a float32 or float64 tensor, got {kind}")
+            if kernel is not None and runs_fused(kappa):
+                return kernel(kappa, dim)
             return smooth(kappa, dim)
 
         return checked
 
     return decorate
+
+
+def _differentiable(
+    fused: FusedKernel, derivative: Callable[..., Tensor]
+) -> Callable[[Tensor, float], Tensor]:
+    """The value of a fused kernel, differentiable: its derivative comes from the same launch."""
+
+    class Fused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, kappa: Tensor, dim: float) -> Tensor:
+            value, slope = fused(kappa, dim, ctx.needs_input_grad[0])
+            ctx.dim = dim
+            ctx.save_for_backward(kappa, slope)
+            return value
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+            kappa, slope = ctx.saved_tensors
+            # The gradient itself may be differentiated or transformed.
+            if torch.is_grad_enabled() or not is_plain(grad):
+                slope = derivative(kappa, ctx.dim)
+            return grad * slope, None
+
+    return Fused.apply

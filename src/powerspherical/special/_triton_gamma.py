@@ -1,23 +1,18 @@
-"""KL(PS‖uniform) and its derivative as one Triton kernel, in float32: for the formulas see ``gamma``."""
+"""KL(PS‖uniform) and its derivative as one Triton kernel, in float32. The formulas are those of ``gamma``."""
 
 # mypy: ignore-errors
-# (what ``triton.jit`` compiles is no Python that a type checker understands)
+# (type checkers do not understand Triton's dialect of Python)
 
-import functools
-
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks
-
-_BLOCK = 256
+from powerspherical.special._triton_launch import value_and_slope
 
 
 @triton.jit
 def log1p(x):
-    """log(1+x), to rounding also where x is small (Kahan)."""
+    """log(1+x), accurate also for small x (Kahan)."""
     y = 1.0 + x
     safe = tl.where(y == 1.0, 2.0, y)
     return tl.where(y == 1.0, x, tl.log(safe) * (x / (safe - 1.0)))
@@ -35,7 +30,7 @@ def _log1pmx(x):
 
 @triton.jit
 def _stirling_excess(x, inverse, TERMS: tl.constexpr):
-    """Q_b(x), see ``gamma._stirling_excess``; ``inverse`` is 1/b."""
+    """Q_b(x) of ``gamma._stirling_excess``, with ``inverse`` = 1/b."""
     s = inverse * inverse
     polynomial = 1.0 + x * (2.0 + 3.0 * x)
     total = 1 / 12 - s * polynomial * (1 / 360)
@@ -106,23 +101,7 @@ def _relative_entropy(
 def relative_entropy(
     kappa: Tensor, beta: float, steps: int, b: float, terms: int, *, needs_slope: bool
 ) -> tuple[Tensor, Tensor]:
-    """KL and its derivative, which is empty if nobody needs it; the numbers are those of ``gamma._shift``."""
-    kappa = kappa.contiguous()
-    value = torch.empty_like(kappa)
-    slope = torch.empty_like(kappa) if needs_slope else value.new_empty(0)
-    if count := kappa.numel():
-        _launch(count, beta, b, steps, terms, needs_slope, kappa.device)((value, slope, kappa))
-    return value, slope
-
-
-@functools.lru_cache(1024)  # launches, of the latest sizes
-def _launch(
-    count: int, beta: float, b: float, steps: int, terms: int, needs_slope: bool, device: torch.device
-) -> Launch:
-    return Launch(
-        _relative_entropy,
-        (blocks(count, _BLOCK), 1),
-        (count, beta, b),
-        (steps, terms, needs_slope, _BLOCK),
-        num_warps=4,
+    """KL and its derivative, which is empty unless ``needs_slope``; the other numbers are those of ``gamma._shift``."""
+    return value_and_slope(
+        _relative_entropy, kappa, numbers=(beta, b), constants=(steps, terms), needs_slope=needs_slope
     )

@@ -1,4 +1,4 @@
-"""Differences of the von Mises–Fisher log-partition, exact also when the two arguments nearly agree."""
+"""Differences of the von Mises–Fisher log-partition, accurate also when the two arguments nearly agree."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from torch import Tensor
 
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.special._debye import debye
-from powerspherical.special._elementary import horner
+from powerspherical.special._elementary import polynomials
 from powerspherical.special.bessel import bessel_ratio, bessel_ratio_slope, recurrence_steps
 
 
 def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """G(κb) - G(κl) and its κ-derivative b·A(κb) - l·A(κl), with l = lower and b = lower + gap.
 
-    As in ``bessel``: Debye's expansion at a high order N, every difference taken on paper, then down by
-    u_{j-1} = x²/(2j + u_j) for u_j = x·I_{j+1}(x)/I_j(x), on both u and their difference.
+    As in ``bessel``, Debye's expansion is used at a high order, and the recurrence u_{j-1} = x²/(2j + u_j) for
+    u_j = x·I_{j+1}(x)/I_j(x) leads down from there. Differences are formed on paper: the recurrence is applied to u at
+    both ends and to the difference of the two.
     """
     order = dim / 2 - 1
     steps, top = recurrence_steps(order, kappa.dtype)
@@ -28,11 +29,10 @@ def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor,
     q1, q2 = z1 * (z1 / (1 + s1)), z2 * (z2 / (1 + s2))
     q_gain = (change / top) * ((z1 + z2) / (s1 + s2))
     logs = top * (q_gain - torch.log1p(q_gain / (2 + q2))) - 0.5 * torch.log1p(q_gain / (1 + q2))
-    gain = logs + (
-        q1 * p1 * horner(series.log_sum, 2 * p1 - 1) - q2 * p2 * horner(series.log_sum, 2 * p2 - 1)
-    )
-    rest1 = (z1 * p1).square() * horner(series.ratio, 2 * p1 - 1)
-    rest2 = (z2 * p2).square() * horner(series.ratio, 2 * p2 - 1)
+    log_sum1, ratio1 = polynomials((series.log_sum, series.ratio), 2 * p1 - 1)
+    log_sum2, ratio2 = polynomials((series.log_sum, series.ratio), 2 * p2 - 1)
+    gain = logs + (q1 * p1 * log_sum1 - q2 * p2 * log_sum2)
+    rest1, rest2 = (z1 * p1).square() * ratio1, (z2 * p2).square() * ratio2
     u1, u2 = top * (q1 + rest1), top * (q2 + rest2)
     u_gain = top * (q_gain + (rest1 - rest2))
     squares_gain = change * (high + low)
@@ -77,5 +77,11 @@ def _in_lower(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
     lambda kappa, lower, gap, dim: kappa * bessel_ratio(kappa * (lower + gap), dim),
 )
 def log_hyp0f1_gain(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """G(κ(l+g)) - G(κl) ≥ 0 with G = ``log_hyp0f1``; differentiable twice."""
+    """G(κ(l+g)) - G(κl) ≥ 0 with G = ``log_hyp0f1``; differentiable twice.
+
+    Args:
+        kappa: concentration κ ≥ 0, float32 or float64.
+        lower, gap: l ≥ 0 and g ≥ 0, tensors that broadcast with ``kappa``.
+        dim: ambient dimension d ≥ 2.
+    """
     return _gains(kappa, lower, gap, dim)[0]

@@ -15,14 +15,11 @@ factors α, α+1, …, α+β-1.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
-from powerspherical._torch.modes import is_plain
-from powerspherical._torch.triton import triton_takes
 from powerspherical.special._elementary import horner, log1pmx_near_zero, with_derivative
 
 _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
@@ -191,42 +188,20 @@ def _recurrence(beta: float, steps: int) -> list[list[float]]:
     return [double, odd, a, [x + 1 for x in a], [x / (2 * (beta + steps)) for x in odd]]
 
 
+def _fused_relative_entropy(kappa: Tensor, dim: float, needs_slope: bool) -> tuple[Tensor, Tensor]:
+    from powerspherical.special import _triton_gamma
+
+    beta = (dim - 1) / 2
+    return _triton_gamma.relative_entropy(kappa, beta, *_shift(beta, kappa.dtype), needs_slope=needs_slope)
+
+
+@with_derivative(lambda kappa, dim: kappa * trigamma_difference(kappa, dim), fused=_fused_relative_entropy)
 def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     """Return KL(p‖U) = κD'(κ) - D(κ) of the Power Spherical distribution p from the uniform.
 
     Relative error about 1e-15 (float64) and 7e-7 (float32), for d from 2 to 1e7 and κ from 0 to 1e9. On CUDA in float32
     one Triton kernel computes the value and its derivative.
     """
-    if is_plain(kappa) and triton_takes(kappa):
-        return _FusedRelativeEntropy.apply(kappa, dim)
-    return _power_relative_entropy(kappa, dim)
-
-
-class _FusedRelativeEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, kappa: Tensor, dim: float) -> Tensor:
-        from powerspherical.special import _triton_gamma
-
-        beta = (dim - 1) / 2
-        shifted = _shift(beta, kappa.dtype)
-        value, slope = _triton_gamma.relative_entropy(
-            kappa, beta, *shifted, needs_slope=ctx.needs_input_grad[0]
-        )
-        ctx.dim = dim
-        ctx.save_for_backward(kappa, slope)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        kappa, slope = ctx.saved_tensors
-        if torch.is_grad_enabled() or not is_plain(grad):  # the slope must be differentiable or transformable
-            slope = kappa * trigamma_difference(kappa, ctx.dim)
-        return grad * slope, None
-
-
-@with_derivative(lambda kappa, dim: kappa * trigamma_difference(kappa, dim))
-def _power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
-    """Compute ``power_relative_entropy`` with torch operations."""
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:

@@ -1,0 +1,172 @@
+"""The functions of ``bessel`` and their derivatives as one Triton kernel, in float32, with the same formulas.
+
+One kernel serves every form. The compiler removes the arithmetic that the chosen form does not store. A program reads
+the coefficients of the polynomials from a small table that depends on the dimension alone.
+"""
+
+# mypy: ignore-errors
+# (type checkers do not understand Triton's dialect of Python)
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from powerspherical._torch.constants import tensor_constant
+from powerspherical.special._debye import debye, hankel
+from powerspherical.special._triton_gamma import log1p
+from powerspherical.special._triton_launch import value_and_slope
+from powerspherical.special.bessel import hankel_range, recurrence_steps
+
+#: What the kernel can return, each with its derivative in κ.
+FORMS = ("ratio", "complement", "slope", "relative_entropy", "log_partition", "scaled_log_partition")
+
+_RATIO = tl.constexpr(FORMS.index("ratio"))
+_COMPLEMENT = tl.constexpr(FORMS.index("complement"))
+_SLOPE = tl.constexpr(FORMS.index("slope"))
+_RELATIVE_ENTROPY = tl.constexpr(FORMS.index("relative_entropy"))
+_LOG_PARTITION = tl.constexpr(FORMS.index("log_partition"))
+_SCALED_LOG_PARTITION = tl.constexpr(FORMS.index("scaled_log_partition"))
+
+# Numbers of coefficients: of the curvature in Debye's expansion, and of every other polynomial. Shorter ones are padded
+# with zeros, so that dimensions share compiled kernels.
+_LONG = tl.constexpr(20)
+_SHORT = tl.constexpr(13)
+
+
+@triton.jit
+def _polynomial(table_ptr, row, x, LENGTH: tl.constexpr):
+    """The polynomial whose coefficients are in this row of the table."""
+    row_ptr = table_ptr + row * _LONG
+    value = x * 0.0 + tl.load(row_ptr + (LENGTH - 1))
+    for i in tl.static_range(2, LENGTH + 1):
+        value = value * x + tl.load(row_ptr + (LENGTH - i))
+    return value
+
+
+@triton.jit
+def _moderate(kappa, table_ptr, top, STEPS: tl.constexpr):
+    """Ratio, complement, slope, curvature and relative entropy by Debye's expansion and the recurrence."""
+    z = kappa / top
+    low = tl.where(z > 1e9, 1.0, z)  # a large square would overflow; a NaN stays one
+    s = tl.where(z > 1e9, z, tl.sqrt(1.0 + low * low))
+    p = 1.0 / s
+    u, zp, main = 2.0 * p - 1.0, z * p, 1.0 / (1.0 + p)
+    correction = p * _polynomial(table_ptr, 0, u, _SHORT)
+    value = zp * (main + correction)
+    complement = (1.0 + 1.0 / (s + z)) / (1.0 + s) - zp * correction
+    slope = p * p * (main + _polynomial(table_ptr, 1, u, _SHORT)) / top
+    bend = main * (1.0 + main) + _polynomial(table_ptr, 2, u, _LONG)
+    curvature = -zp * p * p * p * bend / (top * top)
+    q = z * (z / (1.0 + s))
+    entropy = top * log1p(0.5 * q) + 0.5 * (log1p(q) - zp * zp) + q * p * _polynomial(table_ptr, 3, u, _SHORT)
+    if STEPS > 0:
+        top_value, top_complement = value, complement
+        product = kappa * 0.0
+        for i in tl.static_range(STEPS):
+            twice = 2.0 * (top - i)
+            scaled = kappa * value
+            inverse = 1.0 / (twice + scaled)
+            excess = scaled / twice
+            product += excess + product * excess
+            numerator = twice - kappa * (kappa * slope)
+            turn = kappa * (2.0 * slope + kappa * curvature)
+            growth = 2.0 * numerator * (value + kappa * slope)
+            curvature = -(turn + growth * inverse) * inverse * inverse
+            slope = numerator * inverse * inverse
+            value = kappa * inverse
+            rest = twice - kappa * complement
+            complement = rest / (rest + kappa)
+        gain = tl.where(value < 0.5, value - top_value, top_complement - complement)
+        entropy += kappa * gain - log1p(product)
+    return value, complement, slope, curvature, entropy
+
+
+@triton.jit
+def _far(kappa, table_ptr, half, constant):
+    """The same by Hankel's expansion, for large κ."""
+    x = 1.0 / kappa
+    complement = x * (half + x * _polynomial(table_ptr, 4, x, _SHORT))
+    slope = x * x * (half + x * _polynomial(table_ptr, 5, x, _SHORT))
+    curvature = -x * x * x * (2.0 * half + x * _polynomial(table_ptr, 6, x, _SHORT))
+    entropy = half * tl.log(kappa) - constant + x * _polynomial(table_ptr, 7, x, _SHORT)
+    return 1.0 - complement, complement, slope, curvature, entropy
+
+
+@triton.jit(do_not_specialize=["count"])
+def _evaluate(
+    value_ptr,
+    slope_ptr,
+    kappa_ptr,
+    table_ptr,
+    count: tl.int64,
+    top: tl.float32,
+    start: tl.float32,
+    half: tl.float32,
+    constant: tl.float32,
+    FORM: tl.constexpr,
+    STEPS: tl.constexpr,
+    NEEDS_SLOPE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = index < count
+    kappa = tl.load(kappa_ptr + index, mask=there, other=1.0)
+    if STEPS > 0:
+        large = kappa >= start
+        ratio, complement, slope, curvature, entropy = _moderate(
+            tl.where(large, start, kappa), table_ptr, top, STEPS
+        )
+        if tl.max(large.to(tl.int32), 0) > 0:  # programs without a large κ skip Hankel's expansion
+            far = _far(tl.where(large, kappa, start), table_ptr, half, constant)
+            ratio = tl.where(large, far[0], ratio)
+            complement = tl.where(large, far[1], complement)
+            slope = tl.where(large, far[2], slope)
+            curvature = tl.where(large, far[3], curvature)
+            entropy = tl.where(large, far[4], entropy)
+    else:
+        ratio, complement, slope, curvature, entropy = _moderate(kappa, table_ptr, top, STEPS)
+    if FORM == _RATIO:
+        value, derivative = ratio, slope
+    elif FORM == _COMPLEMENT:
+        value, derivative = complement, -slope
+    elif FORM == _SLOPE:
+        value, derivative = slope, curvature
+    elif FORM == _RELATIVE_ENTROPY:
+        value, derivative = entropy, kappa * slope
+    elif FORM == _LOG_PARTITION:
+        value, derivative = kappa * ratio - entropy, ratio
+    else:
+        tl.static_assert(FORM == _SCALED_LOG_PARTITION)
+        value, derivative = -kappa * complement - entropy, -complement
+    tl.store(value_ptr + index, value, mask=there)
+    if NEEDS_SLOPE:
+        tl.store(slope_ptr + index, derivative, mask=there)
+
+
+@tensor_constant
+def _table(order: float, top: float) -> list[list[float]]:
+    """The polynomials, one per row: ratio, slope, curvature and entropy, first Debye's and then Hankel's."""
+    series = debye(top, torch.float32)
+    rows = [series.ratio, series.slope, series.curvature, series.entropy, *hankel(order, torch.float32)]
+    return [[*row, *[0.0] * (_LONG.value - len(row))] for row in rows]
+
+
+def evaluate(form: str, kappa: Tensor, order: float, *, needs_slope: bool) -> tuple[Tensor, Tensor]:
+    """One of the ``FORMS`` and its derivative in κ, which is empty unless ``needs_slope``.
+
+    Args:
+        form: what to compute.
+        kappa: κ ≥ 0, any shape, float32.
+        order: ν = d/2-1.
+    """
+    steps, top = recurrence_steps(order, torch.float32)
+    start, constant = hankel_range(order, torch.float32)
+    return value_and_slope(
+        _evaluate,
+        kappa,
+        tables=[_table(kappa, order, top)],
+        numbers=(top, start, order + 0.5, constant),
+        constants=(FORMS.index(form), steps),
+        needs_slope=needs_slope,
+    )

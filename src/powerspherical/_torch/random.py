@@ -14,11 +14,6 @@ def standard_gamma(shape: Tensor, generator: torch.Generator | None = None) -> T
     return torch._standard_gamma(shape, generator=generator).add_(shape, alpha=0)
 
 
-def standard_gamma_slope(shape: Tensor, gamma: Tensor) -> Tensor:
-    """dG/dα of Gamma variables G of shape α at a fixed probability; relative error up to 1e-3."""
-    return torch._standard_gamma_grad(shape, gamma)
-
-
 def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
     """The keyword argument of torch's random functions: none without a generator.
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from powerspherical._torch.modes import is_capturing
 from powerspherical._torch.random import standard_gamma
+from powerspherical.families import _two_sphere as two_sphere
 from powerspherical.families._precise import Arc, PreciseFamily
 from powerspherical.families.base import Family, PointSums
 from powerspherical.special import bessel
@@ -57,11 +58,13 @@ class VonMisesFisherFamily(PreciseFamily):
     def draw_cosine(
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Wood's rejection (1994), which accepts at least 65% of its candidates at any κ and d.
+        """Wood's rejection (1994), which accepts at least 65% of its candidates at any κ and d; at d = 3 by inversion.
 
         Differentiating through the rejection would be biased, so ``rapidity_slope`` is the implicit derivative, which
         needs no noise.
         """
+        if dim == 3:
+            return *two_sphere.von_mises_fisher_ends(squared_length, kappa), squared_length.clone()
         flat = kappa.reshape(-1)
         degrees = dim - 1
         root = torch.hypot(2 * flat, flat.new_full((), degrees))  # a square of κ could overflow
@@ -72,6 +75,13 @@ class VonMisesFisherFamily(PreciseFamily):
         redraw(one_minus_t, one_plus_t, rejected, b, x0, dim, generator)
         one_minus_t, one_plus_t, b = (x.view(kappa.shape) for x in (one_minus_t, one_plus_t, b))
         return one_minus_t, one_plus_t, b
+
+    def rapidity_slope(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
+    ) -> Tensor:
+        if dim == 3:
+            return two_sphere.von_mises_fisher_slope(one_minus_t, one_plus_t, kappa)
+        return super().rapidity_slope(one_minus_t, one_plus_t, noise, kappa, dim)
 
     def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
         return bessel.bessel_ratio_inverse(length, dim, complement)

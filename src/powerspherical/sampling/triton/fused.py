@@ -121,16 +121,18 @@ def pull_back(
     x and the three scalars a row are contiguous, as ``draw`` made them.
 
     One kernel, and another one that sums where many rows share few directions. Before them, d artanh(t)/dκ takes one
-    kernel for von Mises–Fisher, and for Power Spherical in low dimensions.
+    kernel for von Mises–Fisher, except at d = 3.
     """
     kernels = _kernels()
     shape = noise.shape
     kappa = _concentrations(concentration, shape)
     slope = None
     if needs_concentration and name == "power_spherical":
-        slope = kernels.slope.power_spherical_slope(noise, kappa, dim)
+        slope = kernels.slope.power_spherical_slope(noise, dim)
     elif needs_concentration and name == "spherical_cauchy":
         slope = kernels.slope.SHIFTED.value, noise
+    elif needs_concentration and dim == 3:
+        slope = kernels.slope.VON_MISES_FISHER_3.value, noise
     elif needs_concentration:
         slope = kernels.slope.GIVEN.value, kernels.tail.implicit_slope(one_minus_t, one_plus_t, kappa, dim)
     grad_loc, grad_concentration = kernels.pull_back.pull_back(

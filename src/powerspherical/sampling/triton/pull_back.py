@@ -101,7 +101,9 @@ def _pull_back(
             total += t[:, None] * grad - along[:, None] * x
         if SLOPE != NONE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
-            slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there)
+            slope = rapidity_slope(
+                SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, there
+            )
             result = _grad_kappa(along, across, minus, plus, slope)
             if SUMS_KAPPA:
                 total_kappa += tl.where(there, result, 0.0)
@@ -176,8 +178,11 @@ def _pull_back_long(
             tl.store(grad_loc_ptr + start + column, result, mask=mask)
     if SLOPE != NONE:
         across = tl.sum(across_part, 0)
-        slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, row >= 0)
-        tl.store(grad_kappa_ptr + row, _grad_kappa(along, across, minus, plus, slope))
+        one = row + tl.arange(0, 1)  # a vector of one row
+        slope = rapidity_slope(
+            SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, one, one >= 0
+        )
+        tl.store(grad_kappa_ptr + one, _grad_kappa(along, across, minus, plus, slope))
 
 
 @triton.jit(do_not_specialize=["parts", "length"])

@@ -16,11 +16,13 @@ from powerspherical.sampling import geometry
 from powerspherical.sampling.triton.fused import FAMILIES
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
+tl = triton.language
 
 from powerspherical.sampling.triton import draw as draw_kernel  # noqa: E402
 from powerspherical.sampling.triton import pull_back as pull_back_kernel  # noqa: E402
 from powerspherical.sampling.triton import slope as slope_kernel  # noqa: E402
 from powerspherical.sampling.triton import tail as tail_kernel  # noqa: E402
+from powerspherical.sampling.triton.random import normal_pair  # noqa: E402
 
 LEVEL = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -44,6 +46,20 @@ def draw(name: str, loc: Tensor, kappa: Tensor, seed: int = 1, dim: int | None =
 
 def constant(value: float, count: int = COUNT) -> Tensor:
     return torch.full((count,), value, device=DEVICE)
+
+
+@triton.jit
+def _largest_uniform(out_ptr, FAST: tl.constexpr):
+    ones = tl.full((1,), 0xFFFFFFFF, tl.uint32)
+    normal, _ = normal_pair(ones, ones * 0, FAST)
+    tl.store(out_ptr + tl.arange(0, 1), normal)
+
+
+def test_no_normal_vector_is_zero() -> None:
+    """A uniform number that is rounded to 1 gives a short radius, not none: x needs a direction."""
+    out = torch.zeros(1, device=DEVICE)
+    _largest_uniform[(1,)](out, COMPILED)
+    assert 0 < abs(out.item()) < 3e-4
 
 
 @pytest.mark.slow
@@ -121,7 +137,7 @@ def test_half_precision(name: str) -> None:
 @pytest.mark.parametrize("dim", [2, 3, 40])
 def test_cosine_of_another_dimension(name: str, dim: int) -> None:
     kappa = 5.0
-    _, one_minus_t, one_plus_t, _ = draw(name, directions(1, 3), constant(kappa), dim=dim)
+    _, one_minus_t, one_plus_t, _ = draw(name, directions(1, 4), constant(kappa), dim=dim)
     ends = (end.double() for end in (one_minus_t, one_plus_t))
     log_cdf, _ = family_named(name).log_tails(*ends, constant(kappa).double(), dim)
     assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL

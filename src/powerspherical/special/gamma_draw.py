@@ -38,9 +38,9 @@ SERIES = (-1 / 3, 1 / 4, -1 / 5, 1 / 6)
 #: Nodes of the quadrature, and the logarithm by which its integrand falls within the window.
 NODES, FALL = 12, 15.0
 
-#: Rows at a time on the CPU, so that intermediate values stay in the cache. With several threads there are at most
-#: ``_MOST`` blocks, because threads wait for each other after every operation.
-_BLOCK, _MOST = 1 << 13, 4
+#: Rows at a time on the CPU, so that intermediate values stay in the cache; with several threads more, because these
+#: wait for each other after every operation.
+_BLOCK, _THREADS_BLOCK = 1 << 13, 1 << 17
 
 
 def log_gamma_slope(alpha: Tensor, gamma: Tensor, least: float) -> Tensor:
@@ -49,13 +49,14 @@ def log_gamma_slope(alpha: Tensor, gamma: Tensor, least: float) -> Tensor:
     Args:
         alpha: shapes, float32, ≥ ½. NaN gives NaN.
         gamma: the variables, in the shape of ``alpha``.
-        least: a lower bound of all shapes, which are not looked at on a GPU: from ``LARGE`` on there is no quadrature.
+        least: a lower bound of the shapes. Without a host sync it is all that is known of them on a GPU, and it decides
+            whether the quadrature is computed.
     """
     if not alpha.is_cpu:
         slope = _expansion(alpha, gamma)
         return slope if least >= LARGE else torch.where(alpha < LARGE, _one_tail(alpha, gamma), slope)
     shapes, values = alpha.reshape(-1), gamma.reshape(-1)
-    block = _BLOCK if torch.get_num_threads() == 1 else max(len(shapes) // _MOST, _BLOCK)
+    block = _BLOCK if torch.get_num_threads() == 1 else _THREADS_BLOCK
     if len(shapes) <= block:
         return _rows(shapes, values, least).view(alpha.shape)
     parts = zip(shapes.split(block), values.split(block), strict=True)

@@ -11,16 +11,18 @@ import torch
 from torch import Tensor
 
 from helpers.gamma import log_slope
-from powerspherical.families import SPHERICAL_CAUCHY, VON_MISES_FISHER, family_named
+from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, family_named
 from powerspherical.sampling import geometry
 from powerspherical.sampling.triton.fused import FAMILIES
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
+tl = triton.language
 
 from powerspherical.sampling.triton import draw as draw_kernel  # noqa: E402
 from powerspherical.sampling.triton import exponential_slope as exponential_kernel  # noqa: E402
 from powerspherical.sampling.triton import pull_back as pull_back_kernel  # noqa: E402
 from powerspherical.sampling.triton import slope as slope_kernel  # noqa: E402
+from powerspherical.sampling.triton.random import normal_pair  # noqa: E402
 
 LEVEL = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -46,10 +48,25 @@ def constant(value: float, count: int = COUNT) -> Tensor:
     return torch.full((count,), value, device=DEVICE)
 
 
+@triton.jit
+def _largest_uniform(out_ptr, FAST: tl.constexpr):
+    ones = tl.full((1,), 0xFFFFFFFF, tl.uint32)
+    normal, _ = normal_pair(ones, ones * 0, FAST)
+    tl.store(out_ptr + tl.arange(0, 1), normal)
+
+
+def test_no_normal_vector_is_zero() -> None:
+    """A uniform number that is rounded to 1 gives a short radius, not none: x needs a direction."""
+    out = torch.zeros(1, device=DEVICE)
+    _largest_uniform[(1,)](out, COMPILED)
+    assert 0 < abs(out.item()) < 3e-4
+
+
 @pytest.mark.slow
 @families
 @pytest.mark.parametrize(
-    ("dim", "kappa"), [(2, 0.0), (2, 3.0), (3, 0.0), (3, 1.0), (5, 30.0), (8, 1e6), (17, 1e3), (64, 100.0)]
+    ("dim", "kappa"),
+    [(2, 0.0), (2, 3.0), (3, 0.0), (3, 1.0), (3, 1e6), (5, 30.0), (8, 1e6), (17, 1e3), (64, 100.0)],
 )
 def test_law(name: str, dim: int, kappa: float) -> None:
     loc = directions(1, dim)
@@ -57,7 +74,9 @@ def test_law(name: str, dim: int, kappa: float) -> None:
     ends = (end.double() for end in (one_minus_t, one_plus_t))
     log_cdf, _ = family_named(name).log_tails(*ends, constant(kappa).double(), dim)
     assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL
-    if name == "power_spherical":
+    if dim == 3 and name != SPHERICAL_CAUCHY.name:
+        assert scipy.stats.kstest(noise.cpu().numpy(), scipy.stats.chi2(2).cdf).pvalue > LEVEL
+    elif name == POWER_SPHERICAL.name:
         law = scipy.stats.gamma((dim - 1) / 2 + kappa).cdf
         assert scipy.stats.kstest(noise.cpu().numpy(), law).pvalue > LEVEL
     torch.testing.assert_close(x.norm(dim=-1), torch.ones_like(one_minus_t), rtol=0, atol=1e-6)
@@ -118,7 +137,7 @@ def test_half_precision(name: str) -> None:
 @pytest.mark.parametrize("dim", [2, 3, 40])
 def test_cosine_of_another_dimension(name: str, dim: int) -> None:
     kappa = 5.0
-    _, one_minus_t, one_plus_t, _ = draw(name, directions(1, 3), constant(kappa), dim=dim)
+    _, one_minus_t, one_plus_t, _ = draw(name, directions(1, 4), constant(kappa), dim=dim)
     ends = (end.double() for end in (one_minus_t, one_plus_t))
     log_cdf, _ = family_named(name).log_tails(*ends, constant(kappa).double(), dim)
     assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL
@@ -149,13 +168,14 @@ def test_one_concentration_for_all_and_a_seed_in_memory(name: str) -> None:
 def test_pull_back(rows: int, count: int, dim: int) -> None:
     loc, kappa = directions(count, dim), constant(max(4.0, dim / 4), rows)
     x, *scalars = draw("power_spherical", loc, kappa)
-    grad, slope = torch.randn_like(x), torch.rand(rows, device=DEVICE)
+    grad, slope = torch.randn_like(x), torch.rand(rows, device=DEVICE).clamp_(min=0.01)
+    shifted = slope_kernel.SHIFTED.value  # slopes 1/(1+κ), so that every slope can be had
+    kappa = 1 / slope - 1
 
-    def pull_back(slope, kappa=kappa, **options):
-        return pull_back_kernel.pull_back(grad, x, loc, *scalars, kappa, slope, dim, **options)
+    def pull_back(method, kappa=kappa, **options):
+        return pull_back_kernel.pull_back(grad, x, loc, *scalars, kappa, method, dim, **options)
 
-    given = slope_kernel.GIVEN.value, slope
-    grad_loc, grad_kappa = pull_back(given)
+    grad_loc, grad_kappa = pull_back(shifted)
     grouped = (rows // count, count)
     ungrouped = (tensor.view(*grouped, *tensor.shape[1:]) for tensor in (grad, x))
     expected = geometry.pull_back(
@@ -171,37 +191,83 @@ def test_pull_back(rows: int, count: int, dim: int) -> None:
     only_loc, nothing = pull_back(None)
     assert nothing is None
     torch.testing.assert_close(only_loc, grad_loc)
-    nothing, only_kappa = pull_back(given, needs_loc=False)
+    nothing, only_kappa = pull_back(shifted, needs_loc=False)
     assert nothing is None
     torch.testing.assert_close(only_kappa, grad_kappa)
     # One κ for all: summed, where there is also one direction.
+    _, each = pull_back(shifted, kappa[:1].expand(rows).contiguous())
     for options in ({}, {"needs_loc": False}):
-        _, one = pull_back(given, kappa[0], **options)
+        _, one = pull_back(shifted, kappa[0], **options)
         assert one.shape == (() if count == 1 else (rows,))
-        torch.testing.assert_close(one.sum(), grad_kappa.sum(), rtol=1e-4, atol=1e-5 * rows)
+        torch.testing.assert_close(one.sum(), each.sum(), rtol=1e-4, atol=1e-5 * rows)
 
 
-@pytest.mark.parametrize("dim", [2, 5, 13, 40, 5000])
+@pytest.mark.parametrize("dim", [2, 4, 5, 8, 9, 40, 5000])
 def test_rapidity_slope(dim: int) -> None:
     """From the derivative of a quantile of G, by differences in float64."""
-    kappa = torch.logspace(-1, 5, 50, device=DEVICE)
+    kappa = torch.cat([torch.zeros(5), torch.logspace(-1, 5, 75 if dim < 100 else 15)]).to(DEVICE)
     loc = directions(1, dim)
     x, one_minus_t, one_plus_t, gamma = draw("power_spherical", loc, kappa)
     # With the gradient μ in x, that in κ is dt/dκ.
     saved = loc.expand_as(x).contiguous(), x, loc, one_minus_t, one_plus_t, gamma
-    slope = slope_kernel.power_spherical_slope(gamma, kappa, dim)
+    slope = slope_kernel.slope_method(POWER_SPHERICAL.name, dim)
     _, grad_kappa = pull_back_kernel.pull_back(*saved, kappa, slope, dim)
     relative = grad_kappa.double() / (one_minus_t.double() * one_plus_t.double())
     expected = 0.5 * log_slope(kappa.double() + (dim - 1) / 2, gamma)
-    torch.testing.assert_close(relative.cpu(), expected, rtol=1e-3, atol=0)
+    torch.testing.assert_close(relative.cpu(), expected, rtol=2e-4, atol=0)
+
+
+def test_rapidity_slope_of_a_long_row_with_a_small_shape() -> None:
+    """The kernel for long rows, at a law of t that is not the one of their dimension."""
+    kappa, dim = torch.tensor([0.5, 2.0, 100.0], device=DEVICE), 4
+    loc = directions(3, 5000)
+    x, one_minus_t, one_plus_t, gamma = draw(POWER_SPHERICAL.name, loc, kappa, dim=dim)
+    slope = slope_kernel.slope_method(POWER_SPHERICAL.name, dim)
+    _, grad_kappa = pull_back_kernel.pull_back(loc, x, loc, one_minus_t, one_plus_t, gamma, kappa, slope, dim)
+    relative = grad_kappa.double() / (one_minus_t.double() * one_plus_t.double())
+    expected = 0.5 * log_slope(kappa.double() + (dim - 1) / 2, gamma)
+    torch.testing.assert_close(relative.cpu(), expected, rtol=2e-4, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.parametrize("name", [POWER_SPHERICAL.name, VON_MISES_FISHER.name])
+@pytest.mark.parametrize("shared", [False, True], ids=["each", "shared"])
+def test_two_sphere(name: str, shared: bool) -> None:
+    """At d = 3: 1-t and 1+t from ‖v‖² in float64, and the slope at a fixed probability."""
+    kappa = torch.tensor([0.0, 1e-12, 1e-3, 0.1, 0.49, 0.51, 1.0, 9.9, 10.1, 60.0, 1e3, 1e6, 1e12, 1e18])
+    kappa = kappa.repeat_interleave(40).to(DEVICE)
+    family, loc = family_named(name), directions(1 if shared else len(kappa), 3)
+    x, one_minus_t, one_plus_t, noise = draw(name, loc, kappa)
+    found = one_minus_t.double(), one_plus_t.double()
+    for end, expected in zip(found, family.draw_cosine(noise.double(), kappa.double(), 3)[:2], strict=True):
+        torch.testing.assert_close(end, expected, rtol=3e-6, atol=0)
+    unused = torch.full_like(noise, math.nan)
+    saved = torch.randn_like(x), x, loc, one_minus_t, one_plus_t, unused
+    # The gradient in κ is the slope times the gradient for slopes of one, which κ = 0 has in the method SHIFTED.
+    _, actual = pull_back_kernel.pull_back(*saved, kappa, slope_kernel.slope_method(name, 3), 3)
+    _, unit = pull_back_kernel.pull_back(*saved, torch.zeros_like(kappa), slope_kernel.SHIFTED.value, 3)
+    expected = family.rapidity_slope(*found, unused.double(), kappa.double(), 3)
+    torch.testing.assert_close(actual.double() / unit.double(), expected, rtol=2e-6, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.parametrize("name", [POWER_SPHERICAL.name, VON_MISES_FISHER.name])
+@pytest.mark.parametrize("dim", [3, 4])
+def test_gradient_of_what_is_not_a_number_stays_in_its_row(name: str, dim: int) -> None:
+    kappa = torch.tensor([1.0, math.nan, 1e9, 0.0], device=DEVICE)
+    loc = directions(4, dim)
+    x, *scalars = draw(name, loc, kappa)
+    method = slope_kernel.slope_method(name, dim)
+    _, grad_kappa = pull_back_kernel.pull_back(loc, x, loc, *scalars, kappa, method, dim)
+    assert grad_kappa.isnan().tolist() == [False, True, False, False]
 
 
 def test_rapidity_slope_of_spherical_cauchy() -> None:
     kappa = torch.logspace(-3, 8, 50, device=DEVICE)
     loc = directions(1, 5)
     x, *scalars = draw(SPHERICAL_CAUCHY.name, loc, kappa)
-    one_minus_t, one_plus_t, noise = scalars
-    slope = slope_kernel.SHIFTED.value, noise
+    one_minus_t, one_plus_t, _ = scalars
+    slope = slope_kernel.slope_method(SPHERICAL_CAUCHY.name, 5)
     saved = loc.expand_as(x).contiguous(), x, loc, *scalars
     _, grad_kappa = pull_back_kernel.pull_back(*saved, kappa, slope, 5)
     # The part of the gradient across the direction is zero up to the square of a rounding error.
@@ -218,9 +284,9 @@ def von_mises_fisher_slope(ends: tuple[Tensor, Tensor], kappa: Tensor, dim: int,
     loc = torch.eye(width, device=DEVICE)[:1].repeat(len(one_minus_t), 1)
     x = (1 - one_minus_t).unsqueeze(-1) * loc
     grad = loc / (one_minus_t * one_plus_t).unsqueeze(-1)
-    way = exponential_kernel.von_mises_fisher_slope(dim), one_minus_t
+    method = exponential_kernel.slope_method(dim)
     saved = grad, x, loc, one_minus_t, one_plus_t, one_minus_t
-    _, slope = pull_back_kernel.pull_back(*saved, kappa.to(DEVICE), way, dim, needs_loc=False)
+    _, slope = pull_back_kernel.pull_back(*saved, kappa.to(DEVICE), method, dim, needs_loc=False)
     return slope.cpu()
 
 
@@ -289,7 +355,7 @@ def test_the_largest_and_the_wrong_concentrations(name: str) -> None:
     """No rejection goes on for ever, whatever the parameters are."""
     largest = torch.finfo(torch.float32).max
     kappa = torch.tensor([largest, math.inf, -1e3, -0.5, math.nan], device=DEVICE)
-    for dim in (2, 5):
+    for dim in (2, 3, 5):
         loc = directions(len(kappa), dim)
         x, *_ = draw(name, loc, kappa)
         torch.testing.assert_close(x[0], loc[0])

@@ -14,11 +14,6 @@ def standard_gamma(shape: Tensor, generator: torch.Generator | None = None) -> T
     return torch._standard_gamma(shape, generator=generator).add_(shape, alpha=0)
 
 
-def standard_gamma_slope(shape: Tensor, gamma: Tensor) -> Tensor:
-    """Return dG/dα at a fixed probability, for draws G from Gamma(α). Relative error up to 1e-3."""
-    return torch._standard_gamma_grad(shape, gamma)
-
-
 def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
     """Return ``generator`` as keyword arguments for torch's random functions, or no arguments if it is None.
 

@@ -15,8 +15,8 @@ class PowerSpherical(RotationallySymmetric):
               N = 2^{\alpha+\beta} \pi^\beta \frac{\Gamma(\alpha)}{\Gamma(\alpha+\beta)},
 
     with α = (d-1)/2 + κ and β = (d-1)/2. (The paper's underbrace labels 1/N as the normaliser; ``log_normalizer``
-    is log N.) Sampling takes one Gaussian vector and one Gamma variable, without rejection, and is differentiable
-    in both parameters.
+    is log N.) Sampling takes one Gaussian vector and one Gamma variable (at d = 3 the vector alone), without rejection,
+    and is differentiable in both parameters.
 
     Args:
         loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %: what is off by more than

@@ -12,9 +12,9 @@ class VonMisesFisher(RotationallySymmetric):
 
     .. math:: p(x; \mu, \kappa) = \frac{\kappa^{d/2-1}}{(2\pi)^{d/2} I_{d/2-1}(\kappa)} e^{\kappa \mu^\top x}.
 
-    Sampling is by Wood's rejection (1994), vectorised; the gradient in κ is the implicit derivative of the draw,
-    to 5e-6 in float32 and 1e-12 in float64, for every d, without the correction term and the bias of differentiating
-    through the rejection.
+    Sampling is by Wood's rejection (1994), vectorised, and at d = 3 by inversion. The gradient in κ is the implicit
+    derivative of the draw, to 5e-6 in float32 and 1e-12 in float64, for every d, without the correction term and the
+    bias of differentiating through the rejection.
 
     Args:
         loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %: what is off by more than

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from powerspherical._torch.modes import is_capturing
 from powerspherical._torch.random import standard_gamma
+from powerspherical.families import _two_sphere as two_sphere
 from powerspherical.families._precise import Arc, PreciseFamily
 from powerspherical.families.base import Family, PointSums
 from powerspherical.special import bessel
@@ -62,11 +63,13 @@ class VonMisesFisherFamily(PreciseFamily):
     def draw_cosine(
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Wood's rejection (1994), which accepts at least 65% of its candidates at any κ and d.
+        """Wood's rejection (1994), which accepts at least 65% of its candidates at any κ and d; at d = 3 by inversion.
 
         Differentiating through the rejection would be biased, so ``rapidity_slope`` is the implicit derivative, which
         needs no noise.
         """
+        if dim == 3:
+            return *two_sphere.von_mises_fisher_ends(squared_length, kappa), squared_length.clone()
         flat = kappa.reshape(-1)
         degrees = dim - 1
         root = torch.hypot(2 * flat, flat.new_full((), degrees))  # a square of κ could overflow
@@ -81,18 +84,20 @@ class VonMisesFisherFamily(PreciseFamily):
     def rapidity_slope(
         self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
     ) -> Tensor:
-        """The implicit derivative by a series or a recurrence: to 5e-6 in float32, and to 1e-12 in float64.
+        """Return the implicit derivative by a series or a recurrence: to 5e-6 in float32, and to 1e-12 in float64.
 
-        In float64 a few rows are left to the quadrature of ``implicit_slope``, see ``exponential_slope_double``.
+        At d = 3 it has a closed form. In float64 a few rows are left to the quadrature of ``implicit_slope``, see
+        ``exponential_slope_double``.
         """
         if kappa.shape != one_minus_t.shape:
             kappa = kappa.expand_as(one_minus_t)
+        if dim == 3:
+            return two_sphere.von_mises_fisher_slope(one_minus_t, one_plus_t, kappa)
         with torch.no_grad():
             if one_minus_t.dtype != torch.float64:
                 return exponential_slope(one_minus_t, one_plus_t, kappa, dim)
-            if not serves_every_row(dim) and is_capturing(
-                kappa
-            ):  # the host cannot look for rows that are left
+            # During a capture the host cannot look for the rows that are left.
+            if not serves_every_row(dim) and is_capturing(kappa):
                 return super().rapidity_slope(one_minus_t, one_plus_t, noise, kappa, dim)
             slope, known = exponential_slope_double(one_minus_t, one_plus_t, kappa, dim)
             if known is not None and not known.all():

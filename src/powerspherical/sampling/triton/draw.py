@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
+from powerspherical.sampling.triton import two_sphere
 from powerspherical.sampling.triton.random import (
     GAMMA,
     LENGTH,
@@ -135,6 +136,7 @@ def _draw(
     SEED_IN_MEMORY: tl.constexpr,
     FAMILY: tl.constexpr,
     OTHER_DIM: tl.constexpr,
+    TWO_SPHERE: tl.constexpr,
     FAST: tl.constexpr,
     DIRECTIONS: tl.constexpr,
     DIM: tl.constexpr,
@@ -186,7 +188,7 @@ def _draw(
             v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
         squared_length = _dot(v0, v1, v2, v3, v0, v1, v2, v3)
 
-    if FAMILY == _VON_MISES_FISHER:
+    if FAMILY == _VON_MISES_FISHER and not TWO_SPHERE:
         one_minus_t = tl.load(minus_ptr + row, mask=there, other=1.0)
         one_plus_t = tl.load(plus_ptr + row, mask=there, other=1.0)
     else:
@@ -205,6 +207,12 @@ def _draw(
             scale = 2.0 / (minus + plus)
             one_minus_t = minus * scale
             one_plus_t = plus * scale
+        elif TWO_SPHERE:
+            if FAMILY == _VON_MISES_FISHER:
+                one_minus_t, one_plus_t = two_sphere.von_mises_fisher_ends(free, kappa)
+            else:
+                one_minus_t, one_plus_t = two_sphere.power_spherical_ends(free, kappa)
+            tl.store(noise_ptr + row, free, mask=there)
         else:
             larger = gamma(kappa + 0.5 * degrees, seed, row, GAMMA, FAST)
             total = larger + 0.5 * free
@@ -238,7 +246,8 @@ def draw(
 ) -> None:
     """Write n > 0 draws to ``x`` (…, d), and 1-t, 1+t and the noise that dt/dκ needs to ``scalars``.
 
-    That noise is the Gamma variable of a Power Spherical draw; the other families need none and leave it as it is.
+    That noise is the Gamma variable of a Power Spherical draw. Draws of Power Spherical and von Mises–Fisher with
+    ``dim`` = 3 write ‖v‖² there, which dt/dκ does not need. Other draws leave it as it is.
 
     Args:
         x: in the dtype of ``loc``; contiguous, as all tensors here.
@@ -256,7 +265,7 @@ def draw(
     seed_tensor, seed_number = (seed, 0) if in_memory else (x, seed)
     types = x.dtype, x.device, in_memory, fast
     kappa_stride = 0 if concentration.numel() == 1 else 1
-    if family == VON_MISES_FISHER:
+    if family == VON_MISES_FISHER and dim != 3:
         cosines = _cosines_launch(rows, kappa_stride, dim, *types)
         cosines((*scalars[:2], concentration, seed_tensor), seed_number)
     points = _points_launch(rows, directions, kappa_stride, width, dim, family, *types)
@@ -306,7 +315,7 @@ def _points_launch(
         _draw,
         (blocks(rows, rows_a_program), 1),
         (rows, directions, kappa_stride, float(dim - 1)),
-        (in_memory, family, other_dim, fast, kind.value, *shape),
+        (in_memory, family, other_dim, dim == 3, fast, kind.value, *shape),
         num_warps=_warps(rows_a_program * quads),
     )
 

@@ -11,8 +11,8 @@ import triton.language as tl
 
 from powerspherical.special import exponential_slope
 
-#: Ways to a slope beside those of ``slope``; their numbers start at EXPONENTIAL. By κ the recurrence or three terms of
-#: the series; three terms; two terms.
+#: Methods beside those of ``slope``, numbered from EXPONENTIAL: by κ the recurrence or three terms of the series; three
+#: terms; two terms.
 EXPONENTIAL = tl.constexpr(16)
 BY_CONCENTRATION = tl.constexpr(16)
 THREE_TERMS = tl.constexpr(17)
@@ -21,8 +21,8 @@ TWO_TERMS = tl.constexpr(18)
 _LOW_KAPPA = tl.constexpr(exponential_slope.LOW_KAPPA)
 
 
-def von_mises_fisher_slope(dim: int) -> int:
-    """The way for von Mises–Fisher draws in dimension d."""
+def slope_method(dim: int) -> int:
+    """Return the METHOD for von Mises–Fisher draws in dimension d."""
     if dim < exponential_slope.LOW_DIM:
         return BY_CONCENTRATION.value
     return THREE_TERMS.value if dim < exponential_slope.TWO_TERMS_DIM else TWO_TERMS.value
@@ -82,10 +82,10 @@ def _recurrence(minus, plus, kappa, most, delta):
 
 
 @triton.jit
-def exponential_rapidity_slope(KIND: tl.constexpr, minus, plus, kappa, beta, there):
+def exponential_rapidity_slope(METHOD: tl.constexpr, minus, plus, kappa, beta, there):
     """(dt/dκ)/(1-t²) of a block of rows; ``beta`` is (d-1)/2. NaN where κ is."""
     delta = 2.0 * beta
-    if KIND == BY_CONCENTRATION:
+    if METHOD == BY_CONCENTRATION:
         low = there & (kappa < _LOW_KAPPA)
         high = there & ((kappa < _LOW_KAPPA) == 0)  # NaN is among them
         result = kappa
@@ -95,7 +95,7 @@ def exponential_rapidity_slope(KIND: tl.constexpr, minus, plus, kappa, beta, the
             bounded = tl.where(low, kappa, 0.0)
             most = tl.max(bounded, 0)
             result = tl.where(low, _recurrence(minus, plus, bounded, most, delta), result)
-    elif KIND == THREE_TERMS:
+    elif METHOD == THREE_TERMS:
         result = _series(plus, kappa, delta, 3)
     else:
         result = _series(plus, kappa, delta, 2)

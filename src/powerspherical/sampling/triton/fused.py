@@ -70,14 +70,13 @@ class _Kernels(NamedTuple):
     draw: ModuleType
     pull_back: ModuleType
     slope: ModuleType
-    exponential_slope: ModuleType
 
 
 @functools.cache
 def _kernels() -> _Kernels:
-    from powerspherical.sampling.triton import draw, exponential_slope, pull_back, slope
+    from powerspherical.sampling.triton import draw, pull_back, slope
 
-    return _Kernels(draw, pull_back, slope, exponential_slope)
+    return _Kernels(draw, pull_back, slope)
 
 
 def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor | int:
@@ -120,19 +119,12 @@ def pull_back(
 
     x and the three scalars a row are contiguous, as ``draw`` made them.
 
-    One kernel, and another one that sums where many rows share few directions. Before them, d artanh(t)/dκ takes one
-    kernel for Power Spherical in low dimensions.
+    One kernel computes them, and a second one sums where many rows share few directions.
     """
     kernels = _kernels()
     shape = noise.shape
     kappa = _concentrations(concentration, shape)
-    slope = None
-    if needs_concentration and name == "power_spherical":
-        slope = kernels.slope.power_spherical_slope(noise, kappa, dim)
-    elif needs_concentration and name == "spherical_cauchy":
-        slope = kernels.slope.SHIFTED.value, noise
-    elif needs_concentration:
-        slope = kernels.exponential_slope.von_mises_fisher_slope(dim), noise
+    slope = kernels.slope.slope_method(name, dim) if needs_concentration else None
     grad_loc, grad_concentration = kernels.pull_back.pull_back(
         grad.contiguous(),
         x,

@@ -19,8 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
-from powerspherical.sampling.triton.exponential_slope import EXPONENTIAL, exponential_rapidity_slope
-from powerspherical.sampling.triton.slope import rapidity_slope
+from powerspherical.sampling.triton.slope import rapidity_slope, tail_rule
 
 _ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
 _PROGRAMS = 1056  # where many rows share few directions: eight for each multiprocessor of an H100
@@ -29,8 +28,7 @@ _PART, _PART_WARPS = 4096, 16
 
 _SUMMED = 16, 128  # columns of a program that adds sums up, and how many of these it has at a time
 
-#: Nobody needs the gradient in κ; otherwise a kernel's SLOPE is a way to (dt/dκ)/(1-t²), see ``slope`` and
-#: ``exponential_slope``.
+#: The gradient in κ is not needed. Otherwise a kernel's SLOPE is one of the methods in ``slope``.
 NONE = tl.constexpr(0)
 
 _NUMBERS = ["rows", "directions", "kappa_stride"]
@@ -51,7 +49,7 @@ def _pull_back(
     loc_ptr,
     minus_ptr,
     plus_ptr,
-    given_ptr,
+    rule_ptr,
     gamma_ptr,
     kappa_ptr,
     rows: tl.int64,
@@ -103,11 +101,9 @@ def _pull_back(
             total += t[:, None] * grad - along[:, None] * x
         if SLOPE != NONE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
-            if SLOPE >= EXPONENTIAL:
-                kappa = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=0.0)
-                slope = exponential_rapidity_slope(SLOPE, minus, plus, kappa, beta, there)
-            else:
-                slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there)
+            slope = rapidity_slope(
+                SLOPE, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, there
+            )
             result = _grad_kappa(along, across, minus, plus, slope)
             if SUMS_KAPPA:
                 total_kappa += tl.where(there, result, 0.0)
@@ -138,7 +134,7 @@ def _pull_back_long(
     loc_ptr,
     minus_ptr,
     plus_ptr,
-    given_ptr,
+    rule_ptr,
     gamma_ptr,
     kappa_ptr,
     rows: tl.int64,
@@ -182,16 +178,11 @@ def _pull_back_long(
             tl.store(grad_loc_ptr + start + column, result, mask=mask)
     if SLOPE != NONE:
         across = tl.sum(across_part, 0)
-        if SLOPE >= EXPONENTIAL:
-            single = tl.arange(0, 1)  # a block of one row
-            kappa = tl.load(kappa_ptr + row * kappa_stride + single)
-            slopes = exponential_rapidity_slope(
-                SLOPE, minus + single, plus + single, kappa, beta, single >= 0
-            )
-            slope = tl.sum(slopes, 0)
-        else:
-            slope = rapidity_slope(SLOPE, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, row >= 0)
-        tl.store(grad_kappa_ptr + row, _grad_kappa(along, across, minus, plus, slope))
+        one = row + tl.arange(0, 1)  # a vector of one row
+        slope = rapidity_slope(
+            SLOPE, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, one, one >= 0
+        )
+        tl.store(grad_kappa_ptr + one, _grad_kappa(along, across, minus, plus, slope))
 
 
 @triton.jit(do_not_specialize=["parts", "length"])
@@ -229,7 +220,7 @@ def pull_back(
     one_plus_t: Tensor,
     gamma: Tensor,
     concentration: Tensor,
-    slope: tuple[int, Tensor] | None,
+    slope: int | None,
     dim: int,
     *,
     needs_loc: bool = True,
@@ -239,13 +230,13 @@ def pull_back(
     That in κ is one for each row, or where ``loc`` and ``concentration`` are one for all, their sum in its shape.
 
     All tensors are contiguous. ``grad`` and ``x`` have n > 0 rows of d, ``loc`` m of them and ``concentration`` n or 1,
-    as in ``draw``; ``gamma`` is the noise it wrote. ``slope`` is the way to (dt/dκ)/(1-t²) and what is given for it, or
+    as in ``draw``; ``gamma`` is the noise it wrote. ``slope`` is one of the methods in ``slope``, or
     None where nobody needs the gradient in κ; ``dim`` is the dimension whose law t has.
     """
     width = x.shape[-1]
-    way, given = slope or (NONE.value, one_minus_t)
+    method = slope or NONE.value
     rows, directions, one_kappa = x.numel() // width, loc.numel() // width, concentration.numel() == 1
-    plan = _plan(rows, directions, one_kappa, width, dim, needs_loc, way, x.dtype, x.device)
+    plan = _plan(rows, directions, one_kappa, width, dim, needs_loc, method, x.dtype, x.device)
     # Something has to stand in the place of what is not wanted.
     grad_loc = torch.empty_like(loc) if needs_loc else loc
     grad_kappa = one_minus_t
@@ -254,7 +245,8 @@ def pull_back(
     target = grad_loc
     if plan.add is not None:
         target = torch.empty(plan.parts, dtype=torch.float32, device=loc.device)
-    plan.launch((target, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, given, gamma, concentration))
+    rows_read = grad, x, loc, one_minus_t, one_plus_t
+    plan.launch((target, grad_kappa, *rows_read, tail_rule(x.device), gamma, concentration))
     if plan.add is not None:
         plan.add((grad_loc, grad_kappa, target))
     return grad_loc if needs_loc else None, grad_kappa if slope is not None else None

@@ -58,8 +58,9 @@ def uniform(random_bits):
 
 @triton.jit
 def normal_pair(radius_bits, angle_bits, FAST: tl.constexpr):
-    """Two independent normals (Box & Muller, 1958); the radius reaches 6.8."""
-    radius = tl.sqrt(tl.maximum(-1.3862943611198906 * _log2(uniform(radius_bits), FAST), 0.0))
+    """Two independent normals (Box & Muller, 1958); the radius reaches 6.8, and is never zero."""
+    # A uniform that is rounded to 1 stands for numbers down to 1 - 2^-25.
+    radius = tl.sqrt(tl.maximum(-1.3862943611198906 * _log2(uniform(radius_bits), FAST), 3e-8))
     angle = angle_bits.to(tl.int32, bitcast=True).to(tl.float32) * 1.4629180792671596e-09  # π/2^31
     return radius * _cosine(angle, FAST), radius * _sine(angle, FAST)
 

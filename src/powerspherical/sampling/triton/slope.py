@@ -1,66 +1,124 @@
-"""d artanh(t)/dκ = (dt/dκ)/(1-t²) of draws with Triton, where it is known in closed form.
+"""d artanh(t)/dκ = (dt/dκ)/(1-t²) of draws with Triton, computed inside the kernel of the backward pass.
 
 For spherical Cauchy it is 1/(1+κ). For Power Spherical it is ½ dlog G/dα at a fixed second Gamma variable, where G is
-the draw's Gamma variable of shape α = κ + (d-1)/2; see ``families.power_spherical``. torch's own derivative of a Gamma
-draw is right to 1e-3, but in float32 on CUDA it is NaN at large α. ``special.gamma_draw`` has the expansion that is
-used instead.
+the draw's Gamma variable of shape α = κ + (d-1)/2; see ``families.power_spherical``, and ``special.gamma_draw`` for
+both methods for dlog G/dα. For von Mises–Fisher see ``exponential_slope``. At d = 3 Power Spherical and von
+Mises–Fisher have the closed forms of ``two_sphere``.
 """
 
 # mypy: ignore-errors
 
+import functools
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.random import standard_gamma_slope
+from powerspherical.sampling.triton import exponential_slope, two_sphere
+from powerspherical.sampling.triton.exponential_slope import EXPONENTIAL, exponential_rapidity_slope
 from powerspherical.special import gamma_draw
+from powerspherical.special.quadrature import gauss_legendre
 
-#: Ways to a slope: as it is given, by the expansion for large shapes, by that only where the shape is large enough, or
-#: that of a shift in rapidity, 1/(1+κ).
-GIVEN = tl.constexpr(1)
-EXPANDED = tl.constexpr(2)
-EXPANDED_OR_GIVEN = tl.constexpr(3)
-SHIFTED = tl.constexpr(4)
+#: Methods: the expansion for large shapes, the expansion or the quadrature of a tail, 1/(1+κ), the closed forms at
+#: d = 3, and from EXPONENTIAL on those of ``exponential_slope``.
+EXPANDED = tl.constexpr(1)
+EXPANDED_OR_TAIL = tl.constexpr(2)
+SHIFTED = tl.constexpr(3)
+POWER_SPHERICAL_3 = tl.constexpr(4)
+VON_MISES_FISHER_3 = tl.constexpr(5)
 
 _LARGE = tl.constexpr(gamma_draw.LARGE)
 _NEAR = tl.constexpr(gamma_draw.NEAR)
+_NODES = tl.constexpr(gamma_draw.NODES)
+_FALL = tl.constexpr(gamma_draw.FALL)
+_P0, _P1, _P2, _P3 = (tl.constexpr(c) for c in gamma_draw.SERIES)
+_A0, _A1, _A2, _A3 = (tl.constexpr(c) for c in gamma_draw.REST)
+_B0, _B1, _B2, _B3 = (tl.constexpr(c) for c in gamma_draw.REST_OVER_ALPHA)
 
 
 @triton.jit
-def _log_gamma_slope(alpha, gamma):
-    """dlog G/dα of a Gamma variable G = α(1+h) of a large shape α, as in ``special.gamma_draw``."""
-    h = (gamma - alpha) / alpha
+def _expansion(alpha, gamma):
+    """dlog G/dα of a Gamma variable G = α(1+h) of a large shape α."""
+    inverse = 1.0 / alpha
+    h = (gamma - alpha) * inverse
     near = tl.abs(h) < _NEAR
     c = tl.where(near, h, 0.0)
-    series = -1 / 3 + c * (0.25 + c * (-0.2 + c * (1 / 6 + c * (-1 / 7 + c * 0.125))))
+    series = ((c * _P3 + _P2) * c + _P1) * c + _P0
     away = tl.where(near, 1.0, h)
-    direct = ((away - tl.log(gamma / alpha)) / (away * away) - 0.5) / away
+    direct = ((away - tl.log(tl.where(near, 1.0, gamma * inverse))) / (away * away) - 0.5) / away
     p = tl.where(near, series, direct)
-    r = 0.5 + h * p
-    return (1.0 - h * r + (r + p + (1 / 60) / alpha) / alpha) / alpha
+    c = h * p
+    r = 0.5 + c
+    rest = ((c * _A3 + _A2) * c + _A1) * c + _A0
+    rest += inverse * (((c * _B3 + _B2) * c + _B1) * c + _B0)
+    return inverse * (1.0 - h * r + inverse * (r + p + inverse * rest))
 
 
 @triton.jit
-def rapidity_slope(KIND: tl.constexpr, given_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, row, there):
-    """(dt/dκ)/(1-t²) of rows, by one of the ways above."""
-    if KIND == GIVEN:
-        result = tl.load(given_ptr + row, mask=there, other=0.0)
-    elif KIND == SHIFTED:
-        result = 1.0 / (1.0 + tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0))
+def _digamma(x):
+    """ψ(x) for x ≥ ½: four steps up, whose sum is (2x+3)(2q+2)/(q(q+2)) with q = x(x+3), then Stirling's series."""
+    q = x * (x + 3.0)
+    inverse = 1.0 / (x + 4.0)
+    square = inverse * inverse
+    tail = inverse * (0.5 + inverse * (1 / 12 - square * (1 / 120 - square * (1 / 252))))
+    return tl.log(x + 4.0) - tail - (2.0 * x + 3.0) * (2.0 * q + 2.0) / (q * (q + 2.0))
+
+
+@triton.jit
+def _one_tail(alpha, gamma, rule_ptr):
+    """dlog G/dα of a Gamma variable G of a small shape α: the integral of the score over one tail."""
+    alpha = tl.where(alpha < _LARGE, alpha, _LARGE)
+    gamma = tl.maximum(gamma, 1e-37)
+    score = tl.log(gamma) - _digamma(alpha)
+    inverse = 1.0 / gamma
+    above = tl.log(1.0 + (alpha * tl.log(inverse * _FALL + 1.0) + _FALL) * inverse)
+    window = tl.where(score > 0, above, -(gamma + _FALL) / alpha)
+    total = 0.0 * score
+    for index in range(_NODES):
+        s = window * tl.load(rule_ptr + index)
+        mass = tl.exp(alpha * s + (gamma - gamma * tl.exp(s)))
+        total += tl.load(rule_ptr + _NODES + index) * mass * (s + score)
+    return window * total
+
+
+@triton.jit
+def rapidity_slope(
+    METHOD: tl.constexpr, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, there
+):
+    """Return (dt/dκ)/(1-t²) of a vector of rows; ``minus`` and ``plus`` are 1-t and 1+t, ``beta`` is (d-1)/2."""
+    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0)
+    if METHOD == SHIFTED:
+        result = 1.0 / (1.0 + kappa)
+    elif METHOD == POWER_SPHERICAL_3:
+        result = two_sphere.power_spherical_slope(minus, plus, kappa)
+    elif METHOD == VON_MISES_FISHER_3:
+        result = two_sphere.von_mises_fisher_slope(minus, plus, kappa)
+    elif METHOD >= EXPONENTIAL:
+        result = exponential_rapidity_slope(METHOD, minus, plus, kappa, beta, there)
     else:
         gamma = tl.load(gamma_ptr + row, mask=there, other=1.0)
-        alpha = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0) + beta
-        slope = _log_gamma_slope(alpha, gamma)
-        if KIND == EXPANDED_OR_GIVEN:
-            given = tl.load(given_ptr + row, mask=there, other=0.0) / gamma
-            slope = tl.where(alpha < _LARGE, given, slope)
-        result = 0.5 * slope
+        alpha = kappa + beta
+        result = 0.5 * _expansion(alpha, gamma)
+        if METHOD == EXPANDED_OR_TAIL:
+            small = there & (alpha < _LARGE)
+            if tl.max(small.to(tl.int32), 0) > 0:
+                result = tl.where(small, 0.5 * _one_tail(alpha, gamma, rule_ptr), result)
     return result
 
 
-def power_spherical_slope(gamma: Tensor, concentration: Tensor, dim: int) -> tuple[int, Tensor]:
-    """The way for Power Spherical draws, and what it takes as given: dG/dα, where small shapes are possible."""
-    beta = (dim - 1) / 2
-    if beta >= _LARGE.value:
-        return EXPANDED.value, gamma  # something has to stand there
-    return EXPANDED_OR_GIVEN.value, standard_gamma_slope((concentration + beta).expand_as(gamma), gamma)
+def slope_method(family: str, dim: int) -> int:
+    """Return the METHOD for a family and the dimension of the law of t."""
+    if family == "spherical_cauchy":
+        return SHIFTED.value
+    if family == "von_mises_fisher":
+        return VON_MISES_FISHER_3.value if dim == 3 else exponential_slope.slope_method(dim)
+    if dim == 3:
+        return POWER_SPHERICAL_3.value
+    return (EXPANDED if (dim - 1) / 2 >= gamma_draw.LARGE else EXPANDED_OR_TAIL).value
+
+
+@functools.cache
+def tail_rule(device: torch.device) -> Tensor:
+    """Return the nodes, and then the weights, of the Gauss–Legendre rule on [0, 1] for the quadrature of a tail."""
+    return torch.stack(gauss_legendre(gamma_draw.NODES, torch.empty(0, device=device)))

@@ -1,0 +1,162 @@
+"""The closed forms on the sphere of R³: laws and slopes, against mpmath and against the families' own functions."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor
+
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
+from powerspherical.families import _two_sphere as two_sphere
+
+LEVEL = 1e-6
+KAPPAS = [0.0, 1e-18, 1e-6, 0.01, 0.3, 0.499, 0.501, 1.0, 3.0, 9.99, 10.01, 40.0, 300.0, 1e4, 1e9, 1e18]
+TOLERANCE = {torch.float32: 2e-6, torch.float64: 2e-14}
+
+families = pytest.mark.parametrize("family", [POWER_SPHERICAL, VON_MISES_FISHER], ids=lambda f: f.name)
+dtypes = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+
+
+def ends(family: Family, squared_length: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+    one_minus_t, one_plus_t, noise = family.draw_cosine(squared_length, kappa, 3)
+    assert torch.equal(noise, squared_length)
+    assert noise.data_ptr() != squared_length.data_ptr()
+    return one_minus_t, one_plus_t
+
+
+def slope(family: Family, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Tensor:
+    unused = torch.full_like(kappa, math.nan)
+    return family.rapidity_slope(one_minus_t, one_plus_t, unused, kappa, 3)
+
+
+def exact_ends(family: Family, squared_length: float, kappa: float) -> tuple[float, float]:
+    """1-t and 1+t with P(T ≤ t) = e^{-S/2}, from the distribution function alone."""
+    k, s = mpmath.mpf(kappa), mpmath.mpf(squared_length)
+    if family is POWER_SPHERICAL:
+        one_plus_t = 2 * mpmath.exp(-s / 2) ** (1 / (k + 1))
+    elif k == 0:
+        one_plus_t = 2 * mpmath.exp(-s / 2)
+    else:
+        one_minus_t = -mpmath.log(mpmath.exp(-2 * k) - mpmath.exp(-s / 2) * mpmath.expm1(-2 * k)) / k
+        one_plus_t = 2 - one_minus_t
+    return float(2 - one_plus_t), float(one_plus_t)
+
+
+def exact_slope(family: Family, one_minus_t: float, one_plus_t: float, kappa: float) -> float:
+    """-(∂F/∂κ)/(∂F/∂t)/(1-t²) with F the distribution function, differentiated by mpmath."""
+    plus = mpmath.mpf(one_plus_t) if one_plus_t < 1 else 2 - mpmath.mpf(one_minus_t)
+
+    def probability(t, k):
+        if family is POWER_SPHERICAL:
+            return ((1 + t) / 2) ** (k + 1)
+        return mpmath.expm1(k * (1 + t)) / mpmath.expm1(2 * k) if k else (1 + t) / 2
+
+    t, k = plus - 1, mpmath.mpf(max(kappa, 1e-30))
+    step = mpmath.mpf(10) ** -60 * (1 + k)
+    by_kappa = (probability(t, k * (1 + step)) - probability(t, k * (1 - step))) / (2 * k * step)
+    if family is POWER_SPHERICAL:
+        by_t = (k + 1) / 2 * ((1 + t) / 2) ** k
+    else:
+        by_t = k * mpmath.exp(k * (1 + t)) / mpmath.expm1(2 * k)
+    return float(-by_kappa / by_t / (1 - t * t))
+
+
+@families
+@dtypes
+@pytest.mark.parametrize("kappa", KAPPAS)
+def test_ends_are_exact(family: Family, dtype: torch.dtype, kappa: float) -> None:
+    """At probabilities from 1e-13 to 1 - 1e-9; 1+t only where it is not improbably small."""
+    lengths = torch.tensor([1e-9, 1e-4, 0.1, 1.0, 1.4, 3.0, 10.0, 30.0, 60.0], dtype=dtype)
+    concentration = torch.full_like(lengths, kappa)
+    actual = ends(family, lengths, concentration)
+    with mpmath.workdps(50):
+        exact = [exact_ends(family, s, concentration[0].item()) for s in lengths.tolist()]
+    for found, expected in zip(actual, zip(*exact, strict=True), strict=True):
+        error = (found.double() - torch.tensor(expected, dtype=torch.float64)).abs()
+        error = error / torch.tensor(expected, dtype=torch.float64)
+        if found is actual[1] and family is VON_MISES_FISHER and kappa >= two_sphere.LARGE_KAPPA:
+            error = error[:-2]
+        assert error.max() < TOLERANCE[dtype]
+
+
+@families
+@dtypes
+@pytest.mark.parametrize("kappa", KAPPAS)
+def test_slope_is_exact(family: Family, dtype: torch.dtype, kappa: float) -> None:
+    lengths = torch.tensor([1e-9, 1e-4, 0.1, 1.0, 1.4, 3.0, 10.0, 30.0, 60.0], dtype=dtype)
+    concentration = torch.full_like(lengths, kappa)
+    one_minus_t, one_plus_t = ends(family, lengths, concentration)
+    actual = slope(family, one_minus_t, one_plus_t, concentration).double()
+    with mpmath.workdps(200):
+        exact = [
+            exact_slope(family, minus, plus, concentration[0].item())
+            for minus, plus in zip(one_minus_t.tolist(), one_plus_t.tolist(), strict=True)
+        ]
+    expected = torch.tensor(exact, dtype=torch.float64)
+    torch.testing.assert_close(actual, expected, rtol=TOLERANCE[dtype], atol=0)
+
+
+@families
+@pytest.mark.parametrize("kappa", [0.0, 0.1, 5.0, 1e3, 1e6])
+def test_slope_is_the_implicit_one(family: Family, kappa: float) -> None:
+    """That of the quadrature which other dimensions use."""
+    concentration = torch.full((500,), kappa, dtype=torch.float64)
+    one_minus_t, one_plus_t = ends(family, 2 * torch.empty_like(concentration).exponential_(), concentration)
+    expected = family.implicit_slope(one_minus_t, one_plus_t, concentration, 3)
+    actual = slope(family, one_minus_t, one_plus_t, concentration)
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=0)
+
+
+@families
+@dtypes
+@pytest.mark.parametrize("kappa", [0.0, 1e-3, 0.5, 2.0, 30.0, 1e5, 1e9])
+def test_law(family: Family, dtype: torch.dtype, kappa: float) -> None:
+    concentration = torch.full((10_000,), kappa, dtype=dtype)
+    one_minus_t, one_plus_t = ends(family, 2 * torch.empty_like(concentration).exponential_(), concentration)
+    both = one_minus_t.double(), one_plus_t.double()
+    log_cdf, _ = family.log_tails(*both, concentration.double(), 3)
+    assert scipy.stats.kstest(log_cdf.exp().numpy(), "uniform").pvalue > LEVEL
+
+
+@families
+@dtypes
+@pytest.mark.parametrize("kappa", [0.0, 0.2, 2.0, 100.0, 1e6])
+def test_mean_of_the_slope(family: Family, dtype: torch.dtype, kappa: float) -> None:
+    """The mean of dt/dκ is that of t, differentiated: 2/(κ+2)² and 1/κ² - 1/sinh²κ."""
+    count = 200_000
+    concentration = torch.full((count,), kappa, dtype=dtype)
+    one_minus_t, one_plus_t = ends(family, 2 * torch.empty_like(concentration).exponential_(), concentration)
+    relative = slope(family, one_minus_t, one_plus_t, concentration)
+    derivative = (relative * one_minus_t * one_plus_t).double()
+    if family is POWER_SPHERICAL:
+        expected = 2 / (kappa + 2) ** 2
+    else:
+        expected = 1 / 3 if kappa == 0 else float(1 / mpmath.mpf(kappa) ** 2 - mpmath.csch(kappa) ** 2)
+    error = abs(derivative.mean().item() - expected)
+    assert error < 5 * derivative.std().item() / count**0.5 + 1e-6 * expected
+
+
+@families
+@dtypes
+def test_extremes(family: Family, dtype: torch.dtype) -> None:
+    """NaN gives NaN, in its row alone; the largest κ and draws at the mean direction itself give no other."""
+    lengths = torch.tensor([1.0, 1.0, 1.0, 1e-37, 1.0], dtype=dtype)
+    largest = torch.finfo(dtype).max
+    concentration = torch.tensor([math.nan, 0.0, largest, 1e18, math.inf], dtype=dtype)
+    one_minus_t, one_plus_t = ends(family, lengths, concentration)
+    relative = slope(family, one_minus_t, one_plus_t, concentration)
+    for result in (one_minus_t, one_plus_t, relative):
+        assert result.isnan().tolist() == [True, False, False, False, False]
+    assert (one_plus_t[2:] == 2).all()
+    assert (relative[1:] >= 0).all()
+    at_the_poles = slope(
+        family,
+        torch.tensor([0.0, 2.0], dtype=dtype),
+        torch.tensor([2.0, 0.0], dtype=dtype),
+        torch.tensor([1.0, 1.0], dtype=dtype),
+    )
+    assert at_the_poles.isfinite().all()

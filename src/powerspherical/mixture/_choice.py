@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from powerspherical.families import family_named, family_names
-from powerspherical.mixture._base import whole
+from powerspherical.mixture._base import require_integer
 from powerspherical.mixture._spherical_mixture import SphericalMixture, mixture_named
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def compare(
     >>> min(choices, key=lambda choice: choice.bic).n_components
     3
     """
-    counts = [whole("components", count, 1) for count in components]
+    counts = [require_integer("components", count, 1) for count in components]
     if models is None:
         models = {f"{family_named(name).title}, tied": mixture_named(name)() for name in family_names()}
     if not counts or not models:

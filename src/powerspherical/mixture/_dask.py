@@ -18,8 +18,18 @@ from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
 
-from powerspherical.mixture._blocks import Block, Matrix, stacked
-from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, Sum, shared, summed, usable_weight
+from powerspherical.mixture._rows import (
+    ArrayRows,
+    Block,
+    Matrix,
+    Rows,
+    SparseRows,
+    Sum,
+    checked_weight,
+    shared_tensor,
+    stacked,
+    summed,
+)
 
 _FAN_IN = 8  # sums that one task adds up
 
@@ -40,7 +50,7 @@ class DaskRows(Rows):
         self._rows = rows = _sized(rows)
         self._lengths = rows.chunks[0]
         self.count, self.dim = rows.shape
-        self.dtype, self.device = shared(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
+        self.dtype, self.device = shared_tensor(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
         self._weights: list[Any] = [None] * len(self._lengths)
         if weight is not None:
             lazy = isinstance(weight, dask.array.Array)
@@ -82,9 +92,6 @@ class DaskRows(Rows):
         rows_of, weights_of = zip(*compute(*tasks), strict=True)
         return stacked(rows_of), torch.cat(weights_of)
 
-    def result(self, values: Tensor) -> Any:
-        return values.numpy()
-
     def _parts(self) -> Iterator[tuple[Any, Any, int, int]]:
         """The blocks that have rows: these and their weights, to be computed, the first row's index and the next's."""
         blocks, ends = self._rows.to_delayed().ravel(), accumulate(self._lengths)
@@ -122,7 +129,7 @@ def _each(
 def _in_memory(rows: Any, weight: np.ndarray | None, start: int) -> ArrayRows | SparseRows:
     """A block of NumPy's or SciPy's, as rows that come after ``start`` others."""
     if weight is not None:
-        usable_weight(shared(weight), rows.shape[0])
+        checked_weight(shared_tensor(weight), rows.shape[0])
     dense = isinstance(rows, np.ndarray)
     block = ArrayRows(rows, weight, start) if dense else SparseRows(rows.tocsr(), weight, start)
     block.threaded = False  # the scheduler has threads or processes of its own

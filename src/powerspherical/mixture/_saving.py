@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical._files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from powerspherical.mixture._rows import shared
+from powerspherical.mixture._rows import shared_tensor
 
 FORMAT, VERSION = "powerspherical.mixture", 1
 #: How far weights may be from a sum of one, and directions from length one.
@@ -169,7 +169,7 @@ def require_number(name: str, value: Any, least: float = -math.inf) -> None:
 
 def _tensor(name: str, value: Any) -> Tensor:
     """A fitted array as a tensor that shares its memory."""
-    tensor = shared(value) if isinstance(value, np.ndarray) else value
+    tensor = shared_tensor(value) if isinstance(value, np.ndarray) else value
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         found = tensor.dtype if isinstance(tensor, Tensor) else type(value).__name__
         raise ValueError(f"{name} must be an array of floating-point numbers, got {found}")

@@ -1,4 +1,4 @@
-"""Small tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives."""
+"""Small tools that the special functions share: polynomials, quadrature nodes, ``log1p(x) - x``, derivatives."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical.special._quadrature import legendre
 
 
 def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
@@ -20,6 +20,12 @@ def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
     for coefficient in reversed(coefficients[:-2]):
         value = (value * x).add_(coefficient)
     return value
+
+
+def legendre(count: int) -> tuple[list[float], list[float]]:
+    """Return the nodes and weights of the Gauss–Legendre rule on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
 
 
 _LOG1PMX_NODES = {torch.float64: 11, torch.float32: 5}

@@ -195,7 +195,7 @@ def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     Relative error about 1e-15 (float64) and 7e-7 (float32), d from 2 to 1e7 and κ from 0 to 1e9. Where Triton can, one
     kernel computes it together with its derivative.
     """
-    if is_plain(kappa) and triton_takes(kappa):
+    if kappa.is_cuda and is_plain(kappa) and triton_takes(kappa):
         return _FusedRelativeEntropy.apply(kappa, dim)
     return _power_relative_entropy(kappa, dim)
 

@@ -13,7 +13,7 @@ from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
 from powerspherical.sampling import draw
 from powerspherical.sampling.precision import computing
-from powerspherical.special.sphere import log_cosine_normalizer
+from powerspherical.special.gamma import log_cosine_normalizer
 
 
 class Marginal(Reparameterised):

@@ -23,7 +23,7 @@ from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import Family, family_named, register_family
 from powerspherical.sampling import draw
 from powerspherical.sampling.precision import computing, unit_vectors_as
-from powerspherical.special.sphere import log_sphere_area
+from powerspherical.special.gamma import log_sphere_area
 
 #: The distribution of each family, by the family's name.
 _DISTRIBUTIONS: dict[str, type[RotationallySymmetric]] = {}

@@ -13,7 +13,7 @@ from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.sampling import uniform
 from powerspherical.sampling.precision import computing
-from powerspherical.special.sphere import log_sphere_area
+from powerspherical.special.gamma import log_sphere_area
 
 
 class HypersphericalUniform(Reparameterised):

@@ -25,7 +25,7 @@ from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.families import _overlap as overlap
 from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.special._quadrature import gauss_legendre
-from powerspherical.special.sphere import log_cosine_normalizer
+from powerspherical.special.gamma import log_cosine_normalizer
 
 _NODES = 32
 _EXPONENT = 40.0  # the integrand is followed until it has fallen by e^-40

@@ -19,6 +19,12 @@ from powerspherical.special.gamma import log_cosine_normalizer
 class Marginal(Reparameterised):
     """The law of t = μᵀx on [-1, 1] under a family on the unit sphere of R^dim.
 
+    Args:
+        dim: the ambient dimension d ≥ 2.
+        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+        validate_args: whether to check values. Default: torch's global setting.
+        family: the family, unless a subclass names it.
+
     Its density is that of the family times the density c(1-t²)^{(d-3)/2} of one coordinate of a uniform point. Tail
     probabilities and quantiles are computed in float64 and are differentiable once in t (or the probability) and κ.
 
@@ -165,9 +171,7 @@ class Marginal(Reparameterised):
 class PowerSphericalMarginal(Marginal):
     """The law of t = μᵀx for x Power Spherical: T = 2Z-1 with Z ~ Beta(β+κ, β), β = (dim-1)/2.
 
-    Args:
-        dim: the ambient dimension d ≥ 2.
-        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+    Arguments are those of :class:`Marginal`.
 
     >>> t = PowerSphericalMarginal(3, torch.tensor(1.0, dtype=torch.float64))
     >>> t.cdf(torch.tensor(0.0, dtype=torch.float64))  # density (1+t)/2
@@ -180,9 +184,7 @@ class PowerSphericalMarginal(Marginal):
 class VonMisesFisherMarginal(Marginal):
     """The law of t = μᵀx for x von Mises–Fisher: density ∝ e^{κt}(1-t²)^{(d-3)/2}.
 
-    Args:
-        dim: the ambient dimension d ≥ 2.
-        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+    Arguments are those of :class:`Marginal`.
 
     >>> t = VonMisesFisherMarginal(3, torch.tensor(2.0, dtype=torch.float64))
     >>> t.mean  # coth 2 - 1/2
@@ -195,9 +197,7 @@ class VonMisesFisherMarginal(Marginal):
 class SphericalCauchyMarginal(Marginal):
     """The law of t = μᵀx for x spherical Cauchy: a uniform point's cosine with artanh t shifted by log(1+κ).
 
-    Args:
-        dim: the ambient dimension d ≥ 2.
-        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+    Arguments are those of :class:`Marginal`.
 
     >>> t = SphericalCauchyMarginal(2, torch.tensor(2.0, dtype=torch.float64))
     >>> t.mean  # κ/(κ+2) on the circle

@@ -16,6 +16,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.random import sample_without_replacement
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical.mixture._base import (
@@ -352,17 +353,12 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
 
     def predict(self, X: Any) -> Any:
         """Return the index of the nearest centre for each row, (n,)."""
-        rows = self._rows(X)
-        with without_grad_or_autocast(rows.device):
-            directions = self._directions(rows.device)
-            return rows.each(partial(_nearest, directions), len(directions), dtype=torch.int64)
+        return self._each(X, _nearest, dtype=torch.int64)
 
     def transform(self, X: Any) -> Any:
         """Return the distance √(2-2t) of each row's direction from each centre, (n, n_clusters)."""
-        rows = self._rows(X)
-        with without_grad_or_autocast(rows.device):
-            directions = self._directions(rows.device)
-            return rows.each(partial(_distances, directions), len(directions), columns=len(directions))
+        check_is_fitted(self)
+        return self._each(X, _distances, columns=len(self.cluster_centers_))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the inertia of the rows of ``X`` with the fitted centres."""
@@ -381,6 +377,13 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
         require_directions("cluster_centers_", self.cluster_centers_)
         require_number("inertia_", self.inertia_, least=0)
         require_integer("n_iter_", self.n_iter_, 0)
+
+    def _each(self, X: Any, function: Any, **result: Any) -> Any:
+        """Return ``function(directions, block)`` for all rows of ``X``; ``result`` describes what it returns."""
+        rows = self._rows(X)
+        with without_grad_or_autocast(rows.device):
+            directions = self._directions(rows.device)
+            return rows.each(partial(function, directions), len(directions), **result)
 
     def _directions(self, device: torch.device) -> Tensor:
         return torch.as_tensor(self.cluster_centers_).to(device=device, dtype=torch.float64)

@@ -12,7 +12,7 @@ from torch import Tensor
 from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
 from helpers.statistical import LEVEL
 from powerspherical import ConvergenceWarning, PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical.distributions.fit import _look, _without_bias, maximum_likelihood
+from powerspherical.distributions.fit import _evaluated, _without_bias, maximum_likelihood
 from powerspherical.special import bessel_ratio
 
 ROWS = 20_000
@@ -182,7 +182,7 @@ class TestSafeguards:
         assert found.converged.all()
         start = torch.nn.functional.normalize(x.mean(0), dim=-1)
         shares = torch.full(x.shape[:-1], 1 / 100, dtype=DOUBLE)
-        here, there = (_look(self.family, loc, x, shares) for loc in (start, found.loc))
+        here, there = (_evaluated(self.family, loc, x, shares) for loc in (start, found.loc))
         assert (there.mean > here.mean).all()
         assert there.gain.max() < 1e-20
 
@@ -197,14 +197,14 @@ class TestSafeguards:
 
     def test_at_the_antipode_of_a_point_all_is_finite(self) -> None:
         x = torch.eye(3, dtype=DOUBLE)
-        point = _look(self.family, -x[0], x, torch.full((3,), 1 / 3, dtype=DOUBLE))
+        point = _evaluated(self.family, -x[0], x, torch.full((3,), 1 / 3, dtype=DOUBLE))
         assert all(part.isfinite().all() for part in point)
 
     def test_where_points_pull_backwards_the_step_is_of_an_angle(self) -> None:
         """The part of the curvature that is negative there would make it as long as rounding allows."""
         loc = directions(5)
         x = PowerSpherical(-loc, 5.0).sample((500,))
-        step = _look(self.family, loc, x, torch.full((500,), 1 / 500, dtype=DOUBLE)).step
+        step = _evaluated(self.family, loc, x, torch.full((500,), 1 / 500, dtype=DOUBLE)).step
         assert 0 < step.norm() < 10
 
     @pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher])
@@ -245,7 +245,7 @@ class TestHardData:
     def test_finite(self, family: type, dtype: torch.dtype, name: str, bias_correction: bool) -> None:
         x = hard_data(dtype)[name]
         if family is SphericalCauchy and bias_correction:
-            with pytest.raises(ValueError, match="bias_correction is known for exponential families only"):
+            with pytest.raises(ValueError, match="bias_correction works for exponential families only"):
                 family.fit(x, bias_correction=True)
             return
         found = family.fit(x, bias_correction=bias_correction)

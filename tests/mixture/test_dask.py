@@ -126,8 +126,8 @@ def test_schedulers(scheduler: str) -> None:
 
 def test_directions_are_chosen_among_few_rows_of_many(monkeypatch) -> None:
     """Beyond a number of rows they come from a sample, the same one in memory and from blocks."""
-    monkeypatch.setattr("powerspherical.mixture._lloyd._LEAST", 64)
-    monkeypatch.setattr("powerspherical.mixture._lloyd._EACH", 1)
+    monkeypatch.setattr("powerspherical.mixture._spherical_kmeans._SAMPLE_ROWS", 64)
+    monkeypatch.setattr("powerspherical.mixture._spherical_kmeans._SAMPLE_ROWS_PER_COMPONENT", 1)
     found = fit(PowerSphericalMixture, da.from_array(X, chunks=(70, 8)), WEIGHT)
     expected = fit(PowerSphericalMixture, X, WEIGHT)
     np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-9)
@@ -156,9 +156,9 @@ def test_a_row_without_a_direction_is_named_by_its_place_in_the_whole(container)
     bad = X.copy()
     bad[555, 2] = np.nan
     lazy = da.from_array(bad, chunks=(100, 8)).map_blocks(container)
-    with pytest.raises(ValueError, match="first in row 555:"):
+    with pytest.raises(ValueError, match="row 555 of X has NaN"):
         fit(PowerSphericalMixture, lazy)
-    with pytest.raises(ValueError, match="first in row 555:"):
+    with pytest.raises(ValueError, match="row 555 of X has NaN"):
         fit(PowerSphericalMixture, X).predict(lazy).compute()
 
 

@@ -13,9 +13,10 @@ from helpers.examples import directions
 from powerspherical import PowerSpherical, families
 from powerspherical.distributions import distribution_named
 from powerspherical.families.power_spherical import PowerSphericalFamily
-from powerspherical.mixture import PowerSphericalMixture, SphericalCauchyMixture, _em
-from powerspherical.mixture._blocks import Block, best_, places
-from powerspherical.mixture._em import (
+from powerspherical.mixture import PowerSphericalMixture, SphericalCauchyMixture, _spherical_mixture
+from powerspherical.mixture._rows import Block, TensorRows, argmax_
+from powerspherical.mixture._spherical_kmeans import clusters_of
+from powerspherical.mixture._spherical_mixture import (
     Parameters,
     components_of,
     expectation_maximisation,
@@ -23,8 +24,6 @@ from powerspherical.mixture._em import (
     maximised,
     statistics_of,
 )
-from powerspherical.mixture._lloyd import clusters_of
-from powerspherical.mixture._rows import TensorRows
 
 all_families = pytest.mark.parametrize(
     "family",
@@ -170,7 +169,7 @@ def test_the_maximum_is_found_for_rows_in_a_band(dim: int, stretch: float) -> No
 @pytest.mark.parametrize(("fall", "steps"), [(1e-2, 11), (3e-8, 1)], ids=["a step too long", "rounding"])
 def test_steps_are_not_halved_for_ever(fall: float, steps: int, monkeypatch) -> None:
     """There are a full one and ten halvings of it; and none of what falls by a rounding of float32."""
-    monkeypatch.setattr(_em, "statistics_of", ever_falling(fall))
+    monkeypatch.setattr(_spherical_mixture, "statistics_of", ever_falling(fall))
     x, family = directions(40, 5, dtype=torch.float32), families.POWER_SPHERICAL
     start = start_for(family, x.double(), 2)
     run = em_run(TensorRows(x), family, start)
@@ -307,6 +306,6 @@ def test_hard_rows(mixture: type, concentration_type: str, dtype: type) -> None:
 
 def test_best_is_the_first_of_equals() -> None:
     values = torch.tensor([[1.0, 2.0, -5.0], [3.0, 2.0, -4.0], [3.0, 0.0, -4.0]])
-    largest, index = best_(values.clone(), places(values))
+    largest, index = argmax_(values.clone())
     assert largest.tolist() == [3.0, 2.0, -4.0]
     assert index.tolist() == [1, 0, 1]

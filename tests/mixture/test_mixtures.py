@@ -16,7 +16,7 @@ from helpers.clusters import clustered, mixtures, tying
 from powerspherical import VonMisesFisher
 from powerspherical.families import VON_MISES_FISHER
 from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture
-from powerspherical.mixture._em import EMRun, expectation_maximisation
+from powerspherical.mixture._spherical_mixture import EMRun, expectation_maximisation
 
 X, LABELS = clustered()
 UNIT = torch.nn.functional.normalize(torch.from_numpy(X), dim=1)
@@ -249,7 +249,7 @@ class TestOptions:
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("PowerSphericalMixture: start, step 1: mean distance 1 - t 0.")
         assert lines[-1].startswith("PowerSphericalMixture: run 0, step ")
-        assert "log-likelihood of a row " in lines[-1]
+        assert "log-likelihood per row " in lines[-1]
         given: list[str] = []
         PowerSphericalMixture(3, random_state=0, verbose=given.append).fit(X)
         assert given == lines
@@ -278,7 +278,7 @@ class TestArguments:
             ({"random_state": "zero"}, r"'random_state' .*\. Got 'zero' "),
             (
                 {"init": np.ones((3, 8))},
-                r"init must have the shape \(2, 8\), one direction a row, got \(3, 8\)",
+                r"init must have the shape \(2, 8\), one direction per row, got \(3, 8\)",
             ),
             ({"init": np.zeros((2, 8))}, r"init.*row of zeros"),
             ({"n_components": 601}, r"n_samples=600 should be >= n_components=601"),

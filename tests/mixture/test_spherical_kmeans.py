@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from helpers.clusters import clustered
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
-from powerspherical.mixture._lloyd import Sample, random_directions, spread_directions
+from powerspherical.mixture._spherical_kmeans import Sample, random_directions, spread_directions
 
 X, LABELS = clustered()
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)

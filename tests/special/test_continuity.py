@@ -28,8 +28,7 @@ from powerspherical.special import (
     trigamma_difference,
 )
 from powerspherical.special.bessel import exponential_relative_entropy
-from powerspherical.special.gamma import power_relative_entropy
-from powerspherical.special.sphere import log_cosine_normalizer
+from powerspherical.special.gamma import log_cosine_normalizer, power_relative_entropy
 
 # ---------------------------------------------------------------------------------------------- branches in κ
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from powerspherical._torch.modes import differentiates_through_functions, transforms_active
 
@@ -68,6 +69,10 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
         @functools.wraps(function)
         def smooth(*args: Any) -> Any:
+            if not (
+                torch.is_grad_enabled() or forward_ad._current_level >= 0 or torch.compiler.is_compiling()
+            ):
+                return function(*args)  # nothing is differentiated
             if differentiates_through_functions():
                 return _expanded(function, known, args[:count], args[count:], from_output)
             if not torch.is_grad_enabled():

@@ -1,4 +1,4 @@
-"""The unit sphere as a constraint, and the way onto it for optimisers."""
+"""The unit sphere as a constraint, and the transform that maps R^d onto it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch.distributions.transforms import Transform
 
 from powerspherical.distributions.geometry import directions_of
 
-#: How far from one a norm may be. Normalising in bfloat16 arithmetic leaves errors of up to 0.9 %.
+#: Largest accepted deviation of a norm from one. Normalising in bfloat16 leaves errors of up to 0.9 %.
 NORM_TOLERANCE = 1e-2
 
 
 def norm_rounding(dtype: torch.dtype, dim: int) -> float:
-    """How far from one a norm is by rounding alone: that of d coordinates and of their sum of squares."""
+    """Return a bound on the rounding error of the norm of a normalised vector."""
     return min(4 * torch.finfo(dtype).eps * dim**0.5, NORM_TOLERANCE)
 
 
 def norm_error(value: Tensor) -> Tensor:
-    """|‖value‖ - 1|, at least in float32; NaN where value has a NaN."""
+    """Return |‖value‖ - 1| over the last axis, in float32 or float64; NaN if the vector has a NaN."""
     exact = value if value.dtype == torch.float64 else value.float()
     return (torch.linalg.vector_norm(exact, dim=-1) - 1).abs()
 
 
 class UnitVector(constraints.Constraint):
-    """Vectors of length one, to 1 %: rounding passes in every dtype, a vector that was never normalised does not."""
+    """Vectors of norm one to within 1 %, which covers rounding in every dtype."""
 
     event_dim = 1
 
@@ -43,9 +43,9 @@ unit_vector = UnitVector()
 
 
 class NormalizeTransform(Transform):
-    """x ↦ x/‖x‖ from R^d onto the sphere; not bijective, its inverse is the inclusion.
+    """x ↦ x/‖x‖ from R^d onto the sphere. It is not bijective; its inverse is the identity.
 
-    The origin, where optimisers like to start, goes to the first unit vector, with the derivative there.
+    The origin, where optimisers often start, maps to the first unit vector, with a finite derivative.
     """
 
     domain = constraints.real_vector

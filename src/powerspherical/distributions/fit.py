@@ -1,12 +1,12 @@
 """Maximum likelihood: the mean direction and the concentration of weighted unit vectors.
 
 In an exponential family, with shares p_i that sum to one, the log-likelihood per point is κ T̄(μ) - Ψ(κ) with
-T̄(μ) = Σ p_i T(μᵀx_i). Its maximum over κ grows with T̄ alone, so the direction is the one that maximises T̄, for any κ,
-and κ then solves Ψ'(κ) = T̄. For the von Mises–Fisher distribution T̄ is linear, and its maximum is the direction of the
-mean. In general it is climbed, from there. In two or three dimensions points without a common direction may have
-several such maxima of much the same height: the one found is then not always the highest.
+T̄(μ) = Σ p_i T(μᵀx_i). Its maximum over κ increases with T̄, so the best direction maximises T̄ for every κ, and κ then
+solves Ψ'(κ) = T̄. For the von Mises–Fisher distribution T̄ is linear and largest at the direction of the mean. In other
+families a Newton search starts from there. In two or three dimensions, points without a common direction may have
+several maxima of about the same height; the one found is then not always the highest.
 
-In any other family the best direction depends on κ: steps in both alternate until neither moves.
+Outside of exponential families the best direction depends on κ: steps in direction and κ alternate until both settle.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from powerspherical.distributions.geometry import cosine_ends, directions_of
 from powerspherical.families import ExponentialFamily, Family
 from powerspherical.sampling.precision import computing, unit_vectors_as
 
-#: The mean of |T| below which points count as one and the same: κ is then about (d-1)/2 over it, and no more.
+#: Points whose mean |T| is below this count as identical. It limits κ to about (d-1)/2 divided by it.
 CLOSEST = {torch.float64: 1e-9, torch.float32: 1e-6}
 
 
 class ConvergenceWarning(UserWarning):
-    """A fit ended before it settled."""
+    """A fit stopped before it converged."""
 
 
 class Fit(NamedTuple):
-    """The estimates, of shapes (*batch, d) and (*batch,), and whether they settled, for each element of the batch."""
+    """The estimates of shapes (*batch, d) and (*batch,), and whether each converged, (*batch,)."""
 
     loc: Tensor
     concentration: Tensor
@@ -39,7 +39,7 @@ class Fit(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """A direction, T̄ there, the step towards the maximum, and what T̄ would gain by it if it were quadratic."""
+    """A direction, T̄ there, the step towards the maximum, and the gain in T̄ that the step predicts."""
 
     loc: Tensor
     mean: Tensor
@@ -51,16 +51,16 @@ class _Point(NamedTuple):
 def maximum_likelihood(
     family: Family, x: Tensor, weights: Tensor | None, max_iter: int, bias_correction: bool
 ) -> Fit:
-    """The fit of ``family`` to unit vectors ``x`` (n, *batch, d) with ``weights`` (n, *batch), which are checked."""
+    """Check ``x`` (n, *batch, d) and ``weights`` (n, *batch), and fit them; see ``RotationallySymmetric.fit``."""
     if bias_correction and not isinstance(family, ExponentialFamily):
         raise ValueError(
-            f"bias_correction is known for exponential families only, not for the {family.title} distribution: "
+            f"bias_correction works for exponential families only, not for the {family.title} distribution: "
             "leave it out"
         )
     x, shares = _unit_vectors_and_shares(x, weights)
     dim = x.shape[-1]
     x = unit_vectors_as(x, computing(x.dtype))
-    with torch.autocast(x.device.type, enabled=False):  # sums over points are matrix products to it
+    with torch.autocast(x.device.type, enabled=False):  # einsum would run in half precision
         if isinstance(family, ExponentialFamily):
             loc, mean, converged = _climb(family, x, shares, max_iter)
         else:
@@ -82,7 +82,7 @@ def maximum_likelihood(
 
 
 def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """``x``, checked, and the weights as fractions of their sum over the first axis, in float64."""
+    """Return the checked ``x`` and the weights divided by their sum over the first axis, in float64."""
     validation.vectors("x", x)
     x = x.detach()
     if x.dim() < 2 or not x.shape[0]:
@@ -100,7 +100,7 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
     if weights.device != x.device:
         raise ValueError(f"x is on {x.device} and weights on {weights.device}: move one of them")
     x = validation.unit_vectors("x", x, validation.weights("weights", weights))
-    # By the largest first: the sum of large weights could overflow.
+    # Divide by the largest weight first, because the sum of large weights could overflow.
     scaled = weights.double() / weights.amax(0).double()
     return x, scaled / scaled.sum(0)
 
@@ -108,21 +108,21 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
 def _climb(
     family: ExponentialFamily, x: Tensor, shares: Tensor, max_iter: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The direction that maximises T̄, T̄ there, and whether it settled.
+    """Return the direction that maximises T̄, T̄ there, and whether the search converged.
 
-    Each step is Newton's for data that are symmetric around μ, scaled as Barzilai & Borwein (1988) do, by what the
-    last step did to it, and taken only if T̄ does not fall.
+    Each step is the Newton step for data that are symmetric around μ, with the step length of Barzilai & Borwein
+    (1988). It is taken only if T̄ does not fall.
     """
     epsilon = torch.finfo(x.dtype).eps
     mean = torch.einsum("n...,n...d->...d", shares.to(x.dtype), x)
-    # Where the mean vanishes, a fixed direction takes its place.
-    here = _look(family, directions_of(mean + epsilon**0.5 * _anywhere(mean)), x, shares)
+    # A small fixed vector decides the direction if the mean vanishes.
+    here = _evaluated(family, directions_of(mean + epsilon**0.5 * _anywhere(mean)), x, shares)
     scale = torch.ones_like(here.mean)
     for _ in range(max_iter):
         if (here.gain <= epsilon**1.5).all():
             break
-        there = _look(family, directions_of(here.loc + _column(scale, x) * here.step), x, shares)
-        better = there.mean >= here.mean + 4 * epsilon * here.mean  # T̄ < 0: the rounding of T̄ is allowed for
+        there = _evaluated(family, directions_of(here.loc + _column(scale, x) * here.step), x, shares)
+        better = there.mean >= here.mean + 4 * epsilon * here.mean  # T̄ < 0, so this allows for rounding
         moved = (there.loc - here.loc).double()
         slackened = (moved * (here.step - there.step)).sum(-1)
         secant = torch.where(slackened > 0, moved.square().sum(-1) / slackened, 2 * scale)
@@ -137,9 +137,9 @@ def _climb(
 
 
 def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Direction and κ by turns, and whether both settled: the steps of ``mixture`` for one component.
+    """Return direction, κ, and whether both converged, by the steps of a ``mixture`` with one component.
 
-    A step that would lower the likelihood is taken back and halved.
+    A step that would lower the likelihood is rejected and halved.
     """
     epsilon, dim = torch.finfo(x.dtype).eps, x.shape[-1]
     mean = torch.einsum("n...,n...d->...d", shares.to(x.dtype), x)
@@ -173,19 +173,20 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
 
 
 def _log_likelihood(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, shares: Tensor) -> Tensor:
-    """The mean log density relative to the uniform."""
+    """Return the mean log density relative to the uniform."""
     ends = _ends(x, loc)
     return (shares * family.log_density(*ends, kappa, x.shape[-1])).sum(0)
 
 
 def _ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t in float64, away from zero by more than rounding."""
+    """Return 1-t and 1+t in float64, clamped away from zero."""
     tiny = torch.finfo(x.dtype).eps ** 2
     one_minus_t, one_plus_t = (end.double().clamp(min=tiny) for end in cosine_ends(x, loc))
     return one_minus_t, one_plus_t
 
 
-def _look(family: ExponentialFamily, loc: Tensor, x: Tensor, shares: Tensor) -> _Point:
+def _evaluated(family: ExponentialFamily, loc: Tensor, x: Tensor, shares: Tensor) -> _Point:
+    """Return T̄ and the Newton step at the direction ``loc``."""
     one_minus_t, one_plus_t = _ends(x, loc)
     statistic = family.statistic(one_minus_t, one_plus_t)
     pull, bend = family.pull_and_bend(one_minus_t, one_plus_t, torch.ones_like(one_minus_t), x.shape[-1])
@@ -193,8 +194,8 @@ def _look(family: ExponentialFamily, loc: Tensor, x: Tensor, shares: Tensor) -> 
     total = torch.einsum("n...,n...d->...d", pull.to(x.dtype), x)
     along = (total * loc).sum(-1, keepdim=True)
     across = total - along * loc
-    # The Hessian of T̄ is -(Σ p T' t) I + Σ p T'' yyᵀ on the tangent space, y = x - tμ. Where the y point everywhere
-    # alike, the second term is -Σ p bend/(d-1) I.
+    # On the tangent space the Hessian of T̄ is -(Σ p T' t) I + Σ p T'' yyᵀ with y = x - tμ. If the y are isotropic, the
+    # second term is -Σ p bend/(d-1) I.
     curvature = along[..., 0].double().clamp(min=0) + (shares * bend).sum(0) / (x.shape[-1] - 1)
     step = across / _column(curvature.clamp(min=torch.finfo(x.dtype).eps ** 0.5), x)
     return _Point(loc, (shares * statistic).sum(0), step, 0.5 * (step * across).sum(-1).double())
@@ -205,7 +206,7 @@ def _column(numbers: Tensor, like: Tensor) -> Tensor:
 
 
 def _anywhere(like: Tensor) -> Tensor:
-    """A unit vector in no particular direction."""
+    """Return a fixed unit vector in no particular direction."""
     index = torch.arange(1, like.shape[-1] + 1, dtype=like.dtype, device=like.device)
     return torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
 
@@ -213,12 +214,12 @@ def _anywhere(like: Tensor) -> Tensor:
 def _without_bias(
     family: ExponentialFamily, mean: Tensor, concentration: Tensor, rows: Tensor, dim: int
 ) -> Tensor:
-    """κ from T̄ without what the choice of μ adds to it.
+    """Return κ from T̄, corrected for the bias that fitting μ adds to T̄.
 
-    At the fitted direction T̄ exceeds its value at the true one by about δ = (d-1)/(2nκ): half a χ² of d-1 degrees of
-    freedom over nκ. With u = T̄ - E_U T, which for von Mises–Fisher is the resultant length R, what is taken off is
-    u - √(u² - 2uδ): δ where the signal is strong, and where it is weak what makes R² unbiased,
-    E R² = ‖E x‖² + (1 - ‖E x‖² - Var t)/n with the part of the variance that lies along μ left in place.
+    At the fitted direction T̄ exceeds its value at the true one by about δ = (d-1)/(2nκ): half a χ² variable with d-1
+    degrees of freedom, divided by nκ. Let u = T̄ - E_U T, which is the resultant length R for von Mises–Fisher. We
+    subtract u - √(u² - 2uδ). For a strong signal this is δ. For a weak signal it makes R² unbiased:
+    E R² = ‖E x‖² + (1 - ‖E x‖² - Var t)/n, without the part of the variance along μ.
     """
     uniform = family.mean_statistic(torch.zeros_like(mean), dim)
     signal = (mean - uniform).clamp(min=0)

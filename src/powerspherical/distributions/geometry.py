@@ -1,4 +1,4 @@
-"""Directions of vectors, and the cosine of two of them by its distances from both ends of [-1, 1]."""
+"""Normalised vectors, and the cosine t of two unit vectors in the form 1-t and 1+t."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from powerspherical._torch.modes import differentiates_through_functions
 
 
 def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t for t = xᵀμ over the last dimension, broadcast; differentiable twice.
+    """Return 1-t and 1+t for t = xᵀμ over the last axis. Arguments broadcast; differentiable twice.
 
-    1 - xᵀμ = ‖x-μ‖²/2 and 1 + xᵀμ = ‖x+μ‖²/2: the dot product would lose the digits of 1-t that a large concentration
-    multiplies. Derivatives are tangential to the sphere.
+    They are ‖x-μ‖²/2 and ‖x+μ‖²/2. The dot product would lose digits of 1-t, which a large concentration multiplies.
+    Derivatives are tangential to the sphere.
     """
     if differentiates_through_functions():
         return _expanded_ends(x, loc)
@@ -47,9 +47,9 @@ class _CosineEnds(torch.autograd.Function):
 
 
 def _tangential(other: Tensor, x: Tensor, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    """The derivative of t in x: y - tx for the other vector y, with s = ±1 the sign of t as (y - sx) + s(1-st)x.
+    """Return the derivative of t in x, y - tx for the ``other`` vector y.
 
-    Near both ends this is a sum of small terms.
+    It is computed as (y - sx) + s(1-st)x, where s = ±1 is the sign of t. Near t = ±1 both terms are small.
     """
     near = (one_minus_t < one_plus_t).unsqueeze(-1)
     sign = torch.where(near, 1.0, -1.0).to(x.dtype)
@@ -58,10 +58,9 @@ def _tangential(other: Tensor, x: Tensor, one_minus_t: Tensor, one_plus_t: Tenso
 
 
 def _expanded_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as torch operations, for modes that ignore custom backwards: see ``_torch.derivatives``.
+    """Compute ``cosine_ends`` by torch operations, for modes that ignore custom backwards (see ``_torch.derivatives``).
 
-    Moving x to a point off the sphere changes t as the projection of that point does, to second order: t is a function
-    of the directions of both vectors.
+    Normalising both vectors first makes the derivatives tangential.
     """
     unit_x, unit_loc = (v / torch.linalg.vector_norm(v, dim=-1, keepdim=True) for v in (x, loc))
     return 0.5 * (unit_x - unit_loc).square().sum(-1), 0.5 * (unit_x + unit_loc).square().sum(-1)
@@ -73,14 +72,14 @@ def _first_unit_vector(dim: int) -> list[float]:
 
 
 def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
-    """v/‖v‖ along the last axis, for vectors of any length, without overflow or underflow.
+    """Return v/‖v‖ along the last axis, without overflow or underflow.
 
-    Where no |vᵢ| exceeds ``shortest``, v + e₁ takes the place of v: the direction is e₁, the first unit vector, to
-    rounding, and the derivative is the finite one there, so that an optimiser can leave it.
+    If no |vᵢ| exceeds ``shortest``, v is replaced by v + e₁. The direction is then the first unit vector e₁ to
+    rounding, and its derivative is finite, so that an optimiser can leave this point.
     """
     longest = torch.linalg.vector_norm(vectors.detach(), math.inf, -1, keepdim=True)
     missing = longest <= shortest
     moved = torch.addcmul(vectors, missing, _first_unit_vector(vectors, vectors.shape[-1]))
-    # A constant factor changes neither the direction nor, held constant, its derivative.
+    # Scaling by a constant changes neither the direction nor its derivative.
     scaled = moved / torch.where(missing, 1.0, longest)
     return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)

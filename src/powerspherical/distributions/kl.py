@@ -1,7 +1,7 @@
-"""Kullback–Leibler divergences of all ordered pairs of families, at any angle, registered with torch once.
+"""Kullback–Leibler divergences of all ordered pairs of families, at any angle, registered with torch.
 
-Divergences to the uniform are computed in the dtype of the parameters, the others in float64, because their terms
-cancel where p is near q. What a pair of families knows in closed form is in ``Family.divergence_from``.
+Divergences to the uniform are computed in the dtype of the parameters. All others are computed in float64, because
+their terms cancel if p is near q. ``Family.divergence_from`` has the closed forms of pairs of families.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from powerspherical.sampling.precision import computing, unit_vectors_as
 
 def _same_sphere(p: Any, q: Any) -> None:
     if p.dim != q.dim:
-        raise ValueError(f"kl_divergence needs spheres of one dimension, got dim {p.dim} and dim {q.dim}")
+        raise ValueError(
+            f"kl_divergence needs two distributions of one dimension, got dim {p.dim} and dim {q.dim}"
+        )
     if q.batch_shape and p.batch_shape != q.batch_shape:
         validation.broadcast_shape(**{"p.batch_shape": p.batch_shape, "q.batch_shape": q.batch_shape})
 

@@ -13,25 +13,29 @@ from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
 from powerspherical.sampling import draw
 from powerspherical.sampling.precision import computing
-from powerspherical.special.sphere import log_cosine_normalizer
+from powerspherical.special.gamma import log_cosine_normalizer
 
 
 class Marginal(Reparameterised):
-    """A distribution on [-1, 1]: the law of t = μᵀx under a family on the unit sphere of R^dim.
+    """The law of t = μᵀx on [-1, 1] under a family on the unit sphere of R^dim.
 
-    Its density is that of the family times the density c(1-t²)^{(d-3)/2} of a uniform point's coordinate. Tail
-    probabilities and quantiles are computed in float64, whatever the dtype of the concentration, and are
-    differentiable once in t (or the probability) and κ.
+    Args:
+        dim: the ambient dimension d ≥ 2.
+        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+        validate_args: whether to check values. Default: torch's global setting.
+        family: the family, unless a subclass names it.
 
-    With ``validate_args`` a t outside [-1, 1] and a probability outside [0, 1] are errors. Without it the density is
-    zero beyond the ends (``log_prob`` is -inf), the cdf is 0 or 1 there, and a probability outside [0, 1] has the
-    quantile NaN.
+    Its density is that of the family times the density c(1-t²)^{(d-3)/2} of one coordinate of a uniform point. Tail
+    probabilities and quantiles are computed in float64 and are differentiable once in t (or the probability) and κ.
+
+    With ``validate_args`` a t outside [-1, 1] and a probability outside [0, 1] are errors. Without it, ``log_prob`` is
+    -inf and the cdf 0 or 1 outside [-1, 1], and the quantile of a probability outside [0, 1] is NaN.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"concentration": constraints.nonnegative}
     support = constraints.interval(-1.0, 1.0)
 
-    #: The law of t; a subclass has it, this class takes it as an argument.
+    #: The law of t: a class attribute of subclasses, an argument of this class.
     family: Family
 
     dim: int
@@ -49,19 +53,17 @@ class Marginal(Reparameterised):
             self.family = family
         self.dim = validation.dimension(dim)
         concentration = validation.number_or_tensor("concentration", concentration)
-        if validation.wanted(validate_args):
+        if validation.is_enabled(validate_args):
             validation.require([validation.non_negative("concentration", concentration)])
         self.concentration = concentration
-        super().__init__(concentration.shape, torch.Size(), validate_args=False)
-        self._validate_args = validation.wanted(validate_args)
+        super().__init__(concentration.shape, torch.Size(), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(Marginal, _instance)
         batch_shape = torch.Size(batch_shape)
         new.dim, new.family = self.dim, self.family
         new.concentration = self.concentration.expand(batch_shape)
-        super(Marginal, new).__init__(batch_shape, torch.Size(), validate_args=False)
-        new._validate_args = self._validate_args
+        super(Marginal, new).__init__(batch_shape, torch.Size(), self._validate_args)
         return new
 
     def __repr__(self) -> str:
@@ -72,14 +74,14 @@ class Marginal(Reparameterised):
         return self.concentration.to(computing(self.concentration.dtype))
 
     def _result(self, value: Tensor, *others: Tensor) -> Tensor:
-        """Back from float64 to what the arguments call for."""
+        """Convert a float64 result to the dtype that the arguments call for, at least float32."""
         dtype = computing(self.concentration.dtype)
         for other in others:
             dtype = torch.promote_types(dtype, computing(other.dtype))
         return value.to(dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log density at t = ``value``; differentiable twice."""
+        """Return the log density at t = ``value``; differentiable twice."""
         self._validate_sample(value)
         dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
@@ -87,7 +89,7 @@ class Marginal(Reparameterised):
         value = value.clamp(-1, 1)
         one_minus_t, one_plus_t = 1 - value, 1 + value
         power = 0.5 * (self.dim - 3)
-        # At t = -1 two infinite logarithms may meet: the sum of their powers decides.
+        # At t = -1 two infinite logarithms may cancel: the sum of their powers decides.
         bottom = one_plus_t == 0
         one_plus_t = torch.where(bottom, torch.finfo(dtype).tiny, one_plus_t)
         density = self.family.log_density(one_minus_t, one_plus_t, concentration, self.dim)
@@ -101,33 +103,33 @@ class Marginal(Reparameterised):
         return torch.where(ends, at_end, density)
 
     def tails(self, one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
-        """log P(T ≤ t) and log P(T > t) in float64, from the distances of t to both ends."""
+        """Return log P(T ≤ t) and log P(T > t) in float64, from 1-t and 1+t."""
         minus, plus, kappa = torch.broadcast_tensors(one_minus_t, one_plus_t, self.concentration.double())
         return self.family.log_tails(minus, plus, kappa, self.dim)
 
     def quantile(self, probability: Tensor, complement: Tensor) -> tuple[Tensor, Tensor]:
-        """1-t and 1+t in float64 with P(T ≤ t) = ``probability`` = 1 - ``complement``."""
+        """Return 1-t and 1+t in float64, where P(T ≤ t) = ``probability`` = 1 - ``complement``."""
         below, above, kappa = torch.broadcast_tensors(probability, complement, self.concentration.double())
         return self.family.quantile(below, above, kappa, self.dim)
 
     def log_cdf(self, value: Tensor) -> Tensor:
-        """log P(T ≤ value), accurate in both tails."""
+        """Return log P(T ≤ value), accurate in both tails."""
         self._validate_sample(value)
         exact = value.double()
         return self._result(self.tails(1 - exact, 1 + exact)[0], value)
 
     def log_sf(self, value: Tensor) -> Tensor:
-        """log P(T > value), accurate in both tails."""
+        """Return log P(T > value), accurate in both tails."""
         self._validate_sample(value)
         exact = value.double()
         return self._result(self.tails(1 - exact, 1 + exact)[1], value)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """P(T ≤ value)."""
+        """Return P(T ≤ value)."""
         return self.log_cdf(value).exp()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The t with P(T ≤ t) = ``value``."""
+        """Return the t with P(T ≤ t) = ``value``."""
         self._validate_number(value, 0.0, 1.0)
         exact = value.double()
         one_minus_t, one_plus_t = self.quantile(exact, 1 - exact)
@@ -135,7 +137,7 @@ class Marginal(Reparameterised):
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         concentration = self._exact_concentration
-        # A circle through the mean direction shows t in its first coordinate.
+        # On a circle through the mean direction, t is the first coordinate.
         pole = torch.nn.functional.pad(concentration.new_ones(1), (0, 1))
         points = draw(self.family, pole, concentration, shape, self.dim, generator)
         return points[..., 0].to(self.concentration.dtype)
@@ -149,7 +151,7 @@ class Marginal(Reparameterised):
         return self.family.variance_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     def entropy(self) -> Tensor:
-        """-E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²); differentiable twice."""
+        """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²); differentiable twice."""
         concentration = self.concentration.double()
         logs = self.family.mean_log1p_cosine(concentration, self.dim)
         logs = logs + self.family.mean_log1m_cosine(concentration, self.dim)
@@ -169,9 +171,7 @@ class Marginal(Reparameterised):
 class PowerSphericalMarginal(Marginal):
     """The law of t = μᵀx for x Power Spherical: T = 2Z-1 with Z ~ Beta(β+κ, β), β = (dim-1)/2.
 
-    Args:
-        dim: the ambient dimension d ≥ 2.
-        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+    Arguments are those of :class:`Marginal`.
 
     >>> t = PowerSphericalMarginal(3, torch.tensor(1.0, dtype=torch.float64))
     >>> t.cdf(torch.tensor(0.0, dtype=torch.float64))  # density (1+t)/2
@@ -184,9 +184,7 @@ class PowerSphericalMarginal(Marginal):
 class VonMisesFisherMarginal(Marginal):
     """The law of t = μᵀx for x von Mises–Fisher: density ∝ e^{κt}(1-t²)^{(d-3)/2}.
 
-    Args:
-        dim: the ambient dimension d ≥ 2.
-        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+    Arguments are those of :class:`Marginal`.
 
     >>> t = VonMisesFisherMarginal(3, torch.tensor(2.0, dtype=torch.float64))
     >>> t.mean  # coth 2 - 1/2
@@ -199,9 +197,7 @@ class VonMisesFisherMarginal(Marginal):
 class SphericalCauchyMarginal(Marginal):
     """The law of t = μᵀx for x spherical Cauchy: a uniform point's cosine with artanh t shifted by log(1+κ).
 
-    Args:
-        dim: the ambient dimension d ≥ 2.
-        concentration: κ ≥ 0, a number or a tensor; its shape is the batch shape.
+    Arguments are those of :class:`Marginal`.
 
     >>> t = SphericalCauchyMarginal(2, torch.tensor(2.0, dtype=torch.float64))
     >>> t.mean  # κ/(κ+2) on the circle

@@ -14,16 +14,16 @@ class PowerSpherical(RotationallySymmetric):
     .. math:: p(x; \mu, \kappa) = \frac{(1 + \mu^\top x)^\kappa}{N(\kappa, d)}, \qquad
               N = 2^{\alpha+\beta} \pi^\beta \frac{\Gamma(\alpha)}{\Gamma(\alpha+\beta)},
 
-    with α = (d-1)/2 + κ and β = (d-1)/2. (The paper's underbrace labels 1/N as the normaliser; ``log_normalizer``
-    is log N.) Sampling takes one Gaussian vector and one Gamma variable (at d = 3 the vector alone), without rejection,
-    and is differentiable in both parameters.
+    with α = (d-1)/2 + κ and β = (d-1)/2. ``log_normalizer`` is log N; the paper labels 1/N as the normaliser. Sampling
+    takes one Gaussian vector and one Gamma variable (at d = 3 the vector alone), without rejection, and is
+    differentiable in both parameters.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %: what is off by more than
-            rounding is normalised. Half precision is computed in float32.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. A
-            column, (B, 1) beside (B, d), is an error: squeeze it, or pass ``loc[None]`` to have every pair.
-        validate_args: whether to check values (one synchronisation on CUDA); default: torch's global setting. Without
+        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %; vectors that are off by
+            more than rounding are normalised. Half precision is computed in float32.
+        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. The
+            shape (B, 1) with ``loc`` of shape (B, d) is an error: squeeze it, or pass ``loc[None]`` for all pairs.
+        validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting. Without
             checks ``loc`` is used as it is, and NaN gives NaN.
 
     KL from the uniform has a relative error of about 1e-15 in float64 and 7e-7 in float32 for d from 2 to 1e7 and κ
@@ -42,10 +42,10 @@ class PowerSpherical(RotationallySymmetric):
     _marginal_class = PowerSphericalMarginal
 
     def closest_von_mises_fisher(self) -> VonMisesFisher:
-        """The von Mises–Fisher distribution q that minimises KL(self‖q).
+        """Return the von Mises–Fisher distribution q that minimises KL(self‖q).
 
-        vMF is an exponential family with the statistic x, so the closest one has the same E x: its concentration
-        κ' solves A_d(κ') = κ/(κ+d-1).
+        vMF is an exponential family with the statistic x, so q has the same mean: its concentration κ' solves
+        A_d(κ') = κ/(κ+d-1).
         """
         kappa = self._exact_concentration
         length = self.family.mean_cosine(kappa, self.dim)

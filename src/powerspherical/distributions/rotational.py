@@ -1,8 +1,8 @@
-"""The base of every distribution on the sphere that depends on x only through t = μᵀx.
+"""The base class of distributions on the sphere that depend on x only through t = μᵀx.
 
-Such a distribution *is* a law of t on [-1, 1] and a uniform direction in the tangent space at μ (De Cao & Aziz 2020,
-theorem 1; the direction lives on S^{d-2}, where the paper prints S^{d-1}). The law of t is a ``Family``.
-Everything else is here, once.
+Such a distribution is a law of t on [-1, 1] and a uniform direction in the tangent space at μ (De Cao & Aziz 2020,
+theorem 1; the direction lies on S^{d-2}, where the paper prints S^{d-1}). The law of t is a ``Family``. Everything else
+follows from it here.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import Family, family_named, register_family
 from powerspherical.sampling import draw
 from powerspherical.sampling.precision import computing, unit_vectors_as
-from powerspherical.special.sphere import log_sphere_area
+from powerspherical.special.gamma import log_sphere_area
 
-#: The distribution of each family, by the family's name.
+#: The distribution class of each family, by the family's name.
 _DISTRIBUTIONS: dict[str, type[RotationallySymmetric]] = {}
 
 
 def distribution_named(name: str) -> type[RotationallySymmetric]:
-    """The class of distributions whose family is registered under this name, such as "power_spherical".
+    """Return the distribution class of the family registered under this name, such as "power_spherical".
 
-    A family that nobody wrote a distribution for gets one here.
+    If nobody wrote a distribution class for the family, one is made.
     """
-    family = family_named(name)  # raises where there is none
+    family = family_named(name)  # raises if there is no such family
     if name not in _DISTRIBUTIONS:
         title = "".join(map(str.capitalize, name.split("_")))
         type(title, (RotationallySymmetric,), {"family": family})
@@ -42,9 +42,9 @@ def distribution_named(name: str) -> type[RotationallySymmetric]:
 
 
 class RotationallySymmetric(Reparameterised):
-    """Distributions on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
+    """A distribution on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
 
-    A subclass names its ``family``, which is thereby registered, and has everything else from it.
+    A subclass only names its ``family``, which registers it.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
@@ -79,22 +79,20 @@ class RotationallySymmetric(Reparameterised):
                 )
             concentration = concentration.to(device, non_blocking=True)
         if concentration.dtype != dtype and concentration.dim():
-            # torch.result_type(loc, concentration), which the compiler does not trace
+            # This is torch.result_type(loc, concentration), which the compiler cannot trace.
             dtype = torch.promote_types(dtype, concentration.dtype)
         batch_shape = validation.paired_shape("loc", loc, "concentration", concentration)
-        if validation.wanted(validate_args):
+        if validation.is_enabled(validate_args):
             usable = validation.non_negative("concentration", concentration, computing(dtype))
             loc = validation.unit_vectors("loc", loc, usable)
         self._parameters = unit_vectors_as(loc, dtype), concentration
         self._broadcast(batch_shape)
-        # The values were checked above, with messages that name the way out.
-        super().__init__(batch_shape, loc.shape[-1:], validate_args=False)
-        self._validate_args = validation.wanted(validate_args)
+        super().__init__(batch_shape, loc.shape[-1:], validate_args)
 
     def _broadcast(self, batch_shape: torch.Size) -> None:
-        """Show the parameters in the batch shape. Draws take them as they came: what is shared is read once."""
+        """Expand the public parameters to the batch shape. Draws use the original ones, which may be smaller."""
         loc, concentration = self._parameters
-        # In a training step the shapes agree, and even a view has its price: it is recorded, and differentiated.
+        # In training the shapes usually agree. A view would be recorded and differentiated for nothing.
         self.loc = loc if loc.shape[:-1] == batch_shape else loc.expand(*batch_shape, -1)
         self.concentration = (
             concentration if concentration.shape == batch_shape else concentration.expand(batch_shape)
@@ -102,52 +100,52 @@ class RotationallySymmetric(Reparameterised):
 
     @classmethod
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
-        """The distribution whose KL divergence from the uniform is ``nats`` ≥ 0: κ from a rate.
+        """Return the distribution whose KL divergence from the uniform is ``nats`` ≥ 0.
 
-        Differentiable; at ``nats`` = 0 the derivative is infinite. κ is computed, and kept, in float32 at least.
+        Differentiable; at ``nats`` = 0 the derivative is infinite. κ is computed and stored in at least float32.
         Without validation ``nats`` < 0 gives κ = NaN.
         """
         nats, dim, dtype = cls._scalar_argument(loc, "nats", nats)
-        if validation.wanted(validate_args):
+        if validation.is_enabled(validate_args):
             validation.require([validation.non_negative("nats", nats)])
         concentration = cls.family.concentration_from_relative_entropy(nats, dim)
-        if validation.wanted(validate_args):
+        if validation.is_enabled(validate_args):
             validation.require([validation.reachable("nats", nats, concentration, dim, computing(dtype))])
-        return cls(loc, concentration, validate_args)._drawing(dtype)
+        return cls(loc, concentration, validate_args)._with_draw_dtype(dtype)
 
     @classmethod
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
-        """The distribution with ‖E x‖ = ``length`` in [0, 1): κ from the mean resultant length; differentiable.
+        """Return the distribution whose mean resultant length ‖E x‖ is ``length`` in [0, 1); differentiable.
 
         Without validation any other ``length`` gives κ = NaN.
         """
         length, dim, dtype = cls._scalar_argument(loc, "length", length)
-        if validation.wanted(validate_args):
+        if validation.is_enabled(validate_args):
             validation.require([validation.between("length", length, 0.0, 1.0, below=True)])
         length = torch.where((length >= 0) & (length < 1), length, torch.nan)
         concentration = cls.family.concentration_from_mean_cosine(length, 1 - length, dim)
-        return cls(loc, concentration, validate_args)._drawing(dtype)
+        return cls(loc, concentration, validate_args)._with_draw_dtype(dtype)
 
     @classmethod
     def fit(
         cls, x: Tensor, weights: Tensor | None = None, *, bias_correction: bool = False, max_iter: int = 200
     ) -> Self:
-        """The distribution of maximum likelihood for points on the sphere.
+        """Return the maximum-likelihood distribution for points on the sphere.
 
         Args:
-            x: unit vectors of shape (n, *batch, d), n ≥ 1, as ``sample((n,))`` gives them. Norms may be off by 1 %:
-                what is off by more than rounding is normalised. Half precision is computed in float32. No gradient
-                flows back to them.
-            weights: numbers ≥ 0 of shape (n, *batch), of any positive sum; default: all alike.
-            bias_correction: the maximum of the likelihood lies above the κ of the data, by far where κ is small
-                beside d/√n, because the direction is chosen to fit. This takes the excess off, to first order, and
-                gives κ = 0 where the points cannot be told from uniform ones. n is (Σw)²/Σw² where there are weights.
-            max_iter: the most steps of the search for the direction (von Mises–Fisher needs none). A
-                ``ConvergenceWarning`` says when they were not enough.
+            x: unit vectors of shape (n, *batch, d), n ≥ 1, the shape of ``sample((n,))``. Norms may be off by 1 %;
+                vectors that are off by more than rounding are normalised. Half precision is computed in float32. No
+                gradient flows back to ``x``.
+            weights: numbers ≥ 0 of shape (n, *batch) with a positive sum. Default: equal weights.
+            bias_correction: whether to remove the bias of κ to first order. Because the direction is fitted too, the
+                maximum-likelihood κ is too large, by a lot if κ is small relative to d/√n. The corrected κ is 0 if the
+                points cannot be told from uniform ones. With weights, n is (Σw)²/Σw².
+            max_iter: the maximum number of steps in the search for the direction (von Mises–Fisher needs none). If
+                they are not enough, ``fit`` warns with a ``ConvergenceWarning``.
 
-        The direction is found to about 1e-12 (float64) or 1e-5 (float32) radians, κ to the rounding of the mean
-        statistic. Never NaN: κ ends at (d-1)/2 · 1e9 (float64) or 1e6 (float32) for points that coincide, and the
-        direction is an arbitrary one where none is better than others.
+        The direction is accurate to about 1e-12 (float64) or 1e-5 (float32) radians, κ to the rounding of the mean
+        statistic. The result is never NaN. For points that coincide, κ is (d-1)/2 · 1e9 (float64) or 1e6 (float32). If
+        no direction is better than others, it is arbitrary.
 
         >>> import torch
         >>> from powerspherical import VonMisesFisher
@@ -163,7 +161,7 @@ class RotationallySymmetric(Reparameterised):
     def _scalar_argument(
         cls, loc: Tensor, name: str, value: Tensor | float
     ) -> tuple[Tensor, int, torch.dtype]:
-        """``value``, named ``name``, as a tensor to compute with beside ``loc``; d; the dtype of both together."""
+        """Return ``value`` as a tensor of at least float32, d, and the common dtype of ``loc`` and ``value``."""
         dim = validation.vectors("loc", loc)
         number = validation.number_or_tensor(name, value, computing(loc.dtype), loc.device)
         validation.paired_shape("loc", loc, name, number)
@@ -171,8 +169,8 @@ class RotationallySymmetric(Reparameterised):
         exact = torch.promote_types(computing(loc.dtype), computing(number.dtype))
         return number.to(exact), dim, dtype
 
-    def _drawing(self, dtype: torch.dtype) -> Self:
-        """Draws, mean and mode in ``dtype``, half precision perhaps, whatever the digits of the concentration."""
+    def _with_draw_dtype(self, dtype: torch.dtype) -> Self:
+        """Set the dtype of draws, mean and mode, without rounding the concentration."""
         loc, concentration = self._parameters
         self._parameters = loc.to(dtype), concentration
         self._broadcast(self.batch_shape)
@@ -181,13 +179,10 @@ class RotationallySymmetric(Reparameterised):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(RotationallySymmetric, _instance)
         batch_shape = torch.Size(batch_shape)
-        self.concentration.expand(
-            batch_shape
-        )  # raises if this batch shape, not only the parameters', cannot expand
+        self.concentration.expand(batch_shape)  # raises unless the batch shape itself can expand
         new._parameters = self._parameters
         new._broadcast(batch_shape)
-        super(RotationallySymmetric, new).__init__(batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
+        super(RotationallySymmetric, new).__init__(batch_shape, self.event_shape, self._validate_args)
         return new
 
     @property
@@ -197,7 +192,7 @@ class RotationallySymmetric(Reparameterised):
 
     @property
     def mean_direction(self) -> Tensor:
-        """Another name of ``loc``."""
+        """Alias of ``loc``."""
         return self.loc
 
     @property
@@ -214,22 +209,22 @@ class RotationallySymmetric(Reparameterised):
         marginal = self._marginal_class(
             self.dim, self._exact_concentration, validate_args=False, family=self.family
         )
-        marginal._validate_args = self._validate_args  # from now on: the concentration has been checked here
+        marginal._validate_args = self._validate_args  # set afterwards: the concentration is checked already
         return marginal
 
     @property
     def log_normalizer(self) -> Tensor:
-        """log of the integral of the unnormalised density over the sphere.
+        """The log of the integral of the unnormalised density over the sphere.
 
-        It is log(area) plus the log-partition relative to the uniform. Where the two nearly cancel, the error is that
-        of the larger one: in float32 2e-6 of it, at most.
+        It is log(area) plus the log-partition relative to the uniform. The error is at most 2e-6 of the larger term in
+        float32, also where the two nearly cancel.
         """
         return self.family.log_partition(self._exact_concentration, self.dim) + log_sphere_area(self.dim)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log density at the unit vectors ``value`` (…, d); at least float32, differentiable twice.
+        """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.
 
-        As for ``loc``, norms may be off by 1 %. What is off by more than rounding is normalised, if it is checked.
+        Norms may be off by 1 %. With validation, vectors that are off by more than rounding are normalised.
         """
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
@@ -239,17 +234,16 @@ class RotationallySymmetric(Reparameterised):
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         loc, concentration = self._parameters
-        if (
-            concentration.dtype != loc.dtype or loc.dtype.itemsize < 4
-        ):  # half precision is computed in float32
+        # Half precision is computed in float32.
+        if concentration.dtype != loc.dtype or loc.dtype.itemsize < 4:
             concentration = concentration.to(computing(loc.dtype))
         return draw(self.family, loc, concentration, shape, generator=generator)
 
     def entropy(self) -> Tensor:
-        """Differential entropy with respect to the area of the sphere; differentiable twice.
+        """Return the differential entropy with respect to the area of the sphere; differentiable twice.
 
-        It is log(area) minus KL from the uniform. Where the two nearly cancel, the error is that of the larger one: in
-        float32 2e-6 of it, at most.
+        It is log(area) minus KL from the uniform. The error is at most 2e-6 of the larger term in float32, also where
+        the two nearly cancel.
         """
         return log_sphere_area(self.dim) - self.family.relative_entropy(self._exact_concentration, self.dim)
 
@@ -281,7 +275,7 @@ class RotationallySymmetric(Reparameterised):
         return (along * outer + across * (identity - outer)).to(self.loc.dtype)
 
     def _variances(self) -> tuple[Tensor, Tensor]:
-        """Var t, and the variance (1 - E t²)/(d-1) in each direction across."""
+        """Return Var t, and the variance (1 - E t²)/(d-1) along each tangent direction."""
         concentration = self._exact_concentration
         variance = self.family.variance_cosine(concentration, self.dim)
         complement = self.family.mean_cosine_complement(concentration, self.dim)
@@ -293,7 +287,10 @@ class RotationallySymmetric(Reparameterised):
         return number.to(torch.promote_types(dtype, computing(number.dtype)))
 
     def cap_probability(self, angle: Tensor | float) -> Tensor:
-        """The mass within ``angle`` (radians, in [0, π]) of ``loc``; without validation 0 below 0 and 1 above π."""
+        """Return the probability within ``angle`` (radians, in [0, π]) of ``loc``.
+
+        Without validation it is 0 for angles below 0 and 1 above π.
+        """
         angle = self._number("angle", angle)
         if self._validate_args:
             validation.require([validation.between("angle", angle, 0.0, math.pi + 1e-6)])
@@ -303,7 +300,7 @@ class RotationallySymmetric(Reparameterised):
         return self.marginal.tails(one_minus_t, one_plus_t)[1].exp().to(angle.dtype)
 
     def cap_angle(self, probability: Tensor | float) -> Tensor:
-        """The angle of the cone around ``loc`` that holds ``probability``: the inverse of ``cap_probability``.
+        """Return the angle of the cone around ``loc`` with this ``probability``: the inverse of ``cap_probability``.
 
         Without validation a ``probability`` outside [0, 1] gives NaN.
         """
@@ -315,7 +312,7 @@ class RotationallySymmetric(Reparameterised):
         )
         outside = 1 - probability.double()
         one_minus_t, one_plus_t = self.marginal.quantile(outside, probability.double())
-        # Both square roots have infinite slopes at their ends, where the angle is constant.
+        # At both ends a square root has an infinite slope, but the angle is constant.
         inside = (one_minus_t > 0) & (one_plus_t > 0)
         near, far = (torch.sqrt(torch.where(inside, x, 1.0)) for x in (one_minus_t, one_plus_t))
         at_end = (one_minus_t * (math.pi / 2)).detach()  # 0 or π, or NaN

@@ -1,4 +1,4 @@
-"""What ``sample`` and ``rsample`` take: a shape, and a source of random numbers."""
+"""The base class that gives every distribution ``sample`` and ``rsample``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from powerspherical.distributions import validation
+
 
 def sizes(name: str, value: Any) -> torch.Size:
-    """The shape that ``value`` means: an integer ≥ 0 or a sequence of them."""
+    """Convert an integer ≥ 0, or a sequence of them, to a shape."""
     sequence: Any = value
     if not isinstance(value, tuple) and isinstance(value, numbers.Integral) and not isinstance(value, bool):
         sequence = (value,)
@@ -19,7 +21,7 @@ def sizes(name: str, value: Any) -> torch.Size:
         shape = torch.Size(sequence)
     except TypeError:
         raise _not_sizes(name, value) from None
-    # The compiler cannot compare sizes that depend on data.
+    # The compiler cannot compare data-dependent sizes.
     if shape and not torch.compiler.is_compiling() and min(shape) < 0:
         raise _not_sizes(name, value)
     return shape
@@ -30,27 +32,36 @@ def _not_sizes(name: str, value: Any) -> ValueError:
 
 
 class Reparameterised(Distribution):
-    """A distribution with differentiable draws, which may come from the caller's own generator."""
+    """A distribution with differentiable draws, from torch's generator or the caller's.
+
+    A subclass checks its own arguments, with better messages than torch's, and implements ``_draws``.
+    """
 
     has_rsample = True
 
+    def __init__(
+        self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
+    ) -> None:
+        super().__init__(batch_shape, event_shape, validate_args=False)
+        self._validate_args = validation.is_enabled(validate_args)
+
     def sample(self, sample_shape: Any = torch.Size(), *, generator: torch.Generator | None = None) -> Tensor:
-        """The draws of ``rsample``, without gradients."""
+        """Return the draws of ``rsample`` without gradients."""
         with torch.no_grad():
             return self.rsample(sample_shape, generator=generator)
 
     def rsample(
         self, sample_shape: Any = torch.Size(), *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draws of shape ``sample_shape + batch_shape + event_shape``, differentiable once in the parameters.
+        """Return draws of shape ``sample_shape + batch_shape + event_shape``, differentiable once in the parameters.
 
         Args:
             sample_shape: an integer ≥ 0 or a tuple of them.
-            generator: source of the random numbers, on the device of the parameters. Default: torch's generator of
-                that device, which ``torch.manual_seed`` seeds. ``torch.compile`` cannot trace a draw from another one.
+            generator: source of random numbers, on the device of the parameters. Default: torch's own generator, which
+                ``torch.manual_seed`` seeds. ``torch.compile`` can trace only draws from the default generator.
         """
         return self._draws(sizes("sample_shape", sample_shape) + self.batch_shape, generator)
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        """Draws of shape ``shape + event_shape``."""
+        """Return draws of shape ``shape + event_shape``."""
         raise NotImplementedError

@@ -16,16 +16,16 @@ class SphericalCauchy(RotationallySymmetric):
               \left( \frac{1 - \rho^2}{\lVert x - \rho \mu \rVert^2} \right)^{d-1}, \qquad
               \rho = \frac{\kappa}{\kappa + 2}.
 
-    Its tails are heavy: at the antipode of μ the density is still ((1-ρ)/(1+ρ))^{d-1} of that of the uniform. Sampling
+    Its tails are heavy: at the antipode of μ the density is ((1-ρ)/(1+ρ))^{d-1} times that of the uniform. Sampling
     takes one Gaussian vector and one normal variable, without rejection, and is differentiable in both parameters.
-    KL between any two members is symmetric and known in closed form.
+    KL between two members is symmetric and has a closed form.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %: what is off by more than
-            rounding is normalised. Half precision is computed in float32.
+        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %; vectors that are off by
+            more than rounding are normalised. Half precision is computed in float32.
         concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. κ keeps
-            the digits of 1-ρ = 2/(κ+2) that ρ itself loses near 1. For large κ points lie within angles of about 2/κ.
-        validate_args: whether to check values (one synchronisation on CUDA); default: torch's global setting.
+            the digits of 1-ρ = 2/(κ+2) that ρ loses near 1. For large κ points lie within angles of about 2/κ.
+        validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting.
 
     KL between two members has a relative error of about 1e-15 in float64 and 1e-6 in float32, d from 2 to 1e6 and ρ up
     to 1-1e-9.

@@ -13,7 +13,7 @@ from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.sampling import uniform
 from powerspherical.sampling.precision import computing
-from powerspherical.special.sphere import log_sphere_area
+from powerspherical.special.gamma import log_sphere_area
 
 
 class HypersphericalUniform(Reparameterised):
@@ -21,11 +21,11 @@ class HypersphericalUniform(Reparameterised):
 
     Args:
         dim: the *ambient* dimension d ≥ 2; the sphere itself has dimension d-1.
-        dtype: of samples and moments; default: torch's default dtype.
-        device: of samples and moments; default: torch's default device.
+        dtype: dtype of samples and moments. Default: torch's default dtype.
+        device: device of samples and moments. Default: torch's default device.
         validate_args: whether ``log_prob`` checks that values lie on the sphere.
 
-    Batches come from ``expand``. In ``log_prob`` and ``kl_divergence`` it follows the other operand.
+    ``expand`` makes batches. ``log_prob`` and ``kl_divergence`` follow the dtype and device of the other operand.
 
     >>> prior = HypersphericalUniform(3)
     >>> prior.entropy()  # log 4π
@@ -46,21 +46,19 @@ class HypersphericalUniform(Reparameterised):
         validate_args: bool | None = None,
     ) -> None:
         self.dim = validation.dimension(dim)
-        # One number keeps dtype and device, as parameters do for other distributions.
+        # An empty scalar remembers dtype and device.
         self._like = torch.empty((), dtype=dtype, device=device)
         if not self._like.is_floating_point():
             raise ValueError(f"dtype must be a floating-point dtype, got {dtype}")
-        super().__init__(torch.Size(), torch.Size((self.dim,)), validate_args=False)
-        self._validate_args = validation.wanted(validate_args)
+        super().__init__(torch.Size(), torch.Size((self.dim,)), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(HypersphericalUniform, _instance)
         new.dim, new._like = self.dim, self._like
-        self._like.expand(self.batch_shape).expand(batch_shape)  # raises where a parameter would
+        self._like.expand(self.batch_shape).expand(batch_shape)  # raises unless the batch shape can expand
         super(HypersphericalUniform, new).__init__(
-            torch.Size(batch_shape), self.event_shape, validate_args=False
+            torch.Size(batch_shape), self.event_shape, self._validate_args
         )
-        new._validate_args = self._validate_args
         return new
 
     def __repr__(self) -> str:
@@ -73,7 +71,7 @@ class HypersphericalUniform(Reparameterised):
         return vectors.to(dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """-log(area), in the dtype (at least float32) and on the device of ``value``; NaN where that has a NaN."""
+        """Return -log(area), on the device and in the dtype of ``value`` (at least float32); NaN where that has NaN."""
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         density = torch.full(
@@ -82,7 +80,7 @@ class HypersphericalUniform(Reparameterised):
         return density.masked_fill(value.detach().sum(-1).isnan(), torch.nan)
 
     def entropy(self) -> Tensor:
-        """log(area)."""
+        """Return log(area)."""
         dtype = computing(self._like.dtype)
         return torch.full(self.batch_shape, log_sphere_area(self.dim), dtype=dtype, device=self._like.device)
 

@@ -1,7 +1,7 @@
-"""Checks of arguments: shapes always, values where they can be looked at.
+"""Checks of arguments: shapes always, values where they can be read.
 
-Looking at a value takes a synchronisation on CUDA and is impossible while a graph is traced or captured or a
-function batched, so all value checks of a call are gathered into one flag that is read once.
+Reading a value synchronises on CUDA, so all value checks of a call are read at once. They are skipped under tracing,
+graph capture and ``vmap``, where values cannot be read.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from powerspherical.sampling.precision import computing
 Check = tuple[Tensor, Callable[[], str]]
 
 
-def wanted(validate_args: bool | None) -> bool:
-    """The effect of ``validate_args``: ``None`` follows torch's global default."""
+def is_enabled(validate_args: bool | None) -> bool:
+    """Return whether to check values: ``None`` follows torch's global default."""
     return validates_by_default() if validate_args is None else validate_args
 
 
 def require(checks: Sequence[Check]) -> None:
-    """Raise the message of the first check that fails, after one look at all of them together."""
-    held = _look([condition for condition, _ in checks])
+    """Raise the message of the first check that fails. All are read at once."""
+    held = _read([condition for condition, _ in checks])
     if held is None:
         return
     for holds, (_, message) in zip(held, checks, strict=True):
@@ -38,15 +38,15 @@ def require(checks: Sequence[Check]) -> None:
             raise ValueError(message())
 
 
-def _look(conditions: Sequence[Tensor]) -> list[bool] | None:
-    """Whether each condition holds everywhere, read at once; None where values cannot be inspected."""
+def _read(conditions: Sequence[Tensor]) -> list[bool] | None:
+    """Return whether each condition holds everywhere, read at once; None if values cannot be read here."""
     if not can_look() or any(condition.is_meta for condition in conditions):
         return None
     return torch.stack([condition.all() for condition in conditions]).tolist()
 
 
 def floating_tensor(name: str, value: object, hint: str = "") -> Tensor:
-    """``value`` if it is a floating-point tensor."""
+    """Return ``value``; raise ``ValueError`` unless it is a floating-point tensor."""
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a torch.Tensor{hint}, got {type(value).__name__}: {value!r}")
     if not value.is_floating_point():
@@ -55,7 +55,7 @@ def floating_tensor(name: str, value: object, hint: str = "") -> Tensor:
 
 
 def vectors(name: str, value: object) -> int:
-    """The last dimension d of a floating-point tensor of shape (…, d), d ≥ 2."""
+    """Return the dimension d of a floating-point tensor of shape (…, d); raise ``ValueError`` unless d ≥ 2."""
     tensor = floating_tensor(name, value)
     if tensor.dim() < 1 or tensor.shape[-1] < 2:
         shape = f"the shape {tuple(tensor.shape)}" if tensor.dim() else "a scalar"
@@ -68,9 +68,9 @@ def vectors(name: str, value: object) -> int:
 def number_or_tensor(
     name: str, value: object, dtype: torch.dtype | None = None, device: torch.device | None = None
 ) -> Tensor:
-    """A floating-point tensor as it is; a number as a tensor of the given kind, or torch's default.
+    """Return a floating-point tensor as it is, and a number as a tensor.
 
-    The ``dtype``, where one is given, is that of ``loc``.
+    ``dtype`` and ``device`` apply to numbers; they are those of ``loc``. Default: torch's.
     """
     if not isinstance(value, Tensor) and isinstance(value, numbers.Real):
         kept = torch.get_default_dtype() if dtype is None else dtype
@@ -79,7 +79,7 @@ def number_or_tensor(
             raise ValueError(
                 _overflow(name, number, kept, "a float64 tensor" if dtype is None else "loc.double()")
             )
-        # on CUDA a fill, not a copy that waits
+        # On CUDA this is a fill. ``torch.tensor`` would be a copy that waits.
         return torch.full((), number, dtype=dtype, device=device)
     return floating_tensor(name, value, " or a number")
 
@@ -89,10 +89,10 @@ def _overflow(name: str, value: float, dtype: torch.dtype, way_out: str) -> str:
 
 
 def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
-    """``value`` (…, d), once its rows are known to have unit length to 1 % and the other ``checks`` to hold.
+    """Return ``value`` (…, d), normalised; raise ``ValueError`` if a norm is off by 1 % or another check fails.
 
-    Where a row is off by more than rounding, or where values cannot be inspected, all rows are normalised again. Half
-    precision stays as it is, because it is normalised as soon as it is computed with.
+    If all norms are one to rounding, ``value`` itself is returned. Half precision is not normalised here if values
+    cannot be read, because it is normalised anyway when it is converted to float32.
     """
     error = norm_error(value.detach())
 
@@ -106,9 +106,9 @@ def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
             f"{worst:.9g}, more than {NORM_TOLERANCE:.0%} from 1; use torch.nn.functional.normalize({name}, dim=-1)"
         )
 
-    # Usually all norms are one to rounding, and nothing is left to do after one look.
+    # The usual case takes one read: all norms are one to rounding.
     usual = error <= norm_rounding(value.dtype, value.shape[-1])
-    held = _look([usual, *(condition for condition, _ in checks)])
+    held = _read([usual, *(condition for condition, _ in checks)])
     if held is None:
         settled = value.dtype != computing(value.dtype)
     else:
@@ -117,7 +117,7 @@ def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
             require([(error <= NORM_TOLERANCE, message), *checks])
     if settled:
         return value
-    # With the norm held constant the gradient is the one that unit vectors have here, divided by the norm.
+    # With a constant norm, the gradient is that of a unit vector divided by the norm.
     return value / torch.linalg.vector_norm(value.detach(), dim=-1, keepdim=True)
 
 
@@ -127,9 +127,9 @@ def non_negative(
     dtype: torch.dtype | None = None,
     way_out: str = "a network's output can be mapped there by torch.nn.functional.softplus",
 ) -> Check:
-    """Every entry of ``value`` is a finite number ≥ 0, also in ``dtype`` if it will be computed with in that.
+    """Check that every entry of ``value`` is finite and ≥ 0, also after conversion to ``dtype`` if given.
 
-    The ``way_out`` is for negative ones.
+    ``way_out`` is the advice for negative entries.
     """
     value = value.detach()
     largest = torch.finfo(dtype or value.dtype).max
@@ -150,7 +150,7 @@ def non_negative(
 
 
 def weights(name: str, value: Tensor) -> Check:
-    """Every entry of ``value`` is a finite number ≥ 0, and along the first axis one at least is positive."""
+    """Check that every entry of ``value`` is finite and ≥ 0, and that one along the first axis is positive."""
     proper = (value >= 0) & torch.isfinite(value)
 
     def message() -> str:
@@ -166,7 +166,7 @@ def weights(name: str, value: Tensor) -> Check:
 
 
 def between(name: str, value: Tensor, low: float, high: float, *, below: bool = False) -> Check:
-    """Every entry of ``value`` lies in [low, high], or in [low, high)."""
+    """Check that every entry of ``value`` lies in [low, high], or with ``below`` in [low, high)."""
     value = value.detach()
     inside = (value >= low) & ((value < high) if below else (value <= high))
 
@@ -179,19 +179,19 @@ def between(name: str, value: Tensor, low: float, high: float, *, below: bool = 
 
 
 def reachable(name: str, value: Tensor, concentration: Tensor, dim: int, dtype: torch.dtype) -> Check:
-    """The concentration that was computed from ``value`` is a finite number in ``dtype``."""
+    """Check that the concentration computed from ``value`` is finite in ``dtype``."""
     proper = concentration.detach() <= torch.finfo(dtype).max
 
     def message() -> str:
         worst = value[~proper].max().item()
         way_out = "fewer nats" if dtype == torch.float64 else "loc.double(), or fewer nats"
-        return f"{name} up to {worst:.6g} at d = {dim} needs a concentration beyond the range of {dtype}: use {way_out}"
+        return f"{name}={worst:.6g} is too large: no concentration in {dtype} reaches it at d={dim}; use {way_out}"
 
     return proper, message
 
 
 def dimension(dim: Any) -> int:
-    """``dim`` as an integer ≥ 2."""
+    """Return ``dim`` as an int; raise ``ValueError`` unless it is an integer ≥ 2."""
     whole = isinstance(dim, (int, torch.SymInt)) or (
         hasattr(dim, "__index__") and not isinstance(dim, Tensor)
     )
@@ -199,7 +199,7 @@ def dimension(dim: Any) -> int:
         raise ValueError(
             f"dim must be an integer ≥ 2, the ambient dimension d of the sphere in R^d, got {dim!r}"
         )
-    # All formulas are built for one d: this makes the compiler specialise on it, where int() would not.
+    # The compiler must specialise on d, which has its own formulas: operator.index does that, int() does not.
     integer = operator.index(dim)
     if integer < 2:
         raise ValueError(f"dim is the ambient dimension d and must be ≥ 2 (2 is the circle), got {integer}")
@@ -207,10 +207,10 @@ def dimension(dim: Any) -> int:
 
 
 def broadcast_shape(**shapes: torch.Size) -> torch.Size:
-    """The common shape of named arguments."""
+    """Return the broadcast of the named shapes."""
     first, *others = shapes.values()
     if all(shape == first for shape in others):
-        return first  # what torch says too, but not at once
+        return first  # much faster than torch.broadcast_shapes
     try:
         return torch.broadcast_shapes(*shapes.values())
     except RuntimeError:
@@ -219,25 +219,25 @@ def broadcast_shape(**shapes: torch.Size) -> torch.Size:
 
 
 def paired_shape(vectors_name: str, vectors: Tensor, name: str, value: Tensor) -> torch.Size:
-    """The batch shape of vectors (…, d) with the numbers ``value``, broadcast against ``vectors.shape[:-1]``.
+    """Return the batch shape: the broadcast of ``vectors.shape[:-1]`` and ``value.shape``.
 
-    Numbers in a column, (…, 1) beside (…, d), are refused: (B, 1) would broadcast against (B,) to all (B, B) pairs,
-    which is hardly ever meant. One vector with one number leaves no such doubt.
+    A ``value`` of shape (B, 1) with vectors of shape (B, d) is refused. It would broadcast to all (B, B) pairs, which
+    is hardly ever intended.
     """
     rows, shape = vectors.shape[:-1], value.shape
     if len(shape) > 1 and shape[-1] == 1 and shape[:-1] == rows and rows.numel() != 1:
         raise ValueError(
-            f"{name} of shape {tuple(shape)} has an axis too many beside {vectors_name} of shape "
+            f"{name} of shape {tuple(shape)} has one axis too many for {vectors_name} of shape "
             f"{tuple(vectors.shape)}: use {name}.squeeze(-1) for one value per vector, or {vectors_name}[None] for "
             "every pair"
         )
     return broadcast_shape(**{f"{vectors_name}.shape[:-1]": rows, f"{name}.shape": shape})
 
 
-def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, look: bool) -> Tensor:
-    """``value`` as it can be scored by a distribution on the unit sphere of R^dim; see ``unit_vectors``."""
+def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, check_values: bool) -> Tensor:
+    """Check the argument of ``log_prob``: its shape and, with ``check_values``, its norms (see ``unit_vectors``)."""
     floating_tensor("value", value)
     if value.dim() < 1 or value.shape[-1] != dim:
         raise ValueError(f"value must have the shape (…, {dim}), got {tuple(value.shape)}")
     broadcast_shape(**{"value.shape[:-1]": value.shape[:-1], "batch_shape": batch_shape})
-    return unit_vectors("value", value) if look else value
+    return unit_vectors("value", value) if check_values else value

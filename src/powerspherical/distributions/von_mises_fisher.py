@@ -12,16 +12,16 @@ class VonMisesFisher(RotationallySymmetric):
 
     .. math:: p(x; \mu, \kappa) = \frac{\kappa^{d/2-1}}{(2\pi)^{d/2} I_{d/2-1}(\kappa)} e^{\kappa \mu^\top x}.
 
-    Sampling is by Wood's rejection (1994), vectorised, and at d = 3 by inversion. The gradient in κ is the implicit
-    derivative of the draw, to 5e-6 in float32 and 1e-12 in float64, for every d, without the correction term and the
-    bias of differentiating through the rejection.
+    Sampling is Wood's rejection (1994), vectorised, and inversion at d = 3. The gradient in κ is the implicit
+    derivative of the draw for every d, to 5e-6 in float32 and 1e-12 in float64. It has neither the correction term nor
+    the bias of differentiating through the rejection.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %: what is off by more than
-            rounding is normalised. Half precision is computed in float32.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. A
-            column, (B, 1) beside (B, d), is an error: squeeze it, or pass ``loc[None]`` to have every pair.
-        validate_args: whether to check values (one synchronisation on CUDA); default: torch's global setting. Without
+        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %; vectors that are off by
+            more than rounding are normalised. Half precision is computed in float32.
+        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. The
+            shape (B, 1) with ``loc`` of shape (B, d) is an error: squeeze it, or pass ``loc[None]`` for all pairs.
+        validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting. Without
             checks ``loc`` is used as it is, and NaN gives NaN.
 
     KL from the uniform and the mean have relative errors of about 3e-15 in float64 and 1e-6 in float32 for d from 2 to

@@ -26,8 +26,8 @@ from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.families import _overlap as overlap
 from powerspherical.families._quadrature import cosine_ends_of
 from powerspherical.families.exponential import ExponentialFamily
+from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.quadrature import gauss_legendre
-from powerspherical.special.sphere import log_cosine_normalizer
 
 _NODES = 32
 _EXPONENT = 40.0  # the integrand is followed until it has fallen by e^-40

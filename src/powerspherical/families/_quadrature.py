@@ -18,8 +18,8 @@ from torch import Tensor
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.modes import is_plain
+from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.mobius import uniform_cosine_rule
-from powerspherical.special.sphere import log_cosine_normalizer
 
 if TYPE_CHECKING:
     from powerspherical.families.base import Family

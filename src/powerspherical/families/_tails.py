@@ -15,7 +15,7 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import differentiable_once, with_derivatives
-from powerspherical.special.sphere import log_cosine_normalizer
+from powerspherical.special.gamma import log_cosine_normalizer
 
 if TYPE_CHECKING:
     from powerspherical.families.base import Family

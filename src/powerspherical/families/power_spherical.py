@@ -126,6 +126,10 @@ class PowerSphericalFamily(PreciseFamily):
     ) -> tuple[Tensor, Tensor]:
         return 1 / one_plus_t, one_minus_t / one_plus_t
 
+    def log_offset(self, kappa: Tensor, dim: int) -> Tensor:
+        # KL - κ E T: both terms are ≥ 0, so nothing cancels.
+        return gamma.power_relative_entropy(kappa, dim) + kappa * gamma.digamma_difference(kappa, dim)
+
     def log_densities_(
         self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -1,4 +1,4 @@
-"""Choosing a mixture: how many components, and of which family, by held-out likelihood and by BIC."""
+"""Choosing the family and the number of components of a mixture, by held-out likelihood and by BIC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from powerspherical.families import family_named, family_names
-from powerspherical.mixture._base import whole
+from powerspherical.mixture._base import require_integer
 from powerspherical.mixture._spherical_mixture import SphericalMixture, mixture_named
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Choice(NamedTuple):
-    """One mixture that was fitted, and what speaks for it.
+    """A fitted mixture and its scores.
 
     Attributes:
-        model: its name among those compared.
-        n_components: k.
-        held_out: the log-likelihood of a row that was held out, in nats; higher is better.
-        training: that of a row it was fitted to.
-        bic: the Bayesian information criterion over the rows it was fitted to; lower is better.
+        model: the name of the mixture among those compared.
+        n_components: the number of components k.
+        held_out: the mean log-likelihood per held-out row, in nats; higher is better.
+        training: the mean log-likelihood per training row.
+        bic: the Bayesian information criterion on the training rows; lower is better.
         mixture: the fitted estimator.
     """
 
@@ -46,19 +46,19 @@ def compare(
     held_out: float = 0.2,
     random_state: Any = None,
 ) -> list[Choice]:
-    """Fit mixtures with each number of components to one part of the rows, and score them on the rest.
+    """Fit mixtures with each number of components to a part of the rows, and score them on the rest.
 
     Args:
-        X: rows (n, d) of any kind that the mixtures take; they are not copied.
+        X: rows (n, d) of any kind that the mixtures take. They are not copied.
         components: the numbers of components k to try.
-        models: mixtures by name, with the settings to compare; their ``n_components`` and ``random_state`` are set
-            here. Default: all registered families, each with a tied concentration.
-        held_out: the fraction of the rows to hold out, drawn at random, the same for all.
-        random_state: a seed, or NumPy's ``RandomState``, for that draw and for the starts.
+        models: mixtures by name, with the settings to compare. Their ``n_components`` and ``random_state`` are
+            overridden. Default: all registered families, each with a tied concentration.
+        held_out: the fraction of rows to hold out. They are drawn at random, once for all mixtures.
+        random_state: a seed, or a NumPy ``RandomState``, for that draw and for the starts.
 
-    Returns one :class:`Choice` for each model and number of components, in this order. All are scored on the same rows,
-    so their numbers compare, across families too. They tell how well a density fits the rows, not how well components
-    agree with the groups that a person would make: that may take far fewer components, and a tied concentration.
+    Returns one :class:`Choice` per model and number of components, in this order. All are scored on the same rows, so
+    scores can be compared across families. They measure how well a density fits the rows, not how well components match
+    the groups that a person would form. Those may need far fewer components and a tied concentration.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -67,40 +67,40 @@ def compare(
     >>> min(choices, key=lambda choice: choice.bic).n_components
     3
     """
-    counts = [whole("components", count, 1) for count in components]
+    counts = [require_integer("components", count, 1) for count in components]
     if models is None:
         models = {f"{family_named(name).title}, tied": mixture_named(name)() for name in family_names()}
     if not counts or not models:
-        raise ValueError("components and models must name at least one each")
+        raise ValueError("components and models must each have at least one entry")
     if not 0 < held_out < 1:
         raise ValueError(f"held_out must be a fraction between 0 and 1, got {held_out!r}")
     random = check_random_state(random_state)
-    test = _drawn(X, held_out, random, max(counts))
+    test = _held_out_rows(X, held_out, random, max(counts))
     seed = int(random.randint(np.iinfo(np.int32).max))
     return [
-        _tried(name, clone(model).set_params(n_components=count, random_state=seed), X, test)
+        _fitted_choice(name, clone(model).set_params(n_components=count, random_state=seed), X, test)
         for name, model in models.items()
         for count in counts
     ]
 
 
-def _drawn(X: Any, fraction: float, random: np.random.RandomState, largest: int) -> np.ndarray:
-    """Which rows to hold out, (n,), as weights of zero and one: so no kind of rows has to be taken apart."""
+def _held_out_rows(X: Any, fraction: float, random: np.random.RandomState, largest: int) -> np.ndarray:
+    """Return weights (n,), 1 for rows to hold out and else 0. With weights, no kind of array has to be split."""
     rows = np.shape(X)[0] if isinstance(X, Sequence) else X.shape[0]
     if not rows == rows:  # Dask's NaN
-        raise ValueError("X must know its number of rows: call its compute_chunk_sizes()")
+        raise ValueError("the number of rows of X is unknown: call X.compute_chunk_sizes()")
     wanted = round(fraction * rows)
     if not 0 < wanted <= rows - largest:
         raise ValueError(
-            f"of {rows} rows, held_out={fraction} leaves {rows - wanted} to fit {largest} components to and {wanted} "
-            "to score: give more rows, fewer components or another fraction"
+            f"of {rows} rows, held_out={fraction} leaves {rows - wanted} to fit {largest} components and {wanted} to "
+            "score: use more rows, fewer components or another fraction"
         )
     test = np.zeros(rows)
     test[random.choice(rows, wanted, replace=False)] = 1
     return test
 
 
-def _tried(name: str, mixture: SphericalMixture, X: Any, test: np.ndarray) -> Choice:
+def _fitted_choice(name: str, mixture: SphericalMixture, X: Any, test: np.ndarray) -> Choice:
     mixture.fit(X, sample_weight=1 - test)
     rows = len(test) - test.sum()
     bic = mixture._n_parameters() * math.log(rows) - 2 * rows * mixture.lower_bound_
@@ -115,9 +115,9 @@ def _tried(name: str, mixture: SphericalMixture, X: Any, test: np.ndarray) -> Ch
 
 
 def plot_comparison(choices: Sequence[Choice]) -> Figure:
-    """A figure of what :func:`compare` found: held-out likelihood and BIC over k, a line a model, the best marked.
+    """Plot held-out likelihood and BIC against k, with one line per model and the best choice marked.
 
-    Needs matplotlib. ``figure.savefig("choice.png")`` writes it.
+    ``choices`` come from :func:`compare`. Returns a Matplotlib figure; ``figure.savefig("choice.png")`` writes it.
     """
     try:
         from matplotlib.figure import Figure
@@ -125,11 +125,11 @@ def plot_comparison(choices: Sequence[Choice]) -> Figure:
         raise ImportError("plot_comparison needs Matplotlib: pip install matplotlib") from error
 
     if not choices:
-        raise ValueError("choices must hold what compare returned, got none")
+        raise ValueError("choices must be the list that compare returned, got none")
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axes, title, member, best in zip(
         figure.subplots(1, 2),
-        ("Log-likelihood of a held-out row (higher is better)", "BIC (lower is better)"),
+        ("Log-likelihood per held-out row (higher is better)", "BIC (lower is better)"),
         ("held_out", "bic"),
         (max, min),
         strict=True,

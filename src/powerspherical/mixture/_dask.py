@@ -1,8 +1,8 @@
-"""Rows of a Dask array: each of its blocks is gone through where it lies, and only sums travel.
+"""Rows of a Dask array: each block is processed where it lies, and only sums travel.
 
-A sum is one graph of tasks, computed by whatever scheduler is in force: threads, processes, or a cluster. A block
-that is lost with its worker is made again from the array's own graph, so the array should come from something that can
-be read or computed again, a file or a formula, not from data that were scattered to the workers.
+A sum is one task graph, computed by the active scheduler: threads, processes, or a cluster. If a worker is lost, its
+blocks are recomputed from the array's own graph. So the array should come from a file or a formula, not from data
+scattered to the workers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,26 @@ from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
 
-from powerspherical.mixture._blocks import Block, Matrix, stacked
-from powerspherical.mixture._rows import ArrayRows, Rows, SparseRows, Sum, shared, summed, usable_weight
+from powerspherical.mixture._rows import (
+    ArrayRows,
+    Block,
+    Matrix,
+    Rows,
+    SparseRows,
+    Sum,
+    checked_weight,
+    shared_tensor,
+    stacked,
+    summed,
+)
 
-_FAN_IN = 8  # sums that one task adds up
+_FAN_IN = 8  # partial sums that one task adds
 
 
 class DaskRows(Rows):
-    """Rows of a Dask array (n, d), whose blocks are NumPy's or sparse, and weights (n,), a Dask or a NumPy array.
+    """Rows of a Dask array (n, d) with NumPy or sparse blocks. Weights (n,) are a Dask or a NumPy array.
 
-    What there is for each row stays a Dask array, not yet computed; the rest is NumPy's.
+    Results per row are lazy Dask arrays; all others are NumPy arrays.
     """
 
     def __init__(self, rows: Any, weight: Any = None) -> None:
@@ -40,7 +50,7 @@ class DaskRows(Rows):
         self._rows = rows = _sized(rows)
         self._lengths = rows.chunks[0]
         self.count, self.dim = rows.shape
-        self.dtype, self.device = shared(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
+        self.dtype, self.device = shared_tensor(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
         self._weights: list[Any] = [None] * len(self._lengths)
         if weight is not None:
             lazy = isinstance(weight, dask.array.Array)
@@ -82,11 +92,8 @@ class DaskRows(Rows):
         rows_of, weights_of = zip(*compute(*tasks), strict=True)
         return stacked(rows_of), torch.cat(weights_of)
 
-    def result(self, values: Tensor) -> Any:
-        return values.numpy()
-
     def _parts(self) -> Iterator[tuple[Any, Any, int, int]]:
-        """The blocks that have rows: these and their weights, to be computed, the first row's index and the next's."""
+        """Yield the lazy rows and weights of each non-empty block, the index of its first row, and its end."""
         blocks, ends = self._rows.to_delayed().ravel(), accumulate(self._lengths)
         for rows, weight, length, end in zip(blocks, self._weights, self._lengths, ends, strict=True):
             if length:
@@ -94,7 +101,7 @@ class DaskRows(Rows):
 
 
 def _sized(array: Any) -> Any:
-    """The array, or one of the same blocks that knows how many rows they have."""
+    """Return the array with known chunk sizes, computing them if necessary."""
     return array.copy().compute_chunk_sizes() if np.isnan(array.shape).any() else array
 
 
@@ -120,10 +127,10 @@ def _each(
 
 
 def _in_memory(rows: Any, weight: np.ndarray | None, start: int) -> ArrayRows | SparseRows:
-    """A block of NumPy's or SciPy's, as rows that come after ``start`` others."""
+    """Wrap a NumPy or SciPy block whose first row has the index ``start``."""
     if weight is not None:
-        usable_weight(shared(weight), rows.shape[0])
+        checked_weight(shared_tensor(weight), rows.shape[0])
     dense = isinstance(rows, np.ndarray)
     block = ArrayRows(rows, weight, start) if dense else SparseRows(rows.tocsr(), weight, start)
-    block.threaded = False  # the scheduler has threads or processes of its own
+    block.threaded = False  # the scheduler has its own threads or processes
     return block

@@ -1,7 +1,10 @@
-"""Rows in memory, seen block by block: NumPy arrays, SciPy's sparse arrays, tensors on any device.
+"""Rows of data, processed in blocks: NumPy arrays, SciPy sparse matrices, and tensors on any device.
 
-An algorithm asks for three things: the sum of something over all blocks, something for each row, and a few rows. Any
-other place for rows has to provide these three (``_dask`` is one).
+An algorithm needs three operations: a sum over all blocks, a result for each row, and some rows by index. ``Rows``
+declares them. ``_dask`` implements them for Dask arrays.
+
+Sparse rows stay sparse: a row of text has a hundred nonzeros in a hundred thousand columns. Results for k directions
+and b rows are (k, b) matrices, because matrix products and sums over components are fastest in that layout.
 """
 
 from __future__ import annotations
@@ -13,19 +16,16 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from threading import Lock
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
-from powerspherical.distributions.constraints import norm_rounding
-from powerspherical.mixture._blocks import Block, Matrix, SparseMatrix, lengths, scaled
-from powerspherical.sampling.precision import computing
-
 
 class Additive(Protocol):
-    """What can be summed over blocks."""
+    """A value that can be summed over blocks."""
 
     def __add__(self, other: Self) -> Self: ...
 
@@ -34,21 +34,174 @@ Sum = TypeVar("Sum", bound=Additive)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Numbers in a block and in what is computed from it: on a CPU, what fits its cache.
-_NUMBERS = {"cpu": 1 << 19, "cuda": 1 << 28}
+#: Numbers in a block and its results together. On a CPU they should fit the cache.
+_NUMBERS_PER_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 28}
 
-#: The most blocks that a thread takes at a time, and the share of the remaining ones: one in so many.
-_LARGEST, _SHARE = 8, 4
+#: A thread takes this fraction of the remaining blocks at a time, but at most so many.
+_SHARE_PER_GROUP, _LARGEST_GROUP = 1 / 4, 8
+
+#: Up to this many rows are summed in float32, which is faster. Beyond, rounding would show.
+_FEW_ROWS = 4096
+
+
+class SparseMatrix:
+    """A SciPy CSR matrix (b, d) with the few attributes of a tensor that are needed here."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = scipy.sparse.csr_array(rows)
+        self.dtype = torch.from_numpy(np.empty(0, self.rows.dtype)).dtype
+        self.shape: tuple[int, int] = self.rows.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        """The rows with these indices, dense."""
+        return torch.from_numpy(self.rows[indices.numpy()].toarray())
+
+
+Matrix = Tensor | SparseMatrix
+
+
+def products(directions: Tensor, rows: Matrix) -> Tensor:
+    """Return the products of (k, d) ``directions`` with (b, d) rows, (k, b)."""
+    if isinstance(rows, Tensor):
+        return torch.mm(directions, rows.T)
+    return torch.from_numpy(rows.rows @ directions.numpy().T).T.contiguous()
+
+
+def weighted_sums(shares: Tensor, rows: Matrix) -> Tensor:
+    """Return k sums of the (b, d) rows, weighted by the rows of (k, b) ``shares``, (k, d)."""
+    if isinstance(rows, Tensor):
+        return torch.mm(shares, rows)
+    return torch.from_numpy((rows.rows.T @ shares.numpy().T).T)
+
+
+def add_by_label_(sums: Tensor, labels: Tensor, rows: Matrix) -> None:
+    """Add each of the (b, d) rows to the row of the float64 (k, d) ``sums`` that its label names, on a CPU."""
+    if isinstance(rows, SparseMatrix):
+        members = (np.ones(len(rows)), (labels.numpy(), np.arange(len(rows))))
+        shape = len(sums), len(rows)
+        sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ rows.rows).toarray())
+    elif len(rows) > _FEW_ROWS:
+        sums.index_add_(0, labels, rows.double())
+    else:
+        sums += torch.zeros_like(sums, dtype=rows.dtype).index_add_(0, labels, rows)
+
+
+def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:
+    """Multiply each row by its factor (b,); None stands for ones."""
+    if factors is None:
+        return rows
+    if isinstance(rows, Tensor):
+        return rows * factors.unsqueeze(1)
+    return SparseMatrix(rows.rows.multiply(factors.numpy()[:, None]))
+
+
+def row_norms(rows: Matrix) -> Tensor:
+    """Return the norms of the rows, (b,), in float64."""
+    if isinstance(rows, Tensor):
+        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return torch.from_numpy(rows.rows.astype(np.float64).power(2).sum(1)).sqrt()
+
+
+def stacked(parts: Sequence[Matrix]) -> Matrix:
+    """Concatenate matrices of one kind along the rows."""
+    if isinstance(parts[0], Tensor):
+        return torch.cat(list(parts))  # type: ignore[arg-type]
+    return SparseMatrix(scipy.sparse.vstack([part.rows for part in parts]))  # type: ignore[union-attr]
+
+
+class Block(NamedTuple):
+    """A block of b rows.
+
+    Attributes:
+        rows: (b, d).
+        scale: the factors (b,) that normalise the rows, 0 for rows of zeros; None where all are unit vectors.
+        weight: (b,); None stands for ones.
+    """
+
+    rows: Matrix
+    scale: Tensor | None = None
+    weight: Tensor | None = None
+
+    def total_weight(self) -> Tensor:
+        """Return the sum of the weights in float64."""
+        if self.weight is None:
+            # A fill on the device: copying a number from the host would wait for everything in the queue.
+            return torch.full((), float(len(self.rows)), dtype=torch.float64, device=self.rows.device)
+        return self.weight.sum(dtype=torch.float64)
+
+    def weighted_sum(self, values: Tensor) -> Tensor:
+        """Return the sum of ``values`` (b,) times the weights, in float64."""
+        return (values if self.weight is None else values * self.weight).sum(dtype=torch.float64)
+
+    def weighted_scale(self) -> Tensor | None:
+        """Return the product of scale and weight, (b,); None stands for ones."""
+        if self.scale is None or self.weight is None:
+            return self.weight if self.scale is None else self.scale
+        return self.scale * self.weight
+
+    def cosines(self, directions: Tensor) -> Tensor:
+        """Return the cosines of (k, d) ``directions``, in the rows' dtype, with the rows, (k, b); 0 for zero rows."""
+        found = products(directions, self.rows)
+        return found if self.scale is None else found.mul_(self.scale)
+
+    def sums(self, shares: Tensor) -> Tensor:
+        """Return k sums of the unit vectors of the block, weighted by ``shares`` (k, b), which are overwritten."""
+        return weighted_sums(shares if self.scale is None else shares.mul_(self.scale), self.rows).double()
+
+
+def argmax_(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the maximum of each column of (k, b) ``values``, which are overwritten, and its first index, both (b,).
+
+    This takes a quarter of the time of ``values.max(0)``: on a CPU, torch vectorises comparisons but not ``max``.
+    """
+    largest = values.amax(0)
+    count = len(values)
+    indices = torch.arange(count, dtype=values.dtype, device=values.device).unsqueeze(1)
+    # Adding k to every index but those of the maximum leaves the first of these as the smallest.
+    return largest, torch.add(indices, values.lt_(largest), alpha=count, out=values).amin(0).long()
+
+
+def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
+    """Return the factors that normalise the rows, 0 for rows of zeros; None if all are unit vectors already.
+
+    Error messages count rows from ``start``.
+    """
+    norms = row_norms(rows)
+    deviation = (norms - 1).abs().amax()
+    if deviation <= 4 * torch.finfo(rows.dtype).eps * rows.shape[1] ** 0.5:  # rounding
+        return None
+    if not torch.isfinite(deviation):
+        first = int(torch.argmin(torch.isfinite(norms).to(torch.uint8)))
+        if torch.isfinite(rows[torch.tensor([first])]).all():
+            raise ValueError(f"the norm of row {start + first} of X overflows float64: scale the row down")
+        raise ValueError(f"row {start + first} of X has NaN or infinite values: drop or repair it")
+    zero = norms <= torch.finfo(rows.dtype).tiny
+    return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, norms)).to(rows.dtype)
+
+
+def block_size(device: torch.device, numbers: int) -> int:
+    """Return how many rows a block has if a row and its results take so many ``numbers``."""
+    return min(max(_NUMBERS_PER_BLOCK.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
+
+
+def summed(sums: Iterable[Sum]) -> Sum:
+    """Return the sum of one or more values."""
+    return reduce(operator.add, sums)
 
 
 class Rows(ABC):
-    """Rows to go through.
+    """Rows that can be processed in blocks.
 
     Attributes:
         count: the number of rows n.
-        dim: their length d.
-        dtype: float32 or float64, in which a block is computed.
-        device: where.
+        dim: the number of columns d.
+        dtype: float32 or float64, in which blocks are computed.
+        device: the device of the blocks.
     """
 
     count: int
@@ -58,9 +211,9 @@ class Rows(ABC):
 
     @abstractmethod
     def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
-        """The sum of ``function`` over all blocks, of which it is given a few at a time, to go through once.
+        """Return the sum of ``function`` over all blocks.
 
-        It makes ``width`` numbers of each row.
+        ``function`` receives an iterator over a few blocks and computes ``width`` numbers for each row.
         """
 
     @abstractmethod
@@ -72,66 +225,35 @@ class Rows(ABC):
         columns: int | None = None,
         dtype: torch.dtype | None = None,
     ) -> Any:
-        """``function`` of the rows, which makes ``width`` numbers of each, as the user's kind.
+        """Return the results of ``function`` for all rows, as the user's kind of array.
 
-        What it returns for b rows is of shape (b,) or (b, ``columns``), of ``dtype`` or else that of the rows.
+        ``function`` computes ``width`` numbers for each row. For b rows it returns the shape (b,) or (b, ``columns``)
+        in ``dtype`` (default: the dtype of the rows).
         """
 
     @abstractmethod
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
-        """The rows of these indices as unit vectors, and their weights, 0 for rows of zeros; None is all rows."""
+        """Return the rows with these indices as unit vectors, and their weights, 0 for rows of zeros; None is all."""
 
-    @abstractmethod
-    def result(self, values: Tensor) -> Any:
-        """Something of fixed size, as the user's kind of array."""
-
-
-def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
-    """The factors that make unit vectors of rows, 0 for zero rows; None where all are unit vectors already.
-
-    ``start`` is the index of the first row, for the message where one has no direction.
-    """
-    norms = lengths(rows)
-    deviation = (norms - 1).abs().amax()
-    if deviation <= norm_rounding(rows.dtype, rows.shape[1]):
-        return None
-    if not torch.isfinite(deviation):
-        first = start + int(torch.argmin(torch.isfinite(norms).to(torch.uint8)))
-        raise ValueError(
-            f"X has NaN or infinite values, or is too long to be normalised, first in row {first}: drop or repair it"
-        )
-    zero = norms <= torch.finfo(rows.dtype).tiny
-    return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, norms)).to(rows.dtype)
+    def to_user_array(self, values: Tensor) -> Any:
+        """Return fitted ``values`` as the user's kind of array."""
+        return values.numpy()
 
 
-def block_size(device: torch.device, numbers: int) -> int:
-    """How many rows a block has, where so many ``numbers`` belong to each."""
-    return min(max(_NUMBERS.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
-
-
-def summed(sums: Iterable[Sum]) -> Sum:
-    """The sum of one or more."""
-    return reduce(operator.add, sums)
-
-
-class _Resident(Rows):
-    """Rows in this process's memory, with one factor and one weight each.
-
-    They may be some of many: ``start`` is the index of their first one, for what is said of a row.
-    """
+class _RowsInMemory(Rows):
+    """Rows in the memory of this process. ``start`` is the index that error messages give the first of them."""
 
     scale: Tensor | None
     weight: Tensor | None
 
-    #: Whether blocks are shared out among as many threads as torch would use.
+    #: Whether blocks are processed by as many threads as torch would use.
     threaded = True
 
     @abstractmethod
     def _matrix(self, index: slice | np.ndarray) -> Matrix:
-        """Some of the rows."""
+        """Return some of the rows."""
 
-    def _numbers(self) -> int:
-        """How many numbers a row has."""
+    def _numbers_per_row(self) -> int:
         return self.dim
 
     def _block(self, index: Any) -> Block:
@@ -139,23 +261,23 @@ class _Resident(Rows):
         return Block(self._matrix(index), *parts)
 
     def _slices(self, width: int) -> list[slice]:
-        size = block_size(self.device, self._numbers() + width)
+        size = block_size(self.device, self._numbers_per_row() + width)
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
     def _map(
         self, function: Callable[[Iterable[Block]], Result], take: Callable[[Result], None], width: int
     ) -> None:
-        """``take`` what ``function`` makes of a few blocks at a time, in order.
+        """Apply ``function`` to groups of blocks, and call ``take`` with its results in order.
 
-        On a CPU each thread has its own blocks, since within an operation on one block threads would mostly wait for
-        each other. What is in a block, and the order of results, do not depend on the number of threads.
+        On a CPU each thread has its own blocks: threads that share an operation on one block mostly wait for each
+        other. Neither the blocks nor the order of results depend on the number of threads.
         """
         threads = torch.get_num_threads() if self.threaded and self.device.type == "cpu" else 1
         groups = grouped(self._slices(width))
         in_order(lambda group: function(map(self._block, group)), groups, take, threads)
 
-    def _measure(self, start: int) -> Tensor | None:
-        """The factors for all rows, once."""
+    def _unit_scale(self, start: int) -> Tensor | None:
+        """Return ``unit_scale`` of all rows, computed in blocks."""
         scales: list[Tensor] = []
         needed = False
         for part in self._slices(0):
@@ -167,7 +289,7 @@ class _Resident(Rows):
         return torch.cat(scales) if needed else None
 
     def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
-        sums: list[Sum] = []  # all so far in one
+        sums: list[Sum] = []  # one entry, the sum so far
 
         def add(one: Sum) -> None:
             sums[:] = [sums[0] + one] if sums else [one]
@@ -185,7 +307,7 @@ class _Resident(Rows):
     ) -> Any:
         parts: list[Tensor] = []
         self._map(lambda blocks: [function(block) for block in blocks], parts.extend, width)
-        return self.result(torch.cat(parts))
+        return self.to_user_array(torch.cat(parts))
 
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
         rows, scale, weight = self._block(slice(None) if indices is None else indices)
@@ -194,70 +316,75 @@ class _Resident(Rows):
         return scaled(rows, scale), weight if scale is None else weight * (scale > 0)
 
 
-class TensorRows(_Resident):
-    """Rows of a tensor; results are tensors beside it."""
+class TensorRows(_RowsInMemory):
+    """Rows of a tensor. Results are tensors on the same device."""
 
     def __init__(self, rows: Tensor, weight: Tensor | None = None, start: int = 0) -> None:
         self._rows = rows.detach()
         self.count, self.dim = rows.shape
-        self.dtype, self.device = computing(rows.dtype), rows.device
-        self.scale = self._measure(start)
+        # Half precision is computed in float32.
+        self.dtype, self.device = torch.promote_types(rows.dtype, torch.float32), rows.device
+        self.scale = self._unit_scale(start)
         self.weight = None if weight is None else weight.detach().to(self.device, self.dtype)
 
     def _matrix(self, index: slice | np.ndarray) -> Matrix:
         where = torch.from_numpy(index).to(self.device) if isinstance(index, np.ndarray) else index
         return self._rows[where].to(self.dtype)
 
-    def result(self, values: Tensor) -> Any:
+    def to_user_array(self, values: Tensor) -> Any:
         return values
 
 
 class ArrayRows(TensorRows):
-    """Rows of a NumPy array, not copied; results are NumPy arrays."""
+    """Rows of a NumPy array, without a copy. Results are NumPy arrays."""
 
     def __init__(self, rows: np.ndarray, weight: np.ndarray | None = None, start: int = 0) -> None:
-        super().__init__(shared(rows), None if weight is None else shared(weight), start)
+        super().__init__(shared_tensor(rows), None if weight is None else shared_tensor(weight), start)
 
-    def result(self, values: Tensor) -> Any:
+    def to_user_array(self, values: Tensor) -> Any:
         return values.numpy()
 
 
-class SparseRows(_Resident):
-    """Rows of a SciPy CSR matrix, which stay sparse; results are NumPy arrays."""
+class SparseRows(_RowsInMemory):
+    """Rows of a SciPy CSR matrix, which stay sparse. Results are NumPy arrays."""
 
     def __init__(self, rows: Any, weight: np.ndarray | None = None, start: int = 0) -> None:
         if not rows.has_canonical_format:
             rows = rows.copy()
-            rows.sum_duplicates()  # the length of a row is not that of its entries where some are to be added up
+            rows.sum_duplicates()  # the norm of a row needs its entries added up
         self._rows = SparseMatrix(rows)
         self.count, self.dim = self._rows.shape
         self.dtype, self.device = self._rows.dtype, self._rows.device
-        self.scale = self._measure(start)
-        self.weight = None if weight is None else shared(weight).to(self.dtype)
+        self.scale = self._unit_scale(start)
+        self.weight = None if weight is None else shared_tensor(weight).to(self.dtype)
 
-    def _numbers(self) -> int:
+    def _numbers_per_row(self) -> int:
         return self._rows.rows.nnz // self.count + 1
 
     def _matrix(self, index: slice | np.ndarray) -> Matrix:
         return SparseMatrix(self._rows.rows[index])
 
-    def result(self, values: Tensor) -> Any:
-        return values.numpy()
 
-
-def usable_weight(weight: Tensor, count: int) -> Tensor:
-    """Weights for so many rows, once they are known to be right."""
+def checked_weight(weight: Tensor, count: int) -> Tensor:
+    """Return ``weight``; raise ``ValueError`` unless it holds ``count`` finite numbers ≥ 0."""
     if weight.shape != (count,):
         raise ValueError(f"sample_weight must have the shape {(count,)}, got {tuple(weight.shape)}")
-    if not ((weight >= 0) & torch.isfinite(weight)).all():
-        raise ValueError("sample_weight must be finite and ≥ 0")
+    wrong = ~((weight >= 0) & torch.isfinite(weight))
+    if wrong.any():
+        raise ValueError(f"sample_weight must be finite and ≥ 0, got {weight[wrong][0].item():g}")
     return weight
 
 
-def shared(array: np.ndarray) -> Tensor:
-    """The tensor over an array's memory, which is only ever read."""
+def require_positive(total_weight: Tensor) -> None:
+    """Raise ``ValueError`` unless the rows have any weight."""
+    if not total_weight > 0:
+        raise ValueError("sample_weight must have a positive sum: all weights are zero")
+
+
+def shared_tensor(array: np.ndarray) -> Tensor:
+    """Return a tensor that shares the memory of ``array``. It must not be written to."""
     array = np.ascontiguousarray(array)
-    if min(array.strides, default=0) < 0:  # NumPy calls one row read backwards contiguous, torch refuses it
+    if min(array.strides, default=0) < 0:  # NumPy calls a reversed single row contiguous; torch refuses it
         array = array.copy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
@@ -265,12 +392,14 @@ def shared(array: np.ndarray) -> Tensor:
 
 
 def grouped(items: Sequence[Item]) -> list[Sequence[Item]]:
-    """Groups of items for ``in_order``: large ones first, since each group has a cost of its own, and single items at
-    the end, so that the threads finish at about the same time.
+    """Split items into groups for ``in_order``.
+
+    Large groups come first, because each group has a fixed cost. Single items come last, so that threads finish at
+    about the same time.
     """
     groups, first = [], 0
     while first < len(items):
-        size = min(max((len(items) - first) // _SHARE, 1), _LARGEST)
+        size = min(max(int((len(items) - first) * _SHARE_PER_GROUP), 1), _LARGEST_GROUP)
         groups.append(items[first : first + size])
         first += size
     return groups
@@ -284,8 +413,8 @@ def in_order(
 ) -> None:
     """Call ``take`` with the results of ``function`` for the items, one at a time and in the order of the items.
 
-    Worker threads pull items and hand results over in order, under a lock. Results wait only for earlier ones that are
-    late. With several threads, torch uses one within each.
+    Worker threads pull items and hand results over in order, under a lock. If there are several, torch uses one thread
+    within each.
     """
     threads = min(threads, len(items))
     if threads <= 1:
@@ -322,6 +451,6 @@ def in_order(
                 for worker in [pool.submit(work) for _ in range(threads)]:
                     worker.result()
             finally:
-                stopped = True  # where this thread was interrupted, the others need not go on
+                stopped = True  # also if this thread was interrupted
     finally:
-        torch.set_num_threads(before)  # the initializer also set what threads that start later begin with
+        torch.set_num_threads(before)  # the initializer also changed the default of new threads

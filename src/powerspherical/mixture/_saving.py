@@ -1,4 +1,4 @@
-"""Files of fitted estimators: one safetensors file each, with JSON in its header. Reading one runs no code."""
+"""Saving and loading fitted estimators: one safetensors file each, with JSON in its header. Loading runs no code."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical._files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from powerspherical.mixture._rows import shared
+from powerspherical.mixture._rows import shared_tensor
 
 FORMAT, VERSION = "powerspherical.mixture", 1
-#: How far weights may be from a sum of one, and directions from length one.
+#: Tolerance for the sum of the weights and for the norms of directions, which should be one.
 TOLERANCE = 1e-3
-#: Parameters whose values may be objects that a file cannot hold: NumPy's generators, and functions.
+#: Parameters that a file need not hold: their values may be NumPy generators or functions.
 _OPTIONAL_PARAMETERS = {"random_state", "verbose"}
 
 
 class SavedEstimator(BaseEstimator, ABC):
-    """An estimator that can be saved to a file once it is fitted."""
+    """Base of estimators that can be saved to a file once fitted."""
 
-    #: The fitted attributes that are saved: arrays, numbers and booleans. The first holds directions, (k, d).
+    #: The fitted attributes to save: arrays, numbers and booleans. The first holds directions, (k, d).
     _saved: ClassVar[tuple[str, ...]]
 
     n_features_in_: int
 
     def save(self, path: str | os.PathLike[str], *, notes: dict[str, Any] | None = None) -> Path:
-        """Write the fitted estimator to a safetensors file, in one step, and return its path.
+        """Write the fitted estimator to a safetensors file, atomically, and return its path.
 
-        ``load`` reads it. The file keeps the parameters and the fitted attributes, but no ``labels_``. A
-        ``random_state`` that is a generator and a ``verbose`` that is a function are not kept: the loaded estimator has
-        the defaults. ``notes`` are texts and numbers to keep in the file beside the estimator;
-        ``powerspherical.nn.load_checkpoint(path)["notes"]`` reads them.
+        The file holds the parameters and the fitted attributes, except ``labels_``. A ``random_state`` that is a
+        generator and a ``verbose`` that is a function are not saved: the loaded estimator has their defaults. ``notes``
+        are texts and numbers to store with the estimator; ``powerspherical.nn.load_checkpoint(path)["notes"]`` reads
+        them.
         """
         check_is_fitted(self)
         self._validate_params()
@@ -57,14 +57,14 @@ class SavedEstimator(BaseEstimator, ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The estimator that ``save`` wrote, with its arrays as NumPy arrays or CPU tensors, as they were.
+        """Return the estimator that ``save`` wrote, with NumPy arrays or CPU tensors, as it had them.
 
         Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, if a field is
         missing or wrong, or if it holds another estimator. ``powerspherical.mixture.load`` reads any estimator.
         """
         state = _state(path)
         name = state.get("estimator")
-        kind = next((kind for kind in _kinds(cls) if kind.__name__ == name), None)
+        kind = next((kind for kind in _class_and_subclasses(cls) if kind.__name__ == name), None)
         if kind is None:
             raise CheckpointError(
                 f"{path} holds a {name}, not a {cls.__name__}: powerspherical.mixture.load reads any estimator"
@@ -78,7 +78,7 @@ class SavedEstimator(BaseEstimator, ABC):
 
     @classmethod
     def _from(cls, state: dict[str, Any]) -> Self:
-        """The estimator of a state; raises ``ValueError`` for what is missing or wrong."""
+        """Make the estimator from the state in a file; raise ``ValueError`` if an entry is missing or wrong."""
         as_tensors = entry(state, "arrays", str) == "torch"
         parameters, fitted = (
             {
@@ -100,24 +100,22 @@ class SavedEstimator(BaseEstimator, ABC):
         return estimator
 
     def _plain_parameters(self) -> dict[str, Any]:
-        """The parameters that a file can hold."""
+        """Return the parameters without those that a file cannot hold."""
         found = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-        storable = (type(None), bool, int, float, str, Tensor)
-        return {
-            name: value
-            for name, value in found.items()
-            if isinstance(value, storable) or name not in _OPTIONAL_PARAMETERS
-        }
+        for name in _OPTIONAL_PARAMETERS:
+            if not isinstance(found[name], int | str | None):
+                del found[name]
+        return found
 
     def _fitted(self) -> dict[str, Any]:
-        """The fitted attributes, as a file holds them."""
+        """Return the fitted attributes in the form that a file holds."""
         fitted = {name: _plain(getattr(self, name)) for name in self._saved}
         if hasattr(self, "feature_names_in_"):
             fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
         return fitted
 
     def _restore(self, fitted: dict[str, Any]) -> None:
-        """Set the fitted attributes; ``_check_fitted`` follows."""
+        """Set the fitted attributes. The caller checks them with ``_check_fitted``."""
         for name in self._saved:
             setattr(self, name, entry(fitted, name, object))
         _, self.n_features_in_ = require_directions(self._saved[0], fitted[self._saved[0]])
@@ -129,15 +127,15 @@ class SavedEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _check_fitted(self) -> None:
-        """Raise ``ValueError`` for a fitted attribute that no fit gives."""
+        """Raise ``ValueError`` if a fitted attribute has a value that no fit could give."""
 
     @abstractmethod
     def predict(self, X: Any) -> Any:
-        """The index of the component or cluster of each row, (n,)."""
+        """Return the index of the component or cluster of each row, (n,)."""
 
 
 def require_numbers(name: str, value: Any, shape: tuple[int, ...], least: float = -math.inf) -> Tensor:
-    """A fitted array as a tensor; raise ``ValueError`` unless it has this shape and finite numbers ≥ ``least``."""
+    """Return an array as a tensor; raise ``ValueError`` unless it has this shape and is finite and ≥ ``least``."""
     tensor = _tensor(name, value)
     if tensor.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {tuple(tensor.shape)}")
@@ -149,7 +147,7 @@ def require_numbers(name: str, value: Any, shape: tuple[int, ...], least: float 
 
 
 def require_directions(name: str, value: Any) -> tuple[int, int]:
-    """The shape (k, d) of fitted directions; raise ``ValueError`` unless these are unit vectors."""
+    """Return the shape (k, d) of fitted directions; raise ``ValueError`` unless they are unit vectors."""
     shape = tuple(_tensor(name, value).shape)
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         raise ValueError(f"{name} must have the shape (k, d) with k ≥ 1 and d ≥ 2, got {shape}")
@@ -161,15 +159,15 @@ def require_directions(name: str, value: Any) -> tuple[int, int]:
 
 
 def require_number(name: str, value: Any, least: float = -math.inf) -> None:
-    """Raise ``ValueError`` unless it is a finite number ≥ ``least``."""
+    """Raise ``ValueError`` unless ``value`` is a finite number ≥ ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
         bound = "" if least == -math.inf else f" ≥ {least:g}"
         raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    """A fitted array as a tensor that shares its memory."""
-    tensor = shared(value) if isinstance(value, np.ndarray) else value
+    """Return a fitted array as a tensor that shares its memory."""
+    tensor = shared_tensor(value) if isinstance(value, np.ndarray) else value
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         found = tensor.dtype if isinstance(tensor, Tensor) else type(value).__name__
         raise ValueError(f"{name} must be an array of floating-point numbers, got {found}")
@@ -177,7 +175,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 
 def _plain(value: Any) -> Any:
-    """The value as a checkpoint can hold it: arrays as tensors, NumPy's numbers as Python's."""
+    """Convert a value for a checkpoint: arrays to tensors, NumPy scalars to Python numbers."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray | list | tuple):
@@ -186,7 +184,7 @@ def _plain(value: Any) -> Any:
 
 
 def entry(state: dict[str, Any], name: str, kind: type) -> Any:
-    """An entry of a file's state; raise ``ValueError`` unless it is there and of this type."""
+    """Return an entry of a file's state; raise ``ValueError`` unless it exists and has this type."""
     if name not in state:
         raise ValueError(f"it has no {name}")
     if not isinstance(state[name], kind):
@@ -195,10 +193,10 @@ def entry(state: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def _state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a model file holds, of a format that this version reads."""
+    """Read a model file; raise ``CheckpointError`` unless this version knows its format."""
     try:
         state = load_checkpoint(path)
-    except CheckpointError as error:  # it says to delete the file, which may be the user's data
+    except CheckpointError as error:  # its advice is to delete the file, which may be the user's data
         raise CheckpointError(f"{path} is not a model file of {FORMAT}, or it is damaged") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is a checkpoint, but not a model file of {FORMAT}")
@@ -211,8 +209,8 @@ def _state(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-def _kinds(kind: type[SavedEstimator]) -> Iterator[type[Any]]:
-    """The class and all classes derived from it."""
+def _class_and_subclasses(kind: type[SavedEstimator]) -> Iterator[type[Any]]:
+    """Yield the class and all its subclasses."""
     yield kind
     for derived in kind.__subclasses__():
-        yield from _kinds(derived)
+        yield from _class_and_subclasses(derived)

@@ -1,41 +1,43 @@
-"""A mixture of distributions of one family, as a scikit-learn estimator."""
+"""A mixture of distributions of one family, fitted by expectation–maximisation, as a scikit-learn estimator.
+
+A maximisation step needs only sums over the rows, so the sums of blocks can be added in any order, on any machine. For
+k components with responsibilities R they are, with pull, bend and score of ``Family``,
+
+    ΣR,    ΣR pull(t) x,    ΣR bend(t),    ΣR score(t),    Σ log p(x).
+
+The matrices of a block are computed in the dtype of the rows, in place where possible: at a few hundred dimensions a
+pass over such a matrix takes a tenth of the time of a matrix product. Sums over blocks are float64.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import warnings
-from dataclasses import fields
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import lru_cache, partial
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from sklearn.base import DensityMixin
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical.distributions import RotationallySymmetric, distribution_named
-from powerspherical.families import family_names
-from powerspherical.mixture._base import ConvergenceWarning, SphericalEstimator, enough_rows, exactly, whole
-from powerspherical.mixture._blocks import Block, best_, places
-from powerspherical.mixture._em import (
-    Components,
-    EMRun,
-    Parameters,
-    Statistics,
-    components_of,
-    expectation_maximisation,
-    from_clusters,
-    maximised,
-    normalise_,
-    rounding,
-    statistics_of,
+from powerspherical.families import ExponentialFamily, Family, family_names
+from powerspherical.mixture._base import (
+    ConvergenceWarning,
+    Report,
+    SphericalEstimator,
+    require_integer,
+    without_grad_or_autocast,
 )
-from powerspherical.mixture._lloyd import Reseed, sample_of, spread_directions
-from powerspherical.mixture._rows import Rows
+from powerspherical.mixture._rows import Block, Rows, argmax_, require_positive, summed
 from powerspherical.mixture._saving import (
     TOLERANCE,
     SavedEstimator,
@@ -44,30 +46,286 @@ from powerspherical.mixture._saving import (
     require_number,
     require_numbers,
 )
+from powerspherical.mixture._spherical_kmeans import Clusters, Reseed, Seeder, lloyd
+from powerspherical.special import log_sphere_area
 
-_CLUSTER_STEPS = 10  # of spherical k-means, before EM
+#: The largest concentration of an exponential family. κ multiplies the rounding errors of cosines.
+_LARGEST_CONCENTRATION = {torch.float64: 1e9, torch.float32: 1e5}
+_EMPTY = 0.1  # a component with less than this, in average rows, starts again
+_SHORTEST_STEP = 2.0**-10  # as a fraction of the full step; band-shaped clusters may need 1/(d-1)
+_CLUSTER_STEPS, _CLUSTER_TOL = 10, 1e-5  # of spherical k-means, before EM
 _FORGETTING = 0.7  # exponent of the step size of partial_fit, in (½, 1]: Cappé & Moulines 2009
 
-#: The mixture of each family, by the family's name.
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of k components in float64: log weights (k,), directions (k, d), concentrations (k,)."""
+
+    log_weights: Tensor
+    directions: Tensor
+    concentrations: Tensor
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The sums over rows that a maximisation step needs, float64.
+
+    ``pull`` is (k, d), ``log_likelihood`` and the total ``weight`` are scalars, and the others are (k,).
+    """
+
+    count: Tensor
+    pull: Tensor
+    bend: Tensor
+    score: Tensor
+    log_likelihood: Tensor
+    weight: Tensor
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def __mul__(self, factor: float) -> Statistics:
+        return Statistics(*(factor * a for a in vars(self).values()))
+
+    def to(self, device: torch.device) -> Statistics:
+        """Return the same sums on another device."""
+        return Statistics(*(a.to(device) for a in vars(self).values()))
+
+    def mean_log_likelihood(self) -> float:
+        """Return the mean log-likelihood per row."""
+        return float(self.log_likelihood / self.weight)
+
+
+class Components(NamedTuple):
+    """The components of a mixture in the rows' dtype.
+
+    Attributes:
+        family: the family of all components.
+        directions: (k, d).
+        kappa: the concentrations, (k, 1).
+        offsets: the terms of the log weighted densities that do not depend on the row, (k, 1).
+    """
+
+    family: Family
+    directions: Tensor
+    kappa: Tensor
+    offsets: Tensor
+
+    def log_densities(self, block: Block) -> Tensor:
+        """Return the logs of the weighted densities, (k, b)."""
+        return self._log_densities(block, keep=False)[0]
+
+    def statistics(self, block: Block) -> Statistics:
+        """Return the statistics of a block of rows."""
+        shares, kept = self._log_densities(block, keep=True)
+        log_densities = normalise_(shares, block.weight)
+        count = shares.sum(1).double()
+        sums = self.family.point_sums_(kept, shares, self.kappa, self.directions.shape[1])
+        pull = block.sums(sums.pulls)
+        return Statistics(
+            count=count,
+            bend=sums.bend,
+            pull=pull if sums.factor == 1 else pull.mul_(sums.factor),
+            score=sums.score,
+            log_likelihood=block.weighted_sum(log_densities),
+            weight=block.total_weight(),
+        )
+
+    def _log_densities(self, block: Block, *, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
+        cosines, dim = block.cosines(self.directions), self.directions.shape[1]
+        return self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=keep)
+
+
+def components_of(family: Family, parameters: Parameters, dtype: torch.dtype) -> Components:
+    """Convert the parameters for a pass over rows of this dtype."""
+    kappa, dim = parameters.concentrations, parameters.directions.shape[1]
+    offsets = parameters.log_weights + family.log_offset(kappa, dim) - log_sphere_area(dim)
+    columns = (column.unsqueeze(1).to(dtype) for column in (kappa, offsets))
+    return Components(family, parameters.directions.to(dtype), *columns)
+
+
+def normalise_(log_densities: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Turn (k, b) log densities into responsibilities times ``weight``, in place; return the log-sum-exp, (b,)."""
+    largest = log_densities.amax(0)
+    sums = log_densities.sub_(largest).exp_().sum(0)
+    if weight is None:
+        log_densities.div_(sums)
+    else:
+        log_densities.mul_(weight / sums)
+    return largest.add_(sums.log_())
+
+
+def statistics_of_blocks(components: Components, blocks: Iterable[Block]) -> Statistics:
+    """Return the sum of the statistics over blocks."""
+    return summed(components.statistics(block) for block in blocks)
+
+
+def statistics_of(rows: Rows, family: Family, parameters: Parameters) -> Statistics:
+    """Return the statistics of all rows: the expectation step, in one pass."""
+    components = components_of(family, parameters, rows.dtype)
+    found = rows.total(partial(statistics_of_blocks, components), len(parameters.directions))
+    require_positive(found.weight)
+    return found
+
+
+@lru_cache
+def largest_concentration(family: Family, dim: int, dtype: torch.dtype) -> float:
+    """Return the largest concentration that rows of this dtype can resolve.
+
+    Outside of exponential families it is the one whose mean cosine is that of the limit for exponential families.
+    """
+    limit = _LARGEST_CONCENTRATION[dtype]
+    if isinstance(family, ExponentialFamily):
+        return limit
+    complement = torch.tensor(min(0.5, (dim - 1) / (2 * limit)), dtype=torch.float64)
+    return float(family.concentration_from_mean_cosine(1 - complement, complement, dim))
+
+
+def from_clusters(family: Family, directions: Tensor, clusters: Clusters, dtype: torch.dtype) -> Parameters:
+    """Return a start for EM: the weights of the clusters, and one concentration from their mean cosine."""
+    share = clusters.count + 1e-3 * clusters.weight / len(directions)  # an empty cluster gets some weight
+    cosine = (clusters.cosine / clusters.weight).clamp(1e-6, 1 - 1e-9)
+    dim = directions.shape[1]
+    kappa = family.concentration_from_mean_cosine(cosine, 1 - cosine, dim)
+    kappa = kappa.clamp(max=largest_concentration(family, dim, dtype)).expand(len(directions)).clone()
+    return Parameters((share / share.sum()).log(), directions, kappa)
+
+
+def maximised(
+    family: Family,
+    statistics: Statistics,
+    before: Parameters,
+    *,
+    tied: bool,
+    dtype: torch.dtype,
+    fraction: float = 1.0,
+) -> Parameters:
+    """Return the parameters after a maximisation step, for the statistics of rows of ``dtype``.
+
+    Directions move only a ``fraction`` of the full step. So does κ, except in an exponential family, where the new κ is
+    the exact maximum.
+    """
+    count = statistics.count
+    dim = before.directions.shape[1]
+    # Newton's step for rows that are symmetric around the direction, see ``distributions.fit``.
+    target = statistics.pull + (statistics.bend / (dim - 1)).unsqueeze(1) * before.directions
+    lengths = torch.linalg.vector_norm(target, dim=1, keepdim=True)
+    lost = lengths <= 1e-12 * count.unsqueeze(1)
+    directions = torch.where(lost, before.directions, target / torch.where(lost, 1.0, lengths))
+    if fraction < 1:
+        directions = torch.lerp(before.directions, directions, fraction)
+        directions = torch.nn.functional.normalize(directions, dim=1)
+    scores, kappa = statistics.score, before.concentrations
+    if family.linear:
+        scores = torch.linalg.vector_norm(statistics.pull, dim=1) - count  # T = t-1 at the new directions
+    means = scores.sum() / count.sum() if tied else scores / count
+    largest = largest_concentration(family, dim, dtype)
+    if isinstance(family, ExponentialFamily):
+        fitted = family.concentration_from_mean_statistic(means.clamp(max=-1e-12), dim)
+        fitted = fitted.clamp(max=largest).expand_as(kappa)
+    else:
+        fitted = family.fitted_concentration(means, kappa[0] if tied else kappa, dim)
+        fitted = torch.lerp(kappa, fitted.clamp(max=largest).expand_as(kappa), fraction)
+    kappa = fitted.clone() if tied else torch.where(count > 0, fitted, kappa)
+    return Parameters((count / count.sum()).log(), directions, kappa)
+
+
+class EMRun(NamedTuple):
+    """The result of ``expectation_maximisation``.
+
+    Attributes:
+        parameters: the fitted parameters.
+        statistics: the statistics under these parameters.
+        scores: the mean log-likelihood per row, at the start and after each step that was kept.
+        steps: the number of steps tried.
+        converged: whether the gain fell below the tolerance.
+    """
+
+    parameters: Parameters
+    statistics: Statistics
+    scores: list[float]
+    steps: int
+    converged: bool
+
+
+def rounding(rows: Rows, score: float) -> float:
+    """Return the rounding error of a mean log-likelihood per row."""
+    return torch.finfo(rows.dtype).eps * max(1.0, abs(score))
+
+
+def expectation_maximisation(
+    rows: Rows,
+    family: Family,
+    start: Parameters,
+    *,
+    tied: bool,
+    tol: float,
+    max_iter: int,
+    reseed: Reseed,
+    report: Report,
+) -> EMRun:
+    """Run EM from ``start`` until the mean log-likelihood per row rises by less than ``tol``.
+
+    Unless the family is linear in t, the step in the directions is not an exact maximum. It is too long for clusters
+    that spread more in some directions than in others. A step that lowers the likelihood by more than rounding is
+    rejected, and this and all later steps are half as long.
+    """
+    now, statistics = start, statistics_of(rows, family, start)
+    scores = [statistics.mean_log_likelihood()]
+    fraction, reseeded = 1.0, torch.zeros_like(start.log_weights, dtype=torch.bool)
+    for step in range(1, max_iter + 1):
+        proposed = maximised(family, statistics, now, tied=tied, dtype=rows.dtype, fraction=fraction)
+        empty = (statistics.count < _EMPTY * statistics.weight / rows.count) & ~reseeded
+        any_empty = bool(empty.any())
+        if any_empty:
+            proposed, reseeded = _reseeded(proposed, empty, reseed), reseeded | empty
+        after = statistics_of(rows, family, proposed)
+        score = after.mean_log_likelihood()
+        gain = score - scores[-1]
+        report(step, score)
+        if gain < 0 and any_empty:
+            continue  # try again without the new starts: each component gets one
+        if gain < -rounding(rows, scores[-1]) and fraction > _SHORTEST_STEP:
+            fraction /= 2
+            continue
+        if gain < 0:
+            return EMRun(now, statistics, scores, step, True)
+        now, statistics = proposed, after
+        scores.append(score)
+        if gain <= tol and not any_empty:
+            return EMRun(now, statistics, scores, step, True)
+    return EMRun(now, statistics, scores, max_iter, False)
+
+
+def _reseeded(parameters: Parameters, empty: Tensor, reseed: Reseed) -> Parameters:
+    """Start empty components again, far from the others, with the mean concentration and little weight."""
+    directions, kappa = parameters.directions.clone(), parameters.concentrations.clone()
+    directions[empty] = reseed(directions[~empty], int(empty.sum()))
+    kappa[empty] = kappa[~empty].mean()
+    weights = parameters.log_weights.exp()
+    weights[empty] = 1e-3 / len(weights)
+    return Parameters((weights / weights.sum()).log(), directions, kappa)
+
+
+#: The mixture class of each family, by the family's name.
 _MIXTURES: dict[str, type[SphericalMixture]] = {}
 
 
 def mixture_named(name: str) -> type[SphericalMixture]:
-    """The class of mixtures of the family that is registered under this name, such as "power_spherical".
+    """Return the mixture class of the family registered under this name, such as "power_spherical".
 
-    A family that nobody wrote a mixture for gets one here.
+    If nobody wrote a mixture class for the family, one is made.
     """
-    distribution = distribution_named(name)  # raises where there is no such family
+    distribution = distribution_named(name)  # raises if there is no such family
     if name not in _MIXTURES:
         type(f"{distribution.__name__}Mixture", (SphericalMixture,), {"distribution": distribution})
     return _MIXTURES[name]
 
 
 def load(path: str | os.PathLike[str]) -> SavedEstimator:
-    """The estimator that its ``save`` wrote, of whichever class it is.
+    """Return the estimator, of any class, that its ``save`` wrote to a file.
 
-    Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, or if a field is missing
-    or wrong.
+    Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged or a field is missing or
+    wrong.
 
     >>> import tempfile
     >>> from powerspherical.mixture import SphericalKMeans, load
@@ -78,20 +336,21 @@ def load(path: str | os.PathLike[str]) -> SavedEstimator:
     SphericalKMeans(n_clusters=2, random_state=0)
     """
     for name in family_names():
-        mixture_named(name)  # now there is a class for each of them
+        mixture_named(name)  # makes the class, so that it is found
     return SavedEstimator.load(path)
 
 
 class SphericalMixture(DensityMixin, SphericalEstimator):
-    """The base of the mixtures. A subclass names the ``distribution`` of its components, and has the rest from here.
+    """The base class of mixtures. A subclass only names the ``distribution`` of its components.
 
-    Arguments, attributes and the kinds of rows are those of :class:`PowerSphericalMixture`. A distribution of one's own
-    has its mixture by ``class MyMixture(SphericalMixture): distribution = MyDistribution``.
+    Arguments, attributes and kinds of rows are those of :class:`PowerSphericalMixture`. For a distribution of your own:
+    ``class MyMixture(SphericalMixture): distribution = MyDistribution``.
     """
 
     #: The distribution of the components.
     distribution: ClassVar[type[RotationallySymmetric]]
     _saved = ("mean_directions_", "weights_", "concentrations_", "converged_", "n_iter_", "lower_bound_")
+    _count_parameter = "n_components"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SphericalEstimator._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left")],
@@ -135,7 +394,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.concentration = concentration
 
     def _is_tied(self) -> bool:
-        """Whether all components share one concentration."""
+        """Return whether all components share one concentration."""
         if self.concentration != "deprecated":
             warnings.warn(
                 "the parameter concentration is called concentration_type now, as covariance_type is in "
@@ -149,32 +408,33 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the mixture to the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
         self._validate_params()
-        count, tied, tol = self.n_components, self._is_tied(), self.tol
+        tied = self._is_tied()
         rows = self._rows(X, sample_weight, reset=True)
-        enough_rows(rows, "n_components", count)
-        random = self._random()
-        again = self.warm_start and hasattr(self, "mean_directions_")
+        random = check_random_state(self.random_state)
+        resume = self.warm_start and hasattr(self, "mean_directions_")
         best: EMRun | None = None
-        with exactly(rows.device):
-            for run in range(1 if again else self._n_starts()):
-                start, reseed = self._start(rows, count, random, again)
+        with without_grad_or_autocast(rows.device):
+            for run in range(1 if resume else self._n_starts()):
+                start, reseed = self._start(rows, random, resume)
                 found = expectation_maximisation(
                     rows,
                     self.distribution.family,
                     start,
                     tied=tied,
-                    tol=tol,
+                    tol=self.tol,
                     max_iter=self.max_iter,
                     reseed=reseed,
-                    report=self._reporter(f"run {run}", "log-likelihood of a row"),
+                    report=self._reporter(f"run {run}", "mean log-likelihood per row"),
                 )
-                # Runs that end within the tolerance have found the same: which is kept is not left to rounding.
-                if best is None or found.scores[-1] > best.scores[-1] + tol + rounding(rows, best.scores[-1]):
+                # Runs within the tolerance count as equal, so that rounding does not choose among them.
+                if best is None or found.scores[-1] > best.scores[-1] + self.tol + rounding(
+                    rows, best.scores[-1]
+                ):
                     best = found
         assert best is not None
         self._averages = best.statistics * (1 / float(best.statistics.weight))
         self._seen = rows.count
-        self._show(rows, best.parameters)
+        self._set_fitted(rows, best.parameters)
         self.converged_, self.n_iter_ = best.converged, best.steps
         self.lower_bound_, self.lower_bounds_ = best.scores[-1], best.scores
         if not best.converged:
@@ -192,66 +452,63 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         statistics then move towards those of each batch of b rows, by the fraction (1 + n/b)^-0.7 after n rows.
         """
         self._validate_params()
-        count, tied = self.n_components, self._is_tied()
-        first = not hasattr(self, "mean_directions_")
-        rows = self._rows(X, sample_weight, reset=first)
-        if first:
-            enough_rows(rows, "n_components", count)
-        with exactly(rows.device):
-            start = self._start(rows, count, self._random(), not first)[0]
-            batch = statistics_of(rows, self.distribution.family, start)
+        tied, family = self._is_tied(), self.distribution.family
+        resume = hasattr(self, "mean_directions_")
+        rows = self._rows(X, sample_weight, reset=not resume)
+        with without_grad_or_autocast(rows.device):
+            start, _ = self._start(rows, check_random_state(self.random_state), resume)
+            batch = statistics_of(rows, family, start)
             batch = batch * (1 / float(batch.weight))
-            if not hasattr(self, "_averages"):  # nor are there any where the attributes were set from outside
+            if not hasattr(self, "_averages"):  # first batch, or attributes that were set by hand
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
             step = (1 + self._seen / rows.count) ** -_FORGETTING
             self._averages = self._averages.to(rows.device) * (1 - step) + batch * step
-            family = self.distribution.family
-            self._show(rows, maximised(family, self._averages, start, tied=tied, dtype=rows.dtype))
+            self._set_fitted(rows, maximised(family, self._averages, start, tied=tied, dtype=rows.dtype))
         self._seen += rows.count
         self.n_iter_ += 1
         self.lower_bound_, self.converged_ = self._averages.mean_log_likelihood(), False
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and the likeliest component of each row."""
+        """Fit, and return the likeliest component of each row, (n,)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def predict(self, X: Any) -> Any:
-        """The likeliest component of each row, (n,)."""
+        """Return the likeliest component of each row, (n,)."""
         return self._each(X, _likeliest, dtype=torch.int64)
 
     def predict_proba(self, X: Any) -> Any:
-        """The probability of each component given the row, (n, n_components)."""
+        """Return the probability of each component given the row, (n, n_components)."""
         check_is_fitted(self)
         return self._each(X, _responsibilities, columns=len(self.weights_))
 
     def transform(self, X: Any) -> Any:
-        """The soft assignments that ``predict_proba`` gives, (n, n_components)."""
+        """Return the soft assignments of ``predict_proba``, (n, n_components)."""
         return self.predict_proba(X)
 
     def score_samples(self, X: Any) -> Any:
-        """The log density of each row's direction with respect to the area of the sphere, (n,)."""
+        """Return the log density of each row's direction with respect to the area of the sphere, (n,)."""
         return self._each(X, _log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The mean log density of the rows' directions."""
+        """Return the weighted mean of ``score_samples``."""
         return self._score(self._rows(X, sample_weight))
 
     def bic(self, X: Any) -> float:
-        """The Bayesian information criterion; lower is better."""
+        """Return the Bayesian information criterion; lower is better."""
         rows = self._rows(X)
         return -2 * self._score(rows) * rows.count + self._n_parameters() * math.log(rows.count)
 
     def aic(self, X: Any) -> float:
-        """The Akaike information criterion; lower is better."""
+        """Return the Akaike information criterion; lower is better."""
         rows = self._rows(X)
         return -2 * self._score(rows) * rows.count + 2 * self._n_parameters()
 
     def sample(self, n_samples: int = 1) -> tuple[Any, Any]:
-        """Directions drawn from the mixture, (n_samples, d), and the component of each; sorted by component."""
+        """Return directions drawn from the mixture, (n_samples, d), and their components, (n_samples,), sorted."""
         check_is_fitted(self)
-        whole("n_samples", n_samples, 1)
-        random = self._random()
+        require_integer("n_samples", n_samples, 1)
+        random = check_random_state(self.random_state)
         parameters = self._parameters()
         share = parameters.log_weights.exp().cpu().numpy()
         counts = torch.from_numpy(random.multinomial(n_samples, share / share.sum()))
@@ -272,20 +529,74 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def _n_features_out(self) -> int:
         return len(self.weights_)
 
+    def _start(self, rows: Rows, random: np.random.RandomState, resume: bool) -> tuple[Parameters, Reseed]:
+        """Return where EM starts, and a function that finds directions for components that run empty."""
+        family, seeder = self.distribution.family, Seeder(rows, self.n_components, random)
+        if resume:
+            start = self._parameters(rows.device)
+            if start.directions.shape != (self.n_components, rows.dim):
+                count, dim = start.directions.shape
+                raise ValueError(
+                    f"the previous fit has {count} components in {dim} dimensions, not {self.n_components} in "
+                    f"{rows.dim}: set warm_start=False or make a new estimator"
+                )
+            return start, seeder.reseed
+        clustered = lloyd(
+            rows,
+            seeder.start(self.init),
+            tol=_CLUSTER_TOL,
+            max_iter=_CLUSTER_STEPS if isinstance(self.init, str) else 0,
+            reseed=seeder.reseed,
+            report=self._reporter("start", "mean distance 1 - t"),
+        )
+        return from_clusters(family, clustered.directions, clustered.clusters, rows.dtype), seeder.reseed
+
+    def _set_fitted(self, rows: Rows, parameters: Parameters) -> None:
+        """Set the fitted attributes, as the kind of array and in the dtype of the rows."""
+        self.weights_ = rows.to_user_array(parameters.log_weights.exp().to(rows.dtype))
+        self.mean_directions_ = rows.to_user_array(parameters.directions.to(rows.dtype))
+        self.concentrations_ = rows.to_user_array(parameters.concentrations.to(rows.dtype))
+
+    def _parameters(self, device: torch.device | None = None) -> Parameters:
+        """Return the fitted attributes as parameters of EM."""
+        weights, directions, concentrations = (
+            torch.as_tensor(value).to(device=device, dtype=torch.float64)
+            for value in (self.weights_, self.mean_directions_, self.concentrations_)
+        )
+        return Parameters(weights.log(), directions, concentrations)
+
+    def _score(self, rows: Rows) -> float:
+        with without_grad_or_autocast(rows.device):
+            found = statistics_of(rows, self.distribution.family, self._parameters(rows.device))
+        return found.mean_log_likelihood()
+
+    def _each(self, X: Any, function: Any, **result: Any) -> Any:
+        """Return ``function(components, block)`` for all rows of ``X``; ``result`` describes what it returns."""
+        rows = self._rows(X)
+        with without_grad_or_autocast(rows.device):
+            components = components_of(self.distribution.family, self._parameters(rows.device), rows.dtype)
+            return rows.each(partial(function, components), len(components.directions), **result)
+
+    def _n_parameters(self) -> int:
+        """Return the number of free parameters."""
+        components, dim = self.mean_directions_.shape
+        concentrations = 1 if self._is_tied() else components
+        return components - 1 + components * (dim - 1) + concentrations
+
     def _check_fitted(self) -> None:
         count, dim = require_directions("mean_directions_", self.mean_directions_)
         total = float(require_numbers("weights_", self.weights_, (count,), least=0).double().sum())
         if abs(total - 1) > TOLERANCE:
             raise ValueError(f"weights_ must add up to one, got {total:g}")
         require_numbers("concentrations_", self.concentrations_, (count,), least=0)
-        whole("n_iter_", self.n_iter_, 0)
+        require_integer("n_iter_", self.n_iter_, 0)
         require_number("lower_bound_", self.lower_bound_)
         if not isinstance(self.converged_, bool):
             raise ValueError(f"converged_ must be True or False, got {self.converged_!r}")
         for bound in getattr(self, "lower_bounds_", []):
             require_number("lower_bounds_", bound)
         if hasattr(self, "_averages"):
-            whole("the number of rows seen", self._seen, 0)
+            require_integer("the number of rows seen", self._seen, 0)
             for name, value in vars(self._averages).items():
                 shape = {"pull": (count, dim), "log_likelihood": (), "weight": ()}.get(name, (count,))
                 require_numbers(f"the statistic {name}", value, shape)
@@ -298,7 +609,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         fitted = super()._fitted()
         if hasattr(self, "lower_bounds_"):
             fitted["lower_bounds_"] = self.lower_bounds_
-        if hasattr(self, "_averages"):  # what ``partial_fit`` goes on from
+        if hasattr(self, "_averages"):  # from which ``partial_fit`` continues
             fitted |= {"seen": self._seen, "averages": vars(self._averages)}
         return fitted
 
@@ -311,58 +622,9 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             self._averages = Statistics(*(entry(averages, name, Tensor) for name in names))
             self._seen = entry(fitted, "seen", int)
 
-    def _start(
-        self, rows: Rows, count: int, random: np.random.RandomState, again: bool
-    ) -> tuple[Parameters, Reseed]:
-        """Where EM starts, and what finds directions for components that run empty."""
-        if again:
-            start = self._parameters(rows.device)
-            if start.directions.shape != (count, rows.dim):
-                raise ValueError(
-                    f"the fit to go on from has {len(start.directions)} components in {start.directions.shape[1]} "
-                    f"dimensions, not {count} in {rows.dim}: set warm_start=False or make a new estimator"
-                )
-            return start, lambda kept, wanted: spread_directions(
-                sample_of(rows, count, random), kept, wanted, random
-            )
-        steps = _CLUSTER_STEPS if isinstance(self.init, str) else 0
-        report = self._reporter("start", "mean distance 1 - t")
-        run, reseed = self._clustered(rows, count, random, 1e-5, steps, report)
-        return from_clusters(self.distribution.family, run.directions, run.clusters, rows.dtype), reseed
-
-    def _show(self, rows: Rows, parameters: Parameters) -> None:
-        """Set the fitted attributes, in the dtype and as the kind of array that the rows came in."""
-        self.weights_ = rows.result(parameters.log_weights.exp().to(rows.dtype))
-        self.mean_directions_ = rows.result(parameters.directions.to(rows.dtype))
-        self.concentrations_ = rows.result(parameters.concentrations.to(rows.dtype))
-
-    def _score(self, rows: Rows) -> float:
-        with exactly(rows.device):
-            found = statistics_of(rows, self.distribution.family, self._parameters(rows.device))
-        return found.mean_log_likelihood()
-
-    def _parameters(self, device: torch.device | None = None) -> Parameters:
-        """The fitted attributes, as the steps of EM take them."""
-        weights, directions, concentrations = (
-            torch.as_tensor(value).to(device=device, dtype=torch.float64)
-            for value in (self.weights_, self.mean_directions_, self.concentrations_)
-        )
-        return Parameters(weights.log(), directions, concentrations)
-
-    def _each(self, X: Any, function: Any, **what: Any) -> Any:
-        rows = self._rows(X)
-        with exactly(rows.device):
-            components = components_of(self.distribution.family, self._parameters(rows.device), rows.dtype)
-            return rows.each(partial(function, components), len(components.directions), **what)
-
-    def _n_parameters(self) -> int:
-        components, dim = self.mean_directions_.shape
-        concentrations = 1 if self._is_tied() else components
-        return components - 1 + components * (dim - 1) + concentrations
-
 
 def _likeliest(components: Components, block: Block) -> Tensor:
-    return best_(components.log_densities(block), places(components.directions))[1]
+    return argmax_(components.log_densities(block))[1]
 
 
 def _responsibilities(components: Components, block: Block) -> Tensor:
@@ -376,7 +638,7 @@ def _log_density(components: Components, block: Block) -> Tensor:
 
 
 def _with_present_names(state: dict[str, Any]) -> dict[str, Any]:
-    """The state of a file, which may have been written when two of its entries had other names."""
+    """Rename two entries of files that an older version wrote."""
     parameters, fitted = dict(entry(state, "parameters", dict)), dict(entry(state, "fitted", dict))
     if "concentration_type" not in parameters and parameters.get("concentration") in ("tied", "free"):
         parameters |= {"concentration_type": parameters["concentration"], "concentration": "deprecated"}

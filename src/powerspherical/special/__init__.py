@@ -15,7 +15,13 @@ from powerspherical.special.bessel import (
     log_bessel_i,
     log_hyp0f1,
 )
-from powerspherical.special.gamma import digamma_difference, log_gamma_ratio, mean_log1p, trigamma_difference
+from powerspherical.special.gamma import (
+    digamma_difference,
+    log_gamma_ratio,
+    log_sphere_area,
+    mean_log1p,
+    trigamma_difference,
+)
 from powerspherical.special.mobius import (
     cauchy_mean_cosine,
     cauchy_mean_cosine_complement,
@@ -25,7 +31,6 @@ from powerspherical.special.mobius import (
     mean_log_boost,
     mean_log_boost_inverse,
 )
-from powerspherical.special.sphere import log_sphere_area
 
 __all__ = [
     "bessel_ratio",

@@ -1,4 +1,4 @@
-"""Tools that the special functions share: polynomials, ``log1p(x) - x``, derivatives and fused kernels."""
+"""Tools that the special functions share: polynomials, quadrature nodes, ``log1p(x) - x``, derivatives, kernels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,6 @@ from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.modes import is_plain
 from powerspherical._torch.triton import triton_takes
-from powerspherical.special.quadrature import legendre
 
 
 def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
@@ -23,6 +23,12 @@ def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
     for coefficient in reversed(coefficients[:-2]):
         value = (value * x).add_(coefficient)
     return value
+
+
+def legendre(count: int) -> tuple[list[float], list[float]]:
+    """Return the nodes and weights of the Gauss–Legendre rule on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
 
 
 @tensor_constant

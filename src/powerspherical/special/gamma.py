@@ -1,4 +1,4 @@
-"""Ratios of Gamma functions for the Power Spherical distribution, relative to the uniform.
+"""Ratios of Gamma functions: the area of the sphere, and the Power Spherical distribution relative to the uniform.
 
 With β = (d-1)/2 the log-partition relative to the uniform distribution is
 
@@ -21,6 +21,31 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical.special._elementary import horner, log1pmx_near_zero, with_derivative
+
+
+@untraced
+def log_sphere_area(dim: int) -> float:
+    """log of the area 2π^{d/2}/Γ(d/2) of the unit sphere in R^d (d = ``dim`` is the ambient dimension).
+
+    >>> round(math.exp(log_sphere_area(3)) / math.pi, 12)  # 4π
+    4.0
+    """
+    return math.log(2) + 0.5 * dim * math.log(math.pi) - math.lgamma(dim / 2)
+
+
+@untraced
+def log_cosine_normalizer(dim: int) -> float:
+    """log of the constant c of the density c·(sin φ)^{d-2} of the angle from a pole, for uniform points.
+
+    c = Γ(d/2)/(Γ((d-1)/2)√π), by an asymptotic series in 1/x, x = (d-1)/2, where lnΓ would cancel.
+    """
+    x = (dim - 1) / 2
+    if dim < 60:
+        return math.lgamma(x + 0.5) - math.lgamma(x) - 0.5 * math.log(math.pi)
+    terms = (-1 / 8, 1 / 128, 5 / 1024, -21 / 32768, -399 / 262144, 869 / 4194304, 39325 / 33554432)
+    series = sum(term / x**k for k, term in enumerate(terms, start=1))
+    return 0.5 * math.log(x / math.pi) + math.log1p(series)
+
 
 _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
 

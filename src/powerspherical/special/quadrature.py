@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from torch import Tensor
 
 from powerspherical._torch.constants import Numbers, tensor_constant
-
-
-def legendre(count: int) -> tuple[list[float], list[float]]:
-    """Return nodes and weights of the Gauss–Legendre rule on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
+from powerspherical.special._elementary import legendre
 
 
 @tensor_constant

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.families import VON_MISES_FISHER, Family
-from powerspherical.special.sphere import log_cosine_normalizer
+from powerspherical.special.gamma import log_cosine_normalizer
 
 #: Significance level of the randomised tests, whose seed is fixed.
 LEVEL = 1e-6

@@ -25,6 +25,7 @@ def calls_before_arithmetic(q: Any) -> list[tuple[str, str]]:
     Helpers that have returned count as well as functions that are still running. Torch computes from the first function
     of its namespace on, such as ``torch.randn_like``; looking up a mode, a shape or a dtype is not a computation.
     """
+    q.rsample()  # the first draw of a process loads the native library
     calls, computing = [], False
 
     def watch(frame: FrameType, event: str, function: Any) -> None:

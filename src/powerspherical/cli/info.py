@@ -73,10 +73,11 @@ def gather(device: str) -> Facts:
     """All there is to show, as JSON can hold it; an error that is no number is `None`."""
     from powerspherical.experiments import accuracy
     from powerspherical.experiments.results import hardware, versions
+    from powerspherical.sampling.native.library import description as native_kernel
 
     return {
         "versions": versions(PACKAGES),
-        "hardware": hardware(device) | {"cuda": cuda_devices()},
+        "hardware": hardware(device) | {"cuda": cuda_devices(), "native_kernel": native_kernel()},
         "accuracy": [
             check._asdict()
             | {"worst": check.worst if math.isfinite(check.worst) else None, "passed": check.passed}
@@ -105,6 +106,7 @@ def tables(facts: Facts) -> Iterable["RenderableType"]:
     hardware.add_row(
         "cpu", f"{machine['cpu']}, cores: {machine['cores']}, torch threads: {machine['torch_threads']}"
     )
+    hardware.add_row("native kernel", machine["native_kernel"])
     for index, name in enumerate(machine["cuda"]):
         hardware.add_row(f"cuda:{index}", name)
     yield hardware

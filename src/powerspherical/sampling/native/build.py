@@ -41,7 +41,7 @@ _FLAGS = (
 )
 
 #: kernel.c is compiled once for each of these levels of x86-64, and dispatch.c chooses among them.
-_LEVELS = {
+LEVELS = {
     "_v4": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mfma"),
     "_v3": ("-mavx2", "-mfma"),
     "_v1": (),
@@ -78,7 +78,7 @@ def build(target: Path = LIBRARY, machine: str | None = None) -> Path:
     variants: list[tuple[str, Sequence[str]]] = [
         ("dispatch.c", [f'-DSOURCE_DIGEST="{source_digest()}"']),
         *(
-            [("kernel.c", [f"-DLEVEL={level}", *flags]) for level, flags in _LEVELS.items()]
+            [("kernel.c", [f"-DLEVEL={level}", *flags]) for level, flags in LEVELS.items()]
             if x86
             else [("kernel.c", [])]
         ),

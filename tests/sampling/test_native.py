@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
 import importlib.util
+import itertools
 import math
 import shutil
 import subprocess
@@ -569,6 +571,52 @@ def test_sanitizers(tmp_path: Path) -> None:
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout.split()[0]) > 1000
+
+
+def at_level(level: str, folder: Path) -> tuple[Any, Any]:
+    """The functions of the library, compiled for one level of x86-64 and nothing else."""
+    target, source = folder / f"{level}.so", build.SOURCES / "kernel.c"
+    command = [
+        *build.compiler(),
+        *build.FLAGS,
+        "-O1",
+        *build.LEVELS[level],
+        "-shared",
+        str(source),
+        "-o",
+        str(target),
+    ]
+    subprocess.run([*command, "-lm"], check=True, capture_output=True)
+    kernels = ctypes.CDLL(str(target))
+    functions = kernels.sphere_draw, kernels.sphere_pull_back
+    for function in functions:
+        function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
+    return functions
+
+
+@needs_library
+@needs_compiler
+@pytest.mark.slow
+def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Up to rounding, which can change whether a candidate is rejected: in one row in thousands at most."""
+    levels = {"AVX-512": ("_v4", "_v3", "_v1"), "AVX2": ("_v3", "_v1")}.get(library.description())
+    if levels is None:
+        pytest.skip("the processor has one level")
+    functions = [at_level(level, tmp_path) for level in levels]
+    for name, dim in itertools.product(kernel.FAMILIES, (2, 3, 4, 6, 11, 40, 101)):
+        loc, kappa, grad = unit(1000, dim), torch.rand(1000) * 50, torch.randn(1000, dim)
+        results = []
+        for pair in functions:
+            monkeypatch.setattr(kernel, "_functions", lambda pair=pair: pair)
+            x, *rows = draw(name, loc, kappa)
+            grads = kernel.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
+            results.append([x, *rows, grads[0], grads[1]])
+        for other in results[1:]:
+            for one, two in zip(results[0], other, strict=True):
+                assert one is not None
+                assert two is not None
+                close = torch.isclose(one, two, rtol=2e-5, atol=2e-5 * one.abs().max().item())
+                assert close.view(1000, -1).all(-1).sum() >= 997
 
 
 def test_without_a_compiler(

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -27,9 +28,9 @@ SOURCES = FOLDER / "c"
 #: One name on every system: ctypes loads a library by its path.
 LIBRARY = FOLDER / "_sphere.so"
 
-_FLAGS = (
+FLAGS = (
     "-std=gnu11",
-    "-O2",
+    "-O3",  # -O2 is as fast from five dimensions on
     "-fPIC",
     "-pthread",
     "-fvisibility=hidden",
@@ -85,14 +86,20 @@ def build(target: Path = LIBRARY, machine: str | None = None) -> Path:
     ]
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
         objects = [f"{folder}/{number}.o" for number in range(len(variants))]
-        for (source, flags), output in zip(variants, objects, strict=True):
-            subprocess.run([*command, *_FLAGS, *flags, "-c", str(SOURCES / source), "-o", output], check=True)
         linked = Path(folder) / target.name
-        subprocess.run(
-            [*command, "-shared", "-s", "-pthread", *objects, "-o", str(linked), "-lm"], check=True
-        )
+        commands = [
+            [*command, *FLAGS, *flags, "-c", str(SOURCES / source), "-o", output]
+            for (source, flags), output in zip(variants, objects, strict=True)
+        ]
+        with ThreadPoolExecutor() as pool:  # each takes seconds
+            list(pool.map(_run, commands))
+        _run([*command, "-shared", "-s", "-pthread", *objects, "-o", str(linked), "-lm"])
         os.replace(linked, target)
     return target
+
+
+def _run(command: Sequence[str]) -> None:
+    subprocess.run(command, check=True)
 
 
 def main() -> int:

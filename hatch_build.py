@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -31,6 +32,7 @@ class NativeLibrary(BuildHookInterface):
         build = _build_module(Path(self.root))
         tag = os.environ.get("POWERSPHERICAL_PLATFORM") or sysconfig.get_platform()
         tag = tag.replace("-", "_").replace(".", "_")
+        tag = tag.replace("universal2", platform.machine())  # the library is for one processor
         try:
             build.build(machine="x86_64" if tag.endswith(("x86_64", "amd64")) else tag)
         except (FileNotFoundError, subprocess.CalledProcessError) as error:

@@ -99,7 +99,7 @@ def test_why_it_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
     monkeypatch.setattr(build, "LIBRARY", tmp_path / "_sphere.so")
     monkeypatch.delenv(library.SWITCH, raising=False)
-    assert reason().startswith("not used: it was not built")
+    assert reason().startswith("not used: it was not built, which takes a C compiler; run: ")
     build.LIBRARY.write_text("no library")
     assert "python -m powerspherical.sampling.native.build" in reason()
     monkeypatch.setenv(library.SWITCH, "0")

@@ -52,7 +52,8 @@ def _functions() -> tuple[Callable[[bytes], int], Callable[[bytes], int]] | None
 
 def _run(which: int, call: bytes) -> None:
     functions = _functions()
-    if functions is None or not functions[which](call):
+    assert functions is not None  # or ``covers`` is False
+    if not functions[which](call):
         raise MemoryError("not enough memory for the gradients of shared directions")
 
 

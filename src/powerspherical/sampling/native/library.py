@@ -6,8 +6,6 @@ import ctypes
 import functools
 import os
 
-from powerspherical.sampling.native import build
-
 #: Set to 0, it switches the library off for the whole process.
 SWITCH = "POWERSPHERICAL_NATIVE"
 
@@ -19,10 +17,13 @@ _REBUILD = "run: python -m powerspherical.sampling.native.build"
 @functools.cache
 def loaded() -> ctypes.CDLL | str:
     """The library, or why it is not used."""
+    # Imported here, so that ``python -m`` can run the module.
+    from powerspherical.sampling.native import build
+
     if os.environ.get(SWITCH) == "0":
         return f"switched off by {SWITCH}=0"
     if not build.LIBRARY.exists():
-        return f"it was not built, because there was no C compiler; {_REBUILD}"
+        return f"it was not built, which takes a C compiler; {_REBUILD}"
     try:
         library = ctypes.CDLL(str(build.LIBRARY))
     except OSError as error:  # built for another system

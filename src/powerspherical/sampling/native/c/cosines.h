@@ -49,11 +49,11 @@ INLINE void von_mises_fisher_cosines_3(cosines *out, const float *squared_length
         floats e = exp_parts(-half, &scale), u = scale + scale * e, complement = -((scale - 1.0f) + scale * e);
         floats far = half - log1p_of(expm1_of(half) * exp_of(-2.0f * k));
         floats near_uniform = -log1p_of(larger(complement * expm1_of(-2.0f * k), splat(-0.99999994f)));
-        floats minus = pick(k < 1.0f, near_uniform, far) / k + 0.0f * given; /* hands a NaN on */
+        floats minus = smaller(pick(k < 1.0f, near_uniform, far) / k, splat(2.0f)); /* rounding may exceed 2 */
         floats plus = log1p_of(u * expm1_of(2.0f * smaller(k, splat(10.0f)))) / k;
-        plus = pick(k < 10.0f, plus, 2.0f - minus) + 0.0f * given;
-        store(out->one_minus_t + i, smaller(minus, splat(2.0f)) + 0.0f * given);
-        store(out->one_plus_t + i, plus);
+        plus = pick(k < 10.0f, smaller(plus, splat(2.0f)), 2.0f - minus);
+        store(out->one_minus_t + i, minus + 0.0f * given); /* hands a NaN on */
+        store(out->one_plus_t + i, plus + 0.0f * given);
         store(out->noise + i, s);
     }
 }

@@ -19,9 +19,10 @@ TFP ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+NATIVE := src/powerspherical/sampling/native
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-fast reproduce bench clean
+.PHONY: help setup native lint test test-fast reproduce bench clean
 
 help:
 	@echo "make test       set up, lint and run the tests"
@@ -29,13 +30,14 @@ help:
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
 	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
 	@echo "make setup      make $(VENV) and install the package with all that its tests need"
+	@echo "make native     compile the C library again, if its sources have changed"
 	@echo "make lint       ruff and mypy"
 	@echo "make clean      remove caches and builds ($(VENV), $(OUT) and $(BENCH) stay)"
 
 setup: $(STAMP)
 
 # The stamp makes every later run skip the installation, until what is to be installed changes.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "powerspherical needs Python 3.11 or newer. Name one with: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -46,24 +48,30 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[test]'
 	@touch $@
 
+# The installation compiles the library too. Without a C compiler, draws take torch operations instead.
+native: $(NATIVE)/_sphere.so
+
+$(NATIVE)/_sphere.so: $(wildcard $(NATIVE)/c/*.[ch]) $(NATIVE)/build.py | $(STAMP)
+	@$(BIN)/python $(NATIVE)/build.py
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # One torch thread for each worker: several workers with several threads each would fight for the cores.
-test: lint
+test: lint native
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
 
-test-fast: $(STAMP)
+test-fast: native
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --fast
 
-reproduce: $(STAMP)
+reproduce: native
 	@echo "remaking the paper's figures and tables in $(OUT)/, in minutes"
 	@$(BIN)/powerspherical reproduce all --quick --out $(OUT)
 
 # The peers stay out of the environment: tests and experiments look whether the authors' package is installed.
-bench: $(STAMP)
+bench: native
 	@test -d $(BENCH)/peers || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  $(PIP_ARGS) --target $(BENCH)/peers power-spherical==0.8.1 || echo "the authors' package could not be had"
 	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/sampling.py --device $(DEVICE) --out $(BENCH) $(if $(TFP),--tfp $(TFP))

@@ -9,12 +9,20 @@ import torch
 
 from powerspherical import cli
 from powerspherical.experiments import accuracy
+from powerspherical.sampling.native.library import description as native_kernel
 
 
 def test_what_a_person_sees(capsys):
     assert cli.run(["info"]) == 0
     shown = capsys.readouterr()
-    for text in ("powerspherical", torch.__version__, version("numpy"), "torch threads", "von mises fisher"):
+    for text in (
+        "powerspherical",
+        torch.__version__,
+        version("numpy"),
+        "torch threads",
+        "native kernel",
+        "von mises fisher",
+    ):
         assert text in shown.out
     assert shown.out.count("passes") == len(accuracy.check())
     assert shown.err == ""
@@ -26,6 +34,7 @@ def test_what_a_program_sees(capsys):
     assert list(facts) == ["versions", "hardware", "accuracy"]
     assert facts["versions"]["torch"] == torch.__version__
     assert len(facts["hardware"]["cuda"]) == torch.cuda.device_count()
+    assert facts["hardware"]["native_kernel"] == native_kernel()
     assert [check["worst"] <= check["tolerance"] for check in facts["accuracy"]] == [True] * 8
     assert all(check["passed"] for check in facts["accuracy"])
 

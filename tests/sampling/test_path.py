@@ -12,6 +12,7 @@ import torch
 
 import powerspherical
 from helpers.examples import directions, families
+from powerspherical.sampling.native import library
 
 PACKAGE = str(Path(powerspherical.__file__).parent)
 TORCH_FUNCTIONS = type(
@@ -25,6 +26,7 @@ def calls_before_arithmetic(q: Any) -> list[tuple[str, str]]:
     Helpers that have returned count as well as functions that are still running. Torch computes from the first function
     of its namespace on, such as ``torch.randn_like``; looking up a mode, a shape or a dtype is not a computation.
     """
+    q.rsample()  # the first draw of a process loads the native library
     calls, computing = [], False
 
     def watch(frame: FrameType, event: str, function: Any) -> None:
@@ -51,4 +53,5 @@ def test_rsample_reaches_the_arithmetic_soon(family: type, gradient: bool) -> No
     calls = calls_before_arithmetic(q)
     assert calls[0][1] == "rsample"
     assert len(calls) <= 12, calls
-    assert len({file for file, _ in calls}) <= 5, calls
+    # Without the native library there is one file more, in which that is found out.
+    assert len({file for file, _ in calls}) <= 5 + isinstance(library.loaded(), str), calls

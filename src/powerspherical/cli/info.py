@@ -67,12 +67,13 @@ def gather(device: str) -> Facts:
     """Everything to show, as JSON values. An infinite or NaN error becomes `None`."""
     from powerspherical.experiments import accuracy
     from powerspherical.experiments.results import hardware, versions
+    from powerspherical.sampling.native.library import description as native_kernel
 
     gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     cuda = [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
     return {
         "versions": versions(PACKAGES),
-        "hardware": hardware(device) | {"cuda": cuda},
+        "hardware": hardware(device) | {"cuda": cuda, "native_kernel": native_kernel()},
         "accuracy": [
             check._asdict()
             | {"worst": check.worst if math.isfinite(check.worst) else None, "passed": check.passed}
@@ -93,6 +94,7 @@ def tables(facts: Facts) -> Iterator[Table]:
     hardware.add_row(
         "cpu", f"{machine['cpu']}, cores: {machine['cores']}, torch threads: {machine['torch_threads']}"
     )
+    hardware.add_row("native kernel", machine["native_kernel"])
     for index, name in enumerate(machine["cuda"]):
         hardware.add_row(f"cuda:{index}", name)
     yield hardware

@@ -11,7 +11,8 @@ needs; d artanh(t)/dκ is computed there, if it is asked for. ``family`` is a re
 
 ``seed`` is one integer. Drawn by torch itself it tells ``vmap`` of the randomness inside, which it would otherwise miss
 when neither parameter is batched, and it keeps equal calls in a compiled graph apart. The fused kernels for CUDA take
-their random numbers from it; the composition below draws from ``generator``, by default torch's for the device.
+their random numbers from it; the native library for the CPU and the composition below draw from ``generator``, by
+default torch's for the device.
 In plain eager mode we bypass the dispatcher and call the implementation directly, without a seed.
 """
 
@@ -30,6 +31,7 @@ from powerspherical._torch.operators import Operator, define_operator, pulled_ba
 from powerspherical._torch.random import check_generator, from_generator, standard_gamma
 from powerspherical.families import Family, family_named
 from powerspherical.sampling import geometry
+from powerspherical.sampling.native import kernel as native
 from powerspherical.sampling.precision import unit_vectors_as
 from powerspherical.sampling.triton import fused
 
@@ -106,6 +108,8 @@ def _run(
 ) -> Draws:
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, shape):
         return fused.draw(family, loc, concentration, shape, seed, dim, generator)
+    if native.covers(family, loc, concentration):
+        return native.draw(family, loc, concentration, shape, dim, generator)
     # In training dtypes and shapes agree, and even a view would take its time.
     unit = loc if loc.dtype == concentration.dtype else unit_vectors_as(loc, concentration.dtype)
     if unit.shape[:-1] != shape:
@@ -139,6 +143,10 @@ def _run_backward(
     rows = one_minus_t, one_plus_t, noise
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, one_minus_t.shape):
         grad_loc, grad_concentration = fused.pull_back(
+            family, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
+        )
+    elif native.covers(family, loc, concentration):
+        grad_loc, grad_concentration = native.pull_back(
             family, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
         )
     else:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.triton import triton_takes
+from powerspherical.sampling import layout
 
 if TYPE_CHECKING:
     from powerspherical.sampling.operator import Draws
@@ -50,7 +51,7 @@ def draw(
     generator: torch.Generator | None,
 ) -> Draws:
     """What the operator of the family returns."""
-    directions, kappa = _directions(loc, shape), _concentrations(concentration, shape)
+    directions, kappa = layout.directions(loc, shape), layout.concentrations(concentration, shape)
     x = _empty((*shape, loc.shape[-1]), directions)
     noise = _empty(shape, kappa)
     scalars = torch.empty_like(noise), torch.empty_like(noise), noise
@@ -123,12 +124,12 @@ def pull_back(
     """
     kernels = _kernels()
     shape = noise.shape
-    kappa = _concentrations(concentration, shape)
+    kappa = layout.concentrations(concentration, shape)
     slope = kernels.slope.slope_method(name, dim) if needs_concentration else None
     grad_loc, grad_concentration = kernels.pull_back.pull_back(
         grad.contiguous(),
         x,
-        _directions(loc, shape),
+        layout.directions(loc, shape),
         one_minus_t,
         one_plus_t,
         noise,
@@ -140,21 +141,3 @@ def pull_back(
     if grad_loc is not None and grad_loc.shape != loc.shape:
         grad_loc = grad_loc.sum_to_size(loc.shape)
     return grad_loc, grad_concentration
-
-
-def _directions(loc: Tensor, shape: Sequence[int]) -> Tensor:
-    """The directions, contiguous, such that row r has number r mod m: as they are, where they repeat as a whole."""
-    batch = loc.shape[:-1]
-    if batch != shape:
-        while batch and batch[0] == 1:
-            batch = batch[1:]
-        if tuple(batch) != tuple(shape)[len(shape) - len(batch) :]:
-            loc = loc.expand(*shape, -1)
-    return loc.contiguous()
-
-
-def _concentrations(concentration: Tensor, shape: Sequence[int]) -> Tensor:
-    """The concentration of each row, or the one that all have; contiguous."""
-    if concentration.numel() > 1 and concentration.shape != shape:
-        concentration = concentration.expand(shape)
-    return concentration.contiguous()

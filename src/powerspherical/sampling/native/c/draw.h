@@ -1,0 +1,121 @@
+/* The points: x = t mu + sqrt(1-t^2) v/|v|, where v = e - (e.mu) mu is the tangential part of a normal vector e. */
+#pragma once
+#include "cosines.h"
+#include "rows.h"
+
+#define SHORT 16  /* up to this dimension v may be so short that |e|^2 - (e.mu)^2 has lost its digits */
+#define NEAR 4096 /* numbers of x between their first and their second pass: they stay in the nearest cache */
+
+/* Rows with d <= SMALL. Row 16q + i has the normals 16(qd + k) + i, k = 0, ..., d-1: they need no transposition. */
+INLINE void draw_small(const sphere_call *c, normal_sequence *s, int64_t row, int count, const int64_t d) {
+    float noise[SMALL * GROUP] ALIGNED, squared_length[GROUP];
+    floats v[GROUP / LANES][SMALL], mu[GROUP / LANES][SMALL];
+    cosines t;
+    int64_t each = d == 2 ? 1 : d; /* normals per row */
+    normals(s, noise, row * each, (count + 15) / 16 * 16 * each);
+    for (int i = 0, b = 0; i < count; i += LANES, b++) {
+        const float *from = noise + i / 16 * 16 * each + i % 16;
+        floats square = splat(0.0f);
+        gather_directions(c, mu[b], row + i, lanes_left(count, i), d);
+        if (d == 2) { /* the tangent is the line of (-mu1, mu0), so nothing has to be projected */
+            floats n = load(from);
+            n = pick(absolute(n) < 1e-9f, splat(1e-9f), n);
+            v[b][0] = -mu[b][1] * n;
+            v[b][1] = mu[b][0] * n;
+            square = n * n;
+        } else {
+            for (int k = 0; k < d; k++) v[b][k] = load(from + 16 * k);
+            for (int again = 0; again < 2; again++) { /* the second time removes what rounding left along mu */
+                floats along = splat(0.0f);
+                for (int k = 0; k < d; k++) along += v[b][k] * mu[b][k];
+                for (int k = 0; k < d; k++) v[b][k] -= along * mu[b][k];
+            }
+            for (int k = 0; k < d; k++) square += v[b][k] * v[b][k];
+            square = larger(square, splat(1e-30f));
+        }
+        store(squared_length + i, square);
+    }
+    draw_cosines(c, &t, squared_length, row, count);
+    for (int i = 0, b = 0; i < count; i += LANES, b++) {
+        floats minus = load(t.one_minus_t + i), plus = load(t.one_plus_t + i), cosine = 0.5f * (plus - minus);
+        floats stretch = root(minus / load(squared_length + i) * plus);
+        for (int k = 0; k < d; k++) v[b][k] = stretch * v[b][k] + cosine * mu[b][k];
+        if (count - i < LANES) scatter_rows(c->x + (row + i) * d, v[b], d, count - i);
+        else scatter_rows(c->x + (row + i) * d, v[b], d, LANES);
+    }
+}
+
+/* x.mu and x.x */
+INLINE void dot_and_square(const float *x, const float *mu, int64_t d, float *along, float *square) {
+    floats a0 = {0}, a1 = {0}, s0 = {0}, s1 = {0}; /* two sums each, because an addition takes several cycles */
+    int64_t k = 0;
+    for (; k + 2 * LANES <= d; k += 2 * LANES) {
+        floats p = load(x + k), q = load(x + k + LANES);
+        a0 += p * load(mu + k);
+        a1 += q * load(mu + k + LANES);
+        s0 += p * p;
+        s1 += q * q;
+    }
+    for (; k < d; k += LANES) {
+        int some = lanes_left(d, k);
+        floats p = some == LANES ? load(x + k) : load_some(x + k, some);
+        a0 += p * (some == LANES ? load(mu + k) : load_some(mu + k, some));
+        s0 += p * p;
+    }
+    *along = total(a0 + a1);
+    *square = total(s0 + s1);
+}
+
+/* x becomes of_x x + of_mu mu */
+INLINE void combine(float *x, const float *mu, int64_t d, float of_x, float of_mu) {
+    int64_t k = 0;
+    for (; k + LANES <= d; k += LANES) store(x + k, of_x * load(x + k) + of_mu * load(mu + k));
+    if (k < d) {
+        int some = (int)(d - k);
+        store_some(x + k, of_x * load_some(x + k, some) + of_mu * load_some(mu + k, some), some);
+    }
+}
+
+/* Rows with d > SMALL. The normals e are written to x, and the second pass turns them into points:
+ * v = e - (e.mu) mu is never stored, and |v|^2 = |e|^2 - (e.mu)^2. */
+static void draw_large(const sphere_call *c, normal_sequence *s, int64_t row, int count) {
+    float along[GROUP], squared_length[GROUP], of_x[GROUP], of_mu[GROUP];
+    cosines t;
+    int64_t d = c->dim;
+    normals(s, c->x + row * d, row * d, count * d);
+    for (int i = 0; i < count; i++) {
+        float *x = c->x + (row + i) * d, square;
+        const float *mu = c->loc + (row + i) % c->directions * d;
+        dot_and_square(x, mu, d, &along[i], &square);
+        if (d <= SHORT) {
+            combine(x, mu, d, 1.0f, -along[i]);
+            dot_and_square(x, mu, d, &along[i], &square);
+        }
+        squared_length[i] = square - along[i] * along[i];
+    }
+    for (int i = count; i % LANES; i++) along[i] = 0, squared_length[i] = 1;
+    draw_cosines(c, &t, squared_length, row, count);
+    for (int i = 0; i < count; i += LANES) {
+        floats minus = load(t.one_minus_t + i), plus = load(t.one_plus_t + i);
+        floats stretch = root(minus / load(squared_length + i) * plus);
+        store(of_x + i, stretch);
+        store(of_mu + i, 0.5f * (plus - minus) - stretch * load(along + i));
+    }
+    for (int i = 0; i < count; i++)
+        combine(c->x + (row + i) * d, c->loc + (row + i) % c->directions * d, d, of_x[i], of_mu[i]);
+}
+
+/* Draws the rows `row`, ..., `end` - 1. The special cases let the compiler unroll the loops over coordinates. */
+static void draw_rows(const sphere_call *c, int64_t row, int64_t end) {
+    normal_sequence s = {.seed = *c->seed, .block = -1};
+    int64_t d = c->dim, most = d <= SMALL ? GROUP : NEAR / d;
+    most = most > GROUP ? GROUP : most >= LANES ? most / LANES * LANES : most < 1 ? 1 : most;
+    for (; row < end; row += most) {
+        int count = end - row < most ? (int)(end - row) : (int)most;
+        if (d > SMALL) draw_large(c, &s, row, count);
+        else if (d == 2) draw_small(c, &s, row, count, 2);
+        else if (d == 3) draw_small(c, &s, row, count, 3);
+        else if (d == 4) draw_small(c, &s, row, count, 4);
+        else draw_small(c, &s, row, count, d);
+    }
+}

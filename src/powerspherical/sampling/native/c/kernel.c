@@ -1,0 +1,83 @@
+/* Draws from distributions on the unit sphere, and their gradients, in float32: the two functions of the library.
+ *
+ * Compiled once for each level of the processor, with -DLEVEL=_v4 for AVX-512, _v3 for AVX2, _v1 for any x86-64;
+ * dispatch.c chooses among them. Elsewhere it is compiled once, without LEVEL. See build.py for the flags. -ffast-math
+ * must not be among them: it breaks NaNs, and flushes denormal numbers to zero in the whole process.
+ */
+#include <stdlib.h>
+
+#include "draw.h"
+#include "pull_back.h"
+#include "threads.h"
+
+#ifdef LEVEL
+#define JOIN_NAMES(a, b) a##b
+#define WITH_LEVEL(name, level) JOIN_NAMES(name, level)
+#define PUBLIC(name) WITH_LEVEL(name, LEVEL)
+#else
+#define PUBLIC(name) __attribute__((visibility("default"))) name
+#endif
+
+/* Rows per task: about 32768 numbers, which take 20 microseconds, in whole groups. */
+static int64_t rows_per_task(int64_t dim) {
+    int64_t rows = 32768 / dim / GROUP * GROUP;
+    return rows ? rows : dim > 2048 ? 4 : GROUP;
+}
+
+static void draw_task(void *context, int64_t from, int64_t to) { draw_rows(context, from, to); }
+
+int PUBLIC(sphere_draw)(const sphere_call *call) {
+    sphere_call c = *call;
+    uint64_t seed = *c.seed;
+    c.seed = &seed;
+    run_tasks(draw_task, &c, rows_per_task(c.dim), c.rows, c.threads);
+    return 1;
+}
+
+static void pull_back_task(void *context, int64_t from, int64_t to) {
+    const sphere_call *c = context;
+    pull_back_rows(c, from, to, c->grad_loc, 0);
+}
+
+/* Where several rows share a direction, their gradients are added up in parts of `part` rows each. The parts do not
+ * depend on the number of threads, so that neither does the rounding of their sums. */
+typedef struct { const sphere_call *call; float *sums; int64_t part; } shared_directions;
+
+static void shared_task(void *context, int64_t from, int64_t to) {
+    const shared_directions *s = context;
+    const sphere_call *c = s->call;
+    int64_t size = c->directions * c->dim;
+    for (int64_t p = from; p < to; p++) {
+        int64_t end = (p + 1) * s->part < c->rows ? (p + 1) * s->part : c->rows;
+        float *sums = s->sums + p * size;
+        memset(sums, 0, sizeof(float) * (size_t)size);
+        pull_back_rows(c, p * s->part, end, sums, 1);
+    }
+}
+
+#define ROWS_PER_PART 2048 /* at least, and at least SHARES rows for each direction: the sums of a part take memory */
+#define SHARES 16
+
+int PUBLIC(sphere_pull_back)(const sphere_call *call) {
+    sphere_call c = *call;
+    if (c.directions == c.rows || !c.grad_loc) {
+        run_tasks(pull_back_task, &c, rows_per_task(c.dim), c.rows, c.threads);
+        return 1;
+    }
+    int64_t size = c.directions * c.dim, shares = (ROWS_PER_PART + c.directions - 1) / c.directions;
+    if (shares < SHARES) shares = SHARES;
+    shared_directions s = {&c, c.grad_loc, shares * c.directions};
+    int64_t parts = (c.rows + s.part - 1) / s.part;
+    if (parts == 0) memset(c.grad_loc, 0, sizeof(float) * (size_t)size);
+    if (parts > 1 && !(s.sums = malloc(sizeof(float) * (size_t)(parts * size)))) return 0;
+    run_tasks(shared_task, &s, 1, parts, c.threads);
+    if (parts > 1) {
+        for (int64_t k = 0; k < size; k++) {
+            double sum = 0;
+            for (int64_t p = 0; p < parts; p++) sum += s.sums[p * size + k];
+            c.grad_loc[k] = (float)sum;
+        }
+        free(s.sums);
+    }
+    return 1;
+}

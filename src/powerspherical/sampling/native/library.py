@@ -1,0 +1,42 @@
+"""The compiled library: loaded on first use, or the reason why there is none."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+
+#: Set to 0, it switches the library off for the whole process.
+SWITCH = "POWERSPHERICAL_NATIVE"
+
+_LEVELS = {0: "compiled for this processor", 1: "SSE2", 3: "AVX2", 4: "AVX-512"}
+
+_REBUILD = "run: python -m powerspherical.sampling.native.build"
+
+
+@functools.cache
+def loaded() -> ctypes.CDLL | str:
+    """The library, or why it is not used."""
+    # Imported here, so that ``python -m`` can run the module.
+    from powerspherical.sampling.native import build
+
+    if os.environ.get(SWITCH) == "0":
+        return f"switched off by {SWITCH}=0"
+    if not build.LIBRARY.exists():
+        return f"it was not built, which takes a C compiler; {_REBUILD}"
+    try:
+        library = ctypes.CDLL(str(build.LIBRARY))
+    except OSError as error:  # built for another system
+        return f"{error}; {_REBUILD}"
+    library.sphere_source.restype = ctypes.c_char_p
+    if library.sphere_source().decode() != build.source_digest():
+        return f"it was built from other sources; {_REBUILD}"
+    for function in (library.sphere_draw, library.sphere_pull_back):
+        function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
+    return library
+
+
+def description() -> str:
+    """Which vector instructions the native kernel uses here, or why it is not used; for people."""
+    library = loaded()
+    return f"not used: {library}" if isinstance(library, str) else _LEVELS[library.sphere_level()]

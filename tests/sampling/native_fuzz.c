@@ -1,0 +1,52 @@
+/* Runs the native kernel on every shape that has an edge, for the sanitizers: each array has exactly the right size. */
+#include <stdio.h>
+
+#include "kernel.c"
+
+static float *numbers(int64_t count) {
+    float *p = malloc(sizeof(float) * (size_t)count + 1); /* of at least one byte */
+    for (int64_t i = 0; i < count; i++) p[i] = 0.5f;
+    return p;
+}
+
+int main(void) {
+    const int64_t dims[] = {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1023, 5000};
+    const int64_t rows[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 130, 2500};
+    const float scales[] = {0.0f, 0.05f, 1.0f, 30.0f, 1e7f, 1e30f};
+    int cases = 0;
+    for (int a = 0; a < 18; a++)
+        for (int b = 0; b < 11; b++)
+            for (int kind = 0; kind < 9; kind++) {
+                int64_t d = dims[a], n = rows[b], m = kind % 3 == 0 ? n : kind % 3 == 1 ? 1 : 5;
+                if (n * d > 20000 || n % (m ? m : 1)) continue;
+                int64_t law_dim = d == 2 && cases % 2 ? (cases % 4 == 1 ? 3 : 40) : d;
+                uint64_t seed = (uint64_t)cases * 0x9E3779B97F4A7C15u;
+                sphere_call c = {
+                    .x = numbers(n * d), .one_minus_t = numbers(n), .one_plus_t = numbers(n), .noise = numbers(n),
+                    .rows = n, .dim = d, .directions = m, .kappa_step = cases % 5 > 0, .law_dim = law_dim,
+                    .family = kind / 3, .threads = 1 + cases % 3, .seed = &seed,
+                };
+                float *loc = numbers(m * d), *kappa = numbers(n + 1), *grad = numbers(n * d);
+                float *grad_loc = numbers(m * d), *grad_kappa = numbers(n);
+                for (int64_t i = 0; i < m * d; i++) loc[i] = (i % 3 ? 1 : -1) / sqrtf((float)d);
+                for (int64_t i = 0; i < n; i++) kappa[i] = scales[cases % 6] * (float)(i * 37 % 100);
+                c.loc = loc;
+                c.kappa = kappa;
+                if (!sphere_draw(&c)) return printf("draw: d=%d n=%d\n", (int)d, (int)n), 1;
+                c.grad = grad;
+                for (int needs = 1; needs < 4; needs++) {
+                    c.grad_loc = needs & 1 ? grad_loc : 0;
+                    c.grad_kappa = needs & 2 ? grad_kappa : 0;
+                    if (!sphere_pull_back(&c)) return printf("pull-back: d=%d n=%d\n", (int)d, (int)n), 1;
+                }
+                for (int64_t i = 0; i < n * d; i++)
+                    if (!(fabsf(c.x[i]) <= 1.00001f)) return printf("x: case %d d=%d n=%d\n", cases, (int)d, (int)n), 1;
+                for (int64_t i = 0; i < n; i++)
+                    if (!isfinite(grad_kappa[i])) return printf("slope: case %d d=%d n=%d\n", cases, (int)d, (int)n), 1;
+                float *all[] = {c.x, c.one_minus_t, c.one_plus_t, c.noise, loc, kappa, grad, grad_loc, grad_kappa};
+                for (int i = 0; i < 9; i++) free(all[i]);
+                cases++;
+            }
+    printf("%d cases\n", cases);
+    return 0;
+}

@@ -37,12 +37,14 @@ class PointSums(NamedTuple):
     """Sums over b points for k mixture components, weighted by responsibilities; see ``Family.pull_and_bend``.
 
     Attributes:
+        count: (k,), the sum of the responsibilities, float64.
         pulls: (k, b), the pull of each point. The sum over points is ``factor``·Σ pulls·x.
         bend: (k,), Σ bend, float64.
         score: (k,), Σ score, float64. Zero for families that are linear in t, which need only Σ pulls·x.
         factor: see ``pulls``.
     """
 
+    count: Tensor
     pulls: Tensor
     bend: Tensor
     score: Tensor
@@ -321,4 +323,4 @@ class Family(ABC):
         pull, bend = self.pull_and_bend(one_minus_t, one_plus_t, column, dim)
         score = self.score(one_minus_t, one_plus_t, column, dim)
         bends, scores = ((shares * x).sum(1).double() for x in (bend, score))
-        return PointSums(shares * pull, bends, scores)
+        return PointSums(shares.sum(1).double(), shares * pull, bends, scores)

@@ -143,9 +143,9 @@ class PowerSphericalFamily(PreciseFamily):
 
     def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
         halves, logs = kept
-        count, score = shares.sum(1), logs.mul_(shares).sum(1)
+        count, score = shares.sum(1).double(), logs.mul_(shares).sum(1).double()
         pulls = shares.div_(halves)
-        return PointSums(pulls, pulls.sum(1).double() - count.double(), score.double(), factor=0.5)
+        return PointSums(count, pulls, pulls.sum(1).double() - count, score, factor=0.5)
 
     def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
         return p.mean_log_loss(kappa_p, dim, single=single)

@@ -133,8 +133,9 @@ class VonMisesFisherFamily(PreciseFamily):
         return cosines.mul_(kappa).add_(offsets), ()
 
     def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
-        nothing = torch.zeros(len(shares), dtype=torch.float64, device=shares.device)
-        return PointSums(shares, nothing, nothing)
+        count = shares.sum(1).double()
+        nothing = torch.zeros_like(count)
+        return PointSums(count, shares, nothing, nothing)
 
     def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
         return p.mean_cosine_complement(kappa_p, dim)

@@ -118,11 +118,10 @@ class Components(NamedTuple):
         """Return the statistics of a block of rows."""
         shares, kept = self._log_densities(block, keep=True)
         log_densities = normalise_(shares, block.weight)
-        count = shares.sum(1).double()
         sums = self.family.point_sums_(kept, shares, self.kappa, self.directions.shape[1])
         pull = block.sums(sums.pulls)
         return Statistics(
-            count=count,
+            count=sums.count,
             bend=sums.bend,
             pull=pull if sums.factor == 1 else pull.mul_(sums.factor),
             score=sums.score,

@@ -305,7 +305,7 @@ def test_power_spherical_slope_in_three_dimensions() -> None:
 
 @needs_library
 @names
-@pytest.mark.parametrize("dim", [2, 5, 40])
+@pytest.mark.parametrize("dim", [2, 3, 5, 40])
 def test_the_torch_implementation_understands_the_noise(name: str, dim: int) -> None:
     """A backward pass by the composition gives the same slopes."""
     kappa = torch.rand(500) * 20
@@ -537,10 +537,17 @@ def test_operators_are_well_behaved(name: str) -> None:
 # The C code and its installation
 
 
+def levels_here() -> tuple[str, ...]:
+    """The levels of x86-64 that this processor can run, the highest first; none on other processors."""
+    levels = {"AVX-512": ("_v4", "_v3", "_v1"), "AVX2": ("_v3", "_v1"), "SSE2": ("_v1",)}
+    return levels.get(library.description(), ())
+
+
 @needs_compiler
 @pytest.mark.slow
-def test_sanitizers(tmp_path: Path) -> None:
-    """No access outside of an array, no undefined behaviour: every family on shapes with edges, on threads, too."""
+@pytest.mark.parametrize("level", levels_here() or [None])
+def test_sanitizers(level: str | None, tmp_path: Path) -> None:
+    """No access outside of an array, no undefined behaviour: every function on shapes with edges, on threads, too."""
     flags = [
         "-g",
         "-O0",
@@ -554,13 +561,12 @@ def test_sanitizers(tmp_path: Path) -> None:
     command = [*build.compiler(), *flags, str(empty), "-o", str(tmp_path / "empty")]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("the compiler has no sanitizers")
-    level = {"AVX-512": build.LEVELS["_v4"], "AVX2": build.LEVELS["_v3"]}.get(library.description(), ())
     program = tmp_path / "fuzz"
     source = Path(__file__).with_name("native_fuzz.c")
     command = [
         *build.compiler(),
         *flags,
-        *level,
+        *(build.LEVELS[level] if level else ()),
         f"-I{build.SOURCES}",
         str(source),
         "-o",
@@ -573,7 +579,7 @@ def test_sanitizers(tmp_path: Path) -> None:
     assert int(done.stdout.split()[0]) > 1000
 
 
-def at_level(level: str, folder: Path) -> tuple[Any, Any]:
+def at_level(level: str, folder: Path) -> tuple[Any, ...]:
     """The functions of the library, compiled for one level of x86-64 and nothing else."""
     target, source = folder / f"{level}.so", build.SOURCES / "kernel.c"
     command = [
@@ -588,7 +594,7 @@ def at_level(level: str, folder: Path) -> tuple[Any, Any]:
     ]
     subprocess.run([*command, "-lm"], check=True, capture_output=True)
     kernels = ctypes.CDLL(str(target))
-    functions = kernels.sphere_draw, kernels.sphere_pull_back
+    functions = kernels.sphere_draw, kernels.sphere_pull_back, kernels.sphere_normals
     for function in functions:
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return functions
@@ -599,15 +605,20 @@ def at_level(level: str, folder: Path) -> tuple[Any, Any]:
 @pytest.mark.slow
 def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Up to rounding, which can change whether a candidate is rejected: in one row in thousands at most."""
-    levels = {"AVX-512": ("_v4", "_v3", "_v1"), "AVX2": ("_v3", "_v1")}.get(library.description())
-    if levels is None:
+    if len(levels_here()) < 2:
         pytest.skip("the processor has one level")
-    functions = [at_level(level, tmp_path) for level in levels]
+    levels = [at_level(level, tmp_path) for level in levels_here()]
+    like, all_normals = torch.empty(0, dtype=torch.float64), []
+    for functions in levels:
+        monkeypatch.setattr(kernel, "_functions", lambda functions=functions: functions)
+        all_normals.append(kernel.standard_normals((10_001,), like, torch.Generator().manual_seed(1)))
+    for other in all_normals[1:]:
+        torch.testing.assert_close(all_normals[0], other, rtol=2e-15, atol=0)
     for name, dim in itertools.product(kernel.FAMILIES, (2, 3, 4, 6, 11, 40, 101)):
         loc, kappa, grad = unit(1000, dim), torch.rand(1000) * 50, torch.randn(1000, dim)
         results = []
-        for pair in functions:
-            monkeypatch.setattr(kernel, "_functions", lambda pair=pair: pair)
+        for functions in levels:
+            monkeypatch.setattr(kernel, "_functions", lambda functions=functions: functions)
             x, *rows = draw(name, loc, kappa)
             grads = kernel.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
             results.append([x, *rows, grads[0], grads[1]])

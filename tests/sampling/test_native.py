@@ -288,6 +288,28 @@ def test_power_spherical_slope(dim: int, tolerance: float) -> None:
         assert ((found - expected) / expected).abs().max() < tolerance, kappa
 
 
+def gamma_slope_by_mpmath(alpha: float, gamma: float) -> float:
+    """dlog G/dα: minus the integral of the score of y = log G up to log G, over the density there; 25 digits."""
+    with mpmath.workdps(25):
+        mean, end = mpmath.digamma(alpha), mpmath.log(gamma)
+        top = mpmath.exp(alpha * end - gamma)
+        points = mpmath.linspace(end - 100 / mpmath.mpf(alpha), end, 13)
+        integral = mpmath.quad(lambda y: (y - mean) * mpmath.exp(alpha * y - mpmath.exp(y)) / top, points)
+        return float(-integral)
+
+
+@needs_library
+@pytest.mark.parametrize("alpha", [0.5, 0.53125, 0.75, 1.0, 1.5, 2.5, 3.984375])
+def test_power_spherical_slope_of_small_shapes(alpha: float) -> None:
+    """α = κ + ½ < 4, where the kernel has a quadrature, at probabilities of G from 1e-7 to 1-1e-7."""
+    tail = torch.logspace(-7, math.log10(0.5), 6, dtype=torch.float64).numpy()
+    below, above = scipy.special.gammaincinv(alpha, tail), scipy.special.gammainccinv(alpha, tail)
+    noise = torch.cat([torch.from_numpy(part).float() for part in (below, above)])
+    expected = 0.5 * noise.double().apply_(lambda g: gamma_slope_by_mpmath(alpha, g))
+    found = slopes("power_spherical", (torch.ones(12),) * 2, noise, torch.full((12,), alpha - 0.5), 2)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
 @needs_library
 def test_power_spherical_slope_in_three_dimensions() -> None:
     """It depends on t and κ alone: the derivative of (1+t)/2 = u^{1/(κ+1)}."""

@@ -63,8 +63,9 @@ INLINE floats larger(floats a, floats b) { return pick(a > b, a, b); }
 INLINE floats smaller(floats a, floats b) { return pick(a < b, a, b); }
 INLINE floats to_floats(ints x) { return __builtin_convertvector(x, floats); }
 
-/* root, root_of_doubles: square roots. multiply_low: products of the low halves of 64-bit lanes, of which the high halves are ignored.
- * any: whether a mask holds anywhere. total: the sum of all lanes. load_some, store_some: the first k lanes. */
+/* root, root_of_doubles: square roots. multiply_low: products of the low halves of 64-bit lanes, of which the high
+ * halves are ignored. any: whether a mask holds anywhere. total: the sum of all lanes. load_some, store_some: the first
+ * k lanes. */
 #if defined(__AVX512F__)
 INLINE floats root(floats x) { return _mm512_sqrt_ps(x); }
 INLINE doubles root_of_doubles(doubles x) { return _mm512_sqrt_pd(x); }

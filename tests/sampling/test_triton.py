@@ -169,7 +169,7 @@ def test_pull_back(rows: int, count: int, dim: int) -> None:
     loc, kappa = directions(count, dim), constant(max(4.0, dim / 4), rows)
     x, *scalars = draw("power_spherical", loc, kappa)
     grad, slope = torch.randn_like(x), torch.rand(rows, device=DEVICE).clamp_(min=0.01)
-    shifted = slope_kernel.SHIFTED.value  # slopes 1/(1+κ), so that every slope can be had
+    shifted = slope_kernel.RECIPROCAL.value  # slopes 1/(1+κ), so that every slope can be had
     kappa = 1 / slope - 1
 
     def pull_back(method, kappa=kappa, **options):
@@ -243,9 +243,9 @@ def test_two_sphere(name: str, shared: bool) -> None:
         torch.testing.assert_close(end, expected, rtol=3e-6, atol=0)
     unused = torch.full_like(noise, math.nan)
     saved = torch.randn_like(x), x, loc, one_minus_t, one_plus_t, unused
-    # The gradient in κ is the slope times the gradient for slopes of one, which κ = 0 has in the method SHIFTED.
+    # The gradient in κ is the slope times the gradient for slopes of one, which κ = 0 has in the method RECIPROCAL.
     _, actual = pull_back_kernel.pull_back(*saved, kappa, slope_kernel.slope_method(name, 3), 3)
-    _, unit = pull_back_kernel.pull_back(*saved, torch.zeros_like(kappa), slope_kernel.SHIFTED.value, 3)
+    _, unit = pull_back_kernel.pull_back(*saved, torch.zeros_like(kappa), slope_kernel.RECIPROCAL.value, 3)
     expected = family.rapidity_slope(*found, unused.double(), kappa.double(), 3)
     torch.testing.assert_close(actual.double() / unit.double(), expected, rtol=2e-6, atol=0)
 

@@ -1,6 +1,6 @@
-"""Draws on the sphere of R³ in closed form with Triton, in float32: the formulas of ``families._two_sphere``.
+"""Draws on S², the sphere of R³, in closed form with Triton, in float32. The formulas are in ``families._two_sphere``.
 
-Clamps are written with ``tl.where``, such that NaN stays NaN: ``tl.maximum`` drops it.
+Clamps use ``tl.where``, which keeps NaN. ``tl.maximum`` would replace it.
 """
 
 # mypy: ignore-errors
@@ -19,7 +19,7 @@ _LEAST_END = tl.constexpr(two_sphere.LEAST_END)
 
 @triton.jit
 def _expm1(x):
-    """e^x - 1, by its series where |x| < ½."""
+    """e^x - 1, by its power series for |x| < ½."""
     near = tl.abs(x) < 0.5
     s = tl.where(near, x, 0.0)
     series = 1 / 120 + s * (1 / 720 + s * (1 / 5040 + s * (1 / 40320 + s * (1 / 362880))))
@@ -29,7 +29,7 @@ def _expm1(x):
 
 @triton.jit
 def power_spherical_ends(squared_length, kappa):
-    """1-t and 1+t of a draw from S = ``squared_length``."""
+    """1-t and 1+t of a draw, given S = ``squared_length``."""
     log_half = -0.5 * squared_length / (kappa + 1.0)
     return -2.0 * _expm1(log_half), 2.0 * tl.exp(log_half)
 
@@ -46,7 +46,7 @@ def power_spherical_slope(one_minus_t, one_plus_t, kappa):
 
 @triton.jit
 def von_mises_fisher_ends(squared_length, kappa):
-    """1-t and 1+t of a draw from S = ``squared_length``."""
+    """1-t and 1+t of a draw, given S = ``squared_length``."""
     kappa = tl.where(kappa < _LEAST_KAPPA, _LEAST_KAPPA, kappa)
     log_u = -0.5 * squared_length
     u, rest = tl.exp(log_u), -_expm1(log_u)
@@ -70,7 +70,7 @@ def von_mises_fisher_slope(one_minus_t, one_plus_t, kappa):
     small = tl.where(kappa < _SMALL_KAPPA, kappa, _SMALL_KAPPA)
     tilt = 0.5 * small * (one_plus_t - one_minus_t)
     x, y = small * small, tilt * tilt
-    # Four terms, the last one first.
+    # Four terms of ``families._two_sphere._series_slope``, from the last to the first.
     partial = 1 / 40320 - tilt * (1 / 362880)
     total = partial
     partial = 1 / 720 - tilt * (1 / 5040) + x * partial

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from helpers.gamma import log_slope
 from powerspherical.special import gamma_draw
-from powerspherical.special.gamma_draw import LARGE, log_gamma_slope
+from powerspherical.special.gamma_draw import LARGE_SHAPE, log_gamma_slope
 
 TAILS = [1e-7, 1e-4, 0.03, 0.3]
-BELOW = math.nextafter(LARGE, 0)
+BELOW = math.nextafter(LARGE_SHAPE, 0)
 
 
 def exact_slope(alpha: float, gamma: float) -> float:
@@ -67,14 +67,14 @@ def test_against_quantiles(count: int) -> None:
     torch.testing.assert_close(matrix.T.reshape(-1).double(), actual, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("alpha", [0.5, 2.0, BELOW, LARGE, 50.0, 1e18])
+@pytest.mark.parametrize("alpha", [0.5, 2.0, BELOW, LARGE_SHAPE, 50.0, 1e18])
 def test_both_methods_everywhere_give_the_same(alpha: float) -> None:
     """As on a GPU, where the shapes are not looked at and one result is chosen for each row."""
     shapes = torch.tensor([alpha, 0.5, 4.0, 1e6])
     gamma = torch._standard_gamma(shapes)
     expected = log_gamma_slope(shapes, gamma, 0.5)
     chosen = torch.where(
-        shapes < LARGE, gamma_draw._one_tail(shapes, gamma), gamma_draw._expansion(shapes, gamma)
+        shapes < LARGE_SHAPE, gamma_draw._one_tail(shapes, gamma), gamma_draw._expansion(shapes, gamma)
     )
     torch.testing.assert_close(chosen, expected, rtol=1e-6, atol=0)
     assert chosen.isfinite().all()
@@ -82,9 +82,9 @@ def test_both_methods_everywhere_give_the_same(alpha: float) -> None:
 
 def test_no_jump_where_the_expansion_begins() -> None:
     """But for the error of the expansion."""
-    gamma = torch.tensor(quantiles(LARGE))
+    gamma = torch.tensor(quantiles(LARGE_SHAPE))
     below = log_gamma_slope(torch.full_like(gamma, BELOW), gamma, 0.5)
-    above = log_gamma_slope(torch.full_like(gamma, LARGE), gamma, 0.5)
+    above = log_gamma_slope(torch.full_like(gamma, LARGE_SHAPE), gamma, 0.5)
     torch.testing.assert_close(below, above, rtol=2e-4, atol=0)
 
 

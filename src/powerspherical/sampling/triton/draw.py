@@ -35,7 +35,7 @@ from powerspherical.sampling.triton.random import (
     normals,
     uniform,
 )
-from powerspherical.special._triton_gamma import log1p
+from powerspherical.special.triton_elementary import log1p
 
 POWER_SPHERICAL = 0
 VON_MISES_FISHER = 1

@@ -29,11 +29,11 @@ RECIPROCAL = tl.constexpr(3)
 POWER_SPHERICAL_3 = tl.constexpr(4)
 VON_MISES_FISHER_3 = tl.constexpr(5)
 
-_LARGE = tl.constexpr(gamma_draw.LARGE)
-_NEAR = tl.constexpr(gamma_draw.NEAR)
+_LARGE_SHAPE = tl.constexpr(gamma_draw.LARGE_SHAPE)
+_SMALL_H = tl.constexpr(gamma_draw.SMALL_H)
 _NODES = tl.constexpr(gamma_draw.NODES)
-_FALL = tl.constexpr(gamma_draw.FALL)
-_P0, _P1, _P2, _P3 = (tl.constexpr(c) for c in gamma_draw.SERIES)
+_LOG_DECAY = tl.constexpr(gamma_draw.LOG_DECAY)
+_P0, _P1, _P2, _P3 = (tl.constexpr(c) for c in gamma_draw.P_SERIES)
 _A0, _A1, _A2, _A3 = (tl.constexpr(c) for c in gamma_draw.REST)
 _B0, _B1, _B2, _B3 = (tl.constexpr(c) for c in gamma_draw.REST_OVER_ALPHA)
 
@@ -43,7 +43,7 @@ def _expansion(alpha, gamma):
     """dlog G/dα of a Gamma variable G = α(1+h), for a large shape α."""
     inverse = 1.0 / alpha
     h = (gamma - alpha) * inverse
-    near = tl.abs(h) < _NEAR
+    near = tl.abs(h) < _SMALL_H
     c = tl.where(near, h, 0.0)
     series = ((c * _P3 + _P2) * c + _P1) * c + _P0
     away = tl.where(near, 1.0, h)
@@ -69,12 +69,12 @@ def _digamma(x):
 @triton.jit
 def _one_tail(alpha, gamma, rule_ptr):
     """dlog G/dα of a Gamma variable G, for a small shape α: the integral of the score over one tail."""
-    alpha = tl.where(alpha < _LARGE, alpha, _LARGE)
+    alpha = tl.where(alpha < _LARGE_SHAPE, alpha, _LARGE_SHAPE)
     gamma = tl.maximum(gamma, 1e-37)
     score = tl.log(gamma) - _digamma(alpha)
     inverse = 1.0 / gamma
-    above = tl.log(1.0 + (alpha * tl.log(inverse * _FALL + 1.0) + _FALL) * inverse)
-    window = tl.where(score > 0, above, -(gamma + _FALL) / alpha)
+    above = tl.log(1.0 + (alpha * tl.log(inverse * _LOG_DECAY + 1.0) + _LOG_DECAY) * inverse)
+    window = tl.where(score > 0, above, -(gamma + _LOG_DECAY) / alpha)
     total = 0.0 * score
     for index in range(_NODES):
         s = window * tl.load(rule_ptr + index)
@@ -102,7 +102,7 @@ def rapidity_slope(
         alpha = kappa + beta
         result = 0.5 * _expansion(alpha, gamma)
         if METHOD == GAMMA_EXPANSION_OR_QUADRATURE:
-            small = row_mask & (alpha < _LARGE)
+            small = row_mask & (alpha < _LARGE_SHAPE)
             if tl.max(small.to(tl.int32), 0) > 0:
                 result = tl.where(small, 0.5 * _one_tail(alpha, gamma, rule_ptr), result)
     return result
@@ -116,7 +116,9 @@ def slope_method(family: str, dim: int) -> int:
         return VON_MISES_FISHER_3.value if dim == 3 else exponential_slope.slope_method(dim)
     if dim == 3:
         return POWER_SPHERICAL_3.value
-    return (GAMMA_EXPANSION if (dim - 1) / 2 >= gamma_draw.LARGE else GAMMA_EXPANSION_OR_QUADRATURE).value
+    return (
+        GAMMA_EXPANSION if (dim - 1) / 2 >= gamma_draw.LARGE_SHAPE else GAMMA_EXPANSION_OR_QUADRATURE
+    ).value
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from _command import parsed, parser, show, write
 from clustering import read
 from sklearn.metrics import adjusted_rand_score
 
-from powerspherical._files.drafts import whole
+from powerspherical._files.drafts import atomic_write
 from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture, compare
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def main(argv: list[str] | None = None) -> None:
         {"configuration": configuration, "results": rows},
     )
     picture = arguments.out / "clustering_choice.png"
-    with whole(picture) as draft:
+    with atomic_write(picture) as draft:
         drawn(rows, classes).savefig(draft, format="png", dpi=110, metadata={"Software": None})
     show([], [], [path, picture])
 

@@ -16,8 +16,10 @@ from powerspherical import HypersphericalUniform, PowerSpherical
 from powerspherical.experiments.baselines.published import REFERENCE
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
-names = ("_memory", "_methods", "_shown", "_targets", "_timing", "sampling", "training_step")
-memory, methods, shown, targets, timing, sampling, training_step = map(importlib.import_module, names)
+names = ("_memory", "_methods", "_shown", "_targets", "_timing", "host_time", "sampling", "training_step")
+memory, methods, shown, targets, timing, host_time, sampling, training_step = map(
+    importlib.import_module, names
+)
 
 CPU = torch.device("cpu")
 EFFORT = timing.Effort(seconds=0, least=2, most=2)
@@ -292,6 +294,19 @@ def test_sampling(no_reference, monkeypatch, tmp_path, capsys):
     ]
     assert document["versions"]["torch"] == torch.__version__
     assert "κ" in capsys.readouterr().out
+
+
+def test_host_time_keeps_the_runs_apart_by_label(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(host_time, "QUICK", EFFORT)
+    for label in ("before", "now"):
+        host_time.main(["--quick", "--label", label, "--out", str(tmp_path)])
+    document = json.loads((tmp_path / "host_time.json").read_text(encoding="utf-8"))
+    assert list(document["results"]) == ["before", "now"]
+    for result in document["results"].values():
+        assert list(result["microseconds"]) == list(host_time.STAGES)
+        assert min(result["microseconds"].values()) > 0
+    shown_lines = capsys.readouterr().out
+    assert all(label in shown_lines for label in ("before", "now", "the kernels"))
 
 
 @pytest.mark.slow

@@ -47,6 +47,16 @@ int main(void) {
                 for (int i = 0; i < 9; i++) free(all[i]);
                 cases++;
             }
+    const int64_t counts[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 1000, 32767, 32768, 32769, 70001};
+    for (int a = 0; a < 14; a++)
+        for (int threads = 1; threads < 4; threads++, cases++) {
+            uint64_t seed = (uint64_t)cases * 0x9E3779B97F4A7C15u;
+            normals_call c = {malloc(sizeof(double) * (size_t)counts[a] + 1), &seed, counts[a], threads};
+            if (!sphere_normals(&c)) return printf("normals: n=%d\n", (int)c.count), 1;
+            for (int64_t i = 0; i < c.count; i++)
+                if (!(fabs(c.out[i]) < 8.6)) return printf("normals: case %d n=%d\n", cases, (int)c.count), 1;
+            free(c.out);
+        }
     printf("%d cases\n", cases);
     return 0;
 }

@@ -288,6 +288,28 @@ def test_power_spherical_slope(dim: int, tolerance: float) -> None:
         assert ((found - expected) / expected).abs().max() < tolerance, kappa
 
 
+def gamma_slope_by_mpmath(alpha: float, gamma: float) -> float:
+    """dlog G/dα: minus the integral of the score of y = log G up to log G, over the density there; 25 digits."""
+    with mpmath.workdps(25):
+        mean, end = mpmath.digamma(alpha), mpmath.log(gamma)
+        top = mpmath.exp(alpha * end - gamma)
+        points = mpmath.linspace(end - 100 / mpmath.mpf(alpha), end, 13)
+        integral = mpmath.quad(lambda y: (y - mean) * mpmath.exp(alpha * y - mpmath.exp(y)) / top, points)
+        return float(-integral)
+
+
+@needs_library
+@pytest.mark.parametrize("alpha", [0.5, 0.53125, 0.75, 1.0, 1.5, 2.5, 3.984375])
+def test_power_spherical_slope_of_small_shapes(alpha: float) -> None:
+    """α = κ + ½ < 4, where the kernel has a quadrature, at probabilities of G from 1e-7 to 1-1e-7."""
+    tail = torch.logspace(-7, math.log10(0.5), 6, dtype=torch.float64).numpy()
+    below, above = scipy.special.gammaincinv(alpha, tail), scipy.special.gammainccinv(alpha, tail)
+    noise = torch.cat([torch.from_numpy(part).float() for part in (below, above)])
+    expected = 0.5 * noise.double().apply_(lambda g: gamma_slope_by_mpmath(alpha, g))
+    found = slopes("power_spherical", (torch.ones(12),) * 2, noise, torch.full((12,), alpha - 0.5), 2)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
 @needs_library
 def test_power_spherical_slope_in_three_dimensions() -> None:
     """It depends on t and κ alone: the derivative of (1+t)/2 = u^{1/(κ+1)}."""
@@ -305,7 +327,7 @@ def test_power_spherical_slope_in_three_dimensions() -> None:
 
 @needs_library
 @names
-@pytest.mark.parametrize("dim", [2, 5, 40])
+@pytest.mark.parametrize("dim", [2, 3, 5, 40])
 def test_the_torch_implementation_understands_the_noise(name: str, dim: int) -> None:
     """A backward pass by the composition gives the same slopes."""
     kappa = torch.rand(500) * 20
@@ -537,10 +559,17 @@ def test_operators_are_well_behaved(name: str) -> None:
 # The C code and its installation
 
 
+def levels_here() -> tuple[str, ...]:
+    """The levels of x86-64 that this processor can run, the highest first; none on other processors."""
+    levels = {"AVX-512": ("_v4", "_v3", "_v1"), "AVX2": ("_v3", "_v1"), "SSE2": ("_v1",)}
+    return levels.get(library.description(), ())
+
+
 @needs_compiler
 @pytest.mark.slow
-def test_sanitizers(tmp_path: Path) -> None:
-    """No access outside of an array, no undefined behaviour: every family on shapes with edges, on threads, too."""
+@pytest.mark.parametrize("level", levels_here() or [None])
+def test_sanitizers(level: str | None, tmp_path: Path) -> None:
+    """No access outside of an array, no undefined behaviour: every function on shapes with edges, on threads, too."""
     flags = [
         "-g",
         "-O0",
@@ -554,13 +583,12 @@ def test_sanitizers(tmp_path: Path) -> None:
     command = [*build.compiler(), *flags, str(empty), "-o", str(tmp_path / "empty")]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("the compiler has no sanitizers")
-    level = {"AVX-512": build.LEVELS["_v4"], "AVX2": build.LEVELS["_v3"]}.get(library.description(), ())
     program = tmp_path / "fuzz"
     source = Path(__file__).with_name("native_fuzz.c")
     command = [
         *build.compiler(),
         *flags,
-        *level,
+        *(build.LEVELS[level] if level else ()),
         f"-I{build.SOURCES}",
         str(source),
         "-o",
@@ -573,7 +601,7 @@ def test_sanitizers(tmp_path: Path) -> None:
     assert int(done.stdout.split()[0]) > 1000
 
 
-def at_level(level: str, folder: Path) -> tuple[Any, Any]:
+def at_level(level: str, folder: Path) -> tuple[Any, ...]:
     """The functions of the library, compiled for one level of x86-64 and nothing else."""
     target, source = folder / f"{level}.so", build.SOURCES / "kernel.c"
     command = [
@@ -588,7 +616,7 @@ def at_level(level: str, folder: Path) -> tuple[Any, Any]:
     ]
     subprocess.run([*command, "-lm"], check=True, capture_output=True)
     kernels = ctypes.CDLL(str(target))
-    functions = kernels.sphere_draw, kernels.sphere_pull_back
+    functions = kernels.sphere_draw, kernels.sphere_pull_back, kernels.sphere_normals
     for function in functions:
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return functions
@@ -599,15 +627,20 @@ def at_level(level: str, folder: Path) -> tuple[Any, Any]:
 @pytest.mark.slow
 def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Up to rounding, which can change whether a candidate is rejected: in one row in thousands at most."""
-    levels = {"AVX-512": ("_v4", "_v3", "_v1"), "AVX2": ("_v3", "_v1")}.get(library.description())
-    if levels is None:
+    if len(levels_here()) < 2:
         pytest.skip("the processor has one level")
-    functions = [at_level(level, tmp_path) for level in levels]
+    levels = [at_level(level, tmp_path) for level in levels_here()]
+    like, all_normals = torch.empty(0, dtype=torch.float64), []
+    for functions in levels:
+        monkeypatch.setattr(kernel, "_functions", lambda functions=functions: functions)
+        all_normals.append(kernel.standard_normals((10_001,), like, torch.Generator().manual_seed(1)))
+    for other in all_normals[1:]:
+        torch.testing.assert_close(all_normals[0], other, rtol=2e-15, atol=0)
     for name, dim in itertools.product(kernel.FAMILIES, (2, 3, 4, 6, 11, 40, 101)):
         loc, kappa, grad = unit(1000, dim), torch.rand(1000) * 50, torch.randn(1000, dim)
         results = []
-        for pair in functions:
-            monkeypatch.setattr(kernel, "_functions", lambda pair=pair: pair)
+        for functions in levels:
+            monkeypatch.setattr(kernel, "_functions", lambda functions=functions: functions)
             x, *rows = draw(name, loc, kappa)
             grads = kernel.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
             results.append([x, *rows, grads[0], grads[1]])

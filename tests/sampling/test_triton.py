@@ -242,12 +242,13 @@ def test_two_sphere(name: str, shared: bool) -> None:
     for end, expected in zip(found, family.draw_cosine(noise.double(), kappa.double(), 3)[:2], strict=True):
         torch.testing.assert_close(end, expected, rtol=3e-6, atol=0)
     unused = torch.full_like(noise, math.nan)
-    saved = torch.randn_like(x), x, loc, one_minus_t, one_plus_t, unused
-    # The gradient in κ is the slope times the gradient for slopes of one, which κ = 0 has in the method RECIPROCAL.
-    _, actual = pull_back_kernel.pull_back(*saved, kappa, slope_kernel.slope_method(name, 3), 3)
-    _, unit = pull_back_kernel.pull_back(*saved, torch.zeros_like(kappa), slope_kernel.RECIPROCAL.value, 3)
+    # With an axis as μ and as the gradient in x, nothing is rounded but dt/dκ, the gradient in κ.
+    axis = torch.eye(3, device=DEVICE)[:1]
+    grad = axis.expand_as(x).contiguous()
+    saved = grad, x, axis if shared else grad, one_minus_t, one_plus_t, unused
+    _, slope = pull_back_kernel.pull_back(*saved, kappa, slope_kernel.slope_method(name, 3), 3)
     expected = family.rapidity_slope(*found, unused.double(), kappa.double(), 3)
-    torch.testing.assert_close(actual.double() / unit.double(), expected, rtol=2e-6, atol=0)
+    torch.testing.assert_close(slope.double() / (found[0] * found[1]), expected, rtol=2e-6, atol=0)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with

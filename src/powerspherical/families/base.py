@@ -37,14 +37,14 @@ class PointSums(NamedTuple):
     """Sums over b points for k mixture components, weighted by responsibilities; see ``Family.pull_and_bend``.
 
     Attributes:
-        count: (k,), the sum of the responsibilities, float64.
+        total: (k,), the sum of the responsibilities, float64.
         pulls: (k, b), the pull of each point. The sum over points is ``factor``·Σ pulls·x.
         bend: (k,), Σ bend, float64.
         score: (k,), Σ score, float64. Zero for families that are linear in t, which need only Σ pulls·x.
         factor: see ``pulls``.
     """
 
-    count: Tensor
+    total: Tensor
     pulls: Tensor
     bend: Tensor
     score: Tensor

@@ -121,7 +121,7 @@ class Components(NamedTuple):
         sums = self.family.point_sums_(kept, shares, self.kappa, self.directions.shape[1])
         pull = block.sums(sums.pulls)
         return Statistics(
-            count=sums.count,
+            count=sums.total,
             bend=sums.bend,
             pull=pull if sums.factor == 1 else pull.mul_(sums.factor),
             score=sums.score,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from powerspherical.sampling.native.kernel import standard_normals
 from powerspherical.sampling.precision import unit_vectors_as
 
 #: Elements per block of a CPU tensor.
@@ -74,10 +75,7 @@ def tangent_gaussian(loc: Tensor, generator: torch.Generator | None) -> tuple[Te
     if dim == 2:
         v, squared_length = _circle_tangent(loc, generator)
         return v, None, squared_length
-    if loc.is_contiguous():
-        noise = torch.randn_like(loc, generator=generator)
-    else:  # the noise must be contiguous all the same
-        noise = torch.randn(loc.shape, dtype=loc.dtype, device=loc.device, generator=generator)
+    noise = standard_normals(loc.shape, loc, generator)
     if dim > _PROJECT_DIM:
         along = row_dot(noise, loc)
         return noise, along, _squared_length(noise).addcmul_(along, along, value=-1)
@@ -95,7 +93,7 @@ def _squared_length(v: Tensor) -> Tensor:
 
 def _circle_tangent(loc: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """Draw v and ‖v‖² on the circle, where the tangent at μ is spanned by (-μ₂, μ₁) and no projection is needed."""
-    length = torch.randn(loc.shape[:-1], dtype=loc.dtype, device=loc.device, generator=generator)
+    length = standard_normals(loc.shape[:-1], loc, generator)
     # torch's float32 normals are exactly 0 once in 2²⁴, but v needs a direction.
     length.masked_fill_(length == 0, 1e-9)
     first, second = loc.unbind(-1)

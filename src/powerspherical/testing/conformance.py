@@ -287,7 +287,7 @@ class FamilyConformance:
         (slope,) = torch.autograd.grad((shares * expected).sum(), directions)
         t = t.detach()
         sums = family.point_sums_(kept, shares.clone(), kappa, dim)
-        self.assert_close(sums.count, shares.sum(1), 1e-6)
+        self.assert_close(sums.total, shares.sum(1), 1e-6)
         self.assert_close(kappa * sums.factor * (sums.pulls @ x), slope, 1e-6)
         column = kappa.expand_as(t).contiguous()
         self.assert_close(

@@ -1,7 +1,9 @@
 """Which draws the native library takes, and how they are passed to it.
 
 It takes CPU tensors in float32, and in half precision by way of float32. float64 takes the composition in
-``sampling.operator``. A call passes pointers and sizes as one packed struct, because ctypes takes 0.1 µs per argument.
+``sampling.operator``, for which the library draws the normals.
+
+A call passes pointers and sizes as one packed struct, because ctypes takes 0.1 µs per argument.
 The interpreter lock is released while the kernel runs.
 """
 
@@ -29,8 +31,9 @@ FAMILIES = {"power_spherical": 0, "von_mises_fisher": 1, "spherical_cauchy": 2}
 #: Numbers of x that each thread must have, about 200 µs of work. A late thread is waited for.
 _PER_THREAD = 1 << 18
 
-#: ``sphere_call`` in c/call.h.
+#: ``sphere_call`` and ``normals_call`` in c/call.h.
 _CALL = struct.Struct("10P7q").pack
+_NORMALS_CALL = struct.Struct("2P2q").pack
 
 
 def covers(name: str, loc: Tensor, concentration: Tensor) -> bool:
@@ -45,9 +48,11 @@ def covers(name: str, loc: Tensor, concentration: Tensor) -> bool:
 
 
 @functools.cache
-def _functions() -> tuple[Callable[[bytes], int], Callable[[bytes], int]] | None:
+def _functions() -> tuple[Callable[[bytes], int], ...] | None:
     library = loaded()
-    return None if isinstance(library, str) else (library.sphere_draw, library.sphere_pull_back)
+    if isinstance(library, str):
+        return None
+    return library.sphere_draw, library.sphere_pull_back, library.sphere_normals
 
 
 def _run(which: int, call: bytes) -> None:
@@ -66,6 +71,15 @@ class _Seeds(threading.local):
 
 
 _seeds = _Seeds()
+
+
+def _seed(generator: torch.Generator | None) -> Tensor:
+    """One number from ``generator``, by default torch's: the key of the library's own generator, Philox.
+
+    The tensor is valid until the thread's next call.
+    """
+    seed = _seeds.tensor
+    return seed.random_() if generator is None else seed.random_(generator=generator)
 
 
 def _threads(numbers: int) -> int:
@@ -92,10 +106,7 @@ def draw(
     dim: int,
     generator: torch.Generator | None,
 ) -> Draws:
-    """What the operator of the family returns.
-
-    The key of the library's own generator, Philox, is one number from ``generator``, by default torch's.
-    """
+    """What the operator of the family returns."""
     directions, kappa = _parameters(loc, concentration, shape)
     width = directions.shape[-1]
     # empty_like takes half the time.
@@ -106,14 +117,9 @@ def draw(
     )
     one_minus_t = torch.empty_like(kappa) if kappa.shape == shape else kappa.new_empty(shape)
     one_plus_t, noise = torch.empty_like(one_minus_t), torch.empty_like(one_minus_t)
-    seed = _seeds.tensor
-    if generator is None:
-        seed.random_()
-    else:
-        seed.random_(generator=generator)
     call = _CALL(
         x.data_ptr(), one_minus_t.data_ptr(), one_plus_t.data_ptr(), noise.data_ptr(),
-        directions.data_ptr(), kappa.data_ptr(), seed.data_ptr(), 0, 0, 0,
+        directions.data_ptr(), kappa.data_ptr(), _seed(generator).data_ptr(), 0, 0, 0,
         one_minus_t.numel(), width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
         FAMILIES[name], _threads(x.numel()),
     )  # fmt: skip
@@ -161,3 +167,18 @@ def pull_back(
             length = torch.linalg.vector_norm(loc.to(torch.float32), dim=-1, keepdim=True)
             grad_loc = grad_loc.div_(length).to(loc.dtype)
     return grad_loc, grad_kappa
+
+
+def standard_normals(shape: Sequence[int], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Draw standard normals of the given shape, contiguous, with the dtype and device of ``like``.
+
+    float64 on the CPU takes the library, if there is one, and anything else ``torch.randn``. The tensors are real ones:
+    call it from the implementation of an operator, not under a transform or a tracer.
+    """
+    if like.dtype is not torch.float64 or not like.is_cpu or _functions() is None:
+        return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
+    out = like.new_empty(shape)
+    count = out.numel()
+    # A normal takes about twice as long in float64.
+    _run(2, _NORMALS_CALL(out.data_ptr(), _seed(generator).data_ptr(), count, _threads(2 * count)))
+    return out

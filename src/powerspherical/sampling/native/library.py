@@ -31,7 +31,7 @@ def loaded() -> ctypes.CDLL | str:
     library.sphere_source.restype = ctypes.c_char_p
     if library.sphere_source().decode() != build.source_digest():
         return f"it was built from other sources; {_REBUILD}"
-    for function in (library.sphere_draw, library.sphere_pull_back):
+    for function in (library.sphere_draw, library.sphere_pull_back, library.sphere_normals):
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return library
 

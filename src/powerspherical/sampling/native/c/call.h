@@ -1,4 +1,5 @@
-/* What Python passes: one struct of 8-byte fields. The order of the fields is that of `_CALL` in kernel.py. */
+/* What Python passes: one struct of 8-byte fields. The order of the fields is that of `_CALL` and `_NORMALS_CALL` in
+ * kernel.py. */
 #pragma once
 #include <stdint.h>
 
@@ -26,5 +27,14 @@ typedef struct {
     int64_t threads;          /* the most to use */
 } sphere_call;
 
-/* Both return whether there was memory for it. They never write anything else than the outputs above. */
+/* A request for standard normals in double precision. */
+typedef struct {
+    double *out;              /* count */
+    const uint64_t *seed;     /* 1 */
+    int64_t count;
+    int64_t threads;          /* the most to use */
+} normals_call;
+
+/* All return whether there was memory for it. They never write anything else than the outputs above. */
 typedef int sphere_function(const sphere_call *call);
+typedef int normals_function(const normals_call *call);

@@ -1,4 +1,5 @@
-/* Draws from distributions on the unit sphere, and their gradients, in float32: the two functions of the library.
+/* The functions of the library: draws from distributions on the unit sphere in float32, their gradients, and standard
+ * normals in double precision.
  *
  * Compiled once for each level of the processor, with -DLEVEL=_v4 for AVX-512, _v3 for AVX2, _v1 for any x86-64;
  * dispatch.c chooses among them. Elsewhere it is compiled once, without LEVEL. See build.py for the flags. -ffast-math
@@ -6,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "double_normals.h"
 #include "draw.h"
 #include "pull_back.h"
 #include "threads.h"
@@ -79,5 +81,16 @@ int PUBLIC(sphere_pull_back)(const sphere_call *call) {
         }
         free(s.sums);
     }
+    return 1;
+}
+
+#define BLOCKS_PER_TASK 1024 /* 32768 numbers */
+
+static void normals_task(void *context, int64_t from, int64_t to) { fill_with_normals(context, from, to); }
+
+int PUBLIC(sphere_normals)(const normals_call *call) {
+    normals_call c = *call;
+    int64_t blocks = (c.count + DOUBLES_PER_BLOCK - 1) / DOUBLES_PER_BLOCK;
+    run_tasks(normals_task, &c, BLOCKS_PER_TASK, blocks, c.threads);
     return 1;
 }

@@ -8,7 +8,7 @@
 #include "elementary.h"
 
 /* What a number is for. Numbers of different streams are independent. */
-enum { NORMALS, GAMMA, LENGTH, PROPOSAL, OTHER_LENGTH };
+enum { NORMALS, GAMMA, LENGTH, PROPOSAL, OTHER_LENGTH, DOUBLE_NORMALS };
 
 typedef struct { words a, b, c, d; } quartet;
 typedef struct { longs a, b, c, d; } wide_quartet;

@@ -34,9 +34,11 @@ typedef double doubles __attribute__((vector_size(4 * LANES)));  /* half as many
 typedef float floats_anywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ints_anywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef float half_floats_anywhere __attribute__((vector_size(2 * LANES), aligned(4), may_alias));
+typedef double doubles_anywhere __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
 
 INLINE floats load(const float *from) { return *(const floats_anywhere *)from; }
 INLINE void store(float *to, floats x) { *(floats_anywhere *)to = x; }
+INLINE void store_doubles(double *to, doubles x) { *(doubles_anywhere *)to = x; }
 INLINE doubles load_as_doubles(const float *from) {
     return __builtin_convertvector(*(const half_floats_anywhere *)from, doubles);
 }
@@ -61,10 +63,12 @@ INLINE floats larger(floats a, floats b) { return pick(a > b, a, b); }
 INLINE floats smaller(floats a, floats b) { return pick(a < b, a, b); }
 INLINE floats to_floats(ints x) { return __builtin_convertvector(x, floats); }
 
-/* root: square roots. multiply_low: products of the low halves of 64-bit lanes, of which the high halves are ignored.
- * any: whether a mask holds anywhere. total: the sum of all lanes. load_some, store_some: the first k lanes. */
+/* root, root_of_doubles: square roots. multiply_low: products of the low halves of 64-bit lanes, of which the high
+ * halves are ignored. any: whether a mask holds anywhere. total: the sum of all lanes. load_some, store_some: the first
+ * k lanes. */
 #if defined(__AVX512F__)
 INLINE floats root(floats x) { return _mm512_sqrt_ps(x); }
+INLINE doubles root_of_doubles(doubles x) { return _mm512_sqrt_pd(x); }
 INLINE longs multiply_low(longs a, longs b) { return (longs)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
 INLINE int any(ints mask) { return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0; }
 INLINE float total(floats x) { return _mm512_reduce_add_ps(x); }
@@ -74,6 +78,7 @@ INLINE floats load_some(const float *from, int k) {
 INLINE void store_some(float *to, floats x, int k) { _mm512_mask_storeu_ps(to, (__mmask16)((1u << k) - 1), x); }
 #elif defined(__AVX2__)
 INLINE floats root(floats x) { return _mm256_sqrt_ps(x); }
+INLINE doubles root_of_doubles(doubles x) { return _mm256_sqrt_pd(x); }
 INLINE longs multiply_low(longs a, longs b) { return (longs)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
 INLINE int any(ints mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
 INLINE float total(floats x) {
@@ -87,6 +92,7 @@ INLINE void store_some(float *to, floats x, int k) { _mm256_maskstore_ps(to, fir
 #else
 #if defined(__x86_64__)
 INLINE floats root(floats x) { return _mm_sqrt_ps(x); }
+INLINE doubles root_of_doubles(doubles x) { return _mm_sqrt_pd(x); }
 INLINE longs multiply_low(longs a, longs b) { return (longs)_mm_mul_epu32((__m128i)a, (__m128i)b); }
 #else
 INLINE floats root(floats x) {
@@ -94,6 +100,7 @@ INLINE floats root(floats x) {
     for (int i = 0; i < LANES; i++) r[i] = sqrtf(x[i]);
     return r;
 }
+INLINE doubles root_of_doubles(doubles x) { return (doubles){sqrt(x[0]), sqrt(x[1])}; }
 INLINE longs multiply_low(longs a, longs b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
 #endif
 INLINE int any(ints mask) { return (mask[0] | mask[1] | mask[2] | mask[3]) != 0; }

@@ -1,0 +1,153 @@
+"""Where the time of a small training step goes: Python and torch around the kernels, or the kernels themselves.
+
+The stages are nested, so that each one's excess over the one before is its own cost. All stages take turns, as in
+sampling.py. `--label` names the run inside the results, so that two versions of the package can be published together.
+
+    python benchmarks/host_time.py [--device cpu|cuda] [--label NAME] [--quick] [--out DIR]
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from _command import clock_on, parsed, parser, show, write
+from _timing import Call, Effort, measure
+from torch import Tensor
+
+from powerspherical import PowerSpherical
+from powerspherical.experiments.autoencoder.training_time import summarised
+from powerspherical.experiments.results import name_on
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SIZES = {"cpu": (100, 64), "cuda": (65_536, 16)}
+KAPPA = 100.0
+EFFORT, QUICK = Effort(seconds=3.0, least=25, most=301), Effort(seconds=0.1, least=3, most=9)
+CALLS = 50  # in a turn
+STAGES = {
+    "randn": "torch.randn of the same shape",
+    "construct": "construct the distribution",
+    "draw": "construct it and draw",
+    "record": "the same, recording for the backward pass",
+    "step": "the same, with the backward pass",
+    "empty": "an autograd function that computes nothing, both passes",
+}
+
+
+class Empty(torch.autograd.Function):
+    """What autograd itself costs: two inputs, one result, two gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, loc: Tensor, kappa: Tensor) -> Tensor:
+        ctx.save_for_backward(loc, kappa)
+        return torch.empty_like(loc)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        loc, kappa = ctx.saved_tensors
+        return torch.empty_like(loc), torch.empty_like(kappa)
+
+
+def stages(rows: int, dim: int, device: torch.device) -> dict[str, Call]:
+    """The stages of a step by name, each ready to be called."""
+    loc = torch.nn.functional.normalize(torch.randn(rows, dim, device=device), dim=-1)
+    kappa = torch.full((rows,), KAPPA, device=device)
+    grad = torch.randn(rows, dim, device=device)
+    leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
+
+    def made(parameters: tuple[Tensor, Tensor]) -> PowerSpherical:
+        return PowerSpherical(*parameters, validate_args=False)
+
+    return {
+        "randn": lambda: torch.randn(rows, dim, device=device),
+        "construct": lambda: made((loc, kappa)),
+        "draw": lambda: made((loc, kappa)).rsample(),
+        "record": lambda: made(leaves).rsample(),
+        "step": lambda: torch.autograd.grad(made(leaves).rsample(), leaves, grad),
+        "empty": lambda: torch.autograd.grad(Empty.apply(*leaves), leaves, grad),
+    }
+
+
+def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, float]:
+    """Microseconds per call that the kernels take, by kernel; on the CPU inside the native library, if it is used."""
+    repeats = 20
+    call()
+    if device.type == "cuda":
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            for _ in range(repeats):
+                call()
+            torch.cuda.synchronize()
+        return {event.key: event.self_device_time_total / repeats for event in profiled.key_averages()}
+    try:
+        from powerspherical.sampling.native import kernel
+    except ImportError:  # an earlier version
+        return {}
+    run, times = kernel._run, {0: [], 1: []}
+
+    def timed(which: int, packed: bytes) -> None:
+        started = time.perf_counter()
+        run(which, packed)
+        times[which].append(1e6 * (time.perf_counter() - started))
+
+    kernel._run = timed
+    try:
+        for _ in range(10 * repeats):
+            call()
+    finally:
+        kernel._run = run
+    return {
+        name: sorted(times[which])[len(times[which]) // 2] for which, name in ((0, "draw"), (1, "pull-back"))
+    }
+
+
+def table(results: dict[str, Any]) -> "Table":
+    """A line for each stage, a column for each label."""
+    from rich.table import Table
+
+    shown = Table(title="Microseconds per call (times of randn)", title_justify="left")
+    for heading in ("", *results):
+        shown.add_column(heading, justify="right" if heading else "left")
+    for stage, words in STAGES.items():
+        cells = (
+            f"{one['microseconds'][stage]:.1f} ({one['microseconds'][stage] / one['microseconds']['randn']:.1f})"
+            for one in results.values()
+        )
+        shown.add_row(words, *cells)
+    shown.add_row("the kernels", *(f"{sum(one['kernels'].values()):.1f}" for one in results.values()))
+    return shown
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, and write `host_time.json`."""
+    started = time.perf_counter()
+    options = parser(str(__doc__).partition("\n")[0])
+    options.add_argument("--label", default="now", help="name of this run in the results; default: now")
+    arguments, device = parsed(options, argv)
+    torch.set_num_threads(arguments.threads or 1)
+    rows, dim = SIZES[device.type]
+    calls = stages(rows, dim, device)
+    seconds = measure(calls, QUICK if arguments.quick else EFFORT, clock_on(device), CALLS)
+    path = arguments.out / f"{name_on(device, 'host_time')}.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
+    results[arguments.label] = {
+        "microseconds": {name: 1e6 * summarised(times)["median"] for name, times in seconds.items()},
+        "kernels": kernel_time(calls["step"], device),
+    }
+    configuration = {
+        "rows": rows,
+        "dim": dim,
+        "kappa": KAPPA,
+        "dtype": "float32",
+        "threads": torch.get_num_threads(),
+    }
+    content = {"configuration": configuration, "results": results}
+    show([table(results)], [], [write(arguments.out, "host_time", device, argv, started, content)])
+
+
+if __name__ == "__main__":
+    main()

@@ -38,7 +38,7 @@ SECTIONS = {
 
 
 def tables(content: dict[str, Any]) -> Iterator["Table"]:
-    """Return the tables of a run: times (one table per title), memory and targets."""
+    """Yield the tables of a run: times (one table per title), memory and targets."""
     parts: dict[str, list[Row]] = {}
     for row in content["results"]:
         title = (

@@ -72,7 +72,7 @@ def over(slow: Measured, fast: Measured) -> Measured:
 
 
 def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str, section: str = "sizes") -> Value:
-    """Return the ratio of the times of two methods, computed from their ratios to the floor."""
+    """Return a function for the ratio of the times of two methods, computed from their ratios to the floor."""
 
     def value(rows: list[Row]) -> Measured | None:
         above, below = (ratio(rows, size, quantity, method, section=section) for method in (slow, fast))
@@ -82,7 +82,7 @@ def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str, section
 
 
 def spread(method: str, quantity: str) -> Value:
-    """Return the ratio of the slowest to the fastest concentration, computed from their ratios to the floor."""
+    """Return a function for the ratio of the slowest to the fastest concentration, by their ratios to the floor."""
 
     def value(rows: list[Row]) -> Measured | None:
         wanted = ("concentrations", quantity, method)

@@ -61,7 +61,7 @@ def products(x: Tensor, directions: Tensor) -> None:
 
 
 def fits(x: Tensor, components: int) -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """Return the methods by name, as functions of the number of iterations."""
+    """Yield names and methods, as functions of the number of iterations."""
     start = x[:components].clone()
     common = {"init": start, "tol": 0.0}
     yield (

@@ -41,7 +41,7 @@ Latent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | float]]
 
 
 def latents(dim: int, device: torch.device) -> Iterator[tuple[str, Latent]]:
-    """Return the latent layers by name."""
+    """Yield names and latent layers."""
     yield NONE, lambda loc, kappa: (loc, 0.0)
     yield "our_ps", stochastic(PowerSpherical, HypersphericalUniform(dim))
     if has_reference():

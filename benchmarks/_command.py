@@ -1,4 +1,4 @@
-"""What the commands of this folder share: their options, and the document they write."""
+"""Shared by the commands of this folder: command-line options, and the JSON file with the results."""
 
 import argparse
 import json
@@ -25,13 +25,11 @@ NO_REFERENCE = (
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """The options that every command has."""
+    """Return a parser with the options that all commands share."""
     result = argparse.ArgumentParser(description=description)
     result.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    result.add_argument("--threads", type=int, metavar="N", help="of the CPU; default: one, and then all")
-    result.add_argument(
-        "--quick", action="store_true", help="smaller, fewer and shorter: to see that it runs"
-    )
+    result.add_argument("--threads", type=int, metavar="N", help="CPU threads; default: one, and then all")
+    result.add_argument("--quick", action="store_true", help="small and short, to check that it runs")
     result.add_argument("--out", type=Path, default=Path("bench"), metavar="DIR", help="default: bench")
     return result
 
@@ -39,7 +37,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 def parsed(
     options: argparse.ArgumentParser, argv: list[str] | None
 ) -> tuple[argparse.Namespace, torch.device]:
-    """The arguments, once they are known to be right, and the device."""
+    """Parse and check the arguments. Return them and the device."""
     arguments = options.parse_args(argv)
     if arguments.device == "cuda" and not torch.cuda.is_available():
         options.error("torch sees no CUDA device here: use --device cpu")
@@ -53,7 +51,7 @@ def parsed(
 
 
 def thread_counts(wanted: int | None, device: torch.device) -> list[int]:
-    """With how many threads to run, one after the other; on CUDA they make no difference."""
+    """Return the numbers of threads to measure with. On CUDA there is only one, because it makes no difference."""
     if wanted is not None:
         return [wanted]
     every = torch.get_num_threads()
@@ -61,7 +59,7 @@ def thread_counts(wanted: int | None, device: torch.device) -> list[int]:
 
 
 def clock_on(device: torch.device) -> Clock:
-    """What times a call on the device, in a process that is made ready for it."""
+    """Prepare the process for timing, and return the clock for the device."""
     keep_freed_memory()
     return wall_clock if device.type == "cpu" else event_clock(torch.cuda)
 
@@ -75,7 +73,7 @@ def write(
     content: dict[str, Any],
     others: dict[str, str] | None = None,
 ) -> Path:
-    """Write the JSON of a benchmark that began at `started`; `others` are versions of what ran elsewhere."""
+    """Write the JSON file of a benchmark that began at `started`. `others` are versions from other environments."""
     options = shlex.join(sys.argv[1:] if argv is None else argv)
     document = {
         "benchmark": benchmark,
@@ -91,7 +89,7 @@ def write(
 
 
 def show(tables: Iterable["Table"], notes: Sequence[str], files: Sequence[Path]) -> None:
-    """Print what a person wants to see in the end."""
+    """Print the tables and the paths of the files that were written."""
     from rich.console import Console
 
     console = Console()

@@ -1,4 +1,4 @@
-"""The memory that a call takes beyond its inputs, at its peak, in bytes.
+"""Peak memory of a call beyond its inputs, in bytes.
 
 On CUDA the allocator keeps the count. On the CPU torch's profiler lists every allocation and every release in order,
 and the peak of their running sum is exact, for all that torch's allocator hands out.
@@ -13,7 +13,7 @@ from _timing import Call
 
 
 def peak(call: Call, device: torch.device) -> int:
-    """The peak while the call runs, its results included; one call goes first, for what is made once."""
+    """Return the peak during a call, including its results. A first call, not measured, fills caches."""
     call()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -21,7 +21,7 @@ def peak(call: Call, device: torch.device) -> int:
         before = torch.cuda.memory_allocated(device)
         call()
         return torch.cuda.max_memory_allocated(device) - before
-    # Else the profiler writes to stderr whenever it starts and stops.
+    # Otherwise the profiler writes to stderr whenever it starts and stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with torch.autograd.profiler.profile(profile_memory=True) as profiled:
         call()
@@ -32,5 +32,5 @@ def peak(call: Call, device: torch.device) -> int:
 
 
 def highest(changes: Iterable[int]) -> int:
-    """The peak of a running sum that starts at zero."""
+    """Return the largest value of a running sum that starts at zero."""
     return max(accumulate(changes, initial=0))

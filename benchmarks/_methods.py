@@ -1,4 +1,4 @@
-"""What is timed: draws by this package and by its peers, and the floors under them.
+"""The methods that are timed: draws by this package and by its peers, and lower bounds ("floors").
 
 A call makes the distribution and draws from it, as a training step does, in float32 and without argument checks. With
 the backward pass it also takes a gradient in the draw, which is there beforehand, back to μ and κ.
@@ -24,16 +24,16 @@ from powerspherical.experiments.baselines.published import (
 FORWARD, BACKWARD = "forward", "forward and backward"
 FLOOR = "randn"
 
-#: SciPy rotates with a full matrix, in rows·d² steps: beyond this it takes seconds for what others do in a few ms.
+#: Largest rows·d² for SciPy, which rotates with a full matrix. Beyond it takes seconds where others take milliseconds.
 SCIPY_STEPS = 1e9
 
-#: Methods that wait for the device in every call: they cannot be queued or captured.
+#: Methods that synchronise with the device in every call. They cannot be queued or captured.
 WAITING = ("reference_ps", "published_vmf")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One setting: so many rows of dimension `dim` at κ = `kappa`, with a μ for each row or one for all."""
+    """One setting: `rows` draws in dimension `dim` at κ = `kappa`, with one μ per row or a shared μ."""
 
     rows: int
     dim: int
@@ -42,16 +42,16 @@ class Case:
 
     @property
     def loc(self) -> str:
-        """Whose the μ is, in words."""
+        """Return whether μ is shared, in words."""
         return "shared" if self.shared else "per row"
 
     def calls(self, device: torch.device) -> int:
-        """The most calls in a turn: many where one takes microseconds, and on CUDA, where the first find it idle."""
+        """Return the largest number of calls per turn: many for fast calls, and on CUDA to keep the device busy."""
         return 50 if device.type == "cuda" or self.rows * self.dim <= 100_000 else 1
 
 
 def floors(case: Case, device: torch.device) -> dict[str, Call]:
-    """What no sampler can go below: as many normals as the output has numbers, and a plain write of the output."""
+    """Return lower bounds for any sampler: draw as many normals as the output has numbers, and write the output."""
     shape = (case.rows, case.dim)
     return {
         FLOOR: lambda: torch.randn(shape, device=device),
@@ -60,7 +60,7 @@ def floors(case: Case, device: torch.device) -> dict[str, Call]:
 
 
 def families() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Any]]]:
-    """The distributions by name, each made from μ and κ; the authors' package where it is installed."""
+    """Yield names and constructors of the distributions. The authors' package is included if it is installed."""
     yield "our_ps", partial(PowerSpherical, validate_args=False)
     yield "our_vmf", partial(VonMisesFisher, validate_args=False)
     yield "our_cauchy", partial(SphericalCauchy, validate_args=False)
@@ -71,13 +71,13 @@ def families() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Any]]]:
 
 @lru_cache(1)
 def inputs(rows: int, dim: int, shared: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-    """μ and the gradient in x; cases that differ in κ alone share them, since where a tensor lies can cost time."""
+    """Return μ and the gradient in x. Cases that differ only in κ share them, because memory addresses affect times."""
     loc = torch.nn.functional.normalize(torch.randn(*(() if shared else (rows,)), dim), dim=-1)
     return loc.to(device), torch.randn(rows, dim).to(device)
 
 
 def methods(case: Case, quantity: str, device: torch.device) -> dict[str, Call]:
-    """The methods by name, each ready to be called."""
+    """Return the methods by name, as functions without arguments."""
     loc, weights = inputs(case.rows, case.dim, case.shared, device)
     kappa = torch.full(loc.shape[:-1], case.kappa, device=device)
     count = case.rows if case.shared else None
@@ -98,7 +98,7 @@ def draw(
     count: int | None = None,
     weights: Tensor | None = None,
 ) -> Call:
-    """A call that draws once, or `count` times for one μ; with weights it differentiates too, in both."""
+    """Return a call that draws once per μ, or `count` times. With `weights` it also computes both gradients."""
     shape = () if count is None else (count,)
     if weights is None:
         return lambda: family(loc, kappa).rsample(shape)
@@ -107,7 +107,7 @@ def draw(
 
 
 def scipy_draw(loc: Tensor, case: Case) -> Call:
-    """SciPy's sampler, which takes one μ and works in float64."""
+    """Return a call of SciPy's sampler, which supports a single μ and works in float64."""
     import numpy as np
     from scipy.stats import vonmises_fisher
 

@@ -1,4 +1,4 @@
-"""The tables and the figure that are made from the results of `sampling.py`."""
+"""The tables and the figure with the results of `sampling.py`."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ SECTIONS = {
 
 
 def tables(content: dict[str, Any]) -> Iterator["Table"]:
-    """All that a run found: the times, apart where a title must say so; the memory; the targets."""
+    """Yield the tables of a run: times (one table per title), memory and targets."""
     parts: dict[str, list[Row]] = {}
     for row in content["results"]:
         title = (
@@ -64,7 +64,7 @@ def counted(threads: int) -> str:
 
 
 def time_cell(row: Row) -> str:
-    """The ratio to the floor; of the floor itself, and of what has a floor of its own, the time."""
+    """Return the ratio to the floor as text. Floors show their times, and methods with another floor show both."""
     time = f"{row['milliseconds']:.3g} ms"
     if row["method"] == row["floor"]:
         return time
@@ -72,7 +72,7 @@ def time_cell(row: Row) -> str:
 
 
 def by_method(rows: list[Row], title: str, cell: Callable[[Row], str]) -> "Table":
-    """A line for each setting and quantity, a column for each method."""
+    """Return a table with one line per setting and quantity, and one column per method."""
     from rich.table import Table
 
     names = [name for name in LOOKS if any(row["method"] == name for row in rows)]
@@ -92,7 +92,7 @@ def by_method(rows: list[Row], title: str, cell: Callable[[Row], str]) -> "Table
 
 
 def targets_table(rows: list[Row]) -> "Table":
-    """A line for each target, a column for each number of threads."""
+    """Return a table with one line per target, and one column per number of threads."""
     from rich.table import Table
 
     counts = sorted({row["threads"] for row in rows})
@@ -111,9 +111,9 @@ def targets_table(rows: list[Row]) -> "Table":
 
 
 def figure(rows: list[Row], machine: str) -> "Figure":
-    """Time by size, against κ and against d; with the fewest threads, a μ for each row.
+    """Return a figure of the times by size, by κ and by d, with the fewest threads and one μ per row.
 
-    The sizes differ in n and in d: there is no curve through them, only points.
+    The sizes differ in both n and d, so they are drawn as points without a curve.
     """
     from matplotlib.figure import Figure
 
@@ -157,7 +157,7 @@ def figure(rows: list[Row], machine: str) -> "Figure":
 
 
 def _points(axes: "Axes", rows: list[Row]) -> None:
-    """The median times by size, with the methods side by side; a floor is a dash."""
+    """Draw the median times by size, with the methods side by side. Floors are dashes."""
     sizes = sorted({(row["rows"], row["dim"]) for row in rows}, key=math.prod)
     names = [name for name in LOOKS if any(row["method"] == name for row in rows)]
     for place, name in enumerate(names):
@@ -180,7 +180,7 @@ def _points(axes: "Axes", rows: list[Row]) -> None:
 
 
 def _curves(axes: "Axes", rows: list[Row], position: Callable[[Row], float]) -> None:
-    """The median times of every method; a floor that was measured once is a line across."""
+    """Draw the median times of every method. A floor with a single measurement is a horizontal line."""
     for name, (label, colour, line, marker) in LOOKS.items():
         points = sorted((position(row), row["milliseconds"]) for row in rows if row["method"] == name)
         style: dict[str, Any] = {"color": colour, "linestyle": line, "label": label}

@@ -1,4 +1,4 @@
-"""What the samplers are meant to reach, beside what was measured. Timings are reported, never asserted."""
+"""Targets for the speed of the samplers, compared with the measurements. Timings are reported, never asserted."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -22,12 +22,12 @@ class Measured(NamedTuple):
 
 
 Value = Callable[[list[Row]], Measured | None]
-"""From the rows of one number of threads to a measured value, or `None` where its rows are missing."""
+"""Maps the results for one number of threads to a measured value, or to `None` if results are missing."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A value that should be at most, or at least, so much."""
+    """An upper or lower limit for a measured value."""
 
     what: str
     value: Value
@@ -35,7 +35,7 @@ class Target:
     limit: float
 
     def met(self, measured: Measured) -> bool | None:
-        """Whether the target is met; None if the spread over rounds leaves that open."""
+        """Whether the target is met. None if the measurement error is too large to tell."""
         answers = {
             one <= self.limit if self.relation == "≤" else one >= self.limit for one in interval(*measured)
         }
@@ -53,7 +53,7 @@ def ratio(
     loc: str = EACH,
     section: str = "sizes",
 ) -> Measured | None:
-    """How many times its floor a method takes, at a size and with a μ for each row, or one for all."""
+    """Return the ratio of a method to its floor in the result that matches the arguments, or None."""
     for row in rows:
         place = row["section"], (row["rows"], row["dim"]), row["quantity"], row["loc"], row["method"]
         if place == (section, size, quantity, loc, method):
@@ -62,17 +62,17 @@ def ratio(
 
 
 def error(row: Row) -> float:
-    """The relative standard error of the time of a row."""
+    """Return the relative standard error of the time in a result."""
     return relative_error_of_median(row["milliseconds"], row["quartiles"], row["rounds"])
 
 
 def over(slow: Measured, fast: Measured) -> Measured:
-    """The quotient of two values."""
+    """Return the quotient of two measured values."""
     return Measured(slow.value / fast.value, math.hypot(slow.error, fast.error))
 
 
 def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str, section: str = "sizes") -> Value:
-    """How many times as long one method takes as another, by their ratios to the floor."""
+    """Return a function for the ratio of the times of two methods, computed from their ratios to the floor."""
 
     def value(rows: list[Row]) -> Measured | None:
         above, below = (ratio(rows, size, quantity, method, section=section) for method in (slow, fast))
@@ -82,7 +82,7 @@ def quotient(slow: str, fast: str, size: tuple[int, int], quantity: str, section
 
 
 def spread(method: str, quantity: str) -> Value:
-    """The slowest over the fastest concentration, by their ratios to the floor: rounds differ by more than these do."""
+    """Return a function for the ratio of the slowest to the fastest concentration, by their ratios to the floor."""
 
     def value(rows: list[Row]) -> Measured | None:
         wanted = ("concentrations", quantity, method)
@@ -97,7 +97,7 @@ def spread(method: str, quantity: str) -> Value:
 
 
 def graphed(rows: list[Row]) -> Measured | None:
-    """Microseconds a draw of our Power Spherical takes among others in a CUDA graph."""
+    """Return the microseconds per Power Spherical draw in a CUDA graph of many draws."""
     for row in rows:
         if (row["section"], row["method"]) == ("graph", "our_ps"):
             return Measured(1e3 * float(row["milliseconds"]), error(row))
@@ -116,7 +116,7 @@ def _over_floor(
     loc: str = EACH,
     section: str = "sizes",
 ) -> Iterable[Target]:
-    """The limits of a method's times, as multiples of those of `torch.randn`."""
+    """Yield upper limits for the times of a method, as multiples of the time of `torch.randn`."""
     for quantity, most in ((FORWARD, forward), (BACKWARD, backward)):
         if most is not None:
             name = f"{NAMES[method]} over randn, {size[0]} × {size[1]}, μ {loc}, {quantity}{PARTS[section]}"
@@ -125,7 +125,7 @@ def _over_floor(
 
 
 def _over_ours(size: tuple[int, int], forward: float, backward: float, section: str) -> Iterable[Target]:
-    """How many times as long as ours the authors' package takes at least."""
+    """Yield lower limits for the time of the authors' package, as multiples of ours."""
     for quantity, least in ((FORWARD, forward), (BACKWARD, backward)):
         value = quotient("reference_ps", "our_ps", size, quantity, section)
         name = f"the authors' PS over ours, {size[0]} × {size[1]}, {quantity}{PARTS[section]}"
@@ -133,7 +133,7 @@ def _over_ours(size: tuple[int, int], forward: float, backward: float, section: 
 
 
 def _over_power_spherical(method: str, size: tuple[int, int], limit: float) -> Iterable[Target]:
-    """How many times as long as a Power Spherical draw one of another family takes at most."""
+    """Yield upper limits for the times of another family, as multiples of those of Power Spherical."""
     for quantity in (FORWARD, BACKWARD):
         name = f"{NAMES[method]} over PS, {size[0]} × {size[1]}, {quantity}"
         yield Target(name, quotient(method, "our_ps", size, quantity), "≤", limit)
@@ -174,7 +174,7 @@ TARGETS = {
 
 
 def compared(rows: list[Row], device: str) -> list[Row]:
-    """Every target that was measured, for each number of threads: what was wanted and what came out."""
+    """Return every measured target for each number of threads, with its limit and the measured value."""
     found = []
     for threads in sorted({row["threads"] for row in rows}):
         ours = [row for row in rows if row["threads"] == threads]

@@ -1,8 +1,8 @@
-"""Methods that take turns: how everything in this folder is timed.
+"""Timing of methods that take turns.
 
-A round calls every method once (or a few times), in an order that rotates from round to round, so that a slow moment
-of the machine falls on all of them. The rounds are kept apart: a method and its floor are compared inside a round.
-Only the standard library is needed here, because TensorFlow Probability is timed in an environment without torch.
+A round calls every method once (or a few times), in an order that rotates from round to round, so that slow phases of
+the machine affect all methods. A method and its floor are compared within a round. This module needs only the standard
+library, because TensorFlow Probability is timed in an environment without torch.
 """
 
 import ctypes
@@ -15,27 +15,27 @@ from typing import Any, TypeVar
 Name = TypeVar("Name", bound=Hashable)
 Call = Callable[[], object]
 Clock = Callable[[Call, int], float]
-"""From a method and a number of calls to the seconds that one call takes."""
+"""Maps a method and a number of calls to the seconds per call."""
 
-UNSEEN = 2  # calls of each method that go first; a round more is not looked at either
-TURN = 0.02  # seconds that a turn of several calls may take
+UNSEEN = 2  # warm-up calls per method; one warm-up round follows
+TURN = 0.02  # seconds per turn, if it has several calls
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure one group of methods: about `seconds`, but at least and at most so many rounds."""
+    """How long to measure a group of methods: about `seconds`, with at least `least` and at most `most` rounds."""
 
     seconds: float
     least: int
     most: int
 
     def rounds(self, one: float) -> int:
-        """The number of rounds, where one takes `one` seconds."""
+        """Return the number of rounds, if one takes `one` seconds."""
         return min(max(math.ceil(self.seconds / one), self.least), self.most)
 
 
 def in_turn(names: Sequence[Name], turn: int) -> list[Name]:
-    """The order of the methods in a round: each comes first in its turn."""
+    """Return the methods in the order of round `turn`, which rotates."""
     first = turn % len(names)
     return [*names[first:], *names[:first]]
 
@@ -43,7 +43,7 @@ def in_turn(names: Sequence[Name], turn: int) -> list[Name]:
 def measure(
     methods: Mapping[Name, Call], effort: Effort, clock: Clock, calls: int = 1
 ) -> dict[Name, list[float]]:
-    """The seconds a call of each method takes, round by round; a turn is `calls` calls, fewer of the slow."""
+    """Return the seconds per call of each method in each round. A turn has up to `calls` calls, fewer if slow."""
     names = list(methods)
     times: dict[Name, list[float]] = {name: [] for name in names}
     first = {name: min(clock(methods[name], 1) for _ in range(UNSEEN)) for name in names}
@@ -58,10 +58,10 @@ def measure(
 
 
 def keep_freed_memory() -> None:
-    """Have the process keep the memory it frees, where its C library is GNU's.
+    """Make glibc keep freed memory instead of returning it to the system. Other C libraries are left as they are.
 
-    By default that gives large blocks back and asks for them anew, or not, as what was freed before happens to lie: a
-    quarter of the time of a call can then go into the kernel's clearing of pages, of one method and not of another.
+    By default glibc may return large blocks and request them again, depending on the layout of the heap. Clearing the
+    new pages can take a quarter of a call, for one method and not for another.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -69,11 +69,11 @@ def keep_freed_memory() -> None:
             mallopt(parameter, 1 << 30)
 
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
 def wall_clock(call: Call, calls: int) -> float:
-    """For methods that are done when they return."""
+    """Time methods that are complete when they return."""
     started = time.perf_counter()
     for _ in range(calls):
         call()
@@ -81,10 +81,10 @@ def wall_clock(call: Call, calls: int) -> float:
 
 
 def event_clock(cuda: Any) -> Clock:
-    """For methods that leave their work to the device: the time between two events in its queue.
+    """Return a clock for methods that run asynchronously on the device: the time between two events in its queue.
 
-    `cuda` is torch.cuda. The queue is empty when the first event is recorded, so that the time includes what the host
-    takes to fill it, which is all the time there is where the batch is small.
+    `cuda` is torch.cuda. The queue is empty when the first event is recorded. So the time includes the host's, which
+    dominates for small batches.
     """
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
 
@@ -95,15 +95,15 @@ def event_clock(cuda: Any) -> Clock:
             call()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) / 1e3 / calls  # torch gives milliseconds
+        return start.elapsed_time(end) / 1e3 / calls  # torch returns milliseconds
 
     return clock
 
 
 def queued_clock(cuda: Any) -> Clock:
-    """As `event_clock`, but of the device alone: it is kept busy until the host has queued all calls.
+    """Return a clock like `event_clock` that measures only the device, which is kept busy until all calls are queued.
 
-    So it is in training, where the host is ahead of the device.
+    This is the situation in training, where the host runs ahead of the device.
     """
     cuda.synchronize()
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
@@ -117,7 +117,7 @@ def queued_clock(cuda: Any) -> Clock:
             for _ in range(calls):
                 call()
             end.record()
-            late = start.query()  # the device had begun before the host was done
+            late = start.query()  # the device started before the host had queued all calls
             end.synchronize()
             if not late:
                 return start.elapsed_time(end) / 1e3 / calls
@@ -127,9 +127,8 @@ def queued_clock(cuda: Any) -> Clock:
 
 
 def captured(call: Call, times: int, cuda: Any) -> Call:
-    """A CUDA graph of `times` calls in a row, as the function that replays it; `cuda` is torch.cuda."""
-    # A capture must not be the first thing that runs, nor run where other work is queued: torch's recipe is to warm up
-    # on a stream of its own.
+    """Capture `times` calls in a CUDA graph, and return the function that replays it. `cuda` is torch.cuda."""
+    # torch recommends to warm up on a separate stream before a capture.
     stream = cuda.Stream()
     stream.wait_stream(cuda.current_stream())
     with cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""How well clusters of labelled data are found, beside scikit-learn's KMeans on unit vectors.
+"""Quality of clusterings of labelled data, compared with scikit-learn's KMeans on unit vectors.
 
 The data are scikit-learn's digits and the files that are named: .npz with `embeddings` and `labels`, or a pair of
 MNIST's files, as IMAGES:LABELS. Every method has its default settings, one start a seed, and the true number of
@@ -45,7 +45,7 @@ Labelled = tuple[str, np.ndarray, np.ndarray]
 
 
 def read(name: str) -> Labelled:
-    """The name of a data set, its rows as unit vectors in float32, and their labels."""
+    """Return the name of a data set, its rows as float32 unit vectors, and their labels."""
     if ":" in name:
         images, labels = (gzip.decompress(Path(part).read_bytes()) for part in name.split(":"))
         y = np.frombuffer(labels, np.uint8, offset=8)
@@ -59,13 +59,13 @@ def read(name: str) -> Labelled:
 
 
 def unit(x: np.ndarray) -> np.ndarray:
-    """The rows' directions."""
+    """Normalise the rows."""
     x = x.astype(np.float32)
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def scored(make: Callable[..., Any], x: Any, y: np.ndarray, seeds: int) -> Row:
-    """The quality of one method on one data set."""
+    """Return the quality of one method on one data set."""
     clusters = len(np.unique(y))
     indices, held_out = [], []
     started = time.perf_counter()
@@ -85,7 +85,7 @@ def scored(make: Callable[..., Any], x: Any, y: np.ndarray, seeds: int) -> Row:
 
 
 def results(sets: list[Labelled], seeds: int, device: torch.device) -> Iterator[Row]:
-    """Every method on every data set."""
+    """Yield the results of every method on every data set."""
     for name, x, y in sets:
         common = {"data": name, "rows": len(x), "dim": x.shape[1], "clusters": len(np.unique(y))}
         for method, make in METHODS.items():
@@ -94,7 +94,7 @@ def results(sets: list[Labelled], seeds: int, device: torch.device) -> Iterator[
 
 
 def table(rows: list[Row]) -> "Table":
-    """A line for each method, a column for each data set."""
+    """Return a table with one line per method and one column per data set."""
     from rich.table import Table
 
     names = list(dict.fromkeys(row["data"] for row in rows))

@@ -1,4 +1,4 @@
-"""Tied against free concentrations over the number of components, on labelled embeddings.
+"""Tied and free concentrations compared, by the number of components, on labelled embeddings.
 
 The data are an .npz file with `embeddings` and `labels`. `powerspherical.mixture.compare` fits both families, tied and
 free, to four fifths of the rows; the figure shows the likelihood of the others, BIC, and the adjusted Rand index of
@@ -41,7 +41,7 @@ PANELS = {
 
 
 def results(x: np.ndarray, y: np.ndarray, components: tuple[int, ...], seeds: int) -> list[Row]:
-    """What speaks for each mixture, and how well it finds the labels; each seed also holds out other rows."""
+    """Return the selection criteria of each mixture and its agreement with the labels. Each seed has its own split."""
     return [
         {
             "seed": seed,
@@ -58,7 +58,7 @@ def results(x: np.ndarray, y: np.ndarray, components: tuple[int, ...], seeds: in
 
 
 def drawn(rows: list[Row], classes: int) -> "Figure":
-    """Three panels over the number of components, means over seeds: solid lines are tied, dashed ones free."""
+    """Return three panels by the number of components, means over seeds. Solid lines are tied, dashed lines free."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 3.4), layout="constrained")

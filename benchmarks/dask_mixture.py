@@ -1,7 +1,7 @@
-"""A mixture fitted to more rows than memory holds: a lazy Dask array on workers of limited memory.
+"""A mixture fitted to more rows than fit in memory: a lazy Dask array on workers with limited memory.
 
-The rows are made anew, block by block, in each pass. Shown are the time of the fit, the most memory that a worker ever
-had, and how far the fitted directions are from the true ones.
+Each pass generates the rows again, block by block. The benchmark reports the time of the fit, the peak memory of a
+worker, and the distance of the fitted directions from the true ones.
 
     python benchmarks/dask_mixture.py [--rows N] [--dim D] [--workers W] [--memory LIMIT] [--quick] [--out DIR]
 """
@@ -24,13 +24,13 @@ COMPONENTS, STEPS, BLOCK = 10, 5, 100_000
 
 
 def directions(dim: int) -> np.ndarray:
-    """The true directions, (k, d)."""
+    """Return the true directions, (k, d)."""
     x = np.random.default_rng(0).standard_normal((COMPONENTS, dim))
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def some_rows(template: np.ndarray, block_info: Any = None) -> np.ndarray:
-    """One block: Gaussian noise of length about one half around the directions; the same on every call."""
+    """Return one block: the directions plus Gaussian noise of length about ½. Every call returns the same block."""
     rows, dim = block_info[None]["chunk-shape"]
     random = np.random.default_rng(block_info[None]["chunk-location"][0])
     noise = random.standard_normal((rows, dim), dtype=np.float32)
@@ -40,18 +40,18 @@ def some_rows(template: np.ndarray, block_info: Any = None) -> np.ndarray:
 
 
 def lazy_rows(rows: int, dim: int) -> da.Array:
-    """The array of all rows, of which none is there."""
+    """Return a lazy array of all rows."""
     template = da.empty((rows, dim), chunks=(min(BLOCK, rows), dim), dtype=np.float32)
     return template.map_blocks(some_rows, dtype=np.float32, meta=np.empty((0, 0), np.float32))
 
 
 def peak() -> int:
-    """The most memory that this process has had, in bytes (on Linux, where it is counted in KiB)."""
+    """Return the peak memory of this process in bytes (on Linux, which counts in KiB)."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def fitted(rows: int, dim: int, workers: int, memory: str) -> dict[str, Any]:
-    """Fit on a cluster of this machine, and say what it took."""
+    """Fit on a local cluster, and return time, memory and accuracy."""
     x = lazy_rows(rows, dim)
     with (
         LocalCluster(
@@ -80,13 +80,15 @@ def fitted(rows: int, dim: int, workers: int, memory: str) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Fit, print what it took, and write `dask_mixture.json`."""
+    """Fit, print the results, and write `dask_mixture.json`."""
     started = time.perf_counter()
     options = parser(str(__doc__).partition("\n")[0])
     options.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="default: 10,000,000")
     options.add_argument("--dim", type=int, default=128, metavar="D", help="default: 128")
     options.add_argument("--workers", type=int, default=2, metavar="W", help="default: 2")
-    options.add_argument("--memory", default="2GB", metavar="LIMIT", help="of each worker; default: 2GB")
+    options.add_argument(
+        "--memory", default="2GB", metavar="LIMIT", help="memory limit of each worker; default: 2GB"
+    )
     arguments, _ = parsed(options, argv)
     rows = 20_000 if arguments.quick else arguments.rows
     found = fitted(rows, arguments.dim, arguments.workers, arguments.memory)

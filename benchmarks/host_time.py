@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SIZES = {"cpu": (100, 64), "cuda": (65_536, 16)}
 KAPPA = 100.0
 EFFORT, QUICK = Effort(seconds=3.0, least=25, most=301), Effort(seconds=0.1, least=3, most=9)
-CALLS = 50  # in a turn
+CALLS = 50  # per turn
 STAGES = {
     "randn": "torch.randn of the same shape",
     "construct": "construct the distribution",
@@ -38,7 +38,7 @@ STAGES = {
 
 
 class Empty(torch.autograd.Function):
-    """What autograd itself costs: two inputs, one result, two gradients."""
+    """An autograd function that does nothing, with two inputs and one output: the overhead of autograd itself."""
 
     @staticmethod
     def forward(ctx: Any, loc: Tensor, kappa: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class Empty(torch.autograd.Function):
 
 
 def stages(rows: int, dim: int, device: torch.device) -> dict[str, Call]:
-    """The stages of a step by name, each ready to be called."""
+    """Return the stages of a step by name, as functions without arguments."""
     loc = torch.nn.functional.normalize(torch.randn(rows, dim, device=device), dim=-1)
     kappa = torch.full((rows,), KAPPA, device=device)
     grad = torch.randn(rows, dim, device=device)
@@ -72,7 +72,7 @@ def stages(rows: int, dim: int, device: torch.device) -> dict[str, Call]:
 
 
 def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, float]:
-    """Microseconds per call that the kernels take, by kernel; on the CPU inside the native library, if it is used."""
+    """Return the microseconds per call inside each kernel. On the CPU these are kernels of the native library."""
     repeats = 20
     call()
     if device.type == "cuda":
@@ -85,7 +85,7 @@ def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, f
         return {event.key: event.self_device_time_total / repeats for event in profiled.key_averages()}
     try:
         from powerspherical.sampling.native import kernel
-    except ImportError:  # an earlier version
+    except ImportError:  # an earlier version of the package
         return {}
     run, times = kernel._run, {0: [], 1: []}
 
@@ -106,7 +106,7 @@ def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, f
 
 
 def table(results: dict[str, Any]) -> "Table":
-    """A line for each stage, a column for each label."""
+    """Return a table with one line per stage and one column per label."""
     from rich.table import Table
 
     shown = Table(title="Microseconds per call (times of randn)", title_justify="left")

@@ -1,8 +1,9 @@
 """KL(q ‖ uniform) with its gradient at a small batch, for Power Spherical and von Mises–Fisher.
 
-Both are compared with the plain lgamma/digamma formula of Power Spherical; torch has no Bessel functions of general
-order to write one for von Mises–Fisher. At 64 rows the number of operations determines the time. All variants run in
-one process, interleaved, on one thread. The table shows ratios of medians, eager and compiled.
+Both are compared with the plain lgamma/digamma formula of Power Spherical. For von Mises–Fisher there is no such
+formula in torch, which has no Bessel functions of general order. At 64 rows the number of operations determines the
+time. All variants run in one process, interleaved, on one thread. The table shows ratios of medians, eager and
+compiled.
 
     python benchmarks/kl_uniform.py [--json results/kl_uniform.json]
 """
@@ -43,7 +44,7 @@ def ours(family, kappa, loc):
 
 
 def medians(functions, repeats):
-    """Median microseconds of each function, called in turn."""
+    """Return the median microseconds of each function. The functions take turns."""
     times = {name: [] for name in functions}
     for function in functions.values():
         function()
@@ -57,8 +58,8 @@ def medians(functions, repeats):
 
 
 def measure(dim, dtype, repeats):
-    """Median microseconds of one step by variant: the plain formula, and each family in three ways."""
-    torch.compiler.reset()  # torch limits how often a function is compiled again
+    """Return the median microseconds of one step of each variant: the plain formula, and each family in three ways."""
+    torch.compiler.reset()  # torch limits the number of recompilations
     kappa = (50 * torch.rand(BATCH, dtype=dtype)).requires_grad_()
     loc = torch.nn.functional.normalize(torch.randn(BATCH, dim, dtype=dtype), dim=-1)
     prior = HypersphericalUniform(dim)

@@ -1,9 +1,9 @@
-"""What an iteration of a mixture or of spherical k-means costs, beside one of scikit-learn's KMeans.
+"""Time per iteration of mixtures and of spherical k-means, compared with scikit-learn's KMeans.
 
-Each method is fitted twice from the same start, with few steps and with more, by its public interface; the difference,
-over the number of steps between, is the time of an iteration. `products` are the two matrix products that an
-iteration of soft EM cannot do without, in the same blocks and precision. All take turns. On CUDA there is no
-scikit-learn, the ratios are to the products, and the memory that a fit takes beyond the rows is measured, too.
+Each method is fitted twice from the same start through its public interface, with few and with more iterations. The
+time per iteration is the difference of the times over the difference of the iterations. `products` are the two matrix
+products that every iteration of soft EM needs, in the same blocks and precision. All methods take turns. On CUDA, which
+scikit-learn does not support, the ratios are to the products, and the memory of a fit beyond the rows is measured, too.
 
     python benchmarks/mixture.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 
 def data(rows: int, dim: int, components: int, device: torch.device) -> Tensor:
-    """Unit vectors in faint clusters, on which no method settles in a few steps."""
+    """Return unit vectors in weak clusters, on which no method converges in a few iterations."""
     generator = torch.Generator(device).manual_seed(0)
     centres = 0.35 * torch.randn(components, dim, generator=generator, device=device)
     x = torch.empty(rows, dim, device=device)
@@ -55,13 +55,13 @@ def data(rows: int, dim: int, components: int, device: torch.device) -> Tensor:
 
 
 def products(x: Tensor, directions: Tensor) -> None:
-    """The cosines with k directions, and the sums over rows with k weights."""
+    """Compute the cosines with k directions and the k weighted sums of the rows."""
     for block in x.split(block_size(x.device, x.shape[1] + len(directions))):
         torch.mm(torch.mm(directions, block.T), block)
 
 
 def fits(x: Tensor, components: int) -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """The methods by name, as functions of the number of steps."""
+    """Yield names and methods, as functions of the number of iterations."""
     start = x[:components].clone()
     common = {"init": start, "tol": 0.0}
     yield (
@@ -80,7 +80,7 @@ def fits(x: Tensor, components: int) -> Iterator[tuple[str, Callable[[int], Any]
 
 
 def iteration(fit: Callable[[int], Any], clock: Clock) -> float:
-    """The seconds of one step; a fit goes first, which leaves the memory as this method does."""
+    """Return the seconds of one iteration. A first fit, not measured, brings memory into the state of this method."""
 
     def seconds(steps: int) -> float:
         taken: list[int] = []
@@ -95,7 +95,7 @@ def iteration(fit: Callable[[int], Any], clock: Clock) -> float:
 
 
 def timed(x: Tensor, components: int, rounds: int) -> dict[str, list[float]]:
-    """The seconds of an iteration of each method, round by round, in an order that rotates."""
+    """Return the seconds per iteration of each method in each round. The order rotates."""
     clock = clock_on(x.device)
     methods: dict[str, Callable[[], float]] = {
         name: partial(iteration, fit, clock) for name, fit in fits(x, components)
@@ -109,14 +109,14 @@ def timed(x: Tensor, components: int, rounds: int) -> dict[str, list[float]]:
 
 
 def memory(x: Tensor, components: int) -> dict[str, int]:
-    """The bytes that a fit of each method takes beyond the rows, at its peak; on CUDA, where all are counted."""
+    """Return the peak bytes of a fit of each method beyond the rows. Only on CUDA, where all memory is counted."""
     if x.device.type == "cpu":
         return {}
     return {name: peak(partial(fit, 1), x.device) for name, fit in fits(x, components)}
 
 
 def summary(times: dict[str, list[float]], peaks: dict[str, int]) -> Iterator[Row]:
-    """A line for each method: its time, its ratios to Lloyd's iteration and to the products, and its memory."""
+    """Yield one result per method: its time, its ratios to KMeans and to the products, and its memory."""
     for name, seconds in times.items():
         milliseconds = summarised([1e3 * one for one in seconds])
         yield {
@@ -133,7 +133,7 @@ def summary(times: dict[str, list[float]], peaks: dict[str, int]) -> Iterator[Ro
 
 
 def table(rows: list[Row]) -> "Table":
-    """A line for each method and number of threads."""
+    """Return a table with one line per method and number of threads."""
     from rich.table import Table
 
     shown = Table(title="An iteration", title_justify="left")
@@ -172,7 +172,7 @@ def main(argv: list[str] | None = None) -> None:
     rows: list[Row] = []
     counts = thread_counts(arguments.threads, device)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # no fit here is to settle
+        warnings.simplefilter("ignore", ConvergenceWarning)  # no fit should converge here
         peaks = memory(x, components)
         for threads in counts:
             torch.set_num_threads(threads)
@@ -185,7 +185,7 @@ def main(argv: list[str] | None = None) -> None:
         "components": components,
         "dtype": "float32",
         "matmul_precision": torch.get_float32_matmul_precision(),
-        "bytes_of_responsibilities": 4 * count * components,  # which no method may hold at once
+        "bytes_of_responsibilities": 4 * count * components,  # no method may hold all of them at once
         "steps": (FEW, MORE),
         "threads": counts,
     }

@@ -1,6 +1,6 @@
 """Write the README's tables from the published results: python benchmarks/readme_tables.py
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; a test holds the README to what this makes.
+A table is between `<!-- table: NAME -->` and `<!-- end -->`. A test checks that the README agrees with the results.
 """
 
 import json
@@ -32,7 +32,7 @@ def pair(scores):
 
 
 def vae():
-    """Log-likelihood and ELBO: in the paper, by its protocol, and tuned."""
+    """Return the table of log-likelihood and ELBO: in the paper, by its protocol, and tuned."""
     found = collect(results("vae_mnist"))
     rows = []
     for (posterior, dim), scores in plain(found).items():
@@ -56,7 +56,7 @@ def span(claims):
 
 
 def time():
-    """The paper's claims on time beside what was measured."""
+    """Return the table of the paper's claims on time, with our measurements."""
     cpu, gpu = results("efficiency")["claims"], results("efficiency_cuda")["claims"]
     training = results("training_time")["factors"]
     rows = [
@@ -88,7 +88,7 @@ def time():
 
 
 def multiples(found, method):
-    """How many times as long as the normals a method takes, forward and with the backward pass."""
+    """Return the times of a method as multiples of the normals', forward and with the backward pass."""
     return ", ".join(
         f"{row['ratio']:.1f}" if row["ratio"] > 10 else f"{row['ratio']:.2f}"
         for row in found
@@ -97,7 +97,7 @@ def multiples(found, method):
 
 
 def draws():
-    """Draws over the normals they are made from."""
+    """Return the table of the times of draws as multiples of the normals'."""
     rows = []
     for name, machine in (("sampling", "CPU, one thread"), ("sampling_cuda", "H200")):
         found = [row for row in results(name) if row["section"] == "sizes" and row["floor"] == "randn"]
@@ -105,7 +105,7 @@ def draws():
         groups = {}
         for row in found:
             shared = row["loc"] == "shared"
-            large = row["rows"] * row["dim"] > 50_000_000  # where it makes a difference whose μ is
+            large = row["rows"] * row["dim"] > 50_000_000  # there it matters whether μ is shared
             if row["threads"] == fewest and (large or not shared):
                 groups.setdefault((row["rows"], row["dim"], row["loc"]), []).append(row)
         for (count, dim, loc), group in groups.items():
@@ -119,7 +119,7 @@ def draws():
 
 
 def filled(text):
-    """The text with its tables as the results have them."""
+    """Return the text with its tables replaced by those from the results."""
     for make in (vae, time, draws):
         opening = f"<!-- table: {make.__name__} -->"
         pattern = re.escape(opening) + r".*?<!-- end -->"

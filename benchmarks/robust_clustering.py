@@ -1,8 +1,8 @@
-"""How well planted clusters are found among outliers: spherical Cauchy mixtures beside the other families.
+"""Recovery of planted clusters among outliers: spherical Cauchy mixtures compared with the other families.
 
-Clusters are von Mises–Fisher, around random directions, and a fifth of all points is uniform. Each mixture has as
-many components as there are clusters, and none for the outliers. The adjusted Rand index (ARI) is that of the points
-that belong to a cluster; means over seeds.
+The clusters are von Mises–Fisher around random directions, and a fifth of all points is uniform. Each mixture has one
+component per cluster and none for the outliers. The adjusted Rand index (ARI) is computed over the points that belong
+to a cluster, and averaged over seeds.
 
     python benchmarks/robust_clustering.py [--threads N] [--quick] [--out DIR]
 """
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def planted(dim: int, kappa: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Unit vectors, those of a cluster first, and the cluster of each of these."""
+    """Return unit vectors, first those in clusters and then the outliers, and the cluster labels of the former."""
     generator = torch.Generator().manual_seed(seed)
     centres = HypersphericalUniform(dim).sample((CLUSTERS,), generator=generator)
     points = VonMisesFisher(centres, kappa).sample((POINTS,), generator=generator).reshape(-1, dim)
@@ -42,7 +42,7 @@ def planted(dim: int, kappa: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def indices(name: str, concentration_type: str, dim: int, kappa: float, seeds: int) -> list[float]:
-    """The adjusted Rand index of one family's mixture, for each seed."""
+    """Return the adjusted Rand index of the mixture of one family, for each seed."""
     found = []
     for seed in range(seeds):
         x, labels = planted(dim, kappa, seed)
@@ -54,7 +54,7 @@ def indices(name: str, concentration_type: str, dim: int, kappa: float, seeds: i
 
 
 def results(settings: tuple[tuple[int, float], ...], seeds: int) -> Iterator[Row]:
-    """Every family, tied and free, in every setting."""
+    """Yield the results of every family, tied and free, in every setting."""
     for dim, kappa in settings:
         for concentration_type in ("tied", "free"):
             for name in family_names():
@@ -69,7 +69,7 @@ def results(settings: tuple[tuple[int, float], ...], seeds: int) -> Iterator[Row
 
 
 def table(rows: list[Row]) -> "Table":
-    """A line for each method, a column for each setting."""
+    """Return a table with one line per method and one column per setting."""
     from rich.table import Table
 
     settings = list(dict.fromkeys((row["dim"], row["concentration"]) for row in rows))

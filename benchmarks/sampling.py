@@ -1,8 +1,8 @@
-"""How long a draw takes, beside the peers and as a multiple of the normals it is made from.
+"""Time per draw, compared with peers and with drawing the same number of normals.
 
-All methods run in one process and take turns. What is reported is the median over rounds of the ratio to
-`torch.randn(rows, dim)` in the same round, and the median time. TensorFlow Probability needs an environment of its own
-and is set against a floor of its own; see README.md beside this file.
+All methods run in one process and take turns. The results are the median over rounds of the ratio to `torch.randn(rows,
+dim)` in the same round, and the median time. TensorFlow Probability needs a separate environment and is compared with
+its own floor. See README.md in this folder.
 
     python benchmarks/sampling.py [--device cpu|cuda] [--threads N] [--tfp PYTHON] [--quick] [--out DIR]
 """
@@ -32,18 +32,18 @@ from powerspherical.experiments.efficiency import ratio
 from powerspherical.experiments.results import hardware, name_on, write_figure
 
 Value = TypeVar("Value")
-Times = dict[tuple[Case, str], list[float]]  # by case and method: the rounds, in seconds
+Times = dict[tuple[Case, str], list[float]]  # (case, method) -> seconds of each round
 
 QUANTITIES = (FORWARD, BACKWARD)
 GRAPH_CASE, GRAPH_DRAWS = Case(100, 64), 20
-QUEUED_FROM = 1_000_000  # numbers drawn: with fewer, the device does not limit the time
-SINGLE_UP_TO = 2_000_000  # numbers drawn: with more, one call in a row of many takes as long as one alone
+QUEUED_FROM = 1_000_000  # numbers per draw; below, the device does not limit the time
+SINGLE_UP_TO = 2_000_000  # numbers per draw; above, single calls take as long as those in a turn of many
 TFP_FLOOR = "jax_normal"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure: sizes, then κ and d one at a time, where `sweep` numbers are drawn; and how long."""
+    """What to measure and for how long: some sizes, then κ and d one at a time with `sweep` numbers per draw."""
 
     sizes: Sequence[tuple[int, int]]
     concentrations: Sequence[float]
@@ -53,12 +53,12 @@ class Plan:
     effort: Effort
 
     def effort_for(self, section: str) -> Effort:
-        """More rounds where differences of a few percent count."""
+        """Return the effort for a section: more rounds if differences of a few percent matter."""
         many = section == "concentrations"
         return replace(self.effort, least=3 * self.effort.least) if many else self.effort
 
     def groups(self, *, sweeps: bool) -> Iterator[tuple[str, list[Case]]]:
-        """The cases that are measured together, by the section of the results they belong to."""
+        """Yield the section of the results and the cases that are measured together."""
         for shared in (False, True):
             for rows, dim in self.sizes:
                 yield "sizes", [Case(rows, dim, shared=shared)]
@@ -107,10 +107,10 @@ QUICK = Plan(
 def timed(
     plan: Plan, device: torch.device, clock: Clock, threads: int, *, sweeps: bool
 ) -> Iterator[list[Row]]:
-    """The rows of every group, as they are measured."""
+    """Measure every group and yield its results."""
     for section, cases in plan.groups(sweeps=sweeps):
         for quantity in QUANTITIES:
-            # The floor depends on how many numbers are drawn, which the cases of a group have in common.
+            # The floor depends only on the numbers per draw, which all cases of a group share.
             calls = keyed(cases[0], floors(cases[0], device))
             for case in cases:
                 calls |= keyed(case, methods(case, quantity, device))
@@ -119,9 +119,9 @@ def timed(
 
 
 def singles(plan: Plan, device: torch.device, clock: Clock, threads: int) -> Iterator[list[Row]]:
-    """Single calls, one of each method in turn.
+    """Measure single calls, one per method and turn.
 
-    A turn of many calls has warm caches and, on CUDA, a queue that the host fills ahead. Users meet both.
+    In a turn of many calls caches are warm and, on CUDA, the host runs ahead. Both situations occur in practice.
     """
     for rows, dim in plan.sizes:
         if rows * dim <= SINGLE_UP_TO:
@@ -132,12 +132,12 @@ def singles(plan: Plan, device: torch.device, clock: Clock, threads: int) -> Ite
 
 
 def keyed(case: Case, by_name: Mapping[str, Value]) -> dict[tuple[Case, str], Value]:
-    """What belongs to the methods of a case, by case and method."""
+    """Return a mapping of methods as a mapping of (case, method)."""
     return {(case, name): value for name, value in by_name.items()}
 
 
 def summary(section: str, quantity: str, threads: int, times: Times, floor: str) -> list[Row]:
-    """Rounds, in seconds by case and method, as lines of the results; one of the methods is the floor."""
+    """Return the rounds as lines of the results, with ratios to the floor, which is one of the methods."""
     beneath = next(seconds for (_, method), seconds in times.items() if method == floor)
     rows = []
     for (case, method), seconds in times.items():
@@ -163,7 +163,7 @@ def summary(section: str, quantity: str, threads: int, times: Times, floor: str)
 
 
 def graphs(plan: Plan, clock: Clock, threads: int) -> list[Row]:
-    """A draw among many in one CUDA graph, where no time goes into launching kernels."""
+    """Measure draws in a CUDA graph of many, which has no launch overhead."""
     device, case = torch.device("cuda"), GRAPH_CASE
     calls = asynchronous(case, FORWARD, device)
     replays = {name: captured(call, GRAPH_DRAWS, torch.cuda) for name, call in calls.items()}
@@ -173,13 +173,13 @@ def graphs(plan: Plan, clock: Clock, threads: int) -> list[Row]:
 
 
 def asynchronous(case: Case, quantity: str, device: torch.device) -> dict[str, Call]:
-    """The floors and those methods that do not wait for the device."""
+    """Return the floors and the methods that do not synchronise with the device."""
     calls = floors(case, device) | methods(case, quantity, device)
     return {name: call for name, call in calls.items() if name not in WAITING}
 
 
 def queued(plan: Plan, threads: int) -> Iterator[list[Row]]:
-    """What large draws take of the device, where the host is ahead of it."""
+    """Measure the device time of large draws, with the host running ahead."""
     device = torch.device("cuda")
     for section, (case, *_) in plan.groups(sweeps=False):
         if section == "sizes" and case.rows * case.dim >= QUEUED_FROM:
@@ -190,7 +190,7 @@ def queued(plan: Plan, threads: int) -> Iterator[list[Row]]:
 
 
 def tfp(python: str, plan: Plan, threads: int) -> tuple[list[Row], dict[str, str]]:
-    """TensorFlow Probability's rows at the sizes of the plan, and its versions."""
+    """Return the results of TensorFlow Probability at the sizes of the plan, and its versions."""
     cases, cpu = [Case(rows, dim) for rows, dim in plan.sizes], torch.device("cpu")
     request = {
         "sizes": [(case.rows, case.dim, case.calls(cpu)) for case in cases],
@@ -212,13 +212,13 @@ def tfp(python: str, plan: Plan, threads: int) -> tuple[list[Row], dict[str, str
 
 
 def memory(plan: Plan, device: torch.device) -> Iterator[Row]:
-    """The peak memory of every method beyond its inputs, as a multiple of its output."""
+    """Measure the peak memory of every method beyond its inputs, as a multiple of its output."""
     for rows, dim in plan.memory:
         for shared in (False, True):
             for quantity in QUANTITIES:
                 case = Case(rows, dim, shared=shared)
                 for name, call in methods(case, quantity, device).items():
-                    if name != "scipy_vmf":  # NumPy's memory is not torch's to count
+                    if name != "scipy_vmf":  # torch does not count NumPy's memory
                         yield {
                             "rows": rows,
                             "dim": dim,
@@ -233,13 +233,13 @@ def memory(plan: Plan, device: torch.device) -> Iterator[Row]:
 def run(
     plan: Plan, device: torch.device, counts: Sequence[int], python: str | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """All that is written, and the versions of what ran elsewhere; with `counts` threads, one after the other."""
+    """Measure with each number of threads in `counts`. Return the results, and versions from other environments."""
     clock = clock_on(device)
     rows: list[Row] = []
     elsewhere: dict[str, str] = {}
     for threads in counts:
         torch.set_num_threads(threads)
-        # κ and d are about the shape of the curves: with the first number of threads.
+        # The sweeps over κ and d show the shapes of curves, for which one number of threads is enough.
         for group in timed(plan, device, clock, threads, sweeps=threads == counts[0]):
             rows += group
             print(said(group), flush=True)
@@ -268,7 +268,7 @@ def run(
 
 
 def said(group: list[Row]) -> str:
-    """One line on a group that was measured."""
+    """Return a one-line summary of a measured group."""
     first, ours = group[0], [row["ratio"] for row in group if row["method"] == "our_ps"]
     return (
         f"{counted(first['threads'])}, {first['section']}, {size(first)}, μ {first['loc']}, "
@@ -277,7 +277,7 @@ def said(group: list[Row]) -> str:
 
 
 def require_tfp(options: argparse.ArgumentParser, python: str, device: torch.device) -> None:
-    """Stop with one line if what `--tfp` names cannot be used."""
+    """Exit with an error message if the interpreter given by `--tfp` cannot be used."""
     if device.type != "cpu" or not hasattr(os, "sched_setaffinity"):
         options.error("TensorFlow Probability is measured on the CPU, under Linux: leave --tfp out")
     try:
@@ -293,7 +293,7 @@ def main(argv: list[str] | None = None) -> None:
     """Measure, print the tables, and write `sampling.json` and `sampling.png`."""
     started = time.perf_counter()
     options = parser(str(__doc__).partition("\n")[0])
-    options.add_argument("--tfp", metavar="PYTHON", help="an interpreter that has TensorFlow Probability")
+    options.add_argument("--tfp", metavar="PYTHON", help="a Python interpreter with TensorFlow Probability")
     arguments, device = parsed(options, argv)
     if arguments.tfp:
         require_tfp(options, arguments.tfp, device)

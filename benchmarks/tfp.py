@@ -1,8 +1,8 @@
-"""TensorFlow Probability's samplers on JAX, timed in an environment of their own.
+"""TensorFlow Probability's samplers on JAX, timed in a separate environment.
 
-`sampling.py` runs this file with the interpreter that its option `--tfp` names, beside a floor of its own (compiled
-`jax.random.normal`), and reads the rounds from standard output. The samplers are compiled, and every call waits for its
-result; the keys of the random numbers are made beforehand.
+`sampling.py` runs this file with the interpreter given by `--tfp` and reads the rounds from standard output. The floor
+is a compiled `jax.random.normal`. The samplers are compiled too, and every call waits for its result. The keys of the
+random numbers are made in advance.
 
     python benchmarks/tfp.py REQUEST   (as JSON)
 """
@@ -20,9 +20,9 @@ KEYS = 64
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """The rounds of every size and quantity that is asked for, in seconds, and the versions."""
+    """Print the rounds of every requested size and quantity, in seconds, and the versions."""
     keep_freed_memory()
-    # JAX has no setting for its threads: it takes as many as the process may use processors.
+    # JAX has no option for the number of threads. It uses one per processor that the process may use.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request["threads"]])
     import jax
     import tensorflow_probability.substrates.jax as tfp
@@ -37,7 +37,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def methods(rows: int, dim: int, kappa: float, *, differentiated: bool) -> dict[str, Call]:
-    """The floor and the samplers, compiled, each ready to be called."""
+    """Return the compiled floor and samplers by name, as functions without arguments."""
     import jax
     import jax.numpy as jnp
     from tensorflow_probability.substrates.jax.distributions import PowerSpherical, VonMisesFisher
@@ -62,7 +62,7 @@ def methods(rows: int, dim: int, kappa: float, *, differentiated: bool) -> dict[
     for name, family in (("tfp_ps", PowerSpherical), ("tfp_vmf", VonMisesFisher)):
         if not differentiated:
             found[name] = ready(partial(drawn, family), *parameters)
-        # Its vMF rejects in a loop that JAX does not differentiate in reverse mode, but inverts the law at d = 3.
+        # JAX cannot differentiate the rejection loop of its vMF in reverse mode. At d = 3 it uses inversion instead.
         elif name == "tfp_ps" or dim == 3:
             found[name] = ready(partial(pulled_back, family), *parameters)
     return found

@@ -1,8 +1,9 @@
-"""What a Power Spherical layer costs in training: a step of a small auto-encoder, and the distribution's share of it.
+"""Time of a training step of a small auto-encoder, and the share of its Power Spherical layer.
 
-Encoder, Power Spherical latent, decoder; the squared error plus the KL from the uniform; Adam. The step is timed with
-our distribution, with that of the paper's authors where it is installed, and with none: the latent is then the
-normalised features, and there is no KL. The share is what a step takes beyond the last. All take turns.
+The model is encoder, Power Spherical latent and decoder. The loss is the squared error plus the KL to the uniform, and
+the optimiser is Adam. The step is timed with our distribution, with that of the paper's authors if it is installed, and
+without a distribution: the latent is then the normalised features, and there is no KL. The share of a distribution is
+its time beyond that of the last variant. All variants take turns.
 
     python benchmarks/training_step.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
@@ -40,7 +41,7 @@ Latent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | float]]
 
 
 def latents(dim: int, device: torch.device) -> Iterator[tuple[str, Latent]]:
-    """The latent layers by name."""
+    """Yield names and latent layers."""
     yield NONE, lambda loc, kappa: (loc, 0.0)
     yield "our_ps", stochastic(PowerSpherical, HypersphericalUniform(dim))
     if has_reference():
@@ -52,7 +53,7 @@ def latents(dim: int, device: torch.device) -> Iterator[tuple[str, Latent]]:
 
 
 def stochastic(family: Any, prior: Any) -> Latent:
-    """A draw of the family, and its divergence from the prior."""
+    """Return a latent layer: a draw of the family, and its KL to the uniform."""
 
     def latent(loc: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
         posterior = family(loc, kappa, validate_args=False)
@@ -62,7 +63,7 @@ def stochastic(family: Any, prior: Any) -> Latent:
 
 
 def training(latent: Latent, dim: int, data: Tensor) -> Call:
-    """A fresh auto-encoder, as a function that trains it for one step."""
+    """Return a function that trains a new auto-encoder for one step."""
     encoder = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, dim + 1)).to(data.device)
     decoder = nn.Sequential(nn.Linear(dim, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH)).to(data.device)
     optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-4)
@@ -79,14 +80,14 @@ def training(latent: Latent, dim: int, data: Tensor) -> Call:
 
 
 def timed(batch: int, dim: int, device: torch.device, effort: Effort) -> dict[str, list[float]]:
-    """The rounds of every latent layer, in seconds a step."""
+    """Return the seconds per step of every latent layer in each round."""
     data = torch.randn(batch, WIDTH).to(device)
     steps = {name: training(latent, dim, data) for name, latent in latents(dim, device)}
     return measure(steps, effort, clock_on(device))
 
 
 def summary(times: dict[str, list[float]]) -> Iterator[Row]:
-    """A line for each latent layer: its time, and its share of the step."""
+    """Yield one result per latent layer: its time and its share of the step."""
     for name, seconds in times.items():
         milliseconds = summarised([1e3 * one for one in seconds])
         yield {
@@ -99,7 +100,7 @@ def summary(times: dict[str, list[float]]) -> Iterator[Row]:
 
 
 def table(rows: list[Row]) -> "Table":
-    """A line for each setting, a column for each latent layer."""
+    """Return a table with one line per setting and one column per latent layer."""
     from rich.table import Table
 
     names = list(dict.fromkeys(row["latent"] for row in rows))

@@ -10,8 +10,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
-from powerspherical.families import _two_sphere as two_sphere
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family, two_sphere
 
 LEVEL = 1e-6
 KAPPAS = [0.0, 1e-18, 1e-6, 0.01, 0.3, 0.499, 0.501, 1.0, 3.0, 9.99, 10.01, 40.0, 300.0, 1e4, 1e9, 1e18]

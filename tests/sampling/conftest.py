@@ -1,4 +1,4 @@
-"""What the tests of the draws share."""
+"""Fixtures of the sampling tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def family(request: pytest.FixtureRequest) -> Family:
 
 @pytest.fixture
 def draws(family: Family) -> Callable[..., Tensor]:
-    """Draws of the family as a function of ``loc``, ``concentration`` and the further arguments of ``draw``."""
+    """``draw`` for the family, as a function of ``loc``, ``concentration`` and the other arguments."""
     return functools.partial(draw, family)
 
 
@@ -36,7 +36,7 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     ]
 )
 def _devices(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs on each device: what it makes is there, unless it says otherwise."""
+    """Run the test on each device, which is the default for new tensors."""
     with torch.device(request.param):
         yield
 

@@ -1,4 +1,7 @@
-"""How draws are laid out for the fused kernels: any broadcasting and precision; in the interpreter without a GPU."""
+"""Fused draws through the operators: broadcasting, memory layouts, precisions and generators.
+
+Without a GPU the kernels run in Triton's interpreter.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def parameters(
 
 
 def rows_of(family: Family, loc: Tensor, kappa: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
-    """x, 1-t, 1+t and the noise of draws from one seed."""
+    """Return x, 1-t, 1+t and the noise of draws with a fixed seed."""
     seed = torch.tensor(3, device=DEVICE)
     return torch.ops.powerspherical.draw(loc, kappa, shape, seed, loc.shape[-1], family.name)
 
@@ -63,13 +66,12 @@ SHAPES = [
 
 @pytest.mark.parametrize(("loc_shape", "kappa_shape", "shape"), SHAPES)
 def test_broadcasting(family, loc_shape, kappa_shape, shape) -> None:
-    """Each row has its own direction, concentration and noise, and gives its part of the gradients."""
+    """Each row uses its own direction, concentration and noise, and contributes to the gradients."""
     loc, kappa = parameters(loc_shape, kappa_shape)
     x = draw(family, loc, 1e8 * kappa, shape)
     assert x.shape == (*shape, 5)
-    torch.testing.assert_close(
-        x, loc.expand_as(x), rtol=0, atol=2e-3
-    )  # so concentrated, a draw shows its loc
+    # At such a large concentration a draw is close to its loc.
+    torch.testing.assert_close(x, loc.expand_as(x), rtol=0, atol=2e-3)
     x, one_minus_t, one_plus_t, _ = rows_of(family, loc, kappa, shape)
     rows = x.detach().reshape(-1, 5)
     assert len(rows.unique(dim=0)) == len(rows)
@@ -81,10 +83,10 @@ def test_broadcasting(family, loc_shape, kappa_shape, shape) -> None:
     torch.testing.assert_close(actual[0].double(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # raised by NumPy in the interpreter
 @pytest.mark.parametrize("dim", [3, 5])
 def test_concentration_gradient(family, dim: int) -> None:
-    """That of the composition, at the same draws; for Power Spherical it is the implicit one at d = 3 alone."""
+    """Equals that of the torch operations at the same draws. It is implicit except for Power Spherical at d ≠ 3."""
     loc, kappa = parameters((30,), (30,), dim=dim)
     x, *rows = (tensor.detach() for tensor in rows_of(family, loc, kappa, (30,)))
     actual = torch.autograd.grad(rows_of(family, loc, kappa, (30,))[0], kappa, grad := torch.randn_like(x))[0]
@@ -171,7 +173,7 @@ def test_double_precision_is_left_to_the_composition(draws, monkeypatch: pytest.
 
 @pytest.mark.skipif(not CUDA, reason="needs CUDA")
 def test_without_a_compiler(draws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The draw is there all the same, and a warning says why it takes longer."""
+    """The draw falls back to torch operations, and a warning explains why."""
 
     def fail(out: Tensor) -> None:
         raise RuntimeError("Failed to find C compiler")
@@ -182,13 +184,13 @@ def test_without_a_compiler(draws, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         with pytest.warns(UserWarning, match=r"install a C compiler.*Failed to find"):
             assert draws(loc, kappa).shape == (4, 5)
-        assert draws(loc, kappa).shape == (4, 5)  # once
+        assert draws(loc, kappa).shape == (4, 5)  # no second warning
     finally:
         launching._compiles.cache_clear()
 
 
 def test_every_family_is_known() -> None:
-    """By the number that the kernel gives it."""
+    """``fused`` lists all families of the package, with the numbers that the kernel uses."""
     ours = [
         name for name in family_names() if type(family_named(name)).__module__.startswith("powerspherical.")
     ]

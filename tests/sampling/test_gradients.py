@@ -1,4 +1,4 @@
-"""First derivatives of the draws, against what they should be pointwise and in the mean; no others."""
+"""First derivatives of the draws, pointwise and in the mean. Other derivatives are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def directions(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def cosine_derivative(family: Family, dim: int, kappa: float, dtype: torch.dtype, count: int = COUNT):
-    """t and dt/dκ of many draws, by autograd through x·μ."""
+    """Return t and dt/dκ of many draws, by autograd through x·μ."""
     loc = directions(dim, dtype=dtype)
     concentration = torch.full((count,), kappa, dtype=dtype, requires_grad=True)
     t = draw(family, loc.expand(count, dim), concentration) @ loc
@@ -37,7 +37,11 @@ def cosine_derivative(family: Family, dim: int, kappa: float, dtype: torch.dtype
 
 
 def mean_cosine_slope(family: Family, dim: int, kappa: float) -> float:
-    """d/dκ of E t: of κ/(κ+d-1), of the Bessel ratio A with A' = 1 - A² - (d-1)A/κ, or by quadrature."""
+    """Return d E t/dκ.
+
+    E t is κ/(κ+d-1) for Power Spherical, and for von Mises–Fisher the Bessel ratio A with A' = 1 - A² - (d-1)A/κ. For
+    spherical Cauchy we integrate.
+    """
     if family is POWER_SPHERICAL:
         return (dim - 1) / (kappa + dim - 1) ** 2
     if family is SPHERICAL_CAUCHY:
@@ -63,7 +67,7 @@ def test_mean_of_the_concentration_gradient(family, dtype: torch.dtype, dim: int
 
 @pytest.mark.parametrize(("dim", "kappa"), [(2, 0.5), (5, 2.0), (20, 300.0)])
 def test_power_spherical_implicit_derivative(dim: int, kappa: float) -> None:
-    """At a fixed probability, against differences of SciPy's quantile function."""
+    """dt/dκ at a fixed probability, against finite differences of SciPy's quantile function."""
     t, slope = cosine_derivative(POWER_SPHERICAL, dim, kappa, torch.float64, 200)
     beta, step = (dim - 1) / 2, 1e-4 * (1 + kappa)
     probability = scipy.stats.beta(beta + kappa, beta).cdf((1 + t.cpu().numpy()) / 2)
@@ -74,7 +78,7 @@ def test_power_spherical_implicit_derivative(dim: int, kappa: float) -> None:
 @pytest.mark.parametrize("dim", [2, 4, 8, 9, 40, 5000])
 @pytest.mark.parametrize("count", [60, 18_000])
 def test_power_spherical_single_precision_derivative(dim: int, count: int) -> None:
-    """At a fixed second Gamma, for few rows and many, on both sides of α = 4; κ need not be contiguous."""
+    """½ dlog G/dα at a fixed second Gamma variable, for few and many rows, α below and above 4, and strided κ."""
     loc = directions(dim, dtype=torch.float32)
     kappa = torch.logspace(-1, 6, count).view(3, -1).T.requires_grad_()
     x, one_minus_t, one_plus_t, gamma = torch.ops.powerspherical.draw(
@@ -89,7 +93,7 @@ def test_power_spherical_single_precision_derivative(dim: int, count: int) -> No
 @pytest.mark.parametrize("family", [POWER_SPHERICAL, VON_MISES_FISHER], ids=lambda family: family.name)
 @pytest.mark.parametrize("kappa", [0.0, 1.0, 1e3])
 def test_single_precision_derivative_on_the_two_sphere(family: Family, kappa: float) -> None:
-    """At a fixed probability of t, as in double precision, and nothing but t and κ matters."""
+    """At d = 3 the float32 derivative is the implicit one, as in float64, and depends on t and κ only."""
     loc, concentration = directions(3, dtype=torch.float32), torch.full((200,), kappa, requires_grad=True)
     x, one_minus_t, one_plus_t, _ = torch.ops.powerspherical.draw(
         loc, concentration, (200,), torch.tensor(0), 3, family.name
@@ -102,13 +106,13 @@ def test_single_precision_derivative_on_the_two_sphere(family: Family, kappa: fl
 
 @pytest.mark.parametrize(("dim", "kappa"), [(2, 0.5), (5, 2.0), (20, 300.0)])
 def test_spherical_cauchy_derivative(dim: int, kappa: float) -> None:
-    """d artanh(t)/dκ = 1/(1+κ): a shift of the rapidity by log(1+κ)."""
+    """d artanh(t)/dκ = 1/(1+κ), because κ shifts the rapidity artanh t by log(1+κ)."""
     t, slope = cosine_derivative(SPHERICAL_CAUCHY, dim, kappa, torch.float64, 200)
     torch.testing.assert_close(slope, (1 - t.square()) / (1 + kappa), rtol=1e-10, atol=0)
 
 
 def test_concentration_moves_x_along_the_meridian(draws) -> None:
-    """dx/dκ = dt/dκ · dx/dt with μ and the direction of the tangent held."""
+    """dx/dκ = dt/dκ · dx/dt, at fixed μ and tangent direction."""
     loc = directions(50, 4)
     kappa = torch.full((50,), 3.0, dtype=torch.float64, requires_grad=True)
     x = draws(loc, kappa)
@@ -121,8 +125,9 @@ def test_concentration_moves_x_along_the_meridian(draws) -> None:
 
 
 def test_loc_gradient_is_that_of_a_rotation(draws) -> None:
-    """Against autograd, at m = μ, through the rotation of x that takes μ to m:
-    x - (x·(μ+m))/(1+μ·m) (μ+m) + 2(x·μ)m.
+    """Compare with autograd through the rotation that takes μ to m, at m = μ.
+
+    It takes x to x - (x·(μ+m))/(1+μ·m) (μ+m) + 2(x·μ)m.
     """
     loc = directions(50, 4).requires_grad_()
     x = draws(loc, torch.full((50,), 3.0, dtype=torch.float64))
@@ -192,7 +197,7 @@ def test_second_derivative_is_refused(draws) -> None:
                 torch.autograd.grad(grad.sum(), other, retain_graph=True)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, by itself
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised inside torch
 def test_forward_mode_is_refused(draws) -> None:
     loc, kappa = directions(5, 3), torch.ones(5, dtype=torch.float64)
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="Use reverse mode"):
@@ -200,6 +205,6 @@ def test_forward_mode_is_refused(draws) -> None:
 
 
 def test_von_mises_fisher_gradient_is_unbiased_where_the_rejection_matters() -> None:
-    """Differentiating through accepted proposals would give 0.1277 here."""
+    """Differentiating through accepted proposals would give 0.1277 instead of 0.1474."""
     _, slope = cosine_derivative(VON_MISES_FISHER, 5, 2.0, torch.float64, 100_000)
     assert abs(slope.mean() - 0.147389) < 0.002

@@ -25,7 +25,7 @@ def directions(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def draw_rows(family: Family, loc: Tensor, kappa: float, count: int = COUNT) -> tuple[Tensor, Tensor, Tensor]:
-    """x, and of the operator's further outputs 1-t and 1+t, which hold digits that x does not."""
+    """Return x, 1-t and 1+t. The operator's 1-t and 1+t are more accurate than those of x."""
     concentration = torch.full((), kappa, dtype=loc.dtype).expand(count)
     x, one_minus_t, one_plus_t, _ = torch.ops.powerspherical.draw(
         loc.expand(count, -1), concentration, (count,), torch.tensor(0), loc.shape[-1], family.name
@@ -34,8 +34,8 @@ def draw_rows(family: Family, loc: Tensor, kappa: float, count: int = COUNT) -> 
 
 
 def von_mises_fisher_cdf(half_versine: np.ndarray, kappa: float, dim: int) -> np.ndarray:
-    """P((1-T)/2 ≤ w) by the trapezium rule in the angle; the density in it is e^{κ cos φ} sin^{d-2} φ."""
-    scale = min(np.pi, 12 * np.sqrt((dim + 20) / (kappa + 1e-300)))  # the mass lies within
+    """P((1-T)/2 ≤ w), by the trapezium rule in the angle φ, whose density is ∝ e^{κ cos φ} sin^{d-2} φ."""
+    scale = min(np.pi, 12 * np.sqrt((dim + 20) / (kappa + 1e-300)))  # nearly all mass is below
     angle = np.linspace(0, scale, 40_001)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_sine = (dim - 2) * np.log(np.sin(angle)) if dim > 2 else 0.0
@@ -77,7 +77,7 @@ def test_von_mises_fisher_cosine(dtype: torch.dtype, dim: int, kappa: float) -> 
     ("dim", "kappa"), [(2, 0.0), (2, 0.1), (2, 1e9), (3, 1.0), (3, 1e9), (9, 30.0), (64, 5.0), (1000, 1e9)]
 )
 def test_spherical_cauchy_cosine(dtype: torch.dtype, dim: int, kappa: float) -> None:
-    """The odds of (1-T)/2 are those of a uniform point's, which is Beta(β, β), over (1+κ)²."""
+    """The odds of (1-T)/2 are those of a Beta(β, β) variable, as for a uniform point, divided by (1+κ)²."""
     _, one_minus_t, one_plus_t = draw_rows(
         SPHERICAL_CAUCHY, directions(dim, dtype=dtype), kappa, 2**22 // (dim + 200)
     )
@@ -92,14 +92,14 @@ def test_spherical_cauchy_cosine(dtype: torch.dtype, dim: int, kappa: float) -> 
 
 
 def test_nothing_overflows(family, dtype: torch.dtype) -> None:
-    """At the largest concentration that the type has, a draw is the mean direction."""
+    """At the largest finite concentration of the dtype, a draw equals the mean direction."""
     loc = directions(5, dtype=dtype)
     x, _, _ = draw_rows(family, loc, torch.finfo(dtype).max)
     torch.testing.assert_close(x, loc.expand_as(x))
 
 
 def test_rejection_without_looking(monkeypatch) -> None:
-    """The variant for CUDA graphs, which this makes the CPU take, has the same law."""
+    """The variant for CUDA graphs, here forced on the CPU, has the same law."""
     monkeypatch.setattr(rejection, "_redraw", rejection._redraw_blindly)
     _, one_minus_t, _ = draw_rows(VON_MISES_FISHER, directions(4), 2.5)
     cdf = functools.partial(von_mises_fisher_cdf, kappa=2.5, dim=4)
@@ -140,7 +140,7 @@ def test_unit_norm(draws, dtype: torch.dtype, dim: int, kappa: float) -> None:
 
 
 def test_unit_norm_where_the_noise_is_nearly_parallel(draws, monkeypatch) -> None:
-    """Noise almost along μ leaves a tangent vector of the size of its rounding errors."""
+    """If the noise is almost parallel to μ, its tangential part is as small as its rounding errors."""
     loc = directions(1000, 3, dtype=torch.float32)
     nearly = loc + 1e-6 * torch.randn(1000, 3)
     randn_like = torch.randn_like
@@ -154,7 +154,7 @@ def test_unit_norm_where_the_noise_is_nearly_parallel(draws, monkeypatch) -> Non
 
 
 def test_no_noise_on_the_circle(draws, dtype: torch.dtype, monkeypatch) -> None:
-    """A normal that is exactly zero, as one in 2²⁴ is in float32, has no direction."""
+    """One in 2²⁴ float32 normals is exactly zero and has no direction. The draw must handle it."""
     loc = directions(100, 2, dtype=dtype)
     monkeypatch.setattr(torch, "randn", lambda *args, **kwargs: torch.zeros(100, dtype=dtype))
     loc.requires_grad_()
@@ -214,11 +214,10 @@ def test_uniform(dtype: torch.dtype, monkeypatch) -> None:
 
 @pytest.mark.parametrize(("dim", "kappa"), [(2, 0.5), (3, 5.0), (64, 20.0), (10**6, 1e6)])
 def test_cosine_of_another_dimension(family, dtype: torch.dtype, dim: int, kappa: float) -> None:
-    """On the circle, t with the law that it has on the sphere of R^dim, against our tail probabilities."""
+    """On the circle we can draw t with the law of R^dim. Compared with our tail probabilities."""
     loc = torch.tensor([1.0, 0.0], dtype=dtype).expand(COUNT, 2)
     t, sine = draw(family, loc, torch.full((COUNT,), kappa, dtype=dtype), dim=dim).double().unbind(-1)
-    one_minus_t = torch.where(
-        t > 0, sine.square() / (1 + t), 1 - t
-    )  # t has not the digits where it is near 1
+    # If t is near 1, 1 - t is not accurate.
+    one_minus_t = torch.where(t > 0, sine.square() / (1 + t), 1 - t)
     probability = family.log_tails(one_minus_t, 1 + t, torch.full_like(t, kappa), dim)[0].exp()
     assert scipy.stats.kstest(probability.cpu().numpy(), "uniform").pvalue > LEVEL

@@ -1,4 +1,4 @@
-"""How far it is from ``rsample`` to the arithmetic, for whoever reads the code or steps through it."""
+"""The number of calls and files between ``rsample`` and the arithmetic, for those who read or debug the code."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from helpers.examples import directions, families
 from powerspherical.sampling.native import library
 
 PACKAGE = str(Path(powerspherical.__file__).parent)
-TORCH_FUNCTIONS = type(
-    torch.randn_like.__self__
-)  # of the namespace torch, on tensors: randn_like, div, where, …
+#: The class that owns torch's functions on tensors: randn_like, div, where, …
+TORCH_FUNCTIONS = type(torch.randn_like.__self__)
 
 
 def calls_before_arithmetic(q: Any) -> list[tuple[str, str]]:
-    """File and name of each Python function of the package that ``q.rsample()`` enters before torch computes.
+    """Return file and name of each function of the package that ``q.rsample()`` calls before torch computes.
 
-    Helpers that have returned count as well as functions that are still running. Torch computes from the first function
-    of its namespace on, such as ``torch.randn_like``; looking up a mode, a shape or a dtype is not a computation.
+    Functions that have returned already count, too. The computation starts with the first function on tensors, such as
+    ``torch.randn_like``. Reading a mode, a shape or a dtype is not a computation.
     """
     q.rsample()  # the first draw of a process loads the native library
     calls, computing = [], False
@@ -53,5 +52,5 @@ def test_rsample_reaches_the_arithmetic_soon(family: type, gradient: bool) -> No
     calls = calls_before_arithmetic(q)
     assert calls[0][1] == "rsample"
     assert len(calls) <= 12, calls
-    # Without the native library there is one file more, in which that is found out.
+    # Without the native library the path has one more file, the one that tries to load it.
     assert len({file for file, _ in calls}) <= 5 + isinstance(library.loaded(), str), calls

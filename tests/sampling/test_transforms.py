@@ -1,4 +1,4 @@
-"""The operators under torch.compile, torch.func, autocast and the other ways in which torch calls them."""
+"""The operators under torch.compile, torch.func, autocast and other modes of torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.func import grad, jacrev, vmap
 from powerspherical.families import family_named, family_names
 from powerspherical.sampling import draw, geometry
 
-# torch.compile and torch.func still use what torch itself has deprecated.
+# torch.compile and torch.func use parts of torch that are deprecated.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -125,7 +125,7 @@ class TestVmap:
                 vmap(function)(loc)
 
     def test_law_of_a_batched_draw(self, draws) -> None:
-        """The rows of the batch are laid out rightly: each has the mean of its own parameters."""
+        """Each example is drawn from its own parameters."""
         loc, _ = parameters(3)
         kappa = torch.tensor([0.0, 1e4, 1e8])
         x = torch.stack([different(draws)(loc, kappa) for _ in range(200)])
@@ -134,7 +134,7 @@ class TestVmap:
 
 
 def transforms(draws, weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
-    """Ways to the gradient of one loss in both parameters."""
+    """Return several ways to compute the gradient of one loss in both parameters."""
 
     def loss(loc: Tensor, kappa: Tensor) -> Tensor:
         return (draws(loc, kappa) * weight).sum()
@@ -168,7 +168,7 @@ class TestGrad:
 
         def reference(loc: Tensor, kappa: Tensor) -> Tensor:
             if "vmap" in name:
-                torch.randint(2**63 - 1, (6,))  # as vmap draws a seed for each example
+                torch.randint(2**63 - 1, (6,))  # vmap draws one seed per example
             return draws(loc, kappa)
 
         expected = after_seed(transforms(reference, weight)["engine"], loc, kappa)
@@ -186,7 +186,7 @@ class TestGrad:
         torch.testing.assert_close(batched, jacobians)
 
     def test_outer_level_sees_through_an_inner_one(self, draws) -> None:
-        """The inner derivative, in another variable, must not cut the outer one off."""
+        """An inner derivative in another variable must not block the outer derivative."""
         loc, kappa = parameters(4)
         weight = torch.randn(5)
 
@@ -208,7 +208,7 @@ class TestGrad:
 
 
 class TestGenerator:
-    """A generator of the caller's own reaches the operators through torch.func, and torch's stays as it is."""
+    """A generator passed by the caller works under torch.func, and torch's default generator does not advance."""
 
     @pytest.fixture(autouse=True)
     def _untouched(self):
@@ -278,7 +278,7 @@ class TestCompile:
             compiled(*parameters(6))
 
     @pytest.mark.slow
-    @pytest.mark.filterwarnings("ignore:Dynamo:UserWarning")  # of what it leaves to eager mode
+    @pytest.mark.filterwarnings("ignore:Dynamo:UserWarning")  # about graph breaks
     def test_generator_outside_the_graph(self, draws) -> None:
         loc, kappa = parameters(6)
         generator = torch.Generator()

@@ -1,4 +1,4 @@
-"""The logic of the fused kernels: on a GPU as compiled, elsewhere in Triton's interpreter (see tests/conftest.py)."""
+"""The fused kernels: compiled on a GPU, otherwise in Triton's interpreter (see tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from powerspherical.sampling.triton.random import normal_pair  # noqa: E402
 LEVEL = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 COMPILED = DEVICE == "cuda"
-COUNT = 100_000 if COMPILED else 1000  # draws; the interpreter takes milliseconds for each
+COUNT = 100_000 if COMPILED else 1000  # draws; the interpreter is slow
 families = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -37,7 +37,8 @@ def directions(*shape: int) -> Tensor:
 
 def draw(name: str, loc: Tensor, kappa: Tensor, seed: int = 1, dim: int | None = None) -> tuple[Tensor, ...]:
     x = torch.empty(len(kappa), loc.shape[-1], dtype=loc.dtype, device=DEVICE)
-    # Each with memory of its own, as in the operator: unaligned pointers get another variant of the kernel.
+    # Three separate tensors, as in the operator. Rows of one tensor may be unaligned, and would use another variant of
+    # the kernel.
     scalars = tuple(torch.zeros(len(kappa), device=DEVICE) for _ in range(3))
     number = FAMILIES[name]
     draw_kernel.draw(x, scalars, loc, kappa, seed, number, dim or loc.shape[-1], fast=COMPILED)
@@ -56,7 +57,7 @@ def _largest_uniform(out_ptr, FAST: tl.constexpr):
 
 
 def test_no_normal_vector_is_zero() -> None:
-    """A uniform number that is rounded to 1 gives a short radius, not none: x needs a direction."""
+    """A uniform number that is rounded to 1 must not give the radius 0, because x needs a direction."""
     out = torch.zeros(1, device=DEVICE)
     _largest_uniform[(1,)](out, COMPILED)
     assert 0 < abs(out.item()) < 3e-4
@@ -80,7 +81,7 @@ def test_law(name: str, dim: int, kappa: float) -> None:
         law = scipy.stats.gamma((dim - 1) / 2 + kappa).cdf
         assert scipy.stats.kstest(noise.cpu().numpy(), law).pvalue > LEVEL
     torch.testing.assert_close(x.norm(dim=-1), torch.ones_like(one_minus_t), rtol=0, atol=1e-6)
-    if kappa < 1e3:  # beyond, the dot product has not the digits
+    if kappa < 1e3:  # for larger κ the dot product is not accurate enough
         torch.testing.assert_close((x * loc).sum(-1), 1 - one_minus_t, rtol=0, atol=1e-6)
 
 
@@ -92,7 +93,7 @@ def test_the_direction_is_uniform_and_independent_of_the_cosine(name: str, dim: 
     across = torch.linalg.svd(loc).Vh[1]
     coordinate = ((x @ across) / (one_minus_t * one_plus_t).sqrt()).cpu()
     if dim == 2:
-        coordinate = coordinate.sign()  # all it has but for rounding
+        coordinate = coordinate.sign()  # ±1 up to rounding
         assert abs(coordinate.mean().item()) < 5 / math.sqrt(COUNT)
     else:  # a coordinate of a uniform point of the sphere of R^{d-1}
         law = scipy.stats.beta((dim - 2) / 2, (dim - 2) / 2, loc=-1, scale=2).cdf
@@ -102,7 +103,7 @@ def test_the_direction_is_uniform_and_independent_of_the_cosine(name: str, dim: 
 
 @families
 def test_a_row_depends_on_nothing_but_seed_and_number(name: str) -> None:
-    """Not on the other rows, nor on how many there are: other blocks, the same numbers."""
+    """A row does not depend on the other rows or on their number, which changes the blocks."""
     loc = directions(40, 5)
     kappa = torch.rand(40, device=DEVICE) * 10
     many, few = draw(name, loc, kappa), draw(name, loc[:7].contiguous(), kappa[:7])
@@ -169,13 +170,13 @@ def test_pull_back(rows: int, count: int, dim: int) -> None:
     loc, kappa = directions(count, dim), constant(max(4.0, dim / 4), rows)
     x, *scalars = draw("power_spherical", loc, kappa)
     grad, slope = torch.randn_like(x), torch.rand(rows, device=DEVICE).clamp_(min=0.01)
-    shifted = slope_kernel.SHIFTED.value  # slopes 1/(1+κ), so that every slope can be had
+    reciprocal = slope_kernel.RECIPROCAL.value  # the slope 1/(1+κ), which we can set to any value
     kappa = 1 / slope - 1
 
     def pull_back(method, kappa=kappa, **options):
         return pull_back_kernel.pull_back(grad, x, loc, *scalars, kappa, method, dim, **options)
 
-    grad_loc, grad_kappa = pull_back(shifted)
+    grad_loc, grad_kappa = pull_back(reciprocal)
     grouped = (rows // count, count)
     ungrouped = (tensor.view(*grouped, *tensor.shape[1:]) for tensor in (grad, x))
     expected = geometry.pull_back(
@@ -191,24 +192,24 @@ def test_pull_back(rows: int, count: int, dim: int) -> None:
     only_loc, nothing = pull_back(None)
     assert nothing is None
     torch.testing.assert_close(only_loc, grad_loc)
-    nothing, only_kappa = pull_back(shifted, needs_loc=False)
+    nothing, only_kappa = pull_back(reciprocal, needs_loc=False)
     assert nothing is None
     torch.testing.assert_close(only_kappa, grad_kappa)
-    # One κ for all: summed, where there is also one direction.
-    _, each = pull_back(shifted, kappa[:1].expand(rows).contiguous())
+    # With one κ and one direction for all rows, the gradient in κ is the sum.
+    _, each = pull_back(reciprocal, kappa[:1].expand(rows).contiguous())
     for options in ({}, {"needs_loc": False}):
-        _, one = pull_back(shifted, kappa[0], **options)
+        _, one = pull_back(reciprocal, kappa[0], **options)
         assert one.shape == (() if count == 1 else (rows,))
         torch.testing.assert_close(one.sum(), each.sum(), rtol=1e-4, atol=1e-5 * rows)
 
 
 @pytest.mark.parametrize("dim", [2, 4, 5, 8, 9, 40, 5000])
 def test_rapidity_slope(dim: int) -> None:
-    """From the derivative of a quantile of G, by differences in float64."""
+    """Compare with finite differences of the quantile of G in float64."""
     kappa = torch.cat([torch.zeros(5), torch.logspace(-1, 5, 75 if dim < 100 else 15)]).to(DEVICE)
     loc = directions(1, dim)
     x, one_minus_t, one_plus_t, gamma = draw("power_spherical", loc, kappa)
-    # With the gradient μ in x, that in κ is dt/dκ.
+    # If the gradient in x is μ, the gradient in κ is dt/dκ.
     saved = loc.expand_as(x).contiguous(), x, loc, one_minus_t, one_plus_t, gamma
     slope = slope_kernel.slope_method(POWER_SPHERICAL.name, dim)
     _, grad_kappa = pull_back_kernel.pull_back(*saved, kappa, slope, dim)
@@ -218,7 +219,7 @@ def test_rapidity_slope(dim: int) -> None:
 
 
 def test_rapidity_slope_of_a_long_row_with_a_small_shape() -> None:
-    """The kernel for long rows, at a law of t that is not the one of their dimension."""
+    """The kernel for long rows, with a law of t of a lower dimension."""
     kappa, dim = torch.tensor([0.5, 2.0, 100.0], device=DEVICE), 4
     loc = directions(3, 5000)
     x, one_minus_t, one_plus_t, gamma = draw(POWER_SPHERICAL.name, loc, kappa, dim=dim)
@@ -229,7 +230,7 @@ def test_rapidity_slope_of_a_long_row_with_a_small_shape() -> None:
     torch.testing.assert_close(relative.cpu(), expected, rtol=2e-4, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # raised by NumPy in the interpreter
 @pytest.mark.parametrize("name", [POWER_SPHERICAL.name, VON_MISES_FISHER.name])
 @pytest.mark.parametrize("shared", [False, True], ids=["each", "shared"])
 def test_two_sphere(name: str, shared: bool) -> None:
@@ -242,7 +243,7 @@ def test_two_sphere(name: str, shared: bool) -> None:
     for end, expected in zip(found, family.draw_cosine(noise.double(), kappa.double(), 3)[:2], strict=True):
         torch.testing.assert_close(end, expected, rtol=3e-6, atol=0)
     unused = torch.full_like(noise, math.nan)
-    # With an axis as μ and as the gradient in x, nothing is rounded but dt/dκ, the gradient in κ.
+    # If μ and the gradient in x are the same axis, the gradient in κ is dt/dκ without further rounding errors.
     axis = torch.eye(3, device=DEVICE)[:1]
     grad = axis.expand_as(x).contiguous()
     saved = grad, x, axis if shared else grad, one_minus_t, one_plus_t, unused
@@ -251,7 +252,7 @@ def test_two_sphere(name: str, shared: bool) -> None:
     torch.testing.assert_close(slope.double() / (found[0] * found[1]), expected, rtol=2e-6, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # raised by NumPy in the interpreter
 @pytest.mark.parametrize("name", [POWER_SPHERICAL.name, VON_MISES_FISHER.name])
 @pytest.mark.parametrize("dim", [3, 4])
 def test_gradient_of_what_is_not_a_number_stays_in_its_row(name: str, dim: int) -> None:
@@ -271,15 +272,15 @@ def test_rapidity_slope_of_spherical_cauchy() -> None:
     slope = slope_kernel.slope_method(SPHERICAL_CAUCHY.name, 5)
     saved = loc.expand_as(x).contiguous(), x, loc, *scalars
     _, grad_kappa = pull_back_kernel.pull_back(*saved, kappa, slope, 5)
-    # The part of the gradient across the direction is zero up to the square of a rounding error.
+    # The tangential part of the gradient is zero up to the square of a rounding error.
     scaled, expected = grad_kappa.double() * (1 + kappa.double()), one_minus_t.double() * one_plus_t.double()
     torch.testing.assert_close(scaled, expected, rtol=1e-5, atol=1e-13)
 
 
 def von_mises_fisher_slope(ends: tuple[Tensor, Tensor], kappa: Tensor, dim: int, width: int = 2) -> Tensor:
-    """d artanh(t)/dκ from the pull-back of points x with the cosines 1 - ``ends[0]``.
+    """Return d artanh(t)/dκ from the pull-back of points x with the cosines 1 - ``ends[0]``.
 
-    The upstream gradient is along μ, so the gradient in κ is dt/dκ times g·μ, which makes up for 1-t².
+    The gradient g in x is parallel to μ, so the gradient in κ is dt/dκ · g·μ. We choose g·μ = 1/(1-t²).
     """
     one_minus_t, one_plus_t = (end.to(DEVICE) for end in ends)
     loc = torch.eye(width, device=DEVICE)[:1].repeat(len(one_minus_t), 1)
@@ -295,7 +296,7 @@ LEVELS = torch.tensor([1e-7, 1e-5, 1e-2, 0.3, 0.8, 1 - 1e-3, 1 - 1e-7], dtype=to
 
 
 def quantiles(kappa: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """1-t, 1+t and κ of a grid of concentrations and probabilities; flat, float32."""
+    """Return 1-t, 1+t and κ for a grid of concentrations and probabilities, flattened, in float32."""
     kappa = kappa.repeat_interleave(len(LEVELS))
     levels = LEVELS.repeat(len(kappa) // len(LEVELS))
     ends = VON_MISES_FISHER.quantile(levels, 1 - levels, kappa.double(), dim)
@@ -304,7 +305,7 @@ def quantiles(kappa: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def by_quadrature(minus: Tensor, plus: Tensor, kappa: Tensor, dim: int) -> Tensor:
-    """The slope in float64 at the t that the smaller one of 1-t and 1+t stands for; their sum is 2 up to rounding."""
+    """Return the float64 slope at the t given by the smaller of 1-t and 1+t, since their sum is rounded."""
     minus, plus = minus.double(), plus.double()
     ends = torch.where(minus < plus, minus, 2 - plus), torch.where(minus < plus, 2 - minus, plus)
     return VON_MISES_FISHER.implicit_slope(*ends, kappa.double(), dim)
@@ -312,7 +313,7 @@ def by_quadrature(minus: Tensor, plus: Tensor, kappa: Tensor, dim: int) -> Tenso
 
 @pytest.mark.parametrize("dim", [2, 3, 4, 9, 31, 32, 63, 64, 1000, 65_536])
 def test_rapidity_slope_of_von_mises_fisher(dim: int) -> None:
-    """Against the quadrature in float64, with small and large κ mixed in each block and apart."""
+    """Compare with the quadrature in float64, for small κ, large κ, and both in one block."""
     low, high = [0.0, 1e-3, 0.1, 1.0, 5.0, 10.0, 30.0, 39.9], [40.0, 60.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e9]
     for kappas in (low, high, low + high):
         minus, plus, kappa = quantiles(torch.tensor(kappas), dim)
@@ -330,14 +331,14 @@ def test_rapidity_slope_of_von_mises_fisher_with_one_concentration(dim: int) -> 
 
 @pytest.mark.parametrize("dim", [3, 6000])
 def test_rapidity_slope_of_von_mises_fisher_in_long_rows(dim: int) -> None:
-    """The kernel that reads a row in parts."""
+    """The kernel that reads a row in chunks."""
     minus, plus, kappa = (x[::3].contiguous() for x in quantiles(torch.tensor([2.0, 50.0]), dim))
     slope = von_mises_fisher_slope((minus, plus), kappa, dim, width=6000)
     exact = by_quadrature(minus, plus, kappa, dim)
     torch.testing.assert_close(slope.double(), exact, rtol=5e-6, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # raised by NumPy in the interpreter
 @pytest.mark.parametrize("dim", [2, 5, 40, 1000])
 def test_rapidity_slope_of_von_mises_fisher_at_extreme_concentrations(dim: int) -> None:
     """No overflow, and NaN stays in its row."""
@@ -350,10 +351,10 @@ def test_rapidity_slope_of_von_mises_fisher_at_extreme_concentrations(dim: int) 
     torch.testing.assert_close(2 * kappa[2:] * slope[2:], torch.ones(5), rtol=5e-6, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter computes with
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # raised by NumPy in the interpreter
 @families
 def test_the_largest_and_the_wrong_concentrations(name: str) -> None:
-    """No rejection goes on for ever, whatever the parameters are."""
+    """The rejection loops end for all parameters, valid or not."""
     largest = torch.finfo(torch.float32).max
     kappa = torch.tensor([largest, math.inf, -1e3, -0.5, math.nan], device=DEVICE)
     for dim in (2, 3, 5):

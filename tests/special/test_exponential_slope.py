@@ -1,4 +1,4 @@
-"""d artanh(t)/dκ of von Mises–Fisher by algebra, against mpmath; no jump where one formula takes over from another."""
+"""d artanh(t)/dκ of von Mises–Fisher without quadrature, against mpmath, and without jumps between the formulas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def slopes(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> 
 
 
 def quantiles(kappa: Tensor, dim: int, least: float = 1e-7) -> tuple[Tensor, Tensor, Tensor]:
-    """1-t, 1+t and κ at probabilities from ``least`` to 1 - ``least``, for each κ; float64, flat."""
+    """Return 1-t, 1+t and κ at probabilities from ``least`` to 1 - ``least``, for each κ, flattened, in float64."""
     log_odds = torch.linspace(-1, 1, 21, dtype=DOUBLE) * math.log(1 / least - 1)
     log_odds, kappa = (x.reshape(-1) for x in torch.meshgrid(log_odds, kappa.double(), indexing="ij"))
     ends = VON_MISES_FISHER.quantile(torch.sigmoid(log_odds), torch.sigmoid(-log_odds), kappa, dim)
@@ -46,12 +46,12 @@ def test_against_mpmath(dim: int, dtype: torch.dtype) -> None:
 @dtypes
 @pytest.mark.parametrize("dim", [2, 3, 5, 7, 8, 12, 20, 31, 32, 48, 63, 64, 100, 1000])
 def test_against_the_quadrature(dim: int, dtype: torch.dtype) -> None:
-    """More densely than the table; all concentrations in one call."""
+    """On a finer grid than the table, with all concentrations in one call."""
     few = torch.tensor([0.0, 1e-4, 0.3, 2.0, 7.0, 11.0, 15.9, 17.0, 24.0, 33.0, 39.9, 41.0, 70.0, 300.0])
     kappa = torch.cat([few, torch.logspace(3, 9, 5)])
     minus, plus, kappa = (x.to(dtype) for x in quantiles(kappa, dim))
     value = slopes(minus, plus, kappa, dim)
-    # In float32 the two ends do not add up to 2: the smaller one says where t is.
+    # In float32, 1-t and 1+t do not sum to 2. The smaller one determines t.
     minus, plus = minus.double(), plus.double()
     ends = torch.where(minus < plus, minus, 2 - plus), torch.where(minus < plus, 2 - minus, plus)
     exact = VON_MISES_FISHER.implicit_slope(*ends, kappa.double(), dim)
@@ -62,7 +62,7 @@ def test_against_the_quadrature(dim: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dim", [2, 3, 7, 8, 31, 63])
 def test_improbable_rows_in_float64(dim: int) -> None:
-    """In the far lower tail, where the series does not serve, the quadrature does."""
+    """In the far lower tail, where the series is not accurate, the quadrature is used."""
     minus, plus, kappa = quantiles(torch.tensor([3.0, 39.0, 45.0, 60.0, 1e3]), dim, least=1e-25)
     _, known = exponential_slope_double(minus, plus, kappa, dim)
     assert known.all() == (dim == 63)
@@ -75,7 +75,7 @@ def test_improbable_rows_in_float64(dim: int) -> None:
     ("dim", "border"), [(2, 16.0), (7, 16.0), (2, 40.0), (7, 40.0), (8, 40.0), (31, 40.0), (63, 40.0)]
 )
 def test_no_jump_in_kappa(dim: int, border: float, dtype: torch.dtype) -> None:
-    """Across a border the slope at a fixed t changes as it does beside it: its third differences vanish."""
+    """At a fixed t the slope is smooth in κ across a border: its third differences vanish."""
     step = {FLOAT: 1e-2, DOUBLE: 1e-4}[dtype]
     minus, plus, _ = quantiles(torch.tensor([border]), dim)
     at = [
@@ -88,7 +88,7 @@ def test_no_jump_in_kappa(dim: int, border: float, dtype: torch.dtype) -> None:
 
 
 def test_formulas_agree_where_the_dimension_changes_them() -> None:
-    """Both formulas in one dimension: what a dimension less would take, and what it takes."""
+    """At each border in d, compare the formula below the border with the formula above it, in the same dimension."""
 
     def agree(one: Tensor, other: Tensor, dtype: torch.dtype) -> None:
         torch.testing.assert_close(one.double(), other.double(), rtol=TOLERANCE[dtype], atol=0)
@@ -108,7 +108,7 @@ def test_formulas_agree_where_the_dimension_changes_them() -> None:
 
 
 def test_order_of_the_series() -> None:
-    """Each further term takes off a factor of about 1/d of the error."""
+    """Each further term reduces the error by a factor of about 1/d."""
     minus, plus, kappa = quantiles(torch.tensor([50.0]), 100)
     exact = VON_MISES_FISHER.implicit_slope(minus, plus, kappa, 100)
     errors = [(series(plus, kappa, 100, terms) / exact - 1).abs().max().item() for terms in (1, 2, 3, 4, 5)]
@@ -117,7 +117,7 @@ def test_order_of_the_series() -> None:
 
 
 def test_corrections() -> None:
-    """The first polynomial as in the text, (1+g)(1-g-y/2), and that all vanish at κ = 0, where w = 1/(d-1)."""
+    """P₁ = (1+g)(1-g-y/2), and all P_k vanish at κ = 0, where w = 1/(d-1)."""
     first = {(0, 0): 1, (0, 2): -1, (1, 0): Fraction(-1, 2), (1, 1): Fraction(-1, 2)}
     assert correction(1) == first
     for order in range(1, 13):
@@ -140,7 +140,7 @@ def test_extreme_concentrations(dim: int, dtype: torch.dtype) -> None:
 
 @dtypes
 def test_concentrations_out_of_range_raise_nothing(dtype: torch.dtype) -> None:
-    """Without validation anything may come: no loop over a number of steps that is none."""
+    """Without validation κ can be any number, so the number of steps must always be valid."""
     kappa = torch.tensor([-math.inf, -5.0, math.inf, math.nan], dtype=dtype)
     for dim in (2, 100):
         for rows in (kappa, kappa[:1], kappa[1:2], kappa[2:3], kappa[3:]):
@@ -150,7 +150,7 @@ def test_concentrations_out_of_range_raise_nothing(dtype: torch.dtype) -> None:
 
 @dtypes
 def test_shapes(dtype: torch.dtype) -> None:
-    """Any shape and stride, more rows than are treated at a time, and none."""
+    """Any shape and stride, more rows than a block, and no rows."""
     one_minus_t = torch.rand(3, 7000, dtype=dtype) + 0.5
     kappa = torch.tensor([[1.0], [50.0], [20.0]], dtype=dtype).expand(3, 7000)
     for dim in (3, 40, 70):

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from helpers.gamma import log_slope
 from powerspherical.special import gamma_draw
-from powerspherical.special.gamma_draw import LARGE, log_gamma_slope
+from powerspherical.special.gamma_draw import LARGE_SHAPE, log_gamma_slope
 
 TAILS = [1e-7, 1e-4, 0.03, 0.3]
-BELOW = math.nextafter(LARGE, 0)
+BELOW = math.nextafter(LARGE_SHAPE, 0)
 
 
 def exact_slope(alpha: float, gamma: float) -> float:
-    """-(∂P/∂α)/(G ∂P/∂G), P the distribution function: the integral of its definition, differentiated in α."""
+    """Return -(∂P/∂α)/(G ∂P/∂G) for the distribution function P, from its integral, differentiated in α."""
     with mpmath.workdps(40):
         a, x = mpmath.mpf(alpha), mpmath.mpf(gamma)
         mean = mpmath.digamma(a)
@@ -29,7 +29,7 @@ def exact_slope(alpha: float, gamma: float) -> float:
         points = [peak - 120 / a, peak - 30 * width, peak - 8 * width, peak - 2 * width, peak, mpmath.log(x)]
         points = sorted(set(points))
 
-        def score(y):  # that of log G, times its density relative to the one at x
+        def score(y):  # score of log G times its density, divided by the density at log x
             return (y - mean) * mpmath.exp(a * (y - mpmath.log(x)) - mpmath.exp(y) + x)
 
         return float(-mpmath.quad(score, points))
@@ -37,7 +37,7 @@ def exact_slope(alpha: float, gamma: float) -> float:
 
 @functools.cache
 def quantiles(alpha: float) -> list[float]:
-    """At probabilities from 1e-7 to 1 - 1e-7, rounded to float32."""
+    """Return quantiles at probabilities from 1e-7 to 1 - 1e-7, rounded to float32."""
     below, above = scipy.special.gammaincinv(alpha, TAILS), scipy.special.gammainccinv(alpha, TAILS)
     return torch.tensor([*below, *above], dtype=torch.float32).tolist()
 
@@ -58,7 +58,7 @@ def test_against_mpmath(alpha: float, tolerance: float) -> None:
 
 @pytest.mark.parametrize("count", [300, 30_000])
 def test_against_quantiles(count: int) -> None:
-    """For few rows and many, at all shapes at once, in any order."""
+    """Few and many rows, with all shapes mixed."""
     alpha = torch.logspace(math.log10(0.5), 7, count)[torch.randperm(count)]
     gamma = torch._standard_gamma(alpha)
     actual = log_gamma_slope(alpha, gamma, 0.5).double()
@@ -67,24 +67,24 @@ def test_against_quantiles(count: int) -> None:
     torch.testing.assert_close(matrix.T.reshape(-1).double(), actual, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("alpha", [0.5, 2.0, BELOW, LARGE, 50.0, 1e18])
+@pytest.mark.parametrize("alpha", [0.5, 2.0, BELOW, LARGE_SHAPE, 50.0, 1e18])
 def test_both_methods_everywhere_give_the_same(alpha: float) -> None:
-    """As on a GPU, where the shapes are not looked at and one result is chosen for each row."""
+    """On a GPU both methods are computed for all rows, and one result is chosen per row."""
     shapes = torch.tensor([alpha, 0.5, 4.0, 1e6])
     gamma = torch._standard_gamma(shapes)
     expected = log_gamma_slope(shapes, gamma, 0.5)
     chosen = torch.where(
-        shapes < LARGE, gamma_draw._one_tail(shapes, gamma), gamma_draw._expansion(shapes, gamma)
+        shapes < LARGE_SHAPE, gamma_draw._one_tail(shapes, gamma), gamma_draw._expansion(shapes, gamma)
     )
     torch.testing.assert_close(chosen, expected, rtol=1e-6, atol=0)
     assert chosen.isfinite().all()
 
 
 def test_no_jump_where_the_expansion_begins() -> None:
-    """But for the error of the expansion."""
-    gamma = torch.tensor(quantiles(LARGE))
+    """Up to the error of the expansion."""
+    gamma = torch.tensor(quantiles(LARGE_SHAPE))
     below = log_gamma_slope(torch.full_like(gamma, BELOW), gamma, 0.5)
-    above = log_gamma_slope(torch.full_like(gamma, LARGE), gamma, 0.5)
+    above = log_gamma_slope(torch.full_like(gamma, LARGE_SHAPE), gamma, 0.5)
     torch.testing.assert_close(below, above, rtol=2e-4, atol=0)
 
 
@@ -96,7 +96,7 @@ def test_not_a_number_and_extremes() -> None:
     nan = math.nan
     assert slopes([nan, 2.0, nan, 9.0], [nan, nan, 2.0, 9.0], 0.5).isnan().tolist() == [True] * 3 + [False]
     assert slopes([nan, 9.0], [nan, 9.0], 4.0).isnan().tolist() == [True, False]
-    # As G → 0, G^α/α follows the probability, and dlog G/dα = (ψ(α) + 1/α - log G)/α.
+    # As G → 0 the probability is ∝ G^α/α, so dlog G/dα = (ψ(α) + 1/α - log G)/α.
     tiny = slopes([0.5, 0.5, 3.0], [0.0, 1e-30, 1e-20], 0.5)
     assert tiny.isfinite().all()
     expected = (scipy.special.digamma(1.5) + 30 * math.log(10)) / 0.5

@@ -1,4 +1,4 @@
-"""The fused Bessel functions: on a GPU as compiled, elsewhere in Triton's interpreter."""
+"""The fused Bessel functions: compiled on a GPU, otherwise in Triton's interpreter."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from powerspherical._torch.modes import is_capturing
 from powerspherical._torch.random import standard_gamma
-from powerspherical.families import _two_sphere as two_sphere
+from powerspherical.families import two_sphere
 from powerspherical.families._precise import Arc, PreciseFamily
 from powerspherical.families.base import Family, PointSums
 from powerspherical.special import bessel
@@ -18,17 +18,19 @@ from powerspherical.special.exponential_slope import (
     serves_every_row,
 )
 
-#: About how many candidates each further round of the rejection draws at least: a small batch pays for rounds.
+#: After the first round, we draw about this many candidates per round even if fewer rows are left. Several candidates
+#: per row save rounds, which dominate the time of a small batch.
 _CANDIDATES = 256
 
-#: Rounds, and candidates per row in each, where their number must be fixed: 0.35³² < 3e-15 is left.
+#: Rounds and candidates per row in each round, if the host cannot see whether a row is left (CUDA graphs). The
+#: probability that all candidates of a row are rejected is at most 0.35³² < 3e-15.
 _BLIND_ROUNDS, _BLIND_WIDTH = 4, 8
 
 
 class VonMisesFisherFamily(PreciseFamily):
-    """T = t-1.
+    """The von Mises–Fisher family, with the statistic T = t-1.
 
-    The normaliser of its marginal has the Bessel function of order d/2-1; De Cao & Aziz (2020) print (d-1)/2.
+    The normaliser of the marginal contains the Bessel function of order d/2-1. De Cao & Aziz (2020) print (d-1)/2.
     """
 
     name = "von_mises_fisher"
@@ -63,16 +65,16 @@ class VonMisesFisherFamily(PreciseFamily):
     def draw_cosine(
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Wood's rejection (1994), which accepts at least 65% of its candidates at any κ and d; at d = 3 by inversion.
+        """Draw t by inversion at d = 3, and otherwise by Wood's rejection (1994).
 
-        Differentiating through the rejection would be biased, so ``rapidity_slope`` is the implicit derivative, which
-        needs no noise.
+        The rejection accepts at least 65% of its candidates at any κ and d. Differentiating through it would be biased.
+        So ``rapidity_slope`` is the implicit derivative, which does not need the noise.
         """
         if dim == 3:
             return *two_sphere.von_mises_fisher_ends(squared_length, kappa), squared_length.clone()
         flat = kappa.reshape(-1)
         degrees = dim - 1
-        root = torch.hypot(2 * flat, flat.new_full((), degrees))  # a square of κ could overflow
+        root = torch.hypot(2 * flat, flat.new_full((), degrees))  # κ² could overflow
         b = degrees / (2 * flat + root)
         x0 = 2 * flat / (root + degrees)  # (1-b)/(1+b), without the subtraction
         one_minus_t, one_plus_t, rejected = _propose(squared_length.reshape(-1), b, x0, dim, generator)
@@ -84,10 +86,10 @@ class VonMisesFisherFamily(PreciseFamily):
     def rapidity_slope(
         self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
     ) -> Tensor:
-        """Return the implicit derivative by a series or a recurrence: to 5e-6 in float32, and to 1e-12 in float64.
+        """The implicit derivative d artanh(t)/dκ, with relative error 5e-6 in float32 and 1e-12 in float64.
 
-        At d = 3 it has a closed form. In float64 a few rows are left to the quadrature of ``implicit_slope``, see
-        ``exponential_slope_double``.
+        Computed by a closed form at d = 3, and otherwise by a series or a recurrence. In float64 these do not cover all
+        rows (see ``exponential_slope_double``), and the quadrature ``implicit_slope`` computes the others.
         """
         if kappa.shape != one_minus_t.shape:
             kappa = kappa.expand_as(one_minus_t)
@@ -96,7 +98,7 @@ class VonMisesFisherFamily(PreciseFamily):
         with torch.no_grad():
             if one_minus_t.dtype != torch.float64:
                 return exponential_slope(one_minus_t, one_plus_t, kappa, dim)
-            # During a capture the host cannot look for the rows that are left.
+            # During a capture the host cannot read which rows are left.
             if not serves_every_row(dim) and is_capturing(kappa):
                 return super().rapidity_slope(one_minus_t, one_plus_t, noise, kappa, dim)
             slope, known = exponential_slope_double(one_minus_t, one_plus_t, kappa, dim)
@@ -150,7 +152,7 @@ class VonMisesFisherFamily(PreciseFamily):
         return -(log_hyp0f1_gain(kappa, lower, gap, dim) + kappa * gap)
 
     def below_mean(self, one_minus_t: Tensor, deviation: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        return deviation < 0  # T is t but for a constant: the ratio need not be computed again
+        return deviation < 0  # T and t differ by a constant, so the Bessel ratio is not needed again
 
     def statistic_slope(self, sine: Tensor, half_tangent: Tensor) -> Tensor:
         return -sine
@@ -171,26 +173,26 @@ class VonMisesFisherFamily(PreciseFamily):
 def _propose(
     squared_length: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One candidate of Wood (1994) for each entry: 1-t, 1+t, and whether it is rejected.
+    """Draw one candidate of Wood (1994) per entry: 1-t, 1+t, and whether it is rejected.
 
-    With z ~ Beta(β, β), β = (d-1)/2, the candidate is t = (1 - (1+b)z)/(1 - (1-b)z), accepted with a
-    probability whose logarithm is κt + (d-1)log(1 - x0 t) - κx0 - (d-1)log(1 - x0²). In y = x0(1-2z), since
-    κ(1-x0²) = (d-1)x0, this is (d-1)[r + log(1-r)], r = y/(1+y): without κ, so that nothing large cancels.
+    Let z ~ Beta(β, β) with β = (d-1)/2. The candidate is t = (1 - (1+b)z)/(1 - (1-b)z). The logarithm of its acceptance
+    probability is κt + (d-1)log(1 - x0 t) - κx0 - (d-1)log(1 - x0²). With y = x0(1-2z), r = y/(1+y) and
+    κ(1-x0²) = (d-1)x0 it becomes (d-1)[r + log(1-r)]. This form does not contain κ, so no large terms cancel.
 
-    1-2z is a coordinate of a uniform point on the sphere, n/√(n² + S), where n ~ N(0, 1) and S ~ χ²_{d-1} is
-    ``squared_length``. Hence z : 1-z = S : (|n| + √(n²+S))² where n > 0, and the other way round where not.
+    1-2z is a coordinate n/√(n² + S) of a uniform point on the sphere, where n ~ N(0, 1) and S ~ χ²_{d-1} is
+    ``squared_length``. Hence z/(1-z) = S/(|n| + √(n²+S))² if n > 0, and the reciprocal otherwise.
     """
     normal = torch.randn_like(squared_length, generator=generator)
     root = (normal * normal).add_(squared_length).sqrt_()
     large = root.add_(normal.abs()).square_()
     positive = normal > 0
-    z = torch.where(positive, squared_length, large)  # both up to a factor, which is of no consequence below
+    z = torch.where(positive, squared_length, large)  # z and 1-z up to a common factor, which cancels below
     rest = torch.where(positive, large, squared_length)
     scaled = b * z
     denominator = rest + scaled  # 1 - (1-b)z
     ratio = (rest - z).mul_(x0).mul_(1 + b).div_(denominator).mul_(0.5)  # 1+y = 2(1 - (1-b)z)/(1+b)
     log_acceptance = torch.log1p(-ratio).add_(ratio).mul_(dim - 1)
-    # Written so that a NaN is not rejected: it would be drawn again for ever.
+    # The comparison is written so that NaN is not rejected. Otherwise the loop would not end.
     rejected = log_acceptance < torch.rand_like(ratio, generator=generator).log_()
     return scaled.div_(denominator).mul_(2), rest.div_(denominator).mul_(2), rejected
 
@@ -198,12 +200,12 @@ def _propose(
 def _candidates(
     b: Tensor, x0: Tensor, width: int, dim: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """1-t and 1+t of the first accepted among ``width`` fresh candidates for each row, and whether none was."""
-    fresh = standard_gamma(b.new_full((len(b), width), (dim - 1) / 2), generator).mul_(2)
-    *ends, rejected = _propose(fresh, b.unsqueeze(-1), x0.unsqueeze(-1), dim, generator)
+    """1-t and 1+t of the first accepted among ``width`` new candidates for each row, and whether all were rejected."""
+    squared_length = standard_gamma(b.new_full((len(b), width), (dim - 1) / 2), generator).mul_(2)
+    *ends, rejected = _propose(squared_length, b.unsqueeze(-1), x0.unsqueeze(-1), dim, generator)
     first = rejected.to(torch.uint8).argmin(-1, keepdim=True)
-    one_minus_t, one_plus_t, none = (x.gather(-1, first).squeeze(-1) for x in (*ends, rejected))
-    return one_minus_t, one_plus_t, none
+    one_minus_t, one_plus_t, all_rejected = (x.gather(-1, first).squeeze(-1) for x in (*ends, rejected))
+    return one_minus_t, one_plus_t, all_rejected
 
 
 def _redraw(
@@ -215,14 +217,14 @@ def _redraw(
     dim: int,
     generator: torch.Generator | None,
 ) -> None:
-    """Replace the rejected candidates, in place, with lengths of their own, until none is left."""
+    """Replace rejected candidates in place, until all rows have an accepted one."""
     pending = rejected.nonzero().squeeze(-1)
     while count := pending.numel():
         width = max(_CANDIDATES // count, 1)
-        one_minus_t[pending], one_plus_t[pending], none = _candidates(
+        one_minus_t[pending], one_plus_t[pending], all_rejected = _candidates(
             b[pending], x0[pending], width, dim, generator
         )
-        pending = pending[none]
+        pending = pending[all_rejected]
 
 
 def _redraw_blindly(
@@ -234,12 +236,12 @@ def _redraw_blindly(
     dim: int,
     generator: torch.Generator | None,
 ) -> None:
-    """The same for a CUDA graph, where the host cannot learn whether a row is left: enough rounds for any."""
+    """Like ``_redraw``, with a fixed number of rounds: in a CUDA graph the host cannot see whether a row is left."""
     for _ in range(_BLIND_ROUNDS):
-        *fresh, none = _candidates(b, x0, _BLIND_WIDTH, dim, generator)
+        *fresh, all_rejected = _candidates(b, x0, _BLIND_WIDTH, dim, generator)
         for kept, candidate in zip((one_minus_t, one_plus_t), fresh, strict=True):
             torch.where(rejected, candidate, kept, out=kept)
-        rejected.logical_and_(none)
+        rejected.logical_and_(all_rejected)
 
 
 VON_MISES_FISHER = VonMisesFisherFamily()

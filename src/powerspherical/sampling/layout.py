@@ -1,4 +1,4 @@
-"""How parameters lie in memory for kernels that read them by pointer."""
+"""Memory layout of the parameters for kernels that read them by pointer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from torch import Tensor
 
 
 def directions(loc: Tensor, shape: Sequence[int]) -> Tensor:
-    """The m directions for rows of shape ``shape``, contiguous, such that row r has direction r mod m.
+    """Return m contiguous directions (…, d), such that row r of the batch shape ``shape`` has direction r mod m.
 
-    Directions that the rows share as a whole stay as they are; otherwise each row gets its own.
+    These are the directions of ``loc`` if its batch shape, without leading axes of size 1, is a suffix of ``shape``.
+    Otherwise ``loc`` is expanded to one direction per row.
     """
     batch = loc.shape[:-1]
     if batch != shape:
@@ -22,7 +23,7 @@ def directions(loc: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def concentrations(concentration: Tensor, shape: Sequence[int]) -> Tensor:
-    """The concentration of each row, or the one that all rows share; contiguous."""
+    """Return contiguous concentrations: one per row of the batch shape ``shape``, or a single one for all rows."""
     if concentration.numel() > 1 and concentration.shape != shape:
         concentration = concentration.expand(shape)
     return concentration.contiguous()

@@ -1,18 +1,20 @@
-"""A draw as two torch operators: how they run, trace and batch.
+"""Draws as a pair of torch operators, with their implementations, fake (meta) kernels and vmap rules.
 
     draw(loc, concentration, shape, seed, dim, family, generator) -> (x, 1-t, 1+t, noise)
     draw_backward(grad, x, loc, 1-t, 1+t, noise, concentration, dim, family, needs_loc, needs_concentration)
         -> (gradient in loc, gradient in concentration)
 
-``loc`` (…, d) and ``concentration`` (…) broadcast to ``shape``, the shape of the rows. They are not expanded first: a
-kernel can then read a direction that many rows share once, and return their gradients summed. ``loc`` and x may have
-half precision; everything between them is float32. The three scalars per row beside x are what the backward pass
-needs; d artanh(t)/dκ is computed there, if it is asked for. ``family`` is a registered name.
+- ``loc`` (…, d) and ``concentration`` (…) broadcast to ``shape``, the batch shape of the draws. We do not expand them
+  first. A kernel can then read a shared direction once, and return the sum of the gradients of its rows.
+- ``loc`` and x may have half precision. All arithmetic is then in float32.
+- 1-t, 1+t and ``noise`` are the three scalars per row that the backward pass needs. It computes d artanh(t)/dκ from
+  them, if the gradient in κ is needed.
+- ``family`` is the registered name of a family.
+- ``seed`` is a random integer tensor, made by a torch operation. Through it ``vmap`` knows that the operator is random
+  even if neither parameter is batched, and the compiler does not merge equal calls.
+- The fused CUDA kernels take their random numbers from ``seed``. The native library and the composition of torch
+  operations (``_run``) take them from ``generator``. Default: torch's generator for the device.
 
-``seed`` is one integer. Drawn by torch itself it tells ``vmap`` of the randomness inside, which it would otherwise miss
-when neither parameter is batched, and it keeps equal calls in a compiled graph apart. The fused kernels for CUDA take
-their random numbers from it; the native library for the CPU and the composition below draw from ``generator``, by
-default torch's for the device.
 In plain eager mode we bypass the dispatcher and call the implementation directly, without a seed.
 """
 
@@ -35,6 +37,7 @@ from powerspherical.sampling.native import kernel as native
 from powerspherical.sampling.precision import unit_vectors_as
 from powerspherical.sampling.triton import fused
 
+#: x, 1-t, 1+t and noise.
 Draws = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -46,18 +49,19 @@ def draw(
     dim: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Points x of a family on the unit sphere, of shape ``shape + (d,)``, differentiable once in both parameters.
+    """Draw points x of shape ``shape + (d,)`` on the unit sphere. Differentiable once in both parameters.
 
     Args:
         family: a registered family.
-        loc: mean directions μ, unit vectors of shape (…, d), of any floating dtype, which is that of x too.
-        concentration: κ ≥ 0 of shape (…), float64 where ``loc`` is, else float32. NaN gives NaN.
-        shape: batch shape of the draws. Default: the broadcast of ``loc.shape[:-1]`` and ``concentration``.
-        dim: dimension used for the law of t. Default: d. To see t alone, the circle is enough.
-        generator: source of the random numbers. Default: torch's for the device.
+        loc: mean directions μ, unit vectors of shape (…, d). Any floating dtype; x has the same one.
+        concentration: κ ≥ 0 of shape (…), float64 if ``loc`` is float64, otherwise float32. NaN gives NaN.
+        shape: batch shape of the draws. Default: the broadcast of ``loc.shape[:-1]`` and ``concentration.shape``.
+        dim: dimension used for the law of t. Default: d. A caller that needs only t can draw on the circle (d = 2)
+            with the law of a higher dimension.
+        generator: source of the random numbers. Default: torch's generator for the device.
 
-    Under ``torch.func.vmap`` it follows torch's own random functions: randomness="different" draws anew for
-    each example, "same" shares one draw and is refused where a parameter is batched, "error" raises.
+    Under ``torch.func.vmap`` it behaves like torch's random functions: randomness="different" draws independently for
+    each example, "same" shares one draw and raises if a parameter is batched, "error" raises.
     """
     if generator is not None:
         check_generator(generator, loc.device)
@@ -74,26 +78,26 @@ def draw(
 
 
 class _PlainDraw(torch.autograd.Function):
-    """A draw in plain eager mode: the implementations of both operators, without the dispatcher.
+    """A draw in plain eager mode, which calls the implementations of both operators without the dispatcher.
 
-    It returns x alone, because for a small batch further results take most of the time.
+    It returns only x, because for a small batch each further output of an autograd function is expensive.
     """
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         loc, concentration, _, _, ctx.dim, ctx.family, _ = inputs
-        x, *rows = _run(*inputs)
-        ctx.save_for_backward(x, loc, *rows, concentration)
+        x, *scalars = _run(*inputs)
+        ctx.save_for_backward(x, loc, *scalars, concentration)
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # The saved tensors are plain: only the gradient may be transformed.
+        # The saved tensors are plain. Only the gradient may belong to a transform.
         plain = not torch.is_grad_enabled() and is_plain(grad) and not is_batch_of_gradients(grad)
         return pulled_back(ctx, grad, _run_backward if plain else _draw_backward)
 
 
-#: ``apply`` without its search for transforms and its inspection of the signature, which take longer than the call.
+#: The C++ ``apply``. Python's override looks for transforms and inspects the signature, which takes longer than a draw.
 _plain_draw = super(torch.autograd.Function, _PlainDraw).apply
 
 
@@ -106,21 +110,24 @@ def _run(
     family: str,
     generator: torch.Generator | None = None,
 ) -> Draws:
+    """The implementation of ``draw``: a fused CUDA kernel, the native library, or a composition of torch operations."""
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, shape):
         return fused.draw(family, loc, concentration, shape, seed, dim, generator)
     if native.covers(family, loc, concentration):
         return native.draw(family, loc, concentration, shape, dim, generator)
-    # In training dtypes and shapes agree, and even a view would take its time.
+    # In training, dtypes and shapes usually agree already. For small batches even a view would cost noticeable time.
     unit = loc if loc.dtype == concentration.dtype else unit_vectors_as(loc, concentration.dtype)
     if unit.shape[:-1] != shape:
         unit = unit.expand(*shape, -1)
     if concentration.shape != shape:
         concentration = concentration.expand(shape)
     x, along, squared_length = geometry.tangent_gaussian(unit, generator)
-    free = squared_length
+    chi_squared = squared_length
     if dim != loc.shape[-1]:
-        free = standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
-    one_minus_t, one_plus_t, noise = family_named(family).draw_cosine(free, concentration, dim, generator)
+        chi_squared = standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
+    one_minus_t, one_plus_t, noise = family_named(family).draw_cosine(
+        chi_squared, concentration, dim, generator
+    )
     geometry.place_(x, along, squared_length, unit, one_minus_t, one_plus_t)
     if x.dtype != loc.dtype:
         x = x.to(loc.dtype)
@@ -140,24 +147,25 @@ def _run_backward(
     needs_loc: bool,
     needs_concentration: bool,
 ) -> tuple[Tensor, Tensor]:
-    rows = one_minus_t, one_plus_t, noise
+    """The implementation of ``draw_backward``, with the same choice of code as ``_run``."""
+    scalars = one_minus_t, one_plus_t, noise
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, one_minus_t.shape):
         grad_loc, grad_concentration = fused.pull_back(
-            family, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
+            family, grad, x, loc, *scalars, concentration, dim, needs_loc, needs_concentration
         )
     elif native.covers(family, loc, concentration):
         grad_loc, grad_concentration = native.pull_back(
-            family, grad, x, loc, *rows, concentration, dim, needs_loc, needs_concentration
+            family, grad, x, loc, *scalars, concentration, dim, needs_loc, needs_concentration
         )
     else:
         slope = None
         if needs_concentration:
             kappa = concentration if concentration.shape == noise.shape else concentration.expand(noise.shape)
-            slope = family_named(family).rapidity_slope(*rows, kappa, dim)
+            slope = family_named(family).rapidity_slope(*scalars, kappa, dim)
         grad_loc, grad_concentration = geometry.pull_back(
             grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc
         )
-    # An operator cannot return None: a gradient nobody needs is an empty tensor.
+    # An operator cannot return None. A gradient that is not needed is an empty tensor.
     if grad_loc is None:
         grad_loc = x.new_empty(0)
     if grad_concentration is None:
@@ -168,27 +176,27 @@ def _run_backward(
 
 
 def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor:
-    """A random number under vmap and on CUDA, where the kernels use it; otherwise a number that no other call has.
+    """Return the ``seed`` of a call: random on CUDA, where the kernels use it, and under vmap, which must see it.
 
-    On the CPU the draw then has the numbers of one in plain eager mode.
+    Otherwise it is a counter. The draw then uses the same random numbers as in plain eager mode.
     """
     if device.type == "cpu" and not is_batching():
-        return torch.full((), _another(), dtype=torch.int64)
+        return torch.full((), _next_number(), dtype=torch.int64)
     return torch.randint(2**63 - 1, (), device=device, **from_generator(generator))
 
 
 @untraced
-def _another() -> int:
-    """A number that no other call has: the compiler makes one of equal calls."""
-    return next(_numbers)
+def _next_number() -> int:
+    """Return a number that no other call gets. Without it the compiler would merge equal calls."""
+    return next(_counter)
 
 
-_numbers = itertools.count()
+_counter = itertools.count()
 
 
 def _fake_forward(loc: Tensor, concentration: Tensor, shape: Sequence[int], *_: Any) -> Draws:
-    rows = (concentration.new_empty(shape) for _ in range(3))
-    return loc.new_empty((*shape, loc.shape[-1])), *rows  # type: ignore[return-value]
+    scalars = (concentration.new_empty(shape) for _ in range(3))
+    return loc.new_empty((*shape, loc.shape[-1])), *scalars  # type: ignore[return-value]
 
 
 def _fake_backward(grad: Tensor, x: Tensor, loc: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -199,13 +207,13 @@ def _fake_backward(grad: Tensor, x: Tensor, loc: Tensor, *rest: Any) -> tuple[Te
     )
 
 
-def _leading(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """With the batch axis in front; a view."""
-    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+def _batch_axis_first(tensor: Tensor, axis: int | None, size: int) -> Tensor:
+    """Return a view whose first axis is the batch axis. If ``axis`` is None, the examples share the tensor."""
+    return tensor.expand(size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
 
 
-def _aligned(tensor: Tensor, dims: int) -> Tensor:
-    """With axes of size one after the first one, so that the others keep their places in a shape of ``dims`` axes."""
+def _with_axes(tensor: Tensor, dims: int) -> Tensor:
+    """Insert axes of size 1 after the batch axis, up to ``dims`` axes, so that the other axes broadcast as before."""
     return tensor.reshape(tensor.shape[0], *[1] * (dims - tensor.dim()), *tensor.shape[1:])
 
 
@@ -222,15 +230,15 @@ def _batch_forward(
     generator: torch.Generator | None = None,
 ) -> tuple[Draws, tuple[int, ...]]:
     if info.randomness != "different":
-        # What torch's own Gamma and Poisson do: with rejection inside, "the same noise" has no meaning.
+        # torch's Gamma and Poisson raise as well: with rejection, "the same noise" for two parameters is undefined.
         raise RuntimeError(
             f"a draw from {family} inside vmap with a batched parameter needs randomness='different', "
             f"got randomness='{info.randomness}'"
         )
     if dims[0] is not None:
-        loc = _aligned(loc.movedim(dims[0], 0), len(shape) + 2)
+        loc = _with_axes(loc.movedim(dims[0], 0), len(shape) + 2)
     if dims[1] is not None:
-        concentration = _aligned(concentration.movedim(dims[1], 0), len(shape) + 1)
+        concentration = _with_axes(concentration.movedim(dims[1], 0), len(shape) + 1)
     one_seed = seed if dims[3] is None else seed.select(dims[3], 0)
     draws = operator(loc, concentration, (info.batch_size, *shape), one_seed, dim, family, generator)
     return draws, (0, 0, 0, 0)
@@ -240,21 +248,21 @@ def _batch_backward(
     operator: Operator, info: Any, dims: tuple[int | None, ...], *args: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[int | None, int | None]]:
     *tensors, dim, family, needs_loc, needs_concentration = args
-    batched = [
-        _leading(tensor, axis, info.batch_size) for tensor, axis in zip(tensors, dims[:-4], strict=True)
-    ]
-    # Each example has a gradient of its own, also in what they share: each gets its own copy, a view.
-    grad, x, loc, *rows, concentration = batched
-    x, *rows = (tensor.contiguous() for tensor in (x, *rows))
-    sizes = loc.shape, concentration.shape
-    loc, concentration = _aligned(loc, x.dim()), _aligned(concentration, x.dim() - 1)
+    # Every example needs its own gradient, even in a tensor that the examples share. So shared tensors are expanded.
+    grad, x, loc, *scalars, concentration = (
+        _batch_axis_first(tensor, axis, info.batch_size)
+        for tensor, axis in zip(tensors, dims[:-4], strict=True)
+    )
+    x, *scalars = (tensor.contiguous() for tensor in (x, *scalars))
+    loc_shape, concentration_shape = loc.shape, concentration.shape
+    loc, concentration = _with_axes(loc, x.dim()), _with_axes(concentration, x.dim() - 1)
     grad_loc, grad_concentration = operator(
-        grad, x, loc, *rows, concentration, dim, family, needs_loc, needs_concentration
+        grad, x, loc, *scalars, concentration, dim, family, needs_loc, needs_concentration
     )
     if needs_loc:
-        grad_loc = grad_loc.view(sizes[0])
+        grad_loc = grad_loc.view(loc_shape)
     if needs_concentration:
-        grad_concentration = grad_concentration.view(sizes[1])
+        grad_concentration = grad_concentration.view(concentration_shape)
     return (grad_loc, grad_concentration), (0 if needs_loc else None, 0 if needs_concentration else None)
 
 

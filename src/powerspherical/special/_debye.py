@@ -1,9 +1,9 @@
-"""Polynomials of the asymptotic series of the modified Bessel function, built once per order.
+"""Polynomials of the asymptotic series of the modified Bessel function, computed once per order.
 
-Debye's uniform expansion (DLMF 10.41.3) is I_N(Nz) ~ e^{Nη}/√(2πN s) Σ_k U_k(p)/N^k with s = √(1+z²), p = 1/s.
-Its logarithm is a series of the same kind, W(p) = Σ_k D_k(p)/N^k. At a fixed N the functions that ``bessel`` needs
-are polynomials in p. Hankel's expansion for large arguments (DLMF 10.40.1) is treated the same way. The coefficients
-alternate and grow, so they are computed in exact fractions.
+Debye's uniform expansion (DLMF 10.41.3) is I_N(Nz) ~ e^{Nη}/√(2πN s) Σ_k U_k(p)/N^k with s = √(1+z²) and p = 1/s. The
+logarithm of the sum is a series of the same kind, W(p) = Σ_k D_k(p)/N^k. At a fixed N the functions that ``bessel``
+needs are polynomials in p. Hankel's expansion for large arguments (DLMF 10.40.1) is treated in the same way. The
+coefficients alternate in sign and grow, so we compute them in exact fractions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _derivative(a: Polynomial) -> Polynomial:
 
 
 def _over_one_minus_p(a: Polynomial) -> Polynomial:
-    """a(p)/(1-p), exact where a(1) = 0."""
+    """Return a(p)/(1-p), for a polynomial with a(1) = 0."""
     partial, quotient = Fraction(0), []
     for x in a:
         partial += x
@@ -53,9 +53,9 @@ def _over_one_minus_p(a: Polynomial) -> Polynomial:
 
 
 def _economised(a: Polynomial, tolerance: float) -> tuple[float, ...]:
-    """Coefficients in u = 2p-1 of a short polynomial that equals a(p) for p in [0, 1], up to about ``tolerance``.
+    """Return coefficients in u = 2p-1 of a short polynomial that approximates a(p) on [0, 1] to about ``tolerance``.
 
-    It is the expansion in Chebyshev polynomials, truncated: in float64 it has about 20 coefficients, not 57.
+    It is the truncated expansion in Chebyshev polynomials. In float64 this leaves about 20 of 57 coefficients.
     """
     count = len(a)
     odd = 2 * np.arange(count) + 1
@@ -65,18 +65,18 @@ def _economised(a: Polynomial, tolerance: float) -> tuple[float, ...]:
         for coefficient in reversed(a):
             value = value * p + coefficient
         values.append(float(value))
-    # Angles are reduced as integers: a rounding error in them would exceed the small coefficients.
+    # We reduce the angles as integers, because rounding errors in large angles would exceed the small coefficients.
     cosines = np.cos(np.outer(np.arange(count), odd) % (4 * count) * (np.pi / (2 * count)))
     chebyshev = 2 / count * cosines @ np.array(values)
     chebyshev[0] /= 2
     rounding = 1e-15 * np.abs(values).max()
     chebyshev = np.polynomial.chebyshev.chebtrim(chebyshev, max(tolerance, rounding))
     coefficients = np.polynomial.chebyshev.cheb2poly(chebyshev).tolist()
-    return tuple(coefficients + [0.0] * (2 - len(coefficients)))  # ``horner`` takes two at least
+    return tuple(coefficients + [0.0] * (2 - len(coefficients)))  # ``horner`` needs at least two
 
 
 def _logarithm(series: list[Polynomial]) -> list[Polynomial]:
-    """Coefficients of log Σ_k a_k h^k (a_0 = 1), by k·a_k = Σ_j j·l_j·a_{k-j}."""
+    """Return the coefficients l_k of log Σ_k a_k h^k, where a_0 = 1, by k·a_k = Σ_j j·l_j·a_{k-j}."""
     logs: list[Polynomial] = [[Fraction(0)]]
     for k in range(1, len(series)):
         total = _scale(series[k], k)
@@ -88,7 +88,7 @@ def _logarithm(series: list[Polynomial]) -> list[Polynomial]:
 
 @functools.cache
 def _log_debye(terms: int) -> list[Polynomial]:
-    """D_1, D_2, … as polynomials in p, from U_{k+1} = ½p²(1-p²)U_k' + ⅛∫₀^p (1-5u²)U_k du (DLMF 10.41.9)."""
+    """Return D_1, D_2, … as polynomials in p, from U_{k+1} = ½p²(1-p²)U_k' + ⅛∫₀^p (1-5u²)U_k du (DLMF 10.41.9)."""
     half, eighth = Fraction(1, 2), Fraction(1, 8)
     series: list[Polynomial] = [[Fraction(1)]]
     for _ in range(terms):
@@ -174,21 +174,21 @@ def _hankel(order: float, terms: int) -> Hankel:
     )
 
 
-# This many terms are exact to rounding in the range where ``bessel`` uses each series.
+# With these numbers of terms each series is exact to rounding in the range where ``bessel`` uses it.
 _DEBYE_TERMS = {torch.float64: 14, torch.float32: 8}
 _HANKEL_TERMS = {torch.float64: 28, torch.float32: 12}
 
-# What truncation may change in Debye's polynomials, which are added to terms of order one.
+# Absolute error that ``_economised`` may cause. The polynomials are added to terms of order one.
 _TOLERANCE = {torch.float64: 2e-17, torch.float32: 5e-9}
 
 
 @untraced
 def debye(order: float, dtype: torch.dtype) -> Debye:
-    """Debye's polynomials at one order; constants to the compiler."""
+    """Return Debye's polynomials at one order, as constants for the compiler."""
     return _debye(order, _DEBYE_TERMS[dtype], _TOLERANCE[dtype])
 
 
 @untraced
 def hankel(order: float, dtype: torch.dtype) -> Hankel:
-    """Hankel's polynomials at one order; constants to the compiler."""
+    """Return Hankel's polynomials at one order, as constants for the compiler."""
     return _hankel(order, _HANKEL_TERMS[dtype])

@@ -1,11 +1,11 @@
 """Coefficients of the series for d artanh(t)/dκ of the von Mises–Fisher distribution, in exact fractions.
 
-``docs/mathematics.md`` derives the series. With δ = d-1, R = √(δ²+4κ²), g = δ/R, s = 2δ/(R+δ+2κt) and y = s-g,
+``docs/mathematics.md`` derives the series. Let δ = d-1, R = √(δ²+4κ²), g = δ/R, s = 2δ/(R+δ+2κt) and y = s-g. Then
 
     δ d artanh(t)/dκ = s + s² (P₁/δ + P₂/δ² + P₃/δ³ + …),    P_{k+1} = D[Q ∂/∂y (s² P_k)],    P₁ = D[Q].
 
-Each P_k is a polynomial in y and g, Q = ½g²(1-g) + (1-g²)y - ½(1+g)y², and D is the divided difference
-D f = (f(y) - f(0))/y, which lowers every power of y by one.
+Here Q = ½g²(1-g) + (1-g²)y - ½(1+g)y², and D is the divided difference D f = (f(y) - f(0))/y, which lowers every power
+of y by one. So each P_k is a polynomial in y and g.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from powerspherical._torch.constants import Numbers, tensor_constant
 
-#: A polynomial in y and g: the coefficient of y^i g^j by (i, j).
+#: A polynomial in y and g: maps (i, j) to the coefficient of y^i g^j.
 Polynomial = dict[tuple[int, int], Fraction]
 
 _HALF = Fraction(1, 2)
@@ -48,7 +48,7 @@ def _divided_difference(a: Polynomial) -> Polynomial:
 
 @functools.cache
 def correction(order: int) -> Polynomial:
-    """P_k, k = ``order`` ≥ 1."""
+    """Return P_k for k = ``order`` ≥ 1."""
     if order == 1:
         return _divided_difference(_Q)
     return _divided_difference(_product(_Q, _derivative(_product(_S_SQUARED, correction(order - 1)))))
@@ -56,7 +56,7 @@ def correction(order: int) -> Polynomial:
 
 @tensor_constant
 def correction_sum(dim: int, terms: int) -> Numbers:
-    """P₁/δ + … + P_K/δ^K for K = ``terms`` as a tensor (J, I, 1): entry (j, i) is the coefficient of y^i g^j."""
+    """Return P₁/δ + … + P_K/δ^K, K = ``terms``, as a tensor (J, I, 1): entry (j, i) is the coefficient of y^i g^j."""
     total: Polynomial = {}
     for order in range(1, terms + 1):
         for powers, x in correction(order).items():

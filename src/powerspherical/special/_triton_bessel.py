@@ -1,7 +1,8 @@
-"""The functions of ``bessel`` and their derivatives as one Triton kernel, in float32, with the same formulas.
+"""The functions of ``bessel`` and their derivatives as one Triton kernel, in float32.
 
-One kernel serves every form. The compiler removes the arithmetic that the chosen form does not store. A program reads
-the coefficients of the polynomials from a small table that depends on the dimension alone.
+The formulas are those of ``bessel``. The constant FORM of the kernel selects the function. The compiler
+removes the arithmetic that the function does not need. The coefficients of the polynomials are in a small table that
+depends only on the dimension.
 """
 
 # mypy: ignore-errors
@@ -14,11 +15,11 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical.special._debye import debye, hankel
-from powerspherical.special._triton_gamma import log1p
 from powerspherical.special._triton_launch import value_and_slope
 from powerspherical.special.bessel import hankel_range, recurrence_steps
+from powerspherical.special.triton_elementary import log1p
 
-#: What the kernel can return, each with its derivative in κ.
+#: The functions that the kernel can compute, each with its derivative in κ.
 FORMS = ("ratio", "complement", "slope", "relative_entropy", "log_partition", "scaled_log_partition")
 
 _RATIO = tl.constexpr(FORMS.index("ratio"))
@@ -28,15 +29,15 @@ _RELATIVE_ENTROPY = tl.constexpr(FORMS.index("relative_entropy"))
 _LOG_PARTITION = tl.constexpr(FORMS.index("log_partition"))
 _SCALED_LOG_PARTITION = tl.constexpr(FORMS.index("scaled_log_partition"))
 
-# Numbers of coefficients: of the curvature in Debye's expansion, and of every other polynomial. Shorter ones are padded
-# with zeros, so that dimensions share compiled kernels.
+# Numbers of coefficients of the polynomials: of the curvature in Debye's expansion, and of all others. Shorter ones are
+# padded with zeros, so that all dimensions with the same number of recurrence steps share a compiled kernel.
 _LONG = tl.constexpr(20)
 _SHORT = tl.constexpr(13)
 
 
 @triton.jit
 def _polynomial(table_ptr, row, x, LENGTH: tl.constexpr):
-    """The polynomial whose coefficients are in this row of the table."""
+    """Evaluate the polynomial at ``x`` whose coefficients are in row ``row`` of the table."""
     row_ptr = table_ptr + row * _LONG
     value = x * 0.0 + tl.load(row_ptr + (LENGTH - 1))
     for i in tl.static_range(2, LENGTH + 1):
@@ -48,7 +49,7 @@ def _polynomial(table_ptr, row, x, LENGTH: tl.constexpr):
 def _moderate(kappa, table_ptr, top, STEPS: tl.constexpr):
     """Ratio, complement, slope, curvature and relative entropy by Debye's expansion and the recurrence."""
     z = kappa / top
-    low = tl.where(z > 1e9, 1.0, z)  # a large square would overflow; a NaN stays one
+    low = tl.where(z > 1e9, 1.0, z)  # avoids overflow of the square; keeps NaN
     s = tl.where(z > 1e9, z, tl.sqrt(1.0 + low * low))
     p = 1.0 / s
     u, zp, main = 2.0 * p - 1.0, z * p, 1.0 / (1.0 + p)
@@ -153,12 +154,13 @@ def _table(order: float, top: float) -> list[list[float]]:
 
 
 def evaluate(form: str, kappa: Tensor, order: float, *, needs_slope: bool) -> tuple[Tensor, Tensor]:
-    """One of the ``FORMS`` and its derivative in κ, which is empty unless ``needs_slope``.
+    """Return a function of κ and its derivative.
 
     Args:
-        form: what to compute.
+        form: one of ``FORMS``.
         kappa: κ ≥ 0, any shape, float32.
         order: ν = d/2-1.
+        needs_slope: if False, the derivative is an empty tensor.
     """
     steps, top = recurrence_steps(order, torch.float32)
     start, constant = hankel_range(order, torch.float32)

@@ -1,4 +1,4 @@
-"""KL(PS‖uniform) and its derivative as one Triton kernel, in float32. The formulas are those of ``gamma``."""
+"""KL(PS‖uniform) and its derivative in κ as one Triton kernel, in float32. The formulas are those of ``gamma``."""
 
 # mypy: ignore-errors
 # (type checkers do not understand Triton's dialect of Python)
@@ -8,14 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.special._triton_launch import value_and_slope
-
-
-@triton.jit
-def log1p(x):
-    """log(1+x), accurate also for small x (Kahan)."""
-    y = 1.0 + x
-    safe = tl.where(y == 1.0, 2.0, y)
-    return tl.where(y == 1.0, x, tl.log(safe) * (x / (safe - 1.0)))
+from powerspherical.special.triton_elementary import log1p
 
 
 @triton.jit
@@ -101,7 +94,14 @@ def _relative_entropy(
 def relative_entropy(
     kappa: Tensor, beta: float, steps: int, b: float, terms: int, *, needs_slope: bool
 ) -> tuple[Tensor, Tensor]:
-    """KL and its derivative, which is empty unless ``needs_slope``; the other numbers are those of ``gamma._shift``."""
+    """Return KL(PS‖uniform) and its derivative in κ.
+
+    Args:
+        kappa: κ ≥ 0, any shape, float32.
+        beta: (d-1)/2.
+        steps, b, terms: see ``gamma._shift``.
+        needs_slope: if False, the derivative is an empty tensor.
+    """
     return value_and_slope(
         _relative_entropy, kappa, numbers=(beta, b), constants=(steps, terms), needs_slope=needs_slope
     )

@@ -28,13 +28,13 @@ from powerspherical._torch.derivatives import raising, with_derivatives
 from powerspherical.special._debye import debye, hankel
 from powerspherical.special._elementary import FusedKernel, polynomials, runs_fused, with_derivative
 
-# Debye's series is exact to rounding from this order on, and Hankel's from κ = this + ν² on.
+# Debye's series is exact to rounding from order _DEBYE_ORDER on, and Hankel's from κ = _HANKEL_START + ν² on.
 _DEBYE_ORDER = {torch.float64: 20.0, torch.float32: 10.0}
 _HANKEL_START = {torch.float64: 40.0, torch.float32: 12.0}
 
 
 class Ratio(NamedTuple):
-    """r = I_{ν+1}/I_ν and related functions; those that were not asked for are ``None``.
+    """r = I_{ν+1}/I_ν and related functions. Parts that were not requested are ``None``.
 
     Attributes:
         value, complement: r and 1-r.
@@ -56,25 +56,25 @@ def _asked_for(part: Tensor | None) -> Tensor:
 
 @untraced
 def recurrence_steps(order: float, dtype: torch.dtype) -> tuple[int, float]:
-    """The number of steps from ν up to the order where Debye's expansion is used, and that order."""
+    """Return the number of steps from ν up to the order where Debye's expansion is used, and that order."""
     steps = max(0, math.ceil(_DEBYE_ORDER[dtype] - order))
     return steps, order + steps
 
 
 @untraced
 def hankel_range(order: float, dtype: torch.dtype) -> tuple[float, float]:
-    """The κ from which Hankel's expansion is used, and the constant in its relative entropy (see ``Hankel``)."""
+    """Return the κ from which Hankel's expansion is used, and the constant in its relative entropy (see ``Hankel``)."""
     start = _HANKEL_START[dtype] + order * order
     return start, math.lgamma(order + 1) + order * (1 + math.log(2)) + 0.5 - 0.5 * math.log(2 * math.pi)
 
 
 def _names(derivatives: int, entropy: bool) -> tuple[str, ...]:
-    """The polynomials that are needed, as ``Debye`` and ``Hankel`` name them."""
+    """Return the names of the required polynomials in ``Debye`` and ``Hankel``."""
     return ("ratio", "slope", "curvature")[: 1 + derivatives] + (("entropy",) if entropy else ())
 
 
 def _debye_ratio(kappa: Tensor, order: float, complement: bool, derivatives: int, entropy: bool) -> Ratio:
-    """At a high order, by Debye's expansion in p = 1/√(1+z²), z = κ/order."""
+    """Compute ``Ratio`` at a high order by Debye's expansion in p = 1/√(1+z²), z = κ/order."""
     z = kappa / order
     s = torch.hypot(z, torch.ones_like(z))
     p = 1 / s
@@ -99,7 +99,7 @@ def _debye_ratio(kappa: Tensor, order: float, complement: bool, derivatives: int
 
 
 def _step_down(kappa: Tensor, top: Ratio, order: float, steps: int) -> Ratio:
-    """From order+steps to order, by I_{j-1} = I_{j+1} + (2j/κ) I_j (DLMF 10.29.1)."""
+    """Step from ``top`` at order+steps down to ``order``, by I_{j-1} = I_{j+1} + (2j/κ) I_j (DLMF 10.29.1)."""
     value, complement, slope, curvature, entropy = top
     product = torch.zeros_like(kappa)  # Π (1 + κr_j/2j) - 1 over the orders j passed
     for i in range(steps):
@@ -129,7 +129,7 @@ def _step_down(kappa: Tensor, top: Ratio, order: float, steps: int) -> Ratio:
 
 
 def _hankel_ratio(kappa: Tensor, order: float, derivatives: int, entropy: bool) -> Ratio:
-    """For large κ, where log I_ν - κ + ½log(2πκ) = Σ_k l_k κ^{-k}."""
+    """Compute ``Ratio`` for large κ by Hankel's expansion log I_ν - κ + ½log(2πκ) = Σ_k l_k κ^{-k}."""
     x = 1 / kappa
     half = order + 0.5
     series, names = hankel(order, kappa.dtype), _names(derivatives, entropy)
@@ -150,7 +150,7 @@ def _hankel_ratio(kappa: Tensor, order: float, derivatives: int, entropy: bool) 
 def bessel_ratios(
     kappa: Tensor, order: float, *, complement: bool = False, derivatives: int = 0, entropy: bool = False
 ) -> Ratio:
-    """The ratio of consecutive Bessel functions and related functions, without autograd.
+    """Return the ratio of consecutive Bessel functions and related functions, without autograd.
 
     Args:
         kappa: κ ≥ 0, any shape, float32 or float64.
@@ -177,7 +177,7 @@ def bessel_ratios(
 
 
 def _fused_ratios(kappa: Tensor, order: float, complement: bool, derivatives: int, entropy: bool) -> Ratio:
-    """The same on CUDA, with one launch per part."""
+    """Compute ``bessel_ratios`` on CUDA, with one kernel launch per part."""
     from powerspherical.special import _triton_bessel
 
     def part(form: str) -> Tensor:
@@ -199,7 +199,7 @@ def _order(dim: float) -> float:
 
 
 def _fused(form: str) -> FusedKernel:
-    """The kernel for one of the forms of ``_triton_bessel``, which is imported when first used."""
+    """Return the kernel for one of the forms of ``_triton_bessel``, which is imported at its first use."""
 
     def run(kappa: Tensor, dim: float, needs_slope: bool) -> tuple[Tensor, Tensor]:
         from powerspherical.special import _triton_bessel
@@ -244,16 +244,16 @@ def bessel_ratio(kappa: Tensor, dim: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: -bessel_ratio_slope(kappa, dim), fused=_fused("complement"))
 def bessel_ratio_complement(kappa: Tensor, dim: float) -> Tensor:
-    """1 - A_d(κ), to full accuracy also where A_d is nearly one."""
+    """1 - A_d(κ), accurate also if A_d is nearly 1."""
     return _asked_for(bessel_ratios(kappa, _order(dim), complement=True).complement)
 
 
 @with_derivative(lambda kappa, dim: kappa * bessel_ratio_slope(kappa, dim), fused=_fused("relative_entropy"))
 def exponential_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
-    """KL of the von Mises–Fisher distribution from the uniform, κA - G; zero at κ = 0, to full accuracy.
+    """KL(vMF‖uniform) = κA - G, which is 0 at κ = 0.
 
-    Relative error about 1e-15 (float64) and 1e-6 (float32), of the derivative in float32 2e-6, for d from 2 to 1e7 and
-    κ from 0 to 1e9.
+    For d from 2 to 1e7 and κ from 0 to 1e9 the relative error is about 1e-15 in float64 and 1e-6 in float32. The
+    derivative in float32 has a relative error of 2e-6.
     """
     return _asked_for(bessel_ratios(kappa, _order(dim), entropy=True).entropy)
 
@@ -269,7 +269,7 @@ def log_hyp0f1(kappa: Tensor, dim: float) -> Tensor:
     lambda kappa, dim: -bessel_ratio_complement(kappa, dim), fused=_fused("scaled_log_partition")
 )
 def log_hyp0f1_scaled(kappa: Tensor, dim: float) -> Tensor:
-    """G(κ) - κ = -κ(1-A) - KL: both terms have the same sign, so nothing cancels at large κ."""
+    """G(κ) - κ = -κ(1-A) - KL. Both terms have the same sign, so nothing cancels at large κ."""
     ratios = bessel_ratios(kappa, _order(dim), complement=True, entropy=True)
     return -kappa * _asked_for(ratios.complement) - _asked_for(ratios.entropy)
 
@@ -281,7 +281,7 @@ def log_bessel_i(order: float, x: Tensor) -> Tensor:
         order: ν ≥ 0, a Python number (not a tensor).
         x: argument, any shape, float32 or float64; log I_ν(0) is -inf for ν > 0 and 0 for ν = 0.
 
-    The error is a few rounding errors of the largest of ν log(x/2), lnΓ(ν+1) and x. It never overflows, and is
+    The error is a few rounding errors of the largest of ν log(x/2), lnΓ(ν+1) and x. The result does not overflow and is
     differentiable in x.
 
     >>> log_bessel_i(0.5, torch.tensor(1e4, dtype=torch.float64))  # x - ½ log(2πx)
@@ -299,7 +299,7 @@ def log_bessel_i(order: float, x: Tensor) -> Tensor:
     lambda kappa, ratio, complement, dim: 1 / bessel_ratio_slope(kappa, dim), None, from_output=True
 )
 def _inverse_ratio(ratio: Tensor, complement: Tensor, dim: float) -> Tensor:
-    """Three steps of Halley's method, started from Amos' bound (Math. Comp. 28, 1974) solved for κ."""
+    """Invert the ratio by three steps of Halley's method, from Amos' bound (Math. Comp. 28, 1974) solved for κ."""
     a, b = (dim - 1) / 2, (dim + 1) / 2
     rest = complement * (1 + ratio)
     kappa = ratio * (a + torch.sqrt(a * a * ratio * ratio + b * b * rest)) / rest
@@ -313,12 +313,12 @@ def _inverse_ratio(ratio: Tensor, complement: Tensor, dim: float) -> Tensor:
 
 
 def bessel_ratio_inverse(ratio: Tensor, dim: float, complement: Tensor | None = None) -> Tensor:
-    """The κ with A_d(κ) = ratio, for ratio in [0, 1).
+    """Return the κ with A_d(κ) = ratio, for ratio in [0, 1).
 
     Args:
         ratio: mean resultant length, any shape, float32 or float64.
         dim: ambient dimension d ≥ 2.
-        complement: 1 - ratio, if you know it to more digits than the subtraction gives.
+        complement: 1 - ratio, if it is known more accurately than by subtraction.
 
     Exact to a few rounding errors of ``ratio`` and ``complement``. Differentiable in ``ratio``; ``complement`` gets no
     gradient.

@@ -1,4 +1,4 @@
-"""Differences of the von Mises–Fisher log-partition, accurate also when the two arguments nearly agree."""
+"""Differences of the von Mises–Fisher log-partition, accurate also for nearly equal arguments."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from powerspherical.special.bessel import bessel_ratio, bessel_ratio_slope, recu
 
 
 def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """G(κb) - G(κl) and its κ-derivative b·A(κb) - l·A(κl), with l = lower and b = lower + gap.
+    """Return G(κb) - G(κl) and its κ-derivative b·A(κb) - l·A(κl), with l = ``lower`` and b = ``lower`` + ``gap``.
 
-    As in ``bessel``, Debye's expansion is used at a high order, and the recurrence u_{j-1} = x²/(2j + u_j) for
-    u_j = x·I_{j+1}(x)/I_j(x) leads down from there. Differences are formed on paper: the recurrence is applied to u at
-    both ends and to the difference of the two.
+    As in ``bessel``, we start with Debye's expansion at a high order. The recurrence u_{j-1} = x²/(2j + u_j) for
+    u_j = x·I_{j+1}(x)/I_j(x) leads down from there. To avoid cancellation, the difference of u at the two ends has its
+    own recurrence.
     """
     order = dim / 2 - 1
     steps, top = recurrence_steps(order, kappa.dtype)
@@ -77,7 +77,7 @@ def _in_lower(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
     lambda kappa, lower, gap, dim: kappa * bessel_ratio(kappa * (lower + gap), dim),
 )
 def log_hyp0f1_gain(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """G(κ(l+g)) - G(κl) ≥ 0 with G = ``log_hyp0f1``; differentiable twice.
+    """G(κ(l+g)) - G(κl) ≥ 0 with G = ``log_hyp0f1``. Differentiable twice.
 
     Args:
         kappa: concentration κ ≥ 0, float32 or float64.

@@ -1,20 +1,21 @@
-"""How a Gamma variable G moves with its shape α at a fixed probability: dlog G/dα, in float32.
+"""dlog G/dα of a Gamma variable G of shape α at a fixed probability: how a Gamma draw moves with its shape, in float32.
 
-**α ≥ 4, an expansion.** By the saddle point, P(G ≤ α(1+h)) ≈ Φ(√α s + m/√α), with s² = 2(h - log(1+h)) and
-m = log(h/s)/s (Barndorff-Nielsen 1986). Holding the argument of Φ gives, to the second order in 1/α,
+There are two methods. ``docs/mathematics.md`` derives both, and ``sampling.triton.slope`` has both for CUDA.
+
+**α ≥ 4: an expansion in 1/α.** With h = G/α - 1,
 
     α dlog G/dα = 1 - hr + (r + p)/α + R/α²,    r = (h - log(1+h))/h²,    p = (r - ½)/h.
 
-R is 1/60 at h = 0 and α = ∞. In general it is a polynomial in hp and 1/α, fitted to exact values by
-``tests/reference/fit_gamma_draw.py``. The relative error is 1.1e-4 at α = 4, 1.3e-5 at 8 and 1.5e-6 at 16.
+R tends to 1/60 as h → 0 and α → ∞. In its place we use a polynomial in hp and 1/α, which
+``tests/reference/fit_gamma_draw.py`` fits to exact values. The relative error is 1.1e-4 at α = 4, 1.3e-5 at 8 and
+1.5e-6 at 16.
 
-**α < 4, a quadrature of one tail.** log G has the log-density αy - e^y, up to a constant, and the score y - ψ(α). The
-derivative of a tail probability is the integral of the score over that tail. So, with λ = log G - ψ(α),
+**α < 4: a quadrature over one tail.** With λ = log G - ψ(α),
 
     dlog G/dα = ∫₀^∞ (s + λ) exp(αs - G expm1(s)) ds = -∫_{-∞}^0 (s + λ) exp(αs - G expm1(s)) ds.
 
-The first is used where λ > 0, the second where λ < 0: then nothing cancels, and a few nodes are enough. The relative
-error is 5e-6 for α ≥ ½. ``sampling.triton.slope`` has both methods for CUDA.
+We use the first integral if λ > 0 and the second if λ ≤ 0. Then the integrand does not change its sign, and a few nodes
+are enough. The relative error is 5e-6 for α ≥ ½.
 """
 
 from __future__ import annotations
@@ -24,50 +25,51 @@ from torch import Tensor
 
 from powerspherical.special.quadrature import gauss_legendre
 
-#: From this shape on the expansion is used.
-LARGE = 4.0
+#: From this shape on we use the expansion.
+LARGE_SHAPE = 4.0
 
-#: Coefficients of R = Σ (hp)^i (a_i + b_i/α): the a_i, then the b_i.
+#: Coefficients a_i and b_i of R = Σ_i (hp)^i (a_i + b_i/α).
 REST = (0.01665817, 0.0002600542, -0.03987923, 0.01380202)
 REST_OVER_ALPHA = (-0.01312838, -4.4872e-05, 0.04289502, -0.02721154)
 
-#: Where |h| is less than this, p is the series -1/3 + h/4 - h²/5 + …
-NEAR = 0.06
-SERIES = (-1 / 3, 1 / 4, -1 / 5, 1 / 6)
+#: For |h| below SMALL_H, p is the power series -1/3 + h/4 - h²/5 + …, with these coefficients.
+SMALL_H = 0.06
+P_SERIES = (-1 / 3, 1 / 4, -1 / 5, 1 / 6)
 
-#: Nodes of the quadrature, and the logarithm by which its integrand falls within the window.
-NODES, FALL = 12, 15.0
+#: Nodes of the quadrature. It ends where exp(αs - G expm1(s)) has fallen to about e^{-LOG_DECAY}.
+NODES, LOG_DECAY = 12, 15.0
 
-#: Rows at a time on the CPU, so that intermediate values stay in the cache; with several threads more, because these
-#: wait for each other after every operation.
+#: Rows per block on the CPU. The intermediate values of a block stay in the cache. With several threads the blocks are
+#: larger, because the threads wait for each other at the end of each operation.
 _BLOCK, _THREADS_BLOCK = 1 << 13, 1 << 17
 
 
 def log_gamma_slope(alpha: Tensor, gamma: Tensor, least: float) -> Tensor:
-    """dlog G/dα of Gamma variables, relative error 1.1e-4 at most.
+    """Return dlog G/dα of Gamma variables G, with a relative error of at most 1.2e-4.
 
     Args:
-        alpha: shapes, float32, ≥ ½. NaN gives NaN.
-        gamma: the variables, in the shape of ``alpha``.
-        least: a lower bound of the shapes. Without a host sync it is all that is known of them on a GPU, and it decides
-            whether the quadrature is computed.
+        alpha: shapes α ≥ ½ of the Gamma variables, a float32 tensor of any shape. NaN gives NaN.
+        gamma: the variables G, in the shape of ``alpha``.
+        least: a lower bound of ``alpha``. If it is large, a GPU can skip the quadrature without a host sync.
     """
     if not alpha.is_cpu:
         slope = _expansion(alpha, gamma)
-        return slope if least >= LARGE else torch.where(alpha < LARGE, _one_tail(alpha, gamma), slope)
+        if least >= LARGE_SHAPE:
+            return slope
+        return torch.where(alpha < LARGE_SHAPE, _one_tail(alpha, gamma), slope)
     shapes, values = alpha.reshape(-1), gamma.reshape(-1)
     block = _BLOCK if torch.get_num_threads() == 1 else _THREADS_BLOCK
     if len(shapes) <= block:
-        return _rows(shapes, values, least).view(alpha.shape)
+        return _cpu_block(shapes, values, least).view(alpha.shape)
     parts = zip(shapes.split(block), values.split(block), strict=True)
-    return torch.cat([_rows(*part, least) for part in parts]).view(alpha.shape)
+    return torch.cat([_cpu_block(*part, least) for part in parts]).view(alpha.shape)
 
 
-def _rows(alpha: Tensor, gamma: Tensor, least: float) -> Tensor:
-    """The same on the CPU, where each method is used for the rows that need it."""
-    if least >= LARGE:
+def _cpu_block(alpha: Tensor, gamma: Tensor, least: float) -> Tensor:
+    """Return dlog G/dα of a block of rows, with each method applied only to the rows that need it."""
+    if least >= LARGE_SHAPE:
         return _expansion(alpha, gamma)
-    small = alpha < LARGE
+    small = alpha < LARGE_SHAPE
     count = int(small.count_nonzero())
     if count == len(alpha):
         return _one_tail(alpha, gamma)
@@ -78,15 +80,16 @@ def _rows(alpha: Tensor, gamma: Tensor, least: float) -> Tensor:
 
 
 def _expansion(alpha: Tensor, gamma: Tensor) -> Tensor:
+    """Return dlog G/dα by the expansion in 1/α."""
     inverse = torch.reciprocal(alpha)
     ratio = gamma * inverse
     h = ratio - 1
-    series = SERIES[-1] * h
-    for coefficient in SERIES[-2:0:-1]:
+    series = P_SERIES[-1] * h
+    for coefficient in P_SERIES[-2:0:-1]:
         series.add_(coefficient).mul_(h)
-    series.add_(SERIES[0])
+    series.add_(P_SERIES[0])
     direct = (h - ratio.log_()).div_(h * h).sub_(0.5).div_(h)
-    p = torch.where(h.abs() < NEAR, series, direct)
+    p = torch.where(h.abs() < SMALL_H, series, direct)
     c = h * p
     rest = torch.add(inverse * REST_OVER_ALPHA[-1], REST[-1])
     for constant, slope in zip(REST[-2::-1], REST_OVER_ALPHA[-2::-1], strict=True):
@@ -97,14 +100,16 @@ def _expansion(alpha: Tensor, gamma: Tensor) -> Tensor:
 
 
 def _one_tail(alpha: Tensor, gamma: Tensor) -> Tensor:
-    # The expansion is there for larger shapes: clamping them keeps the exponents within bounds.
-    alpha = alpha.clamp(max=LARGE)
+    """Return dlog G/dα by a quadrature over one tail."""
+    # For larger shapes the caller uses the expansion. Clamping avoids overflow there.
+    alpha = alpha.clamp(max=LARGE_SHAPE)
     gamma = gamma.clamp(min=torch.finfo(gamma.dtype).tiny)
     score = torch.log(gamma).sub_(torch.digamma(alpha))
-    # Where αs - G expm1(s) = -FALL: above by a step of a fixed-point iteration, below from a bound.
-    above = torch.log1p(FALL / gamma).mul_(alpha).add_(FALL).div_(gamma).log1p_()
-    window = torch.where(score > 0, above, (gamma + FALL).div_(alpha).neg_())
-    # The nodes are the first axis: broadcasting then runs along whole rows of memory.
+    # The end of the window, where αs - G expm1(s) ≈ -LOG_DECAY. In the upper tail it is one step of the fixed-point
+    # iteration s ← log1p((αs + LOG_DECAY)/G). In the lower tail it follows from expm1(s) ≥ -1.
+    above = torch.log1p(LOG_DECAY / gamma).mul_(alpha).add_(LOG_DECAY).div_(gamma).log1p_()
+    window = torch.where(score > 0, above, (gamma + LOG_DECAY).div_(alpha).neg_())
+    # The nodes are the first axis, so that broadcasting runs along contiguous memory.
     nodes, weights = (x.view(-1, *[1] * alpha.dim()) for x in gauss_legendre(NODES, gamma))
     s = window * nodes
     level = torch.addcmul(gamma, s, alpha).addcmul_(gamma, torch.exp(s), value=-1)

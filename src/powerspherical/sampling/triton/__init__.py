@@ -1,1 +1,1 @@
-"""Draws and their pull-back as fused Triton kernels. Only ``fused`` is imported where Triton may be missing."""
+"""Draws and their gradients as fused Triton kernels. ``fused`` is the entry; other modules need Triton to import."""

@@ -1,7 +1,8 @@
-"""d artanh(t)/dκ of von Mises–Fisher draws with Triton: the formulas of ``special.exponential_slope``.
+"""d artanh(t)/dκ of von Mises–Fisher draws with Triton, by the formulas of ``special.exponential_slope``.
 
-The series is in float32. The recurrence takes seven float64 operations per step, because in low dimensions it amplifies
-rounding. A program runs only what its rows need, and starts the recurrence where its largest κ needs it.
+The series runs in float32. The recurrence runs in float64, seven operations per step, because in low dimensions it
+amplifies rounding errors. A program computes only the formulas that its rows need. Its largest κ determines where the
+recurrence starts.
 """
 
 # mypy: ignore-errors
@@ -11,8 +12,8 @@ import triton.language as tl
 
 from powerspherical.special import exponential_slope
 
-#: Methods beside those of ``slope``, numbered from EXPONENTIAL: by κ the recurrence or three terms of the series; three
-#: terms; two terms.
+#: Further values of METHOD in ``slope.rapidity_slope``, from EXPONENTIAL on. BY_CONCENTRATION chooses for each row
+#: between the recurrence and three terms of the series. The others use the series with so many terms.
 EXPONENTIAL = tl.constexpr(16)
 BY_CONCENTRATION = tl.constexpr(16)
 THREE_TERMS = tl.constexpr(17)
@@ -22,7 +23,7 @@ _LOW_KAPPA = tl.constexpr(exponential_slope.LOW_KAPPA)
 
 
 def slope_method(dim: int) -> int:
-    """Return the METHOD for von Mises–Fisher draws in dimension d."""
+    """Return the METHOD for von Mises–Fisher draws with the law of dimension ``dim``."""
     if dim < exponential_slope.LOW_DIM:
         return BY_CONCENTRATION.value
     return THREE_TERMS.value if dim < exponential_slope.TWO_TERMS_DIM else TWO_TERMS.value
@@ -30,8 +31,8 @@ def slope_method(dim: int) -> int:
 
 @triton.jit
 def _series(plus, kappa, delta, TERMS: tl.constexpr):
-    """w by two or three terms of the series; ``special._slope_series`` has the polynomials P₁, P₂ and P₃ expanded."""
-    bounded = tl.minimum(kappa, 1e18)  # a square could overflow; g is as good as zero there
+    """w by two or three terms of the series, with the polynomials P₁, P₂ and P₃ of ``special._slope_series``."""
+    bounded = tl.minimum(kappa, 1e18)  # avoids overflow of the square; g is negligible there
     root = tl.sqrt(delta * delta + 4.0 * bounded * bounded)
     g = delta / root
     s = 2.0 / (1.0 + delta / (root + 2.0 * kappa) + 2.0 * (kappa / delta) * plus)
@@ -51,17 +52,17 @@ def _series(plus, kappa, delta, TERMS: tl.constexpr):
 
 
 @triton.jit
-def _recurrence(minus, plus, kappa, most, delta):
-    """w by the recurrence in float64, for κ up to ``most`` ≤ 40.
+def _recurrence(minus, plus, kappa, largest, delta):
+    """w by the recurrence in float64, for κ up to ``largest`` ≤ 40.
 
-    N and X of ``special.exponential_slope`` are multiplied by numbers that free them of divisions,
+    N and X of ``special.exponential_slope.recurrence`` are scaled such that no step has a division:
 
-        N_j = (j+1)(j N_{j+2} + (j+3) κ² N_{j+4}),    X_j = N_j - (j+1) κt N_{j+2} - κ²(1-t²) X_{j+2},
+        N_j = (j+1)(j N_{j+2} + (j+3) κ² N_{j+4}),    X_j = N_j - (j+1) κt N_{j+2} - κ²(1-t²) X_{j+2}.
 
-    which are below 1e150 at the end.
+    The scaled numbers stay below 1e150.
     """
     dim = delta.to(tl.int32) + 1
-    above_dim = tl.maximum(2.0 * most + 9.0 - delta, most + 6.0)
+    above_dim = tl.maximum(2.0 * largest + 9.0 - delta, largest + 6.0)
     j = dim + 2 * (0.5 * above_dim).to(tl.int32)
     kappa, minus, plus = kappa.to(tl.float64), minus.to(tl.float64), plus.to(tl.float64)
     square = kappa * kappa
@@ -82,19 +83,19 @@ def _recurrence(minus, plus, kappa, most, delta):
 
 
 @triton.jit
-def exponential_rapidity_slope(METHOD: tl.constexpr, minus, plus, kappa, beta, there):
-    """(dt/dκ)/(1-t²) of a block of rows; ``beta`` is (d-1)/2. NaN where κ is."""
+def exponential_rapidity_slope(METHOD: tl.constexpr, minus, plus, kappa, beta, row_mask):
+    """w = (dt/dκ)/(1-t²) for a block of rows, where ``beta`` is (d-1)/2. NaN if κ is NaN."""
     delta = 2.0 * beta
     if METHOD == BY_CONCENTRATION:
-        low = there & (kappa < _LOW_KAPPA)
-        high = there & ((kappa < _LOW_KAPPA) == 0)  # NaN is among them
+        low = row_mask & (kappa < _LOW_KAPPA)
+        high = row_mask & ((kappa < _LOW_KAPPA) == 0)  # includes NaN
         result = kappa
         if tl.max(high.to(tl.int32), 0) > 0:
             result = _series(plus, kappa, delta, 3)
         if tl.max(low.to(tl.int32), 0) > 0:
             bounded = tl.where(low, kappa, 0.0)
-            most = tl.max(bounded, 0)
-            result = tl.where(low, _recurrence(minus, plus, bounded, most, delta), result)
+            largest = tl.max(bounded, 0)
+            result = tl.where(low, _recurrence(minus, plus, bounded, largest, delta), result)
     elif METHOD == THREE_TERMS:
         result = _series(plus, kappa, delta, 3)
     else:

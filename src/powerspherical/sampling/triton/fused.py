@@ -1,7 +1,7 @@
-"""Which draws the fused Triton kernels take, and how these are laid out for them.
+"""The entry to the fused Triton kernels: which draws they support, and calls with the memory layout that they need.
 
-They take CUDA tensors in float32 and half precision. Everything else, float64 above all, takes the composition in
-``sampling.operator``: other random numbers, the same law.
+They support CUDA tensors in float32 and half precision. Other draws, such as float64, use the composition of torch
+operations in ``sampling.operator``, with the same law but different random numbers.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from powerspherical.sampling import layout
 if TYPE_CHECKING:
     from powerspherical.sampling.operator import Draws
 
-#: The families with a branch in the kernels, as ``draw`` numbers them.
+#: The families that have a branch in the kernels, with their numbers in ``triton.draw``.
 FAMILIES = {"power_spherical": 0, "von_mises_fisher": 1, "spherical_cauchy": 2}
 
-#: The types of devices that the kernels run on.
+#: Device types on which the kernels run.
 DEVICES = frozenset({"cuda"})
 
-#: A program holds whole rows in its registers; this is the longest that was run.
+#: Largest supported dimension. A program holds whole rows in registers, and longer rows have not been tested.
 MOST_DIM = 1 << 16
 
 
 def covers(name: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> bool:
-    """Whether the fused kernels draw from the family of this name with these parameters."""
+    """Whether the fused kernels can draw from the family ``name`` with these parameters and batch ``shape``."""
     return (
         triton_takes(concentration)
         and name in FAMILIES
         and loc.shape[-1] <= MOST_DIM
-        and 0 not in shape  # nothing to launch for
+        and 0 not in shape  # a launch needs at least one program
     )
 
 
@@ -50,7 +50,7 @@ def draw(
     dim: int,
     generator: torch.Generator | None,
 ) -> Draws:
-    """What the operator of the family returns."""
+    """Run the operator ``draw`` of ``sampling.operator``: return x, 1-t, 1+t and the noise."""
     directions, kappa = layout.directions(loc, shape), layout.concentrations(concentration, shape)
     x = _empty((*shape, loc.shape[-1]), directions)
     noise = _empty(shape, kappa)
@@ -61,7 +61,7 @@ def draw(
 
 
 def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Memory for a contiguous tensor; the most usual case, that of the same shape, takes half the time."""
+    """Return an uninitialised contiguous tensor. If the shapes agree, ``empty_like`` takes half the time."""
     return torch.empty_like(like) if like.shape == shape else like.new_empty(shape)
 
 
@@ -81,16 +81,16 @@ def _kernels() -> _Kernels:
 
 
 def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor | int:
-    """A random 63-bit integer from the generator, by default torch's for the device; it advances as by a kernel."""
+    """Return a random 63-bit integer from ``generator``, and advance it. Default: torch's generator for the device."""
     if torch.cuda.is_current_stream_capturing():
-        # A tensor: each replay of the graph draws it anew.
+        # The seed must be a tensor, so that each replay of the graph draws a new one.
         return torch.randint(2**63 - 1, (), device=device, generator=generator)
     if generator is None:
         generator = torch.cuda.default_generators[device.index]
     with _ADVANCING:
         offset = generator.get_offset()
         generator.set_offset(offset + 4)  # CUDA generators count in fours
-    # Torch's kernels have the generator's seed itself as their key: ours is another, by a step of SplitMix64.
+    # torch's kernels use the generator's seed as their Philox key. A step of SplitMix64 gives us a different key.
     mixed = (generator.initial_seed() + (offset + 1) * 0x9E3779B97F4A7C15) & _WORD
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _WORD
@@ -99,7 +99,7 @@ def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor | i
 
 _WORD = 2**64 - 1
 
-#: Without it, two threads that share a generator could read the same offset, and draw the same numbers.
+#: Without this lock, two threads that share a generator could read the same offset and draw the same numbers.
 _ADVANCING = threading.Lock()
 
 
@@ -116,11 +116,11 @@ def pull_back(
     needs_loc: bool,
     needs_concentration: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients in ``loc``, in its shape, and in κ, of each row or summed, where they are needed.
+    """Return the gradients in ``loc`` and in κ, each None if it is not needed.
 
-    x and the three scalars a row are contiguous, as ``draw`` made them.
-
-    One kernel computes them, and a second one sums where many rows share few directions.
+    The gradient in ``loc`` has its shape. The gradient in κ has one number per row, or if all rows share one direction
+    and one κ, it is the sum in the shape of ``concentration``. x and the three scalars per row must be contiguous, as
+    ``draw`` returns them. One kernel computes the gradients. If many rows share few directions, a second one sums them.
     """
     kernels = _kernels()
     shape = noise.shape

@@ -1,11 +1,11 @@
-"""The backward pass of a draw with Triton: each of g, x and μ is read from memory once.
+"""The backward pass of a draw with Triton, in one kernel that reads each of g, x and μ once.
 
-With the upstream gradient g, the gradient in μ is t g - (g·μ)x, summed over the rows that share a direction, and that
-in κ is (dt/dκ)/(1-t²) times (1-t²) g·μ - t (g - (g·μ)μ)·(x - tμ); see ``geometry`` for both. A μ of half precision is
-normalised first, as in the draw; the gradient in μ, which is tangential, is divided by its length.
+Let g be the gradient in x. The gradient in μ is t g - (g·μ)x, summed over the rows that share a direction. The gradient
+in κ is (dt/dκ)/(1-t²) times (1-t²) g·μ - t (g - (g·μ)μ)·(x - tμ). ``geometry.pull_back`` explains both. A μ in half
+precision is normalised first, as in the draw. The gradient in μ is tangential, so the chain rule divides it by ‖μ‖.
 
-Where many rows share few directions, programs add up what they have of them, and a second kernel adds their sums. It
-does that for κ too, where all rows have one direction and one κ.
+If many rows share few directions, each program sums over its rows, and a second kernel adds the partial sums of the
+programs. If all rows share one direction and one κ, it also sums the gradients in κ.
 """
 
 # mypy: ignore-errors
@@ -21,22 +21,28 @@ from torch import Tensor
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.sampling.triton.slope import rapidity_slope, tail_rule
 
-_ELEMENTS = 1024  # coordinates of g that a program has at a time, if a single row has no more
-_PROGRAMS = 1056  # where many rows share few directions: eight for each multiprocessor of an H100
-_LONG = 4096  # from there on a row of its own is read in parts, a second time from the cache
-_PART, _PART_WARPS = 4096, 16
+#: Coordinates of g that a program holds at a time, unless a single row has more.
+_ELEMENTS = 1024
 
-_SUMMED = 16, 128  # columns of a program that adds sums up, and how many of these it has at a time
+#: The most programs if rows share directions: eight for each of the 132 multiprocessors of an H100.
+_PROGRAMS = 1056
 
-#: The gradient in κ is not needed. Otherwise a kernel's SLOPE is one of the methods in ``slope``.
-NONE = tl.constexpr(0)
+#: Longer rows, if each has its own direction, are read in chunks: twice, the second time from the cache.
+_LONG = 4096
+_CHUNK, _CHUNK_WARPS = 4096, 16
+
+#: Columns of a program that adds partial sums, and how many of these sums it reads at a time.
+_SUMMED = 16, 128
+
+#: SLOPE of a kernel if the gradient in κ is not needed. Otherwise SLOPE is a METHOD of ``slope.rapidity_slope``.
+NO_SLOPE = tl.constexpr(0)
 
 _NUMBERS = ["rows", "directions", "kappa_stride"]
 
 
 @triton.jit
 def _grad_kappa(along, across, minus, plus, slope):
-    """The gradient in κ of each row; ``across`` is the product of the tangential parts of g and x."""
+    """The gradient in κ of each row, where ``across`` is the inner product of the tangential parts of g and x."""
     return slope * (minus * plus * along - (1.0 - minus) * across)
 
 
@@ -64,20 +70,23 @@ def _pull_back(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """A block of ROWS directions and a part of the rows that have them; SHARED: ROWS rows of the one direction.
+    """Pull back rows of ROWS directions: for each direction, every num_programs(1)-th row that has it.
 
-    With SUMS_KAPPA, which comes with SHARED, the sum for κ is written behind that for the direction.
+    With SHARED there is only one direction, and a program treats ROWS of its rows at a time. Then SUMS_KAPPA may be
+    set: the sum of the gradients in κ is written after the gradient in the direction.
     """
     column = tl.arange(0, COLUMNS)[None, :]
     inside = column < DIM
     block = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     if SHARED:
-        valid = block >= 0
+        direction_mask = block >= 0
         loc = tl.load(loc_ptr + column, mask=inside, other=0.0).to(tl.float32)
         step = ROWS
     else:
-        valid = block < directions
-        loc = tl.load(loc_ptr + block[:, None] * DIM + column, mask=inside & valid[:, None], other=0.0)
+        direction_mask = block < directions
+        loc = tl.load(
+            loc_ptr + block[:, None] * DIM + column, mask=inside & direction_mask[:, None], other=0.0
+        )
         loc = loc.to(tl.float32)
         step = directions
     if loc_ptr.dtype.element_ty != tl.float32:
@@ -87,28 +96,28 @@ def _pull_back(
     total_kappa = tl.zeros((ROWS,), tl.float32)
     turn = tl.program_id(1).to(tl.int64)
     while turn * step < rows:
-        row = turn * step + block  # with SHARED there is one block, of rows
-        there = valid & (row < rows)
-        mask = inside & there[:, None]
+        row = turn * step + block  # with SHARED, ``block`` numbers rows instead of directions
+        row_mask = direction_mask & (row < rows)
+        mask = inside & row_mask[:, None]
         place = row[:, None] * DIM + column
         grad = tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
         x = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32)
-        minus = tl.load(minus_ptr + row, mask=there, other=1.0)
-        plus = tl.load(plus_ptr + row, mask=there, other=1.0)
+        minus = tl.load(minus_ptr + row, mask=row_mask, other=1.0)
+        plus = tl.load(plus_ptr + row, mask=row_mask, other=1.0)
         t = 1.0 - minus
         along = tl.sum(grad * loc, 1)
         if NEEDS_LOC:
             total += t[:, None] * grad - along[:, None] * x
-        if SLOPE != NONE:
+        if SLOPE != NO_SLOPE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
             slope = rapidity_slope(
-                SLOPE, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, there
+                SLOPE, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, row_mask
             )
             result = _grad_kappa(along, across, minus, plus, slope)
             if SUMS_KAPPA:
-                total_kappa += tl.where(there, result, 0.0)
+                total_kappa += tl.where(row_mask, result, 0.0)
             else:
-                tl.store(grad_kappa_ptr + row, result, mask=there)
+                tl.store(grad_kappa_ptr + row, result, mask=row_mask)
         turn += tl.num_programs(1)
     length = directions * DIM if NEEDS_LOC else 0
     part = grad_loc_ptr + tl.program_id(1).to(tl.int64) * (length + SUMS_KAPPA)
@@ -122,7 +131,7 @@ def _pull_back(
             tl.store(part + column, summed.to(part.dtype.element_ty), mask=inside)
         else:
             place = block[:, None] * DIM + column
-            tl.store(part + place, total.to(part.dtype.element_ty), mask=inside & valid[:, None])
+            tl.store(part + place, total.to(part.dtype.element_ty), mask=inside & direction_mask[:, None])
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
@@ -144,40 +153,40 @@ def _pull_back_long(
     NEEDS_LOC: tl.constexpr,
     SLOPE: tl.constexpr,
     DIM: tl.constexpr,
-    PART: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
-    """A long row with a direction of its own, in parts: registers would not hold it."""
+    """Pull back one long row that has its own direction, in chunks, because registers cannot hold it."""
     row = tl.program_id(0).to(tl.int64)
     start = row * DIM
-    along_part = tl.zeros((PART,), tl.float32)
-    square_part = tl.zeros((PART,), tl.float32)
-    for first in range(0, DIM, PART):
-        column = first + tl.arange(0, PART)
+    along_terms = tl.zeros((CHUNK,), tl.float32)
+    square_terms = tl.zeros((CHUNK,), tl.float32)
+    for first in range(0, DIM, CHUNK):
+        column = first + tl.arange(0, CHUNK)
         mask = column < DIM
         grad = tl.load(grad_ptr + start + column, mask=mask, other=0.0).to(tl.float32)
         loc = tl.load(loc_ptr + start + column, mask=mask, other=0.0).to(tl.float32)
-        along_part += grad * loc
+        along_terms += grad * loc
         if loc_ptr.dtype.element_ty != tl.float32:
-            square_part += loc * loc
+            square_terms += loc * loc
     scale = 1.0
     if loc_ptr.dtype.element_ty != tl.float32:
-        scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(square_part, 0)), 1e-12)
-    along = tl.sum(along_part, 0) * scale
+        scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(square_terms, 0)), 1e-12)
+    along = tl.sum(along_terms, 0) * scale
     minus, plus = tl.load(minus_ptr + row), tl.load(plus_ptr + row)
     t = 1.0 - minus
-    across_part = tl.zeros((PART,), tl.float32)
-    for first in range(0, DIM, PART):
-        column = first + tl.arange(0, PART)
+    across_terms = tl.zeros((CHUNK,), tl.float32)
+    for first in range(0, DIM, CHUNK):
+        column = first + tl.arange(0, CHUNK)
         mask = column < DIM
         grad = tl.load(grad_ptr + start + column, mask=mask, other=0.0).to(tl.float32)
         loc = tl.load(loc_ptr + start + column, mask=mask, other=0.0).to(tl.float32) * scale
         x = tl.load(x_ptr + start + column, mask=mask, other=0.0).to(tl.float32)
-        across_part += (grad - along * loc) * (x - t * loc)
+        across_terms += (grad - along * loc) * (x - t * loc)
         if NEEDS_LOC:
             result = ((t * grad - along * x) * scale).to(grad_loc_ptr.dtype.element_ty)
             tl.store(grad_loc_ptr + start + column, result, mask=mask)
-    if SLOPE != NONE:
-        across = tl.sum(across_part, 0)
+    if SLOPE != NO_SLOPE:
+        across = tl.sum(across_terms, 0)
         one = row + tl.arange(0, 1)  # a vector of one row
         slope = rapidity_slope(
             SLOPE, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, one, one >= 0
@@ -196,7 +205,7 @@ def _add_parts(
     COLUMNS: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Sums over the parts, each of them ``length`` numbers for the directions and perhaps one for κ."""
+    """Add the partial sums: per program, ``length`` numbers for the directions and, with SUMS_KAPPA, one for κ."""
     column = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
     stride = length + SUMS_KAPPA
     total = tl.zeros((PARTS, COLUMNS), tl.float32)
@@ -225,26 +234,32 @@ def pull_back(
     *,
     needs_loc: bool = True,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients in the directions, in their shape and dtype, and in κ; each where it is wanted.
+    """Return the gradients in ``loc``, in its shape and dtype, and in κ. Each is None if it is not needed.
 
-    That in κ is one for each row, or where ``loc`` and ``concentration`` are one for all, their sum in its shape.
+    The gradient in κ has one number per row. If all rows share one direction and one κ, it is the sum, in the shape of
+    ``concentration``.
 
-    All tensors are contiguous. ``grad`` and ``x`` have n > 0 rows of d, ``loc`` m of them and ``concentration`` n or 1,
-    as in ``draw``; ``gamma`` is the noise it wrote. ``slope`` is one of the methods in ``slope``, or
-    None where nobody needs the gradient in κ; ``dim`` is the dimension whose law t has.
+    Args:
+        grad, x: gradient in x, and x: n > 0 rows of d numbers. All tensors here are contiguous.
+        loc: m directions. m divides n, and row r has direction r mod m.
+        one_minus_t, one_plus_t, gamma: n numbers each, as ``draw`` wrote them to ``scalars``.
+        concentration: n concentrations κ or one for all rows.
+        slope: a METHOD of ``slope.rapidity_slope``. None if the gradient in κ is not needed.
+        dim: dimension used for the law of t.
+        needs_loc: whether the gradient in ``loc`` is needed.
     """
     width = x.shape[-1]
-    method = slope or NONE.value
+    method = slope or NO_SLOPE.value
     rows, directions, one_kappa = x.numel() // width, loc.numel() // width, concentration.numel() == 1
     plan = _plan(rows, directions, one_kappa, width, dim, needs_loc, method, x.dtype, x.device)
-    # Something has to stand in the place of what is not wanted.
+    # The kernel needs a valid pointer even for a gradient that is not needed. It does not write there.
     grad_loc = torch.empty_like(loc) if needs_loc else loc
     grad_kappa = one_minus_t
     if slope is not None:
         grad_kappa = torch.empty_like(concentration if plan.sums_kappa else one_minus_t)
     target = grad_loc
     if plan.add is not None:
-        target = torch.empty(plan.parts, dtype=torch.float32, device=loc.device)
+        target = torch.empty(plan.partial_sums, dtype=torch.float32, device=loc.device)
     rows_read = grad, x, loc, one_minus_t, one_plus_t
     plan.launch((target, grad_kappa, *rows_read, tail_rule(x.device), gamma, concentration))
     if plan.add is not None:
@@ -253,15 +268,22 @@ def pull_back(
 
 
 class _Plan(NamedTuple):
-    """How to pull back: the kernel, and the one that adds up what it writes, so many numbers, if it is not done."""
+    """The launches of a backward pass.
+
+    Attributes:
+        launch: the kernel that pulls back.
+        add: the kernel that adds partial sums. None if ``launch`` writes the gradients themselves.
+        partial_sums: how many numbers ``launch`` writes for ``add``.
+        sums_kappa: whether the gradient in κ is the sum over rows.
+    """
 
     launch: Launch
     add: Launch | None = None
-    parts: int = 0
+    partial_sums: int = 0
     sums_kappa: bool = False
 
 
-@functools.lru_cache(1024)  # plans, of the latest sizes
+@functools.lru_cache(1024)
 def _plan(
     rows: int,
     directions: int,
@@ -275,10 +297,10 @@ def _plan(
 ) -> _Plan:
     numbers = rows, directions, 0 if one_kappa else 1, (dim - 1) / 2
     if directions == rows and width > _LONG:
-        constants = needs_loc, slope, width, _PART
-        return _Plan(Launch(_pull_back_long, (rows, 1), numbers, constants, num_warps=_PART_WARPS))
+        constants = needs_loc, slope, width, _CHUNK
+        return _Plan(Launch(_pull_back_long, (rows, 1), numbers, constants, num_warps=_CHUNK_WARPS))
     shared = directions == 1
-    sums_kappa = shared and one_kappa and slope != NONE.value
+    sums_kappa = shared and one_kappa and slope != NO_SLOPE.value
     columns = next_power_of_two(width)
     block = max(1, _ELEMENTS // columns)
     grid = 1 if shared else blocks(directions, block)

@@ -1,23 +1,24 @@
-"""Random numbers inside a Triton kernel: uniforms, normals and Gammas from a counter, without any state.
+"""Random numbers inside a Triton kernel: uniform, normal and Gamma variables from a counter-based generator.
 
-The counter is (index, row, stream) under Philox (Salmon et al., 2011), keyed by a 64-bit seed: what is drawn depends on
-nothing but these, and not on how rows are spread over programs. Import this only where Triton is: it is no dependency.
+The generator is Philox (Salmon et al., 2011), keyed by a 64-bit seed, with the counter (index, row, stream). A random
+number depends on these only, and not on how rows are distributed over programs.
 
-``FAST`` takes the hardware's approximate logarithm, sine and cosine, whose errors of about 1e-6 no test of a law can
-see; Triton's interpreter knows no inline assembly and needs it off.
+With ``FAST``, logarithm, sine and cosine are the hardware's approximations. Their errors, about 1e-6, are too small for
+a statistical test to detect. Triton's interpreter does not support inline assembly and needs ``FAST`` off.
 """
 
 # mypy: ignore-errors
-# (what ``triton.jit`` compiles is no Python that a type checker understands)
+# (type checkers do not understand Triton's dialect of Python)
 
 import triton
 import triton.language as tl
 
-#: Rounds of Philox. Seven are the fewest that pass all tests of BigCrush (Salmon et al., section 5); torch takes ten.
-#: Draws about one shared direction take 0.66 of the time of ``torch.randn`` with seven and 0.78 with ten (1e6 × 64).
+#: Rounds of Philox. Seven is the smallest number that passes all tests of BigCrush (Salmon et al., section 5). torch
+#: uses ten. A draw of 1e6 × 64 around one direction takes 0.66 times as long as ``torch.randn`` with seven rounds, and
+#: 0.78 times with ten.
 _ROUNDS = tl.constexpr(7)
 
-#: Which numbers of a row a counter belongs to; its index is the place in the row, or the round of a rejection.
+#: Streams: what the random numbers of a row are used for. The index is the column, or the attempt of a rejection.
 NORMALS = tl.constexpr(0)
 GAMMA = tl.constexpr(1)
 LENGTH = tl.constexpr(2)
@@ -26,7 +27,7 @@ PROPOSAL = tl.constexpr(3)
 
 @triton.jit
 def _hardware(x, INSTRUCTION: tl.constexpr):
-    """One of the hardware's approximate functions of one number."""
+    """Apply one of the hardware's approximate functions of one argument."""
     return tl.inline_asm_elementwise(INSTRUCTION, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
@@ -47,7 +48,7 @@ def _sine(x, FAST: tl.constexpr):
 
 @triton.jit
 def bits(seed, index, row, stream):
-    """Four times 32 random bits for each index (32 bits) and row (64 bits), which broadcast against each other."""
+    """Four random 32-bit words for each index (32 bits) and row (64 bits), which broadcast against each other."""
     low, high = (row & 0xFFFFFFFF).to(tl.uint32), (row >> 32).to(tl.uint32)
     index, low = tl.broadcast(index.to(tl.uint32), low)
     high, _ = tl.broadcast(high, index)
@@ -56,14 +57,14 @@ def bits(seed, index, row, stream):
 
 @triton.jit
 def uniform(random_bits):
-    """In (0, 1], the middle of one of 2^32 equal parts, rounded."""
+    """A uniform number in (0, 1]: the midpoint of one of 2³² equal intervals, rounded to float32."""
     return (random_bits.to(tl.float32) + 0.5) * 2.3283064365386963e-10
 
 
 @triton.jit
 def normal_pair(radius_bits, angle_bits, FAST: tl.constexpr):
-    """Two independent normals (Box & Muller, 1958); the radius reaches 6.8, and is never zero."""
-    # A uniform that is rounded to 1 stands for numbers down to 1 - 2^-25.
+    """Two independent normals (Box & Muller, 1958). The radius is at most 6.8 and never zero."""
+    # Midpoints from 1 - 2^-25 on are rounded to 1, whose logarithm is 0. The bound replaces it.
     radius = tl.sqrt(tl.maximum(-1.3862943611198906 * _log2(uniform(radius_bits), FAST), 3e-8))
     angle = angle_bits.to(tl.int32, bitcast=True).to(tl.float32) * 1.4629180792671596e-09  # π/2^31
     return radius * _cosine(angle, FAST), radius * _sine(angle, FAST)
@@ -80,7 +81,7 @@ def normals(seed, index, row, stream, FAST: tl.constexpr):
 
 @triton.jit
 def _log_acceptance(w):
-    """log(1+w) - w + w²/2 - w³/3, by its series where the terms would cancel."""
+    """log(1+w) - w + w²/2 - w³/3. Near 0, where the terms cancel, by its power series."""
     near = tl.abs(w) < 0.25
     s = tl.where(near, w, 0.0)
     series = 0.25 + s * (-0.2 + s * (1 / 6 + s * (-1 / 7 + s * (0.125 + s * (-1 / 9 + s * 0.1)))))
@@ -92,10 +93,11 @@ def _log_acceptance(w):
 def gamma_candidate(shape, seed, attempt, row, stream, FAST: tl.constexpr):
     """A candidate for a Gamma variable of a shape > 0 (Marsaglia & Tsang, 2000), and whether it is accepted.
 
-    The candidate d(1+w)³ with w = z/√(9d), z normal, is accepted with probability exp(z²/2 + d(1 - v + log v)),
-    v = (1+w)³. On paper the large terms cancel: what is left is 3d(log(1+w) - w + w²/2 - w³/3), right for any shape.
+    With d = shape - 1/3 the candidate is d(1+w)³, where w = z/√(9d) and z is normal. Its acceptance probability is
+    exp(z²/2 + d(1 - v + log v)), v = (1+w)³. We cancel the large terms on paper, so that no digits are lost at large
+    shapes: the exponent is 3d(log(1+w) - w + w²/2 - w³/3).
     """
-    boosted = shape < 1.0  # a draw of shape + 1 times a power of a uniform has the smaller shape
+    boosted = shape < 1.0  # Gamma(shape) = Gamma(shape + 1) · U^{1/shape}
     d = tl.where(boosted, shape + 1.0, shape) - 0.3333333333333333
     a, b, e, f = bits(seed, (row * 0 + attempt).to(tl.int32), row, stream)
     z, _ = normal_pair(a, b, FAST)
@@ -110,7 +112,7 @@ def gamma_candidate(shape, seed, attempt, row, stream, FAST: tl.constexpr):
 
 @triton.jit
 def gamma(shape, seed, row, stream, FAST: tl.constexpr):
-    """A Gamma variable for each row. Infinite where the shape is, NaN where that is NaN or not positive."""
+    """A Gamma variable for each row: infinite if the shape is infinite, NaN if the shape is NaN or not positive."""
     value = tl.where(shape > 0, shape, float("nan"))
     pending = ((shape > 0) & (shape < float("inf"))).to(tl.int32)
     attempt = 0

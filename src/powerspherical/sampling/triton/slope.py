@@ -1,9 +1,10 @@
-"""d artanh(t)/dκ = (dt/dκ)/(1-t²) of draws with Triton, computed inside the kernel of the backward pass.
+"""The slope d artanh(t)/dκ = (dt/dκ)/(1-t²) of draws with Triton, computed inside the kernel of the backward pass.
 
-For spherical Cauchy it is 1/(1+κ). For Power Spherical it is ½ dlog G/dα at a fixed second Gamma variable, where G is
-the draw's Gamma variable of shape α = κ + (d-1)/2; see ``families.power_spherical``, and ``special.gamma_draw`` for
-both methods for dlog G/dα. For von Mises–Fisher see ``exponential_slope``. At d = 3 Power Spherical and von
-Mises–Fisher have the closed forms of ``two_sphere``.
+- Spherical Cauchy: 1/(1+κ).
+- Power Spherical: ½ dlog G/dα, where G is the draw's Gamma variable of shape α = κ + (d-1)/2, and the other Gamma
+  variable is held fixed (``families.power_spherical``). ``special.gamma_draw`` has the two methods for dlog G/dα.
+- von Mises–Fisher: the series and the recurrence of ``exponential_slope``.
+- Power Spherical and von Mises–Fisher at d = 3: the closed forms of ``two_sphere``.
 """
 
 # mypy: ignore-errors
@@ -20,29 +21,29 @@ from powerspherical.sampling.triton.exponential_slope import EXPONENTIAL, expone
 from powerspherical.special import gamma_draw
 from powerspherical.special.quadrature import gauss_legendre
 
-#: Methods: the expansion for large shapes, the expansion or the quadrature of a tail, 1/(1+κ), the closed forms at
-#: d = 3, and from EXPONENTIAL on those of ``exponential_slope``.
-EXPANDED = tl.constexpr(1)
-EXPANDED_OR_TAIL = tl.constexpr(2)
-SHIFTED = tl.constexpr(3)
+#: Values of METHOD in ``rapidity_slope``. The first serves if all shapes α are large, the second for any shapes.
+#: RECIPROCAL is 1/(1+κ). ``exponential_slope`` has further ones, from EXPONENTIAL on.
+GAMMA_EXPANSION = tl.constexpr(1)
+GAMMA_EXPANSION_OR_QUADRATURE = tl.constexpr(2)
+RECIPROCAL = tl.constexpr(3)
 POWER_SPHERICAL_3 = tl.constexpr(4)
 VON_MISES_FISHER_3 = tl.constexpr(5)
 
-_LARGE = tl.constexpr(gamma_draw.LARGE)
-_NEAR = tl.constexpr(gamma_draw.NEAR)
+_LARGE_SHAPE = tl.constexpr(gamma_draw.LARGE_SHAPE)
+_SMALL_H = tl.constexpr(gamma_draw.SMALL_H)
 _NODES = tl.constexpr(gamma_draw.NODES)
-_FALL = tl.constexpr(gamma_draw.FALL)
-_P0, _P1, _P2, _P3 = (tl.constexpr(c) for c in gamma_draw.SERIES)
+_LOG_DECAY = tl.constexpr(gamma_draw.LOG_DECAY)
+_P0, _P1, _P2, _P3 = (tl.constexpr(c) for c in gamma_draw.P_SERIES)
 _A0, _A1, _A2, _A3 = (tl.constexpr(c) for c in gamma_draw.REST)
 _B0, _B1, _B2, _B3 = (tl.constexpr(c) for c in gamma_draw.REST_OVER_ALPHA)
 
 
 @triton.jit
 def _expansion(alpha, gamma):
-    """dlog G/dα of a Gamma variable G = α(1+h) of a large shape α."""
+    """dlog G/dα of a Gamma variable G = α(1+h), for a large shape α."""
     inverse = 1.0 / alpha
     h = (gamma - alpha) * inverse
-    near = tl.abs(h) < _NEAR
+    near = tl.abs(h) < _SMALL_H
     c = tl.where(near, h, 0.0)
     series = ((c * _P3 + _P2) * c + _P1) * c + _P0
     away = tl.where(near, 1.0, h)
@@ -57,7 +58,7 @@ def _expansion(alpha, gamma):
 
 @triton.jit
 def _digamma(x):
-    """ψ(x) for x ≥ ½: four steps up, whose sum is (2x+3)(2q+2)/(q(q+2)) with q = x(x+3), then Stirling's series."""
+    """ψ(x) for x ≥ ½: Stirling's series at x+4, minus 1/x + … + 1/(x+3) = (2x+3)(2q+2)/(q(q+2)) with q = x(x+3)."""
     q = x * (x + 3.0)
     inverse = 1.0 / (x + 4.0)
     square = inverse * inverse
@@ -67,13 +68,13 @@ def _digamma(x):
 
 @triton.jit
 def _one_tail(alpha, gamma, rule_ptr):
-    """dlog G/dα of a Gamma variable G of a small shape α: the integral of the score over one tail."""
-    alpha = tl.where(alpha < _LARGE, alpha, _LARGE)
+    """dlog G/dα of a Gamma variable G, for a small shape α: the integral of the score over one tail."""
+    alpha = tl.where(alpha < _LARGE_SHAPE, alpha, _LARGE_SHAPE)
     gamma = tl.maximum(gamma, 1e-37)
     score = tl.log(gamma) - _digamma(alpha)
     inverse = 1.0 / gamma
-    above = tl.log(1.0 + (alpha * tl.log(inverse * _FALL + 1.0) + _FALL) * inverse)
-    window = tl.where(score > 0, above, -(gamma + _FALL) / alpha)
+    above = tl.log(1.0 + (alpha * tl.log(inverse * _LOG_DECAY + 1.0) + _LOG_DECAY) * inverse)
+    window = tl.where(score > 0, above, -(gamma + _LOG_DECAY) / alpha)
     total = 0.0 * score
     for index in range(_NODES):
         s = window * tl.load(rule_ptr + index)
@@ -84,41 +85,43 @@ def _one_tail(alpha, gamma, rule_ptr):
 
 @triton.jit
 def rapidity_slope(
-    METHOD: tl.constexpr, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, there
+    METHOD: tl.constexpr, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, row_mask
 ):
-    """Return (dt/dκ)/(1-t²) of a vector of rows; ``minus`` and ``plus`` are 1-t and 1+t, ``beta`` is (d-1)/2."""
-    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=there, other=1.0)
-    if METHOD == SHIFTED:
+    """Return (dt/dκ)/(1-t²) for a vector of rows. ``minus`` and ``plus`` are 1-t and 1+t, ``beta`` is (d-1)/2."""
+    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
+    if METHOD == RECIPROCAL:
         result = 1.0 / (1.0 + kappa)
     elif METHOD == POWER_SPHERICAL_3:
         result = two_sphere.power_spherical_slope(minus, plus, kappa)
     elif METHOD == VON_MISES_FISHER_3:
         result = two_sphere.von_mises_fisher_slope(minus, plus, kappa)
     elif METHOD >= EXPONENTIAL:
-        result = exponential_rapidity_slope(METHOD, minus, plus, kappa, beta, there)
+        result = exponential_rapidity_slope(METHOD, minus, plus, kappa, beta, row_mask)
     else:
-        gamma = tl.load(gamma_ptr + row, mask=there, other=1.0)
+        gamma = tl.load(gamma_ptr + row, mask=row_mask, other=1.0)
         alpha = kappa + beta
         result = 0.5 * _expansion(alpha, gamma)
-        if METHOD == EXPANDED_OR_TAIL:
-            small = there & (alpha < _LARGE)
+        if METHOD == GAMMA_EXPANSION_OR_QUADRATURE:
+            small = row_mask & (alpha < _LARGE_SHAPE)
             if tl.max(small.to(tl.int32), 0) > 0:
                 result = tl.where(small, 0.5 * _one_tail(alpha, gamma, rule_ptr), result)
     return result
 
 
 def slope_method(family: str, dim: int) -> int:
-    """Return the METHOD for a family and the dimension of the law of t."""
+    """Return the METHOD for a family, where ``dim`` is the dimension of the law of t."""
     if family == "spherical_cauchy":
-        return SHIFTED.value
+        return RECIPROCAL.value
     if family == "von_mises_fisher":
         return VON_MISES_FISHER_3.value if dim == 3 else exponential_slope.slope_method(dim)
     if dim == 3:
         return POWER_SPHERICAL_3.value
-    return (EXPANDED if (dim - 1) / 2 >= gamma_draw.LARGE else EXPANDED_OR_TAIL).value
+    return (
+        GAMMA_EXPANSION if (dim - 1) / 2 >= gamma_draw.LARGE_SHAPE else GAMMA_EXPANSION_OR_QUADRATURE
+    ).value
 
 
 @functools.cache
 def tail_rule(device: torch.device) -> Tensor:
-    """Return the nodes, and then the weights, of the Gauss–Legendre rule on [0, 1] for the quadrature of a tail."""
+    """Return a tensor (2, n) with the nodes and the weights of the Gauss–Legendre rule on [0, 1] for ``_one_tail``."""
     return torch.stack(gauss_legendre(gamma_draw.NODES, torch.empty(0, device=device)))

@@ -1,7 +1,7 @@
-/* The cosine t = mu.x of each row, as 1-t and 1+t: whichever is small keeps its digits.
+/* Draws the cosine t = mu.x of each row. It is stored as 1-t and 1+t, because each is accurate where it is small.
  *
- * The tangent Gaussian vector v of a row has S = |v|^2 ~ chi^2 with d-1 degrees of freedom, and its direction does not
- * depend on S. So S is used up here, in the draw of t, as a Gamma(beta) variable S/2 with beta = (d-1)/2.
+ * S = |v|^2 of the tangent Gaussian vector v has a chi^2 distribution with d-1 degrees of freedom, and is independent of
+ * the direction of v. So the draw of t can use S/2 as a Gamma(beta) variable, beta = (d-1)/2.
  */
 #pragma once
 #include "call.h"
@@ -24,20 +24,21 @@ INLINE void power_spherical_cosines(cosines *out, const float *squared_length, c
     }
 }
 
-/* In three dimensions u = e^(-S/2) is uniform, and t is a quantile of it. The noise is S, which the slope ignores. */
+/* In three dimensions u = e^(-S/2) is uniform, and t is its quantile (docs/mathematics.md). The noise is S, which the
+ * slope does not use. */
 
 /* Power Spherical: (1+t)/2 = u^(1/(kappa+1)) */
 INLINE void power_spherical_cosines_3(cosines *out, const float *squared_length, const float *kappa, int count) {
     for (int i = 0; i < count; i += LANES) {
         floats k = load(kappa + i), s = load(squared_length + i), scale;
-        floats e = exp_parts(-0.5f * s / (1.0f + k), &scale) + 0.0f * k; /* hands a NaN on */
+        floats e = exp_parts(-0.5f * s / (1.0f + k), &scale) + 0.0f * k; /* keeps NaN */
         store(out->one_minus_t + i, -2.0f * ((scale - 1.0f) + scale * e));
         store(out->one_plus_t + i, 2.0f * (scale + scale * e));
         store(out->noise + i, s);
     }
 }
 
-/* von Mises-Fisher: e^(-k(1-t)) = 1 - (1-u)(1 - e^(-2k)) = u + (1-u) e^(-2k), in the form that keeps the digits:
+/* von Mises-Fisher: e^(-k(1-t)) = 1 - (1-u)(1 - e^(-2k)) = u + (1-u) e^(-2k). To keep all digits we compute
  *
  *     k(1-t) = S/2 - log1p((e^(S/2) - 1) e^(-2k))   for k >= 1,    -log1p(-(1-u)(1 - e^(-2k)))   below,
  *     k(1+t) = log1p(u (e^(2k) - 1))                for k < 10,    k(2 - (1-t))                  above.
@@ -52,7 +53,7 @@ INLINE void von_mises_fisher_cosines_3(cosines *out, const float *squared_length
         floats minus = smaller(pick(k < 1.0f, near_uniform, far) / k, splat(2.0f)); /* rounding may exceed 2 */
         floats plus = log1p_of(u * expm1_of(2.0f * smaller(k, splat(10.0f)))) / k;
         plus = pick(k < 10.0f, smaller(plus, splat(2.0f)), 2.0f - minus);
-        store(out->one_minus_t + i, minus + 0.0f * given); /* hands a NaN on */
+        store(out->one_minus_t + i, minus + 0.0f * given); /* keeps NaN */
         store(out->one_plus_t + i, plus + 0.0f * given);
         store(out->noise + i, s);
     }
@@ -68,11 +69,11 @@ INLINE wood_parameters wood(floats kappa, float beta) {
 
 typedef struct { const float *squared_length, *kappa; float beta; uint64_t seed; } von_mises_fisher_parameters;
 
-/* A candidate of Wood (1994). With z ~ Beta(beta, beta) it is t = (1 - (1+b)z)/(1 - (1-b)z), accepted with the
- * probability ((1-r) e^r)^(d-1), r = y/(1+y), y = x0(1-2z): in this form nothing large cancels.
- * 1-2z is a coordinate n/sqrt(n^2 + S) of a uniform point, n normal. Hence z : 1-z = S : (|n| + sqrt(n^2 + S))^2 for
- * n > 0, and the other way round for n < 0. The first attempt takes the row's own S. Later ones take a Gamma
- * variable, and the rejection of its candidate is merged with Wood's. */
+/* A candidate of Wood (1994). With z ~ Beta(beta, beta) it is t = (1 - (1+b)z)/(1 - (1-b)z). The acceptance
+ * probability is ((1-r) e^r)^(d-1) with r = y/(1+y), y = x0(1-2z). In this form no large terms cancel.
+ * 1-2z is a coordinate n/sqrt(n^2 + S) of a uniform point, where n is normal. Hence z/(1-z) = S/(|n| + sqrt(n^2 + S))^2
+ * for n > 0, and the reciprocal for n < 0. The first attempt uses the row's own S. Later attempts draw S as a Gamma
+ * variable, and are accepted if both its rejection and Wood's accept. */
 INLINE ints wood_candidate(const void *parameters, const lane_rows *rows, floats *one_minus_t, floats *one_plus_t) {
     const von_mises_fisher_parameters *p = parameters;
     floats squared_length, normal, unused;
@@ -95,10 +96,10 @@ INLINE ints wood_candidate(const void *parameters, const lane_rows *rows, floats
     floats log_acceptance = (2.0f * p->beta) * (log1p_of(larger(-r, splat(-0.99999994f))) + r);
     *one_minus_t = 2.0f * scaled * inverse;
     *one_plus_t = 2.0f * rest * inverse;
-    return usable & ~(log_acceptance < -exponential(bits.c)); /* a NaN is accepted */
+    return usable & ~(log_acceptance < -exponential(bits.c)); /* accepts NaN */
 }
 
-/* von Mises-Fisher. The slope needs no noise; b is stored, as by the torch implementation. */
+/* von Mises-Fisher. The slope does not use the noise. We store b, like the torch implementation. */
 OUTLINE void von_mises_fisher_cosines(cosines *out, const float *squared_length, const float *kappa, float beta,
                                       int64_t row, int count, uint64_t seed) {
     von_mises_fisher_parameters p = {squared_length, kappa, beta, seed};
@@ -106,7 +107,7 @@ OUTLINE void von_mises_fisher_cosines(cosines *out, const float *squared_length,
     for (int i = 0; i < count; i += LANES) store(out->noise + i, wood(load(kappa + i), beta).b);
 }
 
-/* Spherical Cauchy: a uniform point whose (1+t)/(1-t) is multiplied by (1+kappa)^2. The noise is 1+kappa.
+/* Spherical Cauchy: (1+t)/(1-t) is (1+kappa)^2 times that of a uniform point. The noise is 1+kappa.
  * The cosine of a uniform point is n/sqrt(n^2 + S), as in `wood_candidate`. */
 INLINE void spherical_cauchy_cosines(cosines *out, const float *squared_length, const float *kappa, int64_t row,
                                      int count, uint64_t seed) {
@@ -127,17 +128,18 @@ INLINE void spherical_cauchy_cosines(cosines *out, const float *squared_length, 
     }
 }
 
-/* kappa of the rows as an array over the group; beyond `count`, that of the first row */
+/* Loads kappa of the rows into an array over the group. Entries beyond `count` repeat the first row. */
 INLINE void load_kappa(const sphere_call *c, float *kappa, int64_t row, int count) {
     for (int i = 0; i < GROUP; i++) kappa[i] = c->kappa[c->kappa_step * (row + (i < count ? i : 0))];
 }
 
-/* Draws t for the rows `row`, ..., `row` + count - 1 from their S, and writes it and the noise to the outputs, too. */
+/* Draws t for the rows `row`, ..., `row` + count - 1 from their S. Writes t and the noise to `out` and to the outputs of
+ * the call. */
 static void draw_cosines(const sphere_call *c, cosines *out, const float *squared_length, int64_t row, int count) {
     float kappa[GROUP], other[GROUP], shape[GROUP], beta = 0.5f * (float)(c->law_dim - 1);
     uint64_t seed = *c->seed;
     load_kappa(c, kappa, row, count);
-    if (c->law_dim != c->dim) { /* S of another dimension, from a Gamma variable */
+    if (c->law_dim != c->dim) { /* S must have law_dim - 1 degrees of freedom */
         for (int i = 0; i < GROUP; i++) shape[i] = beta;
         draw_gammas(other, shape, row, count, OTHER_LENGTH, seed);
         for (int i = 0; i < count; i++) other[i] *= 2;

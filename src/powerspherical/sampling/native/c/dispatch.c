@@ -3,7 +3,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The digest of the sources that the library was built from, to recognise an outdated one. */
+/* The digest of the sources that the library was built from. library.py uses it to recognise an outdated library. */
 EXPORT const char *sphere_source(void) { return SOURCE_DIGEST; }
 
 #if defined(__x86_64__)
@@ -24,8 +24,8 @@ static int find_level(void) {
     return (saved & 0xe0) == 0xe0 && (features & avx512) == avx512 ? 4 : 3;
 }
 
-/* 4 for AVX-512, 3 for AVX2 and FMA, 1 for the rest, as the levels of x86-64 are numbered. It is remembered: in a
- * virtual machine cpuid takes microseconds. Threads that find it at the same time find the same. */
+/* The level of x86-64: 4 for AVX-512, 3 for AVX2 and FMA, otherwise 1. The result is cached, because in a virtual
+ * machine cpuid takes microseconds. Threads that compute it at the same time get the same result. */
 EXPORT int sphere_level(void) {
     static int known;
     int level = __atomic_load_n(&known, __ATOMIC_RELAXED);

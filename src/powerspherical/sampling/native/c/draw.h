@@ -3,10 +3,10 @@
 #include "cosines.h"
 #include "rows.h"
 
-#define SHORT 16  /* up to this dimension v may be so short that |e|^2 - (e.mu)^2 has lost its digits */
-#define NEAR 4096 /* numbers of x between their first and their second pass: they stay in the nearest cache */
+#define SHORT 16  /* up to this dimension v may be short, and |e|^2 - (e.mu)^2 would lose digits */
+#define NEAR 4096 /* numbers of x per block: they stay in the L1 cache between the two passes */
 
-/* Rows with d <= SMALL. Row 16q + i has the normals 16(qd + k) + i, k = 0, ..., d-1: they need no transposition. */
+/* Rows with d <= SMALL. Row 16q + i uses the normals 16(qd + k) + i, k = 0, ..., d-1, so no transposition is needed. */
 INLINE void draw_small(const sphere_call *c, normal_sequence *s, int64_t row, int count, const int64_t d) {
     float noise[SMALL * GROUP] ALIGNED, squared_length[GROUP];
     floats v[GROUP / LANES][SMALL], mu[GROUP / LANES][SMALL];
@@ -17,7 +17,7 @@ INLINE void draw_small(const sphere_call *c, normal_sequence *s, int64_t row, in
         const float *from = noise + i / 16 * 16 * each + i % 16;
         floats square = splat(0.0f);
         gather_directions(c, mu[b], row + i, lanes_left(count, i), d);
-        if (d == 2) { /* the tangent is the line of (-mu1, mu0), so nothing has to be projected */
+        if (d == 2) { /* the tangent space is spanned by (-mu1, mu0), so no projection is needed */
             floats n = load(from);
             n = pick(absolute(n) < 1e-9f, splat(1e-9f), n);
             v[b][0] = -mu[b][1] * n;
@@ -25,7 +25,7 @@ INLINE void draw_small(const sphere_call *c, normal_sequence *s, int64_t row, in
             square = n * n;
         } else {
             for (int k = 0; k < d; k++) v[b][k] = load(from + 16 * k);
-            for (int again = 0; again < 2; again++) { /* the second time removes what rounding left along mu */
+            for (int again = 0; again < 2; again++) { /* the second projection removes rounding errors along mu */
                 floats along = splat(0.0f);
                 for (int k = 0; k < d; k++) along += v[b][k] * mu[b][k];
                 for (int k = 0; k < d; k++) v[b][k] -= along * mu[b][k];
@@ -45,9 +45,9 @@ INLINE void draw_small(const sphere_call *c, normal_sequence *s, int64_t row, in
     }
 }
 
-/* x.mu and x.x */
+/* Computes x.mu and x.x. */
 INLINE void dot_and_square(const float *x, const float *mu, int64_t d, float *along, float *square) {
-    floats a0 = {0}, a1 = {0}, s0 = {0}, s1 = {0}; /* two sums each, because an addition takes several cycles */
+    floats a0 = {0}, a1 = {0}, s0 = {0}, s1 = {0}; /* two sums each, to hide the latency of additions */
     int64_t k = 0;
     for (; k + 2 * LANES <= d; k += 2 * LANES) {
         floats p = load(x + k), q = load(x + k + LANES);
@@ -66,7 +66,7 @@ INLINE void dot_and_square(const float *x, const float *mu, int64_t d, float *al
     *square = total(s0 + s1);
 }
 
-/* x becomes of_x x + of_mu mu */
+/* Replaces x by of_x x + of_mu mu. */
 INLINE void combine(float *x, const float *mu, int64_t d, float of_x, float of_mu) {
     int64_t k = 0;
     for (; k + LANES <= d; k += LANES) store(x + k, of_x * load(x + k) + of_mu * load(mu + k));
@@ -76,7 +76,7 @@ INLINE void combine(float *x, const float *mu, int64_t d, float of_x, float of_m
     }
 }
 
-/* Rows with d > SMALL. The normals e are written to x, and the second pass turns them into points:
+/* Rows with d > SMALL. The first pass writes the normals e to x, and the second pass turns them into points.
  * v = e - (e.mu) mu is never stored, and |v|^2 = |e|^2 - (e.mu)^2. */
 static void draw_large(const sphere_call *c, normal_sequence *s, int64_t row, int count) {
     float along[GROUP], squared_length[GROUP], of_x[GROUP], of_mu[GROUP];

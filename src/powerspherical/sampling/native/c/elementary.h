@@ -1,8 +1,7 @@
 /* Elementary functions of vectors, with relative errors of about 1e-7.
  *
- * The polynomials are fitted to the function on the interval that the comment names, such that the largest error is
- * about least. Each function is right for finite arguments in its domain; callers hand NaNs on themselves, because the
- * limits set by `larger` and `smaller` drop them.
+ * The polynomials are near-minimax fits on the intervals that the comments name. Arguments must be finite and in the
+ * domain of the function. Callers must keep NaN themselves, because `larger` and `smaller` replace it.
  */
 #pragma once
 #include "vectors.h"
@@ -23,7 +22,7 @@ INLINE floats log1p_near(floats f) {
     return f + f * f * q;
 }
 
-/* f and e with x = 2^e (1+f) and 1+f as in log1p_near; x is positive and not denormal */
+/* Splits x = 2^e (1+f), with 1+f as in log1p_near. x must be positive and not denormal. */
 INLINE floats split(floats x, ints *e) {
     ints shifted = (ints)x + (0x3f800000 - BITS_OF_ROOT_HALF);
     *e = (shifted >> 23) - 127;
@@ -36,17 +35,17 @@ INLINE floats log_of(floats x) {
     return to_floats(e) * LOG_2 + log1p_near(f);
 }
 
-/* log(1+x) for x > -1, with all digits where x is small */
+/* log(1+x) for x > -1, accurate also for small x */
 INLINE floats log1p_of(floats x) {
     ints e;
     floats f = split(1.0f + x, &e);
     return to_floats(e) * LOG_2 + log1p_near(pick(e == 0, x, f));
 }
 
-/* e^x = scale (1 + result), with x limited to [-87, 87], where nothing overflows; a NaN becomes 87 */
+/* Returns r with e^x = scale (1 + r). x is clamped to [-87, 87] to avoid overflow, and NaN becomes 87. */
 INLINE floats exp_parts(floats x, floats *scale) {
     x = larger(smaller(x, splat(87.0f)), splat(-87.0f));
-    floats n = x * 1.44269504f + 12582912.0f; /* adding 1.5 * 2^23 rounds to an integer, in the last bits */
+    floats n = x * 1.44269504f + 12582912.0f; /* adding 1.5 * 2^23 rounds to an integer, stored in the last bits */
     ints exponent = (ints)n << 23;
     n = n - 12582912.0f;
     floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* log 2 in two parts; |r| <= log(2)/2 */
@@ -81,7 +80,7 @@ INLINE floats cosine_of_quarter_turns(floats z) {
     return c * z + 0.999999953f;
 }
 
-/* sqrt(a^2 + b^2) for a, b >= 0 that are not both 0; the squares could overflow */
+/* sqrt(a^2 + b^2) for a, b >= 0 that are not both 0, without overflow of the squares */
 INLINE floats hypotenuse(floats a, floats b) {
     floats longer = larger(a, b), ratio = smaller(a, b) / longer;
     return longer * root(1.0f + ratio * ratio);

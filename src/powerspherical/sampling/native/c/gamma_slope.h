@@ -1,10 +1,10 @@
-/* dlog G/dalpha of a Gamma variable G of shape alpha, at a fixed probability: what Power Spherical gradients need.
- * special/gamma_draw.py derives both methods. */
+/* dlog G/dalpha of a Gamma variable G of shape alpha, at a fixed probability. Power Spherical gradients need it.
+ * docs/mathematics.md derives both methods. */
 #pragma once
 #include "elementary.h"
 
 #define NODES 12   /* of the Gauss-Legendre rule on [0, 1] */
-#define FALL 18.0f /* the integrand is followed until it has fallen by e^-FALL */
+#define FALL 18.0f /* the quadrature ends where the integrand has fallen by a factor of about e^-FALL */
 
 static const float gauss_node[NODES] = {
     0.00921968278f, 0.0479413718f, 0.115048662f, 0.206341028f, 0.316084236f, 0.437383294f,
@@ -13,7 +13,7 @@ static const float gauss_weight[NODES] = {
     0.0235876683f, 0.0534696616f, 0.0800391659f, 0.101583712f, 0.116746269f, 0.124573521f,
     0.124573521f, 0.116746269f, 0.101583712f, 0.0800391659f, 0.0534696616f, 0.0235876683f};
 
-/* psi(x) for x >= 1/2: four steps up, whose sum is (2x+3)(2q+2)/(q(q+2)) with q = x(x+3), then Stirling's series */
+/* psi(x) for x >= 1/2: Stirling's series at x+4, minus 1/x + ... + 1/(x+3) = (2x+3)(2q+2)/(q(q+2)) with q = x(x+3) */
 INLINE floats digamma(floats x) {
     floats q = x * (x + 3.0f), inverse = 1.0f / (x + 4.0f), square = inverse * inverse;
     floats series = 1.0f / 12 - square * (1.0f / 120 - square * (1.0f / 252));
@@ -21,16 +21,17 @@ INLINE floats digamma(floats x) {
     return log_of(x + 4.0f) - inverse * (0.5f + inverse * series) - steps;
 }
 
-/* By a quadrature of one tail, for 1/2 <= shape <= EXPANDS; relative error 1e-6. With the score c = log G - psi(alpha),
+/* By a quadrature over one tail, for 1/2 <= shape <= EXPANDS. Relative error 1e-6. With c = log G - psi(alpha),
  *
- *     dlog G/dalpha = int_0^oo (s + c) e^(alpha s - G expm1(s)) ds = -int_-oo^0 (s + c) e^(alpha s - G expm1(s)) ds,
+ *     dlog G/dalpha = int_0^oo (s + c) e^(alpha s - G expm1(s)) ds = -int_-oo^0 (s + c) e^(alpha s - G expm1(s)) ds.
  *
- * the first where c > 0 and the second where c < 0: then all of the integrand has one sign. */
+ * We use the first integral if c > 0 and otherwise the second. Then the integrand does not change its sign. */
 OUTLINE floats gamma_slope_by_quadrature(floats shape, floats gamma) {
     gamma = larger(gamma, splat(1e-37f));
     floats score = log_of(gamma) - digamma(shape), sum = splat(0.0f);
-    /* Where the exponent is -FALL: above by a step of a fixed-point iteration, below from a bound. c > 0 implies
-     * G > 0.14, and the limit keeps the unused result finite. */
+    /* The end of the window, where the exponent is about -FALL. In the upper tail it is one step of the fixed-point
+     * iteration s <- log1p((alpha s + FALL)/G), in the lower tail it follows from expm1(s) >= -1. The upper tail is used
+     * only for G > 0.14, so the limit 0.1 changes nothing there. It keeps the unused result finite. */
     floats inverse = 1.0f / larger(gamma, splat(0.1f));
     floats above = log1p_of((shape * log1p_of(FALL * inverse) + FALL) * inverse);
     floats window = pick(score > 0.0f, above, -(gamma + FALL) / shape);
@@ -41,7 +42,7 @@ OUTLINE floats gamma_slope_by_quadrature(floats shape, floats gamma) {
     return window * sum;
 }
 
-/* By an expansion in 1/alpha for shape >= EXPANDS, with h = G/alpha - 1, r = (h - log(1+h))/h^2, p = (r - 1/2)/h:
+/* By an expansion in 1/alpha, for shape >= EXPANDS. With h = G/alpha - 1, r = (h - log(1+h))/h^2, p = (r - 1/2)/h,
  *
  *     alpha dlog G/dalpha = 1 - h r + (r + p)/alpha + rest/alpha^2.
  *

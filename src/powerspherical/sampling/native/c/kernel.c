@@ -20,7 +20,7 @@
 #define PUBLIC(name) __attribute__((visibility("default"))) name
 #endif
 
-/* Rows per task: about 32768 numbers, which take 20 microseconds, in whole groups. */
+/* Rows per task, in whole groups: about 32768 numbers, which take 20 microseconds. */
 static int64_t rows_per_task(int64_t dim) {
     int64_t rows = 32768 / dim / GROUP * GROUP;
     return rows ? rows : dim > 2048 ? 4 : GROUP;
@@ -41,8 +41,8 @@ static void pull_back_task(void *context, int64_t from, int64_t to) {
     pull_back_rows(c, from, to, c->grad_loc, 0);
 }
 
-/* Where several rows share a direction, their gradients are added up in parts of `part` rows each. The parts do not
- * depend on the number of threads, so that neither does the rounding of their sums. */
+/* If rows share directions, we sum their gradients in parts of `part` rows each. The parts do not depend on the number of
+ * threads, so neither do the rounding errors of the sums. */
 typedef struct { const sphere_call *call; float *sums; int64_t part; } shared_directions;
 
 static void shared_task(void *context, int64_t from, int64_t to) {
@@ -57,7 +57,7 @@ static void shared_task(void *context, int64_t from, int64_t to) {
     }
 }
 
-#define ROWS_PER_PART 2048 /* at least, and at least SHARES rows for each direction: the sums of a part take memory */
+#define ROWS_PER_PART 2048 /* at least, and at least SHARES rows per direction: each part needs memory for its sums */
 #define SHARES 16
 
 int PUBLIC(sphere_pull_back)(const sphere_call *call) {

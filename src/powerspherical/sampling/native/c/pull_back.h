@@ -1,15 +1,15 @@
 /* From the gradient g in x to the gradients in loc and kappa.
  *
- * In mu it is t g - (g.mu) x: a change of mu takes x along, in the rotation of their plane. In kappa it is
- * w ((1-t^2) g.mu - t (g.x - t g.mu)) with the slope w: x moves along its meridian.
- * g.x - t g.mu is computed as the product (g - (g.mu) mu).(x - t mu) of tangential parts, because its rounding error is
- * then of second order. Otherwise it would be a bias at large kappa, where 1-t^2 ~ 1/kappa.
+ * The gradient in mu is t g - (g.mu) x: the rotation that moves mu moves x, too. The gradient in kappa is
+ * w ((1-t^2) g.mu - t (g.x - t g.mu)) with the slope w of slopes.h: x moves along the meridian through mu.
+ * We compute g.x - t g.mu as the inner product (g - (g.mu) mu).(x - t mu) of tangential parts, whose rounding error is of
+ * second order. The plain difference has a first-order error, a bias at large kappa, where 1-t^2 ~ 1/kappa.
  */
 #pragma once
 #include "rows.h"
 #include "slopes.h"
 
-/* Writes the gradient in mu to `to` or adds it there, unless `to` is null; returns the gradient in kappa without w. */
+/* Writes the gradient in mu to `to` or adds it there, unless `to` is null. Returns the gradient in kappa over w. */
 INLINE float pull_back_row(const float *g, const float *x, const float *mu, int64_t d, float minus, float plus,
                            float *to, const int add) {
     floats a0 = {0}, a1 = {0}, across = {0};
@@ -37,7 +37,7 @@ INLINE float pull_back_row(const float *g, const float *x, const float *mu, int6
     return minus * plus * along - t * total(across);
 }
 
-/* The same for `some` rows with d <= SMALL, a row per lane. */
+/* Pulls back `some` rows with d <= SMALL, one row per lane. */
 INLINE void pull_back_small(const sphere_call *c, int64_t row, int some, const float *slope, float *to, int add,
                             const int64_t d) {
     floats g[SMALL], x[SMALL], mu[SMALL], result[SMALL], along = splat(0.0f), across = splat(0.0f);
@@ -60,7 +60,7 @@ INLINE void pull_back_small(const sphere_call *c, int64_t row, int some, const f
         store_some(c->grad_kappa + row, load(slope) * (minus * plus * along - t * across), some);
 }
 
-/* Pulls back the rows `row`, ..., `end` - 1. `to` has a gradient for each row or, to be added to, for each direction. */
+/* Pulls back the rows `row`, ..., `end` - 1. `to` holds one gradient per row or, with `add`, one sum per direction. */
 static void pull_back_rows(const sphere_call *c, int64_t row, int64_t end, float *to, int add) {
     int64_t d = c->dim;
     for (; row < end; row += GROUP) {

@@ -1,13 +1,13 @@
 /* Random numbers as functions of a 64-bit seed, a stream and a place: Philox 4x32-7 (Salmon et al. 2011).
  *
- * Seven rounds are the fewest that pass all tests of BigCrush (section 5 there). Ten, as in torch, take a third longer.
- * No state is carried from number to number. So the results do not depend on how the rows are shared out among
- * threads, nor, apart from rounding, on the number of lanes.
+ * Seven is the smallest number of rounds that passes all tests of BigCrush (section 5 there). Ten rounds, as in torch,
+ * take a third longer. There is no state. So the results do not depend on how rows are distributed over threads nor,
+ * apart from rounding, on the number of lanes.
  */
 #pragma once
 #include "elementary.h"
 
-/* What a number is for. Numbers of different streams are independent. */
+/* Streams: what the numbers are used for. Different streams are independent. */
 enum { NORMALS, GAMMA, LENGTH, PROPOSAL, OTHER_LENGTH, DOUBLE_NORMALS };
 
 typedef struct { words a, b, c, d; } quartet;
@@ -15,8 +15,8 @@ typedef struct { longs a, b, c, d; } wide_quartet;
 
 #define ROUNDS 7
 
-/* The rounds on counters in the low halves of 64-bit lanes. The high halves may hold anything: multiply_low ignores
- * them, so no shuffling is needed between rounds. */
+/* The rounds of Philox, on counters in the low halves of 64-bit lanes. multiply_low ignores the high halves, so no
+ * shuffling is needed between rounds. */
 INLINE wide_quartet philox_rounds(wide_quartet counter, uint32_t key0, uint32_t key1) {
     const longs factor0 = 0xD2511F53u - (longs){0}, factor1 = 0xCD9E8D57u - (longs){0};
 #pragma GCC unroll 7
@@ -42,7 +42,7 @@ INLINE quartet philox(words index, words low, words high, uint32_t stream, uint6
 }
 
 /* -log u, where u is the midpoint of one of 2^31 equal parts of (0, 1): between 2e-10 and 22.2.
- * For u > sqrt(1/2), log u comes from the digits of 1-u, so that the result is never 0 and keeps its digits. */
+ * For u > sqrt(1/2), log u is computed from 1-u, so that the result is accurate and never 0. */
 INLINE floats exponential(words bits) {
     ints k = (ints)(bits >> 1), e;
     floats f = split(to_floats(k) + 0.5f, &e);
@@ -51,8 +51,8 @@ INLINE floats exponential(words bits) {
     return to_floats(e) * -LOG_2 - log1p_near(f);
 }
 
-/* Two independent normals (Box & Muller 1958), at most 6.66 in size.
- * The angle is within half a turn, where the cosine is positive; the last bit of the word gives the cosine its sign. */
+/* Two independent normals (Box & Muller 1958), at most 6.66 in absolute value. The angle is in the half turn where the
+ * cosine is positive. The last bit of the word gives the cosine its sign. */
 INLINE void normal_pair(words a, words b, floats *one, floats *two) {
     floats e = exponential(a), radius = root(e + e);
     floats x = to_floats((ints)b) * 0x1p-31f, z = x * x;
@@ -60,8 +60,8 @@ INLINE void normal_pair(words a, words b, floats *one, floats *two) {
     *two = radius * (floats)((words)cosine_of_quarter_turns(z) ^ (b << 31));
 }
 
-/* An unlimited sequence of normals, drawn in blocks of 64. Where a request ends inside of a block, `kept` has the
- * whole block for the request that follows. */
+/* An unlimited sequence of normals, drawn in blocks of 64. If a request ends inside a block, `kept` holds that block for
+ * the next request. */
 typedef struct {
     uint64_t seed;
     int64_t block;

@@ -1,21 +1,21 @@
-/* Rejection sampling of one or two numbers per row, for up to GROUP rows at a time; Gamma variables.
+/* Rejection sampling of one or two numbers per row, for up to GROUP rows at a time, and Gamma variables.
  *
- * The first attempt is made for all rows. Rows whose candidate was rejected go to a list, and further attempts run over
- * the list in full vectors, so that one unlucky row does not hold up the others.
+ * The first attempt covers all rows. Rejected rows go to a list, and further attempts run over the list in full vectors.
+ * So a row that needs many attempts does not delay the other rows of its vector.
  */
 #pragma once
 #include "random.h"
 
 #define GROUP 64
 
-typedef struct { int32_t at[GROUP + LANES]; int count; } row_list; /* rows by their place in the group */
+typedef struct { int32_t at[GROUP + LANES]; int count; } row_list; /* positions of rows in the group */
 
-/* Where a candidate comes from. `at` has the rows of the lanes by their place in the group; in attempt 0 they follow
- * each other. `low` and `high` are the words of the absolute row number, for Philox. */
+/* The rows of the lanes. `at` has their positions in the group, which are consecutive in attempt 0. `low` and `high` are
+ * the two words of the absolute row numbers, for Philox. */
 typedef struct { const int32_t *at; uint32_t attempt; words low, high; } lane_rows;
 
-/* Writes candidates for the lanes and returns where they are accepted. It must accept NaNs: a row that can never be
- * accepted would be drawn again for ever. */
+/* Writes candidates for the lanes and returns a mask of the accepted ones. It must accept NaN. Otherwise the loop over
+ * attempts would not end. */
 typedef ints candidate_function(const void *parameters, const lane_rows *rows, floats *first, floats *second);
 
 INLINE lane_rows rows_at(int64_t row, const int32_t *at, uint32_t attempt) {
@@ -74,7 +74,7 @@ INLINE void draw_until_accepted(candidate_function *candidate, const void *param
 
 /* ---- Gamma variables (Marsaglia & Tsang 2000) ---- */
 
-/* log(1+w) - w + w^2/2 - w^3/3, by its series where the terms would cancel */
+/* log(1+w) - w + w^2/2 - w^3/3, by its power series near 0, where the terms cancel */
 INLINE floats log1p_rest(floats w) {
     floats s = w * 0.1f - 1.0f / 9;
     s = s * w + 0.125f;
@@ -86,8 +86,8 @@ INLINE floats log1p_rest(floats w) {
     return pick(absolute(w) < 0.25f, -(square * square) * s, direct);
 }
 
-/* A candidate for a Gamma variable of shape >= 1/2: d (1+w)^3 with w = z/sqrt(9d), z normal, d = shape - 1/3. It is
- * accepted with the probability exp(d(3 log(1+w) - (1+w)^3 + 1) + z^2/2) = exp(3d (log(1+w) - w + w^2/2 - w^3/3)).
+/* A candidate for a Gamma variable of shape >= 1/2: d (1+w)^3 with w = z/sqrt(9d), z normal, d = shape - 1/3. Its
+ * acceptance probability is exp(d(3 log(1+w) - (1+w)^3 + 1) + z^2/2) = exp(3d (log(1+w) - w + w^2/2 - w^3/3)).
  * A shape below 1 is raised by one first: a Gamma variable of shape+1 times u^(1/shape) has the smaller shape. */
 INLINE ints gamma_candidate(floats shape, const lane_rows *rows, uint32_t stream, uint64_t seed, floats *gamma) {
     ints raised = shape < 1.0f;
@@ -95,7 +95,7 @@ INLINE ints gamma_candidate(floats shape, const lane_rows *rows, uint32_t stream
     quartet bits = philox(splat_word(rows->attempt), rows->low, rows->high, stream, seed);
     normal_pair(bits.a, bits.b, &z, &unused);
     floats w = z / root(9.0f * d);
-    ints inside = ~(w <= -1.0f); /* holds for a NaN, too */
+    ints inside = ~(w <= -1.0f); /* also for NaN */
     w = pick(inside, w, splat(0.0f));
     floats v = 1.0f + w;
     *gamma = d * v * v * v;

@@ -1,5 +1,5 @@
-/* Short rows, d <= SMALL: a lane holds a row, and a vector one coordinate of LANES rows.
- * Longer rows: a vector holds LANES coordinates of one row.
+/* Transposition of short rows, d <= SMALL. Their vectors hold one coordinate of LANES rows, one row per lane.
+ * The vectors of longer rows hold LANES coordinates of one row.
  */
 #pragma once
 #include "call.h"
@@ -7,7 +7,7 @@
 
 #define SMALL 8
 
-/* From LANES rows of d numbers in memory to d vectors. Lanes beyond the first `some` repeat the first row. */
+/* Loads `some` rows of d numbers into d vectors. Lanes beyond the first `some` repeat the first row. */
 INLINE void gather_rows(floats *v, const float *from, int64_t d, int some) {
     float columns[SMALL][LANES] ALIGNED;
     if (some == LANES) {
@@ -20,7 +20,7 @@ INLINE void gather_rows(floats *v, const float *from, int64_t d, int some) {
     for (int k = 0; k < d; k++) v[k] = load(columns[k]);
 }
 
-/* From d vectors to the first `some` rows in memory. */
+/* Stores the first `some` lanes of d vectors as rows of d numbers. */
 INLINE void scatter_rows(float *to, const floats *v, int64_t d, int some) {
     float columns[SMALL][LANES] ALIGNED;
     for (int k = 0; k < d; k++) store(columns[k], v[k]);
@@ -28,7 +28,7 @@ INLINE void scatter_rows(float *to, const floats *v, int64_t d, int some) {
         for (int k = 0; k < d; k++) to[i * d + k] = columns[k][i];
 }
 
-/* The directions of `some` rows from `row` on. */
+/* Loads the directions of the rows `row`, ..., `row` + some - 1. */
 INLINE void gather_directions(const sphere_call *c, floats *mu, int64_t row, int some, const int64_t d) {
     int64_t m = c->directions, at = row % m;
     if (m == 1) {

@@ -1,7 +1,8 @@
-/* How t moves with kappa: the slope w = (dt/dkappa)/(1-t^2) of each row.
+/* The slope w = (dt/dkappa)/(1-t^2) of each row. docs/mathematics.md derives the formulas.
  *
- * For von Mises-Fisher and for d = 3 it is the implicit derivative, at a fixed probability of t. For Power Spherical it
- * is the derivative at a fixed S, through the Gamma variable G: dlog(G)/dalpha/2. For spherical Cauchy both are 1/(1+kappa).
+ * von Mises-Fisher, and Power Spherical with d = 3: the derivative at a fixed probability of t.
+ * Power Spherical: the derivative at a fixed S, dlog(G)/dalpha/2 with the Gamma variable G of the draw.
+ * Spherical Cauchy: 1/(1+kappa), which is both.
  */
 #pragma once
 #include "cosines.h"
@@ -17,7 +18,7 @@ INLINE floats power_spherical_slope_3(floats minus, floats plus, floats kappa) {
 }
 
 /* von Mises-Fisher, d = 3, with f(x) = (1 - e^-x)/x, a = kappa(1+t), b = kappa(1-t):
- * w = (f(a) - e^-a f(b))/(1 - e^(-2 kappa)), and by its Taylor series where that cancels */
+ * w = (f(a) - e^-a f(b))/(1 - e^(-2 kappa)). For small kappa, where that cancels, by its Taylor series in kappa. */
 INLINE floats von_mises_fisher_slope_3(floats minus, floats plus, floats kappa) {
     floats a = kappa * larger(plus, splat(1e-30f)), b = kappa * larger(minus, splat(1e-30f));
     floats below = -expm1_of(-a), above = -expm1_of(-b);
@@ -39,7 +40,7 @@ INLINE floats von_mises_fisher_slope_3(floats minus, floats plus, floats kappa) 
  *                     + 3/4 (1+g)(95g^4 - 86g^3 - 53g^2 + 56g - 8)]
  *                 + v/8 (545g^5 - 296g^4 - 749g^3 + 376g^2 + 224g - 96) + 1/2 (g-1)(70g^4 - 13g^3 - 69g^2 + 8g + 12)}
  *
- * v reaches 4 kappa/delta, so the code has ev and y instead. Relative error 1.7e-6. */
+ * v can be as large as 4 kappa/delta, so the code uses ev and y instead. Relative error 1.7e-6. */
 INLINE floats von_mises_fisher_slope_by_series(floats plus, floats kappa, float beta) {
     floats delta = splat(2.0f * beta), twice = 2.0f * kappa, r = hypotenuse(twice, delta);
     /* R + delta + 2 kappa t without cancellation: R - 2 kappa = delta^2/(R + 2 kappa) */
@@ -59,15 +60,14 @@ INLINE floats von_mises_fisher_slope_by_series(floats plus, floats kappa, float 
     return e * u * (1.0f + e * u * one * (p1 + p2 - p3));
 }
 
-/* von Mises-Fisher for d < 32 and kappa < 40, by a recurrence in the dimension. Integrating P(t) of dimension d+2 by
- * parts gives (d-1) w_d = 1 - A_d (t + kappa (1-t^2) w_{d+2}) with the Bessel ratio A_d = kappa/(d + kappa A_{d+2}).
- * Without divisions, w_d = X_d/((d-1) N_d):
+/* von Mises-Fisher for d < 32 and kappa < 40, by the recurrence (d-1) w_d = 1 - A_d (t + kappa (1-t^2) w_{d+2}) in the
+ * dimension, with the Bessel ratio A_d = kappa/(d + kappa A_{d+2}). To avoid divisions, w_d = X_d/((d-1) N_d) with
  *
  *     N_j = N_{j+2} + kappa^2 N_{j+4}/(j(j+2)),
  *     X_j = N_j - kappa t N_{j+2}/j - kappa^2 (1-t^2) X_{j+2}/(j(j+1)).
  *
- * It starts far above d with N = X = 1: going down, that error shrinks factorially. In double precision, because rounding
- * errors grow on the way at small d; half of the lanes at a time. */
+ * It starts far above d with N = X = 1, and the error of this start shrinks factorially on the way down. It runs in
+ * double precision, half of the lanes at a time, because at small d rounding errors grow. */
 #define RECURS_BELOW 40.0f
 #define HALF (LANES / 2)
 OUTLINE floats von_mises_fisher_slope_by_recurrence(floats minus, floats plus, floats kappa, int64_t dim) {
@@ -106,12 +106,12 @@ OUTLINE floats von_mises_fisher_slope_by_recurrence(floats minus, floats plus, f
 INLINE floats von_mises_fisher_slope(floats minus, floats plus, floats kappa, int64_t dim) {
     if (dim == 3) return von_mises_fisher_slope_3(minus, plus, kappa);
     floats series = von_mises_fisher_slope_by_series(plus, kappa, 0.5f * (float)(dim - 1));
-    ints diverges = kappa < RECURS_BELOW; /* for a NaN the series is taken, which is NaN */
+    ints diverges = kappa < RECURS_BELOW; /* NaN takes the series, which gives NaN */
     if (dim >= 32 || !any(diverges)) return series;
     return pick(diverges, von_mises_fisher_slope_by_recurrence(minus, plus, kappa, dim), series);
 }
 
-/* The slopes of the rows `row`, ..., `row` + count - 1, as an array over the group. */
+/* Writes the slopes of the rows `row`, ..., `row` + count - 1 to `out`, an array over the group. */
 static void slopes(const sphere_call *c, float *out, int64_t row, int count) {
     float kappa[GROUP], beta = 0.5f * (float)(c->law_dim - 1);
     load_kappa(c, kappa, row, count);

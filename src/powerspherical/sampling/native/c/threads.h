@@ -1,11 +1,11 @@
-/* Tasks on several threads. */
+/* Runs tasks on several threads. */
 #pragma once
 #include <pthread.h>
 #include <stdint.h>
 
 #define MOST_THREADS 64
 
-/* Treats the items `from`, ..., `to` - 1; `context` is whatever they need. */
+/* Processes the items `from`, ..., `to` - 1. */
 typedef void task_function(void *context, int64_t from, int64_t to);
 
 typedef struct { task_function *run; void *context; int64_t next, size, end; } task_queue;
@@ -19,9 +19,9 @@ static void *work_off(void *argument) {
     }
 }
 
-/* Runs the items 0, ..., `end` - 1 in tasks of `size`. What a task computes must not depend on the number of threads.
- * The threads live for this call alone, about 20 microseconds each. There is no pool, hence none that a fork breaks.
- * If a thread cannot be started, the others do its work. */
+/* Processes the items 0, ..., `end` - 1 in tasks of `size` items. Results must not depend on the number of threads.
+ * Threads are started for each call, which takes about 20 microseconds per thread. There is no pool that a fork could
+ * break. If a thread cannot be started, the others do its work. */
 static void run_tasks(task_function *run, void *context, int64_t size, int64_t end, int64_t threads) {
     task_queue queue = {run, context, 0, size, end};
     pthread_t others[MOST_THREADS];

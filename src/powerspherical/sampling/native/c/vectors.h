@@ -21,7 +21,7 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define OUTLINE static __attribute__((noinline)) /* large and not called for every row: keeps the callers small */
+#define OUTLINE static __attribute__((noinline)) /* for large functions that few rows need; keeps callers small */
 #define ALIGNED __attribute__((aligned(64)))
 
 typedef float floats __attribute__((vector_size(4 * LANES)));
@@ -30,7 +30,7 @@ typedef uint32_t words __attribute__((vector_size(4 * LANES)));
 typedef uint64_t longs __attribute__((vector_size(4 * LANES)));  /* half as many lanes */
 typedef double doubles __attribute__((vector_size(4 * LANES)));  /* half as many lanes */
 
-/* The same types at any address that holds a float. */
+/* The same types with the alignment of a single number, for pointers into arrays. */
 typedef float floats_anywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ints_anywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef float half_floats_anywhere __attribute__((vector_size(2 * LANES), aligned(4), may_alias));
@@ -113,5 +113,5 @@ INLINE floats load_some(const float *from, int k) {
 INLINE void store_some(float *to, floats x, int k) { memcpy(to, &x, sizeof(float) * (size_t)k); }
 #endif
 
-/* How many of `count` items a vector that starts at item i has. */
+/* The number of items in a vector that starts at item i of `count`. */
 INLINE int lanes_left(int64_t count, int64_t i) { return count - i < LANES ? (int)(count - i) : LANES; }

@@ -1,14 +1,18 @@
-"""Draws on the sphere of R³ in closed form: no rejection, no Gamma variable, no quadrature.
+"""Draws on S², the sphere of R³, in closed form: without rejection, Gamma variable or quadrature.
 
-Half the squared length S of the tangent Gaussian vector is exponential, so u = e^{-S/2} is uniform and can be the
-probability P(T ≤ t). Both distribution functions can be solved for t:
+Let S be the squared length of the tangent Gaussian vector. At d = 3, S/2 is exponential, so u = e^{-S/2} is uniform. We
+draw t by inversion, with u = P(T ≤ t). Both distribution functions can be solved for t:
 
     Power Spherical    u = ((1+t)/2)^{κ+1},
     von Mises–Fisher   u = (e^{κ(1+t)} - 1)/(e^{2κ} - 1).
 
-The slopes d artanh(t)/dκ are taken at a fixed probability and depend on t and κ alone. All functions take and return
-tensors of one shape, float32 or float64, and are accurate to a few units in the last place, in 1-t as well as in 1+t.
-κ = 0 is the uniform distribution; NaN gives NaN. ``sampling.triton.two_sphere`` has the same formulas for CUDA.
+The slopes d artanh(t)/dκ are derivatives at a fixed probability u, and functions of t and κ. ``docs/mathematics.md``
+derives them.
+
+All functions take and return tensors of one shape, float32 or float64. Their results, 1-t as well as 1+t, are accurate
+to a few units in the last place. Only the error of a very small 1+t of Power Spherical is larger: it grows like
+|log(1+t)|. κ = 0 is the uniform distribution, and NaN gives NaN. ``sampling.triton.two_sphere`` has the same formulas
+for CUDA.
 """
 
 from __future__ import annotations
@@ -18,22 +22,23 @@ import math
 import torch
 from torch import Tensor
 
-#: A smaller κ is not distinguished from this one, by which the formulas can divide.
+#: Smaller κ are replaced by this one, so that the formulas can divide by κ.
 LEAST_KAPPA = 1e-20
 
-#: From this κ on 1+t is 2 - (1-t): the probability that it is small, and loses digits, is less than e^{-2κ}.
+#: From this κ on we compute 1+t as 2 - (1-t). A small 1+t would lose digits, but it is improbable: the probability of
+#: 1+t < ε is about e^{-2κ}κε.
 LARGE_KAPPA = 10.0
 
-#: A smaller 1-t is not distinguished from this one, by which the formulas can divide; neither is a smaller 1+t.
+#: Smaller values of 1-t and 1+t are replaced by this one, so that the formulas can divide by them.
 LEAST_END = 1e-30
 
-#: Below this κ the slope of von Mises–Fisher is a quotient of power series with so many terms.
+#: Below this κ the slope of von Mises–Fisher is a quotient of two power series, with this number of terms.
 SMALL_KAPPA = 0.5
-TERMS = {torch.float32: 4, torch.float64: 7}
+_TERMS = {torch.float32: 4, torch.float64: 7}
 
 
 def power_spherical_ends(squared_length: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t of a draw from S = ``squared_length``: log((1+t)/2) = -S/(2(κ+1))."""
+    """1-t and 1+t of a draw, given S = ``squared_length``: log((1+t)/2) = -S/(2(κ+1))."""
     log_half = squared_length / (kappa + 1).mul_(-2)
     return torch.expm1(log_half).mul_(-2), log_half.exp_().mul_(2)
 
@@ -49,10 +54,10 @@ def power_spherical_slope(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor
 
 
 def von_mises_fisher_ends(squared_length: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
-    """1-t and 1+t of a draw from S = ``squared_length``.
+    """1-t and 1+t of a draw, given S = ``squared_length``.
 
-    κ(1-t) = -log q with q = u + (1-u)e^{-2κ} = 1 - (1-u)(1-e^{-2κ}), the first where q is small, the second where it is
-    near 1; κ(1+t) = log(1 + u(e^{2κ}-1)).
+    κ(1-t) = -log q with q = u + (1-u)e^{-2κ} = 1 - (1-u)(1-e^{-2κ}). We use the second form if q > ½, and otherwise the
+    first. κ(1+t) = log(1 + u(e^{2κ}-1)).
     """
     kappa = kappa.clamp(min=LEAST_KAPPA)
     double, log_u = kappa * -2, squared_length * -0.5
@@ -69,7 +74,7 @@ def von_mises_fisher_ends(squared_length: Tensor, kappa: Tensor) -> tuple[Tensor
 def von_mises_fisher_slope(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Tensor:
     """d artanh(t)/dκ = [E(a)/a - e^{-a} E(b)/b]/E(2κ) with E(z) = 1 - e^{-z}, a = κ(1+t), b = κ(1-t).
 
-    The difference cancels where κ is small. There both numerator and denominator are expanded, see ``_series_slope``.
+    For small κ the difference cancels, and ``_series_slope`` is used.
     """
     large = kappa.clamp(min=SMALL_KAPPA)
     a, b = large * one_plus_t.clamp(min=LEAST_END), large * one_minus_t.clamp(min=LEAST_END)
@@ -81,18 +86,18 @@ def von_mises_fisher_slope(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tenso
 
 
 def _series_slope(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Tensor:
-    """The slope of von Mises–Fisher for κ < ``SMALL_KAPPA``.
+    """d artanh(t)/dκ of von Mises–Fisher for κ < ``SMALL_KAPPA``, without cancellation.
 
-    It is κ/sinh κ times the sum over k ≥ 1 of κ^{2k-2} p_k (1/(2k)! - κt/(2k+1)!) with p_k = 1 + t² + … + t^{2k-2}. No
-    term cancels. With x = κ² and c_k the bracket, s_k = c_k + x s_{k+1} and h_k = s_k + xt² h_{k+1} end in the sum h_1.
+    It is κ/sinh κ · Σ_{k ≥ 1} κ^{2k-2} p_k c_k, where p_k = 1 + t² + … + t^{2k-2} and c_k = 1/(2k)! - κt/(2k+1)!. Two
+    nested Horner schemes compute the sum h_1: s_k = c_k + κ² s_{k+1} and h_k = s_k + κ²t² h_{k+1}.
     """
-    # Larger κ have the other formula: clamping them keeps the series finite.
+    # For larger κ the caller uses the other formula. Clamping keeps the series finite.
     kappa = kappa.clamp(max=SMALL_KAPPA)
     tilt = (one_plus_t - one_minus_t).mul_(kappa).mul_(0.5)
     square, tilt_square = kappa * kappa, tilt * tilt
     partial = total = torch.zeros_like(kappa)
     sinhc = torch.zeros_like(kappa)  # sinh κ/κ
-    for k in range(TERMS[kappa.dtype], 0, -1):
+    for k in range(_TERMS[kappa.dtype], 0, -1):
         bracket = tilt * (-1 / math.factorial(2 * k + 1)) + 1 / math.factorial(2 * k)
         partial = torch.addcmul(bracket, square, partial)
         total = torch.addcmul(partial, tilt_square, total)

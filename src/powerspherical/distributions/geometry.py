@@ -9,18 +9,44 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
-from powerspherical._torch.modes import differentiates_through_functions
+from powerspherical._torch.modes import differentiates_through_functions, is_batch_of_gradients, is_plain
+from powerspherical._torch.triton import triton_takes
 
 
 def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
     """Return 1-t and 1+t for t = xᵀμ over the last axis. Arguments broadcast; differentiable twice.
 
     They are ‖x-μ‖²/2 and ‖x+μ‖²/2. The dot product would lose digits of 1-t, which a large concentration multiplies.
-    Derivatives are tangential to the sphere.
+    Derivatives are tangential to the sphere. Where ``runs_fused``, one Triton kernel computes the ends and
+    another one their gradients.
     """
     if differentiates_through_functions():
         return _expanded_ends(x, loc)
+    if x.dtype == loc.dtype and runs_fused(x, loc):
+        from powerspherical.distributions import _triton_density
+
+        plan = _triton_density.plan("ends", x.shape, loc.shape, torch.Size())
+        if plan is not None:
+            return _FusedEnds.apply(x, loc, plan)
     return _CosineEnds.apply(x, loc)
+
+
+_FUSED_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+
+
+def runs_fused(computed: Tensor, *others: Tensor) -> bool:
+    """Whether the Triton kernels serve these tensors: plain eager mode on CUDA.
+
+    Args:
+        computed: must be float32.
+        others: float32 or half precision, which the kernels convert.
+    """
+    return (
+        computed.is_cuda
+        and all(x.dtype in _FUSED_DTYPES and x.device == computed.device for x in others)
+        and is_plain(computed, *others)
+        and triton_takes(computed)
+    )
 
 
 class _CosineEnds(torch.autograd.Function):
@@ -28,22 +54,70 @@ class _CosineEnds(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-        return 0.5 * (x - loc).square().sum(-1), 0.5 * (x + loc).square().sum(-1)
+        return _half_square_(x - loc), _half_square_(x + loc)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*inputs, *output)
+        ctx.set_materialize_grads(False)  # most families use only one of the ends
 
     @staticmethod
-    def backward(ctx: Any, grad_minus: Tensor, grad_plus: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, loc, *ends = ctx.saved_tensors
-        grad = (grad_plus - grad_minus).unsqueeze(-1)
-        in_x = in_loc = None
-        if ctx.needs_input_grad[0]:
-            in_x = (grad * _tangential(loc, x, *ends)).sum_to_size(x.shape)
-        if ctx.needs_input_grad[1]:
-            in_loc = (grad * _tangential(x, loc, *ends)).sum_to_size(loc.shape)
-        return in_x, in_loc
+    def backward(
+        ctx: Any, grad_minus: Tensor | None, grad_plus: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        grad = _grad_of_cosine(grad_minus, grad_plus)
+        if grad is None:
+            return None, None
+        x, loc, one_minus_t, one_plus_t = ctx.saved_tensors
+        return _gradients(grad, x, loc, (one_minus_t, one_plus_t), ctx.needs_input_grad)
+
+
+def _half_square_(vector: Tensor) -> Tensor:
+    """Return ‖v‖²/2. Overwrites v."""
+    return vector.mul_(vector).sum(-1).mul_(0.5)
+
+
+class _FusedEnds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, loc: Tensor, plan: Any) -> tuple[Tensor, Tensor]:
+        _, *ends = plan.forward(x, loc, x, x, x, needs_ends=True)
+        ctx.plan = plan
+        ctx.save_for_backward(x, loc, *ends)
+        ctx.set_materialize_grads(False)
+        return tuple(ends)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_minus: Tensor | None, grad_plus: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None]:
+        grad = _grad_of_cosine(grad_minus, grad_plus)
+        if grad is None:
+            return None, None, None
+        x, loc, one_minus_t, one_plus_t = ctx.saved_tensors
+        ends = one_minus_t, one_plus_t
+        needed = ctx.needs_input_grad[:2]
+        if torch.is_grad_enabled() or not is_plain(grad) or is_batch_of_gradients(grad):
+            # The gradient itself may be differentiated or transformed.
+            return *_gradients(grad, x, loc, ends, needed), None
+        in_x, in_loc, _ = ctx.plan.backward(grad, x, loc, x, x, ends, (*needed, False))
+        return in_x, in_loc, None
+
+
+def _grad_of_cosine(grad_minus: Tensor | None, grad_plus: Tensor | None) -> Tensor | None:
+    """Return the gradient of t, given those of 1-t and 1+t. None means zero."""
+    if grad_minus is None:
+        return grad_plus
+    return -grad_minus if grad_plus is None else grad_plus - grad_minus
+
+
+def _gradients(
+    grad: Tensor, x: Tensor, loc: Tensor, ends: tuple[Tensor, Tensor], needed: tuple[bool, ...]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients in x and loc for the gradient of t, None where not ``needed``."""
+    grad = grad.unsqueeze(-1)
+    in_x = (grad * _tangential(loc, x, *ends)).sum_to_size(x.shape) if needed[0] else None
+    in_loc = (grad * _tangential(x, loc, *ends)).sum_to_size(loc.shape) if needed[1] else None
+    return in_x, in_loc
 
 
 def _tangential(other: Tensor, x: Tensor, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:

@@ -52,6 +52,13 @@ class ExponentialFamily(Family):
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return kappa * (self.mean_statistic(kappa, dim) + self.peak) - self.log_partition(kappa, dim)
 
+    def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """``relative_entropy`` and ``mean_statistic``, which a family may compute together.
+
+        The derivatives of the results are not used.
+        """
+        return self.relative_entropy(kappa, dim), self.mean_statistic(kappa, dim)
+
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return _log_density(kappa, self.statistic(one_minus_t, one_plus_t), self, dim)
 
@@ -131,8 +138,8 @@ class ExponentialFamily(Family):
 )
 def _log_density(kappa: Tensor, statistic: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
     """KL + κ(T - E T); differentiable twice."""
-    deviation = _finite_at_zero(statistic, kappa) - family.mean_statistic(kappa, dim)
-    return family.relative_entropy(kappa, dim) + kappa * deviation
+    entropy, mean = family.entropy_and_mean_statistic(kappa, dim)
+    return entropy + kappa * (_finite_at_zero(statistic, kappa) - mean)
 
 
 def _finite_at_zero(statistic: Tensor, kappa: Tensor) -> Tensor:

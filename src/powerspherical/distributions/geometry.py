@@ -113,22 +113,23 @@ def _grad_of_cosine(grad_minus: Tensor | None, grad_plus: Tensor | None) -> Tens
 def _gradients(
     grad: Tensor, x: Tensor, loc: Tensor, ends: tuple[Tensor, Tensor], needed: tuple[bool, ...]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients in x and loc for the gradient of t, None where not ``needed``."""
-    grad = grad.unsqueeze(-1)
-    in_x = (grad * _tangential(loc, x, *ends)).sum_to_size(x.shape) if needed[0] else None
-    in_loc = (grad * _tangential(x, loc, *ends)).sum_to_size(loc.shape) if needed[1] else None
-    return in_x, in_loc
+    """Return the gradients in x and loc for the gradient of t, None where not ``needed``.
 
-
-def _tangential(other: Tensor, x: Tensor, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    """Return the derivative of t in x, y - tx for the ``other`` vector y.
-
-    It is computed as (y - sx) + s(1-st)x, where s = ±1 is the sign of t. Near t = ±1 both terms are small.
+    The derivative of t in x is μ - tx. We compute it as v + s(1-st)x with v = μ - sx, where s = ±1 is the sign of t.
+    Near t = ±1 both terms are small. The derivative in μ is likewise x - tμ = -sv + s(1-st)μ.
     """
-    near = (one_minus_t < one_plus_t).unsqueeze(-1)
+    one_minus_t, one_plus_t = ends
+    near = one_minus_t < one_plus_t
     sign = torch.where(near, 1.0, -1.0).to(x.dtype)
-    short = sign * torch.where(near, one_minus_t.unsqueeze(-1), one_plus_t.unsqueeze(-1))
-    return (other - sign * x) + short * x
+    signed_grad = (grad * sign).unsqueeze(-1)
+    along = signed_grad * torch.where(near, one_minus_t, one_plus_t).unsqueeze(-1)
+    difference = torch.addcmul(loc, x, sign.unsqueeze(-1), value=-1)
+    in_x = in_loc = None
+    if needed[0]:
+        in_x = torch.addcmul(grad.unsqueeze(-1) * difference, along, x).sum_to_size(x.shape)
+    if needed[1]:
+        in_loc = torch.addcmul(along * loc, signed_grad, difference, value=-1).sum_to_size(loc.shape)
+    return in_x, in_loc
 
 
 def _expanded_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:

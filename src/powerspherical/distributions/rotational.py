@@ -230,9 +230,10 @@ class RotationallySymmetric(Reparameterised):
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
         loc, concentration = self._parameters
         density = log_density(self.family, value, loc, concentration.to(dtype))
-        # The batch shape may be larger than those of the parameters, see ``expand``.
-        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
-        return density if density.shape == shape else density.expand(shape)
+        if density.shape == self.batch_shape:
+            return density
+        # The batch shape may be larger than the shapes of the parameters, see ``expand``.
+        return density.expand(torch.broadcast_shapes(density.shape, self.batch_shape))
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         loc, concentration = self._parameters

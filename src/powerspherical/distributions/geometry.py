@@ -22,13 +22,18 @@ def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
     """
     if differentiates_through_functions():
         return _expanded_ends(x, loc)
-    if x.dtype == loc.dtype and runs_fused(x, loc):
-        from powerspherical.distributions import _triton_density
-
-        plan = _triton_density.plan("ends", x.shape, loc.shape, torch.Size())
-        if plan is not None:
-            return _FusedEnds.apply(x, loc, plan)
+    if is_plain(x, loc):
+        return _EagerEnds.apply(x, loc, _triton_plan(x, loc))
     return _CosineEnds.apply(x, loc)
+
+
+def _triton_plan(x: Tensor, loc: Tensor) -> Any:
+    """Return how to compute ``cosine_ends`` with Triton, or None if torch operations compute it."""
+    if x.dtype != loc.dtype or not runs_fused(x, loc):
+        return None
+    from powerspherical.distributions import _triton_density
+
+    return _triton_density.plan("ends", x.shape, loc.shape, torch.Size())
 
 
 _FUSED_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
@@ -54,7 +59,7 @@ class _CosineEnds(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-        return _half_square_(x - loc), _half_square_(x + loc)
+        return _ends(x, loc)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -72,19 +77,28 @@ class _CosineEnds(torch.autograd.Function):
         return _gradients(grad, x, loc, (one_minus_t, one_plus_t), ctx.needs_input_grad)
 
 
+def _ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
+    return _half_square_(x - loc), _half_square_(x + loc)
+
+
 def _half_square_(vector: Tensor) -> Tensor:
     """Return ‖v‖²/2. Overwrites v."""
     return vector.mul_(vector).sum(-1).mul_(0.5)
 
 
-class _FusedEnds(torch.autograd.Function):
+class _EagerEnds(torch.autograd.Function):
+    """``_CosineEnds`` in plain eager mode, with Triton if there is a ``plan``.
+
+    A ``Function`` without ``setup_context`` takes less time to call.
+    """
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, loc: Tensor, plan: Any) -> tuple[Tensor, Tensor]:
-        _, *ends = plan.forward(x, loc, x, x, x, needs_ends=True)
+        ends = _ends(x, loc) if plan is None else plan.forward(x, loc, x, x, x, needs_ends=True)[1:]
         ctx.plan = plan
         ctx.save_for_backward(x, loc, *ends)
         ctx.set_materialize_grads(False)
-        return tuple(ends)
+        return ends
 
     @staticmethod
     def backward(
@@ -96,8 +110,8 @@ class _FusedEnds(torch.autograd.Function):
         x, loc, one_minus_t, one_plus_t = ctx.saved_tensors
         ends = one_minus_t, one_plus_t
         needed = ctx.needs_input_grad[:2]
-        if torch.is_grad_enabled() or not is_plain(grad) or is_batch_of_gradients(grad):
-            # The gradient itself may be differentiated or transformed.
+        # The gradient itself may be differentiated or transformed.
+        if ctx.plan is None or torch.is_grad_enabled() or not is_plain(grad) or is_batch_of_gradients(grad):
             return *_gradients(grad, x, loc, ends, needed), None
         in_x, in_loc, _ = ctx.plan.backward(grad, x, loc, x, x, ends, (*needed, False))
         return in_x, in_loc, None

@@ -41,7 +41,19 @@ def concentrations(dim: int) -> Tensor:
 
 
 def test_every_form_is_tested() -> None:
-    assert tuple(FORMS) == _triton_bessel.FORMS
+    assert (*FORMS, "entropy_and_mean") == _triton_bessel.FORMS
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_entropy_and_mean(dim: int) -> None:
+    kappa = concentrations(dim)
+    pair = _triton_bessel.evaluate("entropy_and_mean", kappa.to(DEVICE), dim / 2 - 1, needs_slope=True)
+    expected = (
+        bessel.exponential_relative_entropy(kappa.double(), dim),
+        -bessel.bessel_ratio_complement(kappa.double(), dim),
+    )
+    for value, exact, tolerance in zip(pair, expected, (2e-6, 1e-6), strict=True):
+        torch.testing.assert_close(value.cpu().double(), exact, rtol=tolerance, atol=1e-37)
 
 
 @pytest.mark.parametrize("dim", DIMS)

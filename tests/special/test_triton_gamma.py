@@ -34,6 +34,20 @@ def test_value_and_slope(dim: int) -> None:
     torch.testing.assert_close(slope.cpu().double(), derivative, rtol=7e-7, atol=1e-37)
 
 
+@pytest.mark.parametrize("dim", DIMS)
+def test_entropy_and_mean(dim: int) -> None:
+    kappa = concentrations("cuda" if CUDA else "cpu")
+    beta = (dim - 1) / 2
+    entropy, mean = _triton_gamma.relative_entropy(
+        kappa, beta, *gamma._shift(beta, torch.float32), needs_slope=False, mean=True
+    )
+    exact = kappa.double().cpu()
+    torch.testing.assert_close(
+        entropy.cpu().double(), gamma.power_relative_entropy(exact, dim), rtol=7e-7, atol=1e-37
+    )
+    torch.testing.assert_close(mean.cpu().double(), -gamma.digamma_difference(exact, dim), rtol=5e-7, atol=0)
+
+
 def test_empty() -> None:
     empty = torch.empty(0, device="cuda" if CUDA else "cpu")
     value, slope = _triton_gamma.relative_entropy(empty, 1.0, 3, 4.0, 4, needs_slope=False)

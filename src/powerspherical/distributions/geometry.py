@@ -9,18 +9,49 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
-from powerspherical._torch.modes import differentiates_through_functions
+from powerspherical._torch.modes import differentiates_through_functions, is_batch_of_gradients, is_plain
+from powerspherical._torch.triton import triton_takes
 
 
 def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
     """Return 1-t and 1+t for t = xᵀμ over the last axis. Arguments broadcast; differentiable twice.
 
     They are ‖x-μ‖²/2 and ‖x+μ‖²/2. The dot product would lose digits of 1-t, which a large concentration multiplies.
-    Derivatives are tangential to the sphere.
+    Derivatives are tangential to the sphere. Where ``runs_fused``, one Triton kernel computes the ends and
+    another one their gradients.
     """
     if differentiates_through_functions():
         return _expanded_ends(x, loc)
+    if is_plain(x, loc):
+        return _EagerEnds.apply(x, loc, _triton_plan(x, loc))
     return _CosineEnds.apply(x, loc)
+
+
+def _triton_plan(x: Tensor, loc: Tensor) -> Any:
+    """Return how to compute ``cosine_ends`` with Triton, or None if torch operations compute it."""
+    if x.dtype != loc.dtype or not runs_fused(x, loc):
+        return None
+    from powerspherical.distributions import _triton_density
+
+    return _triton_density.plan("ends", x.shape, loc.shape, torch.Size())
+
+
+_FUSED_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+
+
+def runs_fused(computed: Tensor, *others: Tensor) -> bool:
+    """Whether the Triton kernels serve these tensors: plain eager mode on CUDA.
+
+    Args:
+        computed: must be float32.
+        others: float32 or half precision, which the kernels convert.
+    """
+    return (
+        computed.is_cuda
+        and all(x.dtype in _FUSED_DTYPES and x.device == computed.device for x in others)
+        and is_plain(computed, *others)
+        and triton_takes(computed)
+    )
 
 
 class _CosineEnds(torch.autograd.Function):
@@ -28,33 +59,91 @@ class _CosineEnds(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-        return 0.5 * (x - loc).square().sum(-1), 0.5 * (x + loc).square().sum(-1)
+        return _ends(x, loc)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*inputs, *output)
+        ctx.set_materialize_grads(False)  # most families use only one of the ends
 
     @staticmethod
-    def backward(ctx: Any, grad_minus: Tensor, grad_plus: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, loc, *ends = ctx.saved_tensors
-        grad = (grad_plus - grad_minus).unsqueeze(-1)
-        in_x = in_loc = None
-        if ctx.needs_input_grad[0]:
-            in_x = (grad * _tangential(loc, x, *ends)).sum_to_size(x.shape)
-        if ctx.needs_input_grad[1]:
-            in_loc = (grad * _tangential(x, loc, *ends)).sum_to_size(loc.shape)
-        return in_x, in_loc
+    def backward(
+        ctx: Any, grad_minus: Tensor | None, grad_plus: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        grad = _grad_of_cosine(grad_minus, grad_plus)
+        if grad is None:
+            return None, None
+        x, loc, one_minus_t, one_plus_t = ctx.saved_tensors
+        return _gradients(grad, x, loc, (one_minus_t, one_plus_t), ctx.needs_input_grad)
 
 
-def _tangential(other: Tensor, x: Tensor, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-    """Return the derivative of t in x, y - tx for the ``other`` vector y.
+def _ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
+    return _half_square_(x - loc), _half_square_(x + loc)
 
-    It is computed as (y - sx) + s(1-st)x, where s = ±1 is the sign of t. Near t = ±1 both terms are small.
+
+def _half_square_(vector: Tensor) -> Tensor:
+    """Return ‖v‖²/2. Overwrites v."""
+    return vector.mul_(vector).sum(-1).mul_(0.5)
+
+
+class _EagerEnds(torch.autograd.Function):
+    """``_CosineEnds`` in plain eager mode, with Triton if there is a ``plan``.
+
+    A ``Function`` without ``setup_context`` takes less time to call.
     """
-    near = (one_minus_t < one_plus_t).unsqueeze(-1)
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, loc: Tensor, plan: Any) -> tuple[Tensor, Tensor]:
+        ends = _ends(x, loc) if plan is None else plan.forward(x, loc, x, x, x, needs_ends=True)[1:]
+        ctx.plan = plan
+        ctx.save_for_backward(x, loc, *ends)
+        ctx.set_materialize_grads(False)
+        return ends
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_minus: Tensor | None, grad_plus: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None]:
+        grad = _grad_of_cosine(grad_minus, grad_plus)
+        if grad is None:
+            return None, None, None
+        x, loc, one_minus_t, one_plus_t = ctx.saved_tensors
+        ends = one_minus_t, one_plus_t
+        needed = ctx.needs_input_grad[:2]
+        # The gradient itself may be differentiated or transformed.
+        if ctx.plan is None or torch.is_grad_enabled() or not is_plain(grad) or is_batch_of_gradients(grad):
+            return *_gradients(grad, x, loc, ends, needed), None
+        in_x, in_loc, _ = ctx.plan.backward(grad, x, loc, x, x, ends, (*needed, False))
+        return in_x, in_loc, None
+
+
+def _grad_of_cosine(grad_minus: Tensor | None, grad_plus: Tensor | None) -> Tensor | None:
+    """Return the gradient of t, given those of 1-t and 1+t. None means zero."""
+    if grad_minus is None:
+        return grad_plus
+    return -grad_minus if grad_plus is None else grad_plus - grad_minus
+
+
+def _gradients(
+    grad: Tensor, x: Tensor, loc: Tensor, ends: tuple[Tensor, Tensor], needed: tuple[bool, ...]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients in x and loc for the gradient of t, None where not ``needed``.
+
+    The derivative of t in x is μ - tx. We compute it as v + s(1-st)x with v = μ - sx, where s = ±1 is the sign of t.
+    Near t = ±1 both terms are small. The derivative in μ is likewise x - tμ = -sv + s(1-st)μ.
+    """
+    one_minus_t, one_plus_t = ends
+    near = one_minus_t < one_plus_t
     sign = torch.where(near, 1.0, -1.0).to(x.dtype)
-    short = sign * torch.where(near, one_minus_t.unsqueeze(-1), one_plus_t.unsqueeze(-1))
-    return (other - sign * x) + short * x
+    signed_grad = (grad * sign).unsqueeze(-1)
+    along = signed_grad * torch.where(near, one_minus_t, one_plus_t).unsqueeze(-1)
+    difference = torch.addcmul(loc, x, sign.unsqueeze(-1), value=-1)
+    in_x = in_loc = None
+    if needed[0]:
+        in_x = torch.addcmul(grad.unsqueeze(-1) * difference, along, x).sum_to_size(x.shape)
+    if needed[1]:
+        in_loc = torch.addcmul(along * loc, signed_grad, difference, value=-1).sum_to_size(loc.shape)
+    return in_x, in_loc
 
 
 def _expanded_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:

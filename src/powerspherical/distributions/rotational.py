@@ -16,8 +16,8 @@ from torch.distributions import constraints
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
+from powerspherical.distributions.density import log_density
 from powerspherical.distributions.fit import maximum_likelihood
-from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.distributions.marginal import Marginal
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import Family, family_named, register_family
@@ -229,9 +229,12 @@ class RotationallySymmetric(Reparameterised):
         """
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
-        point, loc = unit_vectors_as(value, dtype), unit_vectors_as(self.loc, dtype)
-        density = self.family.log_density(*cosine_ends(point, loc), self.concentration.to(dtype), self.dim)
-        return density - log_sphere_area(self.dim)
+        loc, concentration = self._parameters
+        density = log_density(self.family, value, loc, concentration.to(dtype))
+        if density.shape == self.batch_shape:
+            return density
+        # The batch shape may be larger than the shapes of the parameters, see ``expand``.
+        return density.expand(torch.broadcast_shapes(density.shape, self.batch_shape))
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         loc, concentration = self._parameters

@@ -10,12 +10,13 @@ We evaluate the last expression instead of κT - Ψ, whose terms are large and c
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import value_and_slope, with_derivatives
+from powerspherical._torch.modes import is_batch_of_gradients, is_plain
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families._solve import increasing_inverse
 from powerspherical.families.base import Family
@@ -52,8 +53,18 @@ class ExponentialFamily(Family):
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return kappa * (self.mean_statistic(kappa, dim) + self.peak) - self.log_partition(kappa, dim)
 
+    def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """``relative_entropy`` and ``mean_statistic``, which a family may compute together.
+
+        The derivatives of the results are not used.
+        """
+        return self.relative_entropy(kappa, dim), self.mean_statistic(kappa, dim)
+
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        return _log_density(kappa, self.statistic(one_minus_t, one_plus_t), self, dim)
+        statistic = self.statistic(one_minus_t, one_plus_t)
+        if torch.is_grad_enabled() and is_plain(kappa, statistic):
+            return _EagerLogDensity.apply(kappa, statistic, self, dim)
+        return _log_density(kappa, statistic, self, dim)
 
     def score(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return self.statistic(one_minus_t, one_plus_t)
@@ -131,8 +142,32 @@ class ExponentialFamily(Family):
 )
 def _log_density(kappa: Tensor, statistic: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
     """KL + κ(T - E T); differentiable twice."""
-    deviation = _finite_at_zero(statistic, kappa) - family.mean_statistic(kappa, dim)
-    return family.relative_entropy(kappa, dim) + kappa * deviation
+    entropy, mean = family.entropy_and_mean_statistic(kappa, dim)
+    return entropy + kappa * (_finite_at_zero(statistic, kappa) - mean)
+
+
+class _EagerLogDensity(torch.autograd.Function):
+    """``_log_density`` in plain eager mode. It keeps T - E T for the backward pass, where E T is expensive."""
+
+    @staticmethod
+    def forward(ctx: Any, kappa: Tensor, statistic: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
+        entropy, mean = family.entropy_and_mean_statistic(kappa, dim)
+        ctx.family, ctx.dim = family, dim
+        ctx.save_for_backward(kappa, statistic, statistic - mean if ctx.needs_input_grad[0] else None)
+        return entropy + kappa * (_finite_at_zero(statistic, kappa) - mean)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        kappa, statistic, deviation = ctx.saved_tensors
+        in_kappa = in_statistic = None
+        if ctx.needs_input_grad[0]:
+            # The gradient itself may be differentiated or transformed.
+            if torch.is_grad_enabled() or not is_plain(grad) or is_batch_of_gradients(grad):
+                deviation = statistic - ctx.family.mean_statistic(kappa, ctx.dim)
+            in_kappa = (grad * deviation).sum_to_size(kappa.shape)
+        if ctx.needs_input_grad[1]:
+            in_statistic = (grad * kappa).sum_to_size(statistic.shape)
+        return in_kappa, in_statistic, None, None
 
 
 def _finite_at_zero(statistic: Tensor, kappa: Tensor) -> Tensor:

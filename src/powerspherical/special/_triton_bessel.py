@@ -19,8 +19,17 @@ from powerspherical.special._triton_launch import value_and_slope
 from powerspherical.special.bessel import hankel_range, recurrence_steps
 from powerspherical.special.triton_elementary import log1p
 
-#: The functions that the kernel can compute, each with its derivative in κ.
-FORMS = ("ratio", "complement", "slope", "relative_entropy", "log_partition", "scaled_log_partition")
+#: The functions that the kernel can compute, each with its derivative in κ. The last one is a pair of functions,
+#: KL and E t - 1.
+FORMS = (
+    "ratio",
+    "complement",
+    "slope",
+    "relative_entropy",
+    "log_partition",
+    "scaled_log_partition",
+    "entropy_and_mean",
+)
 
 _RATIO = tl.constexpr(FORMS.index("ratio"))
 _COMPLEMENT = tl.constexpr(FORMS.index("complement"))
@@ -28,6 +37,7 @@ _SLOPE = tl.constexpr(FORMS.index("slope"))
 _RELATIVE_ENTROPY = tl.constexpr(FORMS.index("relative_entropy"))
 _LOG_PARTITION = tl.constexpr(FORMS.index("log_partition"))
 _SCALED_LOG_PARTITION = tl.constexpr(FORMS.index("scaled_log_partition"))
+_ENTROPY_AND_MEAN = tl.constexpr(FORMS.index("entropy_and_mean"))
 
 # Numbers of coefficients of the polynomials: of the curvature in Debye's expansion, and of all others. Shorter ones are
 # padded with zeros, so that all dimensions with the same number of recurrence steps share a compiled kernel.
@@ -137,9 +147,11 @@ def _evaluate(
         value, derivative = entropy, kappa * slope
     elif FORM == _LOG_PARTITION:
         value, derivative = kappa * ratio - entropy, ratio
-    else:
-        tl.static_assert(FORM == _SCALED_LOG_PARTITION)
+    elif FORM == _SCALED_LOG_PARTITION:
         value, derivative = -kappa * complement - entropy, -complement
+    else:
+        tl.static_assert(FORM == _ENTROPY_AND_MEAN)
+        value, derivative = entropy, -complement
     tl.store(value_ptr + index, value, mask=there)
     if NEEDS_SLOPE:
         tl.store(slope_ptr + index, derivative, mask=there)

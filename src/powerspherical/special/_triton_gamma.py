@@ -1,4 +1,4 @@
-"""KL(PS‖uniform) and its derivative in κ as one Triton kernel, in float32. The formulas are those of ``gamma``."""
+"""KL(PS‖uniform) and its derivative or E T as one Triton kernel, in float32. The formulas are those of ``gamma``."""
 
 # mypy: ignore-errors
 # (type checkers do not understand Triton's dialect of Python)
@@ -49,6 +49,18 @@ def _trigamma_tail(x, TERMS: tl.constexpr):
     return s * (0.5 + x * (1 / 6 + s * series))
 
 
+@triton.jit
+def _digamma_tail(x, TERMS: tl.constexpr):
+    """Σ B_2k/(2k) x^{2k}: Stirling's series of log(1/x) - ½x - ψ(1/x)."""
+    s = x * x
+    series = -1 / 120 + x * 0.0
+    if TERMS > 2:
+        series += s * (1 / 252)
+    if TERMS > 3:
+        series -= s * s * (1 / 240)
+    return s * (1 / 12 + s * series)
+
+
 @triton.jit(do_not_specialize=["count"])
 def _relative_entropy(
     value_ptr,
@@ -59,6 +71,7 @@ def _relative_entropy(
     b: tl.float32,
     STEPS: tl.constexpr,
     TERMS: tl.constexpr,
+    MEAN: tl.constexpr,
     NEEDS_SLOPE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -81,8 +94,14 @@ def _relative_entropy(
         square = (kappa * first) * (kappa * second) * ((a + 1.0) / (kappa + a))
         value += tl.where(excess > -0.4, close, tl.log(product) - excess) + square
     tl.store(value_ptr + index, value, mask=there)
-    if NEEDS_SLOPE:
-        x, y = 1.0 / (kappa + b), 1.0 / (kappa + (b + beta))
+    x, y = 1.0 / (kappa + b), 1.0 / (kappa + (b + beta))
+    if MEAN:
+        total = log1p(beta * x) + 0.5 * beta * x * y + (_digamma_tail(x, TERMS) - _digamma_tail(y, TERMS))
+        for step in tl.static_range(STEPS):
+            p = kappa + (beta + step)
+            total += beta / (p * (p + beta))
+        tl.store(slope_ptr + index, -total, mask=there)
+    elif NEEDS_SLOPE:
         total = x * y
         for step in tl.static_range(STEPS):
             p, q = 1.0 / (kappa + (beta + step)), 1.0 / (kappa + (2.0 * beta + step))
@@ -92,7 +111,7 @@ def _relative_entropy(
 
 
 def relative_entropy(
-    kappa: Tensor, beta: float, steps: int, b: float, terms: int, *, needs_slope: bool
+    kappa: Tensor, beta: float, steps: int, b: float, terms: int, *, needs_slope: bool, mean: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return KL(PS‖uniform) and its derivative in κ.
 
@@ -101,7 +120,12 @@ def relative_entropy(
         beta: (d-1)/2.
         steps, b, terms: see ``gamma._shift``.
         needs_slope: if False, the derivative is an empty tensor.
+        mean: whether to return E T in place of the derivative.
     """
     return value_and_slope(
-        _relative_entropy, kappa, numbers=(beta, b), constants=(steps, terms), needs_slope=needs_slope
+        _relative_entropy,
+        kappa,
+        numbers=(beta, b),
+        constants=(steps, terms, mean),
+        needs_slope=needs_slope or mean,
     )

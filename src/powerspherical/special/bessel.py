@@ -258,6 +258,17 @@ def exponential_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     return _asked_for(bessel_ratios(kappa, _order(dim), entropy=True).entropy)
 
 
+def relative_entropy_and_mean(kappa: Tensor, dim: float) -> tuple[Tensor, Tensor]:
+    """``exponential_relative_entropy`` and A_d(κ) - 1 = E t - 1 in one pass, without derivatives.
+
+    On CUDA in float32 one Triton kernel computes both.
+    """
+    if runs_fused(kappa):
+        return _fused("entropy_and_mean")(kappa, dim, True)
+    ratios = bessel_ratios(kappa, _order(dim), complement=True, entropy=True)
+    return _asked_for(ratios.entropy), -_asked_for(ratios.complement)
+
+
 @with_derivative(lambda kappa, dim: bessel_ratio(kappa, dim), fused=_fused("log_partition"))
 def log_hyp0f1(kappa: Tensor, dim: float) -> Tensor:
     """G(κ) = log ₀F₁(; d/2; κ²/4) = log E_U e^{κt}, the von Mises–Fisher log-partition relative to the uniform."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
-from powerspherical.special._elementary import horner, log1pmx_near_zero, with_derivative
+from powerspherical.special._elementary import horner, log1pmx_near_zero, runs_fused, with_derivative
 
 
 @untraced
@@ -266,6 +266,20 @@ def _product_entropy(kappa: Tensor, factors: Tensor, beta: float) -> Tensor:
     near = -log1pmx_near_zero(-v.clamp(max=_NEAR))
     far = torch.log1p(k / _ladder(kappa, beta, int(beta))) - v
     return torch.where(v < _NEAR, near, far).sum(-1)
+
+
+def relative_entropy_and_mean(kappa: Tensor, dim: float) -> tuple[Tensor, Tensor]:
+    """Return ``power_relative_entropy`` and E log((1+t)/2) = -``digamma_difference``, without derivatives.
+
+    On CUDA in float32 one Triton kernel computes both.
+    """
+    if runs_fused(kappa):
+        from powerspherical.special import _triton_gamma
+
+        beta = (dim - 1) / 2
+        shift = _shift(beta, kappa.dtype)
+        return _triton_gamma.relative_entropy(kappa, beta, *shift, needs_slope=False, mean=True)
+    return power_relative_entropy(kappa, dim), -digamma_difference(kappa, dim)
 
 
 @with_derivative(lambda kappa, dim: mean_log1p(kappa, dim))

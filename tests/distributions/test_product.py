@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch.distributions import Distribution, Independent, kl_divergence, transform_to
+from torch.distributions.kl import _KL_MEMOIZE
 
 from helpers.statistical import assert_mean
 from powerspherical import (
@@ -48,6 +49,10 @@ products = pytest.mark.parametrize("make", [stacked, concatenated])
 
 
 class TestStacked:
+    def test_empty_batch(self) -> None:
+        p = ProductOfSpheres(PowerSpherical(directions(0, 3, 4), 2.0))
+        assert p.log_prob(p.sample()).shape == p.entropy().shape == (0,)
+
     @families
     def test_is_the_independent_of_its_factors(self, family: type) -> None:
         p, q = stacked(family), stacked()
@@ -78,9 +83,14 @@ class TestStacked:
             stacked().log_prob(directions(*shape))
 
     def test_other_products(self) -> None:
-        one = ProductOfSpheres(PowerSpherical(directions(1, 4), 2.0))
-        with pytest.raises(ValueError, match=r"same spheres, got the event shapes \(3, 4\) and \(1, 4\)"):
-            kl_divergence(stacked(), one)
+        p, one, two, five = stacked(), directions(1, 4), directions(2, 4), directions(3, 5)
+        every = ProductOfSpheres(PowerSpherical(one.expand(3, 4), 2.0))
+        shared = ProductOfSpheres(PowerSpherical(one, 2.0))
+        torch.testing.assert_close(kl_divergence(p, shared), kl_divergence(p, every))
+        with pytest.raises(ValueError, match=r"p.batch_shape \(2, 3\) and q.batch_shape \(2,\)"):
+            kl_divergence(p, ProductOfSpheres(PowerSpherical(two, 2.0)))
+        with pytest.raises(ValueError, match="got dim 4 and dim 5"):
+            kl_divergence(p, ProductOfSpheres(PowerSpherical(five, 2.0)))
 
     def test_bad_factors(self) -> None:
         with pytest.raises(ValueError, match=r"\(…, m\) for a product of m spheres, got \(\)"):
@@ -255,12 +265,17 @@ def test_gradients(kind: str) -> None:
 @products
 def test_compile(make: Callable[[], Distribution]) -> None:
     torch.compiler.reset()
-    p = make()
+    p, uniform = stacked(), ProductOfSpheres(HypersphericalUniform(4).expand((3,)))
+    if make is concatenated:
+        # Without von Mises–Fisher, whose closed forms take long to compile.
+        p = ConcatenatedSpheres([PowerSpherical(directions(2, 3), 7.0), HypersphericalUniform(5)])
+        uniform = ConcatenatedSpheres(map(HypersphericalUniform, (3, 5)))
+    _KL_MEMOIZE.clear()  # so that the choice of the divergence is traced too
 
-    def draw_and_density() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def step() -> tuple[torch.Tensor, ...]:
         x = p.rsample()
-        return x, p.log_prob(x), p.entropy()
+        return x, p.log_prob(x), p.entropy(), kl_divergence(p, uniform)
 
-    x, density, entropy = torch.compile(draw_and_density, fullgraph=True, backend="aot_eager")()
-    torch.testing.assert_close((density, entropy), (p.log_prob(x), p.entropy()))
+    x, *closed_forms = torch.compile(step, fullgraph=True, backend="aot_eager")()
+    torch.testing.assert_close(closed_forms, [p.log_prob(x), p.entropy(), kl_divergence(p, uniform)])
     torch.compiler.reset()

@@ -102,6 +102,18 @@ class TestValues:
         torch.testing.assert_close(z, each_z.flatten(-2))
         torch.testing.assert_close(rate, each_rate.sum(-1))
 
+    @pytest.mark.parametrize("product", [None, 3])
+    @pytest.mark.parametrize("axis", [1, -1])
+    def test_two_tensors(self, axis: int, product: int | None) -> None:
+        """v of shape (B, m·d) and r of shape (B, m) give the same as (v, r) of each factor in one tensor."""
+        outputs = torch.randn(4, product or 1, DIM + 1)
+        v, r = outputs[..., :DIM].flatten(1), outputs[..., DIM]
+        joined = outputs.flatten(1)
+        if axis == 1:
+            v, r, joined = v.unsqueeze(-1), r.unsqueeze(-1), joined.unsqueeze(-1)
+        bottleneck = SphericalBottleneck(None, DIM, axis=axis, product=product).eval()
+        torch.testing.assert_close(bottleneck(v, r), bottleneck(joined))
+
     def test_the_distribution(self) -> None:
         bottleneck, features = SphericalBottleneck(FEATURES, DIM, initial=9.0), torch.zeros(2, FEATURES)
         torch.testing.assert_close(bottleneck.head(features).concentration, torch.full((2,), 9.0))
@@ -253,6 +265,19 @@ class TestBadInput:
                 bottleneck(torch.zeros(shape))
         with pytest.raises(ValueError, match=r"features must have a floating-point dtype, got torch.int64"):
             bottleneck(torch.zeros(3, entries, dtype=torch.int64))
+
+    def test_two_tensors(self) -> None:
+        bottleneck = SphericalBottleneck(None, DIM)
+        for v, r, message in (
+            ((3, DIM + 1), (3, 1), "features must have 5 entries along axis -1"),
+            ((3, DIM), (3,), r"raw must have 1 entries along axis -1, got the shape \(3,\)"),
+            ((3, DIM), (2, 1), r"got the shapes \(3, 5\) and \(2, 1\)"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                bottleneck(torch.ones(v), torch.ones(r))
+        for other in (SphericalBottleneck(FEATURES, DIM), SphericalBottleneck(None, DIM, nats=1.0)):
+            with pytest.raises(ValueError, match="raw is for heads with in_features=None"):
+                other(torch.ones(3, DIM), torch.ones(3, 1))
 
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.

@@ -43,8 +43,9 @@ class ProductOfSpheres(Independent):
     """m independent unit vectors of one family and dimension d, as one event of shape (m, d).
 
     It is a ``torch.distributions.Independent`` over the last batch axis of ``factors``. All factors are computed at
-    once. ``log_prob``, ``entropy`` and ``kl_divergence`` add the terms of the factors and are as accurate as those. For
-    factors of different dimensions or families use ``ConcatenatedSpheres``.
+    once. ``log_prob``, ``entropy`` and ``kl_divergence`` add the terms of the factors and are as accurate as those. In
+    ``kl_divergence`` a product with m = 1 is compared with every factor of the other. For factors of different
+    dimensions or families use ``ConcatenatedSpheres``.
 
     Args:
         factors: distribution with batch shape (…, m) and event shape (d,): a rotationally symmetric one such as
@@ -140,7 +141,11 @@ class ProductOfSpheres(Independent):
         if value.shape[-2:] != self.event_shape:
             expected = ", ".join(map(str, self.event_shape))
             raise ValueError(f"value must have the shape (…, {expected}), got {tuple(value.shape)}")
-        return super().log_prob(value)
+        return self.base_dist.log_prob(value).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Return the sum of the factors' entropies."""
+        return self.base_dist.entropy().sum(-1)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_dist})"
@@ -300,17 +305,8 @@ class ConcatenatedSpheres(Reparameterised):
         return f"{type(self).__name__}([{', '.join(map(repr, self.factors))}])"
 
 
-@register_kl(ProductOfSpheres, ProductOfSpheres)
-def _kl_products(p: ProductOfSpheres, q: ProductOfSpheres) -> Tensor:
-    # A product of one sphere would broadcast to the factors of the other.
-    if p.event_shape != q.event_shape:
-        raise ValueError(
-            "kl_divergence needs two products of the same spheres, got the event shapes "
-            f"{tuple(p.event_shape)} and {tuple(q.event_shape)}"
-        )
-    return kl_divergence(p.base_dist, q.base_dist).sum(-1)
-
-
+# ``ProductOfSpheres`` uses torch's divergence of ``Independent``. If we registered another, torch would have to choose
+# between the two, and the compiler cannot trace that.
 @register_kl(ConcatenatedSpheres, ConcatenatedSpheres)
 def _kl_concatenated(p: ConcatenatedSpheres, q: ConcatenatedSpheres) -> Tensor:
     if p.dims != q.dims:

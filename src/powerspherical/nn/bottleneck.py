@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, kl_divergence
+from torch.distributions import kl_divergence
 
 from powerspherical.distributions import HypersphericalUniform, ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.product import distribution_of
@@ -104,28 +104,22 @@ class SphericalBottleneck(nn.Module):
         if not 0 < self.radius < math.inf:
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
         self.evaluate = evaluate
-        uniform = HypersphericalUniform(dim, device="cpu", validate_args=False)
-        self._uniform: Distribution = uniform
-        if product is not None:
-            self._uniform = ProductOfSpheres(uniform.expand((product,)), validate_args=False)
-        self._fixed_rate = (
-            self._rate_of(self.head.concentration) if self.head.concentration is not None else None
-        )
+        self._uniform = HypersphericalUniform(self.head.dim, device="cpu", validate_args=False)
+        self._fixed_rate: float | None = None
+        if self.head.concentration is not None:
+            pole = torch.eye(1, self.head.dim, dtype=torch.float64, device="cpu")[0]
+            q = self.head.distribution(pole, self.head.concentration)
+            self._fixed_rate = (product or 1) * kl_divergence(q, self._uniform).item()
 
-    def _rate_of(self, concentration: float) -> float:
-        """The rate of all spheres if each has this κ."""
-        pole = torch.eye(1, self.head.dim, dtype=torch.float64, device="cpu")[0]
-        q = self.head.distribution(pole, concentration)
-        return (self.head.product or 1) * q.family.relative_entropy(q.concentration, q.dim).item()
+    def forward(self, features: Tensor, raw: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return z and the rate for features with ``in_features`` entries along ``axis``.
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z and the rate for features with ``in_features`` entries along ``axis``."""
-        q = self.head(features)
+        With ``in_features=None``, v and r may be two tensors: v as ``features``, with m·d entries along ``axis``, and r
+        as ``raw``, with m entries, such as (B, d) and (B, 1).
+        """
+        q = self.head(features, raw)
         z = q.rsample() if self.training or self.evaluate == "draw" else q.mode
-        if self._fixed_rate is None:
-            rate = kl_divergence(q, self._uniform)
-        else:
-            rate = z.new_full(q.batch_shape, self._fixed_rate)
+        rate = self._rate(q)
         if self.radius != 1:
             z = self.radius * z
         z = z.to(features.dtype)
@@ -136,6 +130,13 @@ class SphericalBottleneck(nn.Module):
             if features.is_contiguous():
                 z = z.contiguous()
         return z, rate
+
+    def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
+        if self._fixed_rate is not None:
+            return q.mode.new_full(q.batch_shape, self._fixed_rate)
+        if isinstance(q, ProductOfSpheres):
+            return kl_divergence(q.base_dist, self._uniform).sum(-1)
+        return kl_divergence(q, self._uniform)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius:g}, evaluate={self.evaluate!r}"

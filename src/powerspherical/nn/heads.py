@@ -138,18 +138,41 @@ class SphericalHead(nn.Module):
         excess = softplus / (1 + softplus / (self.maximum - self.minimum))
         return (self.minimum + excess).clamp(max=self.maximum)  # guards against rounding
 
-    def forward(self, features: Tensor) -> RotationallySymmetric | ProductOfSpheres:
-        """The distribution for features of shape (…, in_features). Its batch shape is (…)."""
-        validation.floating_tensor("features", features)
-        axes = features.dim()
-        if not -axes <= self.axis < axes or features.shape[self.axis] != self._entries:
+    def _entries_last(self, name: str, value: Tensor, entries: int) -> Tensor:
+        """``value`` with its features along the last axis, after a check of their number."""
+        axes = validation.floating_tensor(name, value).dim()
+        if not -axes <= self.axis < axes or value.shape[self.axis] != entries:
             raise ValueError(
-                f"features must have {self._entries} entries along axis {self.axis}, got the shape "
-                f"{tuple(features.shape)}"
+                f"{name} must have {entries} entries along axis {self.axis}, got the shape {tuple(value.shape)}"
             )
-        if self.axis not in (-1, features.dim() - 1):
-            features = features.movedim(self.axis, -1)
-        outputs = self.linear(features)
+        return value if self.axis in (-1, axes - 1) else value.movedim(self.axis, -1)
+
+    def _joined(self, vectors: Tensor, raw: Tensor) -> Tensor:
+        """(v, r) of each sphere in turn along the last axis, for v and r in two tensors."""
+        if self.in_features is not None or self.concentration is not None:
+            raise ValueError("raw is for heads with in_features=None and without a fixed κ: leave it out")
+        factors = self.product or 1
+        v = self._entries_last("features", vectors, factors * self.dim).unflatten(-1, (factors, self.dim))
+        r = self._entries_last("raw", raw, factors).unsqueeze(-1)
+        if v.shape[:-1] != r.shape[:-1]:
+            raise ValueError(
+                f"features and raw must agree except along axis {self.axis}, got the shapes {tuple(vectors.shape)} "
+                f"and {tuple(raw.shape)}"
+            )
+        return torch.cat((v, r), -1).flatten(-2)
+
+    def forward(
+        self, features: Tensor, raw: Tensor | None = None
+    ) -> RotationallySymmetric | ProductOfSpheres:
+        """The distribution for features of shape (…, in_features). Its batch shape is (…).
+
+        With ``in_features=None``, v and r may be two tensors: v as ``features``, with m·d entries along the axis, and r
+        as ``raw``, with m entries, such as (B, d) and (B, 1).
+        """
+        if raw is None:
+            outputs = self.linear(self._entries_last("features", features, self._entries))
+        else:
+            outputs = self._joined(features, raw)
         outputs = outputs.to(computing(outputs.dtype))
         if self.product is not None:
             outputs = outputs.unflatten(-1, (self.product, self._outputs))

@@ -148,6 +148,18 @@ class TestLayout:
             z, _ = bottleneck(images.contiguous(memory_format=memory_format))
             assert z.is_contiguous(memory_format=memory_format)
 
+    @pytest.mark.parametrize("training", [True, False])
+    @pytest.mark.parametrize("axis", [1, -1])
+    @layouts
+    def test_results_are_no_views(self, layout: str, axis: int, training: bool) -> None:
+        """``fully_shard`` warns about views, whose changes in place it cannot see."""
+        bottleneck, entries = made(layout, axis=axis)
+        features = torch.randn(2, 3, entries).movedim(-1, axis).contiguous()
+        z, rate = bottleneck.train(training)(features)
+        assert not z._is_view()
+        assert not rate._is_view()
+        assert z.is_contiguous()
+
     def test_audio(self) -> None:
         z, rate = SphericalBottleneck(None, 64, axis=1)(torch.randn(2, 65, 30))
         assert (z.shape, rate.shape) == ((2, 64, 30), (2, 30))
@@ -278,6 +290,26 @@ class TestBadInput:
         for other in (SphericalBottleneck(FEATURES, DIM), SphericalBottleneck(None, DIM, nats=1.0)):
             with pytest.raises(ValueError, match="raw is for heads with in_features=None"):
                 other(torch.ones(3, DIM), torch.ones(3, 1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@families
+@layouts
+def test_cuda_without_a_sync(layout: str, family: str) -> None:
+    bottleneck, entries = made(layout, family=family, axis=1, radius="sqrt_dim")
+    bottleneck.cuda()
+    features = torch.randn(2, entries, 30, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    for mode in ("default", "error"):  # the first pass compiles kernels
+        with torch.autocast("cuda", torch.bfloat16):
+            torch.cuda.set_sync_debug_mode(mode)
+            try:
+                z, rate = bottleneck(features)
+                (z.float().cumsum(1).sum() + rate.sum()).backward()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+    lengths = z.float().movedim(1, -1).unflatten(-1, (-1, DIM)).norm(dim=-1)
+    torch.testing.assert_close(lengths, torch.full_like(lengths, math.sqrt(DIM)), rtol=0.01, atol=0)
+    assert features.grad.isfinite().all()
 
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.

@@ -122,14 +122,14 @@ class SphericalBottleneck(nn.Module):
         rate = self._rate(q)
         if self.radius != 1:
             z = self.radius * z
-        z = z.to(features.dtype)
-        if self.head.product is not None:
+        moved, flattened = self.head.axis not in (-1, features.dim() - 1), self.head.product is not None
+        if flattened:
             z = z.flatten(-2)
-        if self.head.axis not in (-1, features.dim() - 1):
+        if moved:
             z = z.movedim(-1, self.head.axis)
-            if features.is_contiguous():
-                z = z.contiguous()
-        return z, rate
+        layout = torch.contiguous_format if features.is_contiguous() else torch.preserve_format
+        # The result must not be a view: fully_shard loses its hooks if the caller changes a view in place.
+        return z.to(features.dtype, copy=moved or flattened, memory_format=layout), rate
 
     def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
         if self._fixed_rate is not None:

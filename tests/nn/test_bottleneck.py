@@ -17,6 +17,7 @@ from torch.distributions import kl_divergence
 from torch.utils.checkpoint import checkpoint
 
 from helpers.statistical import assert_mean
+from helpers.waiting import waiting
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.nn import SphericalBottleneck
 
@@ -300,13 +301,9 @@ def test_cuda_without_a_sync(layout: str, family: str) -> None:
     bottleneck.cuda()
     features = torch.randn(2, entries, 30, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     for mode in ("default", "error"):  # the first pass compiles kernels
-        with torch.autocast("cuda", torch.bfloat16):
-            torch.cuda.set_sync_debug_mode(mode)
-            try:
-                z, rate = bottleneck(features)
-                (z.float().cumsum(1).sum() + rate.sum()).backward()
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
+        with waiting(mode), torch.autocast("cuda", torch.bfloat16):
+            z, rate = bottleneck(features)
+            (z.float().cumsum(1).sum() + rate.sum()).backward()
     lengths = z.float().movedim(1, -1).unflatten(-1, (-1, DIM)).norm(dim=-1)
     torch.testing.assert_close(lengths, torch.full_like(lengths, math.sqrt(DIM)), rtol=0.01, atol=0)
     assert features.grad.isfinite().all()

@@ -6,10 +6,12 @@ transform to the sphere with ``torch.distributions.transform_to``.
 
 from powerspherical import families, special
 from powerspherical.distributions import (
+    ConcatenatedSpheres,
     ConvergenceWarning,
     HypersphericalUniform,
     PowerSpherical,
     PowerSphericalMarginal,
+    ProductOfSpheres,
     RotationallySymmetric,
     SphericalCauchy,
     SphericalCauchyMarginal,
@@ -20,10 +22,12 @@ from powerspherical.distributions import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConcatenatedSpheres",
     "ConvergenceWarning",
     "HypersphericalUniform",
     "PowerSpherical",
     "PowerSphericalMarginal",
+    "ProductOfSpheres",
     "RotationallySymmetric",
     "SphericalCauchy",
     "SphericalCauchyMarginal",

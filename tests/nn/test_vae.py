@@ -171,6 +171,14 @@ class TestPriors:
             torch.testing.assert_close(rate, expected)
             torch.testing.assert_close(elbo, reconstruction - beta * rate)
 
+    @pytest.mark.parametrize("product", [None, 3])
+    def test_a_head_without_a_layer(self, product: int | None) -> None:
+        factors = product or 1
+        encoder, decoder = nn.Linear(PIXELS, factors * (DIM + 1)), nn.Linear(factors * DIM, PIXELS)
+        head = PowerSphericalHead(None, DIM, product=product)
+        model = HypersphericalVAE(encoder, nn.Sequential(nn.Flatten(), decoder), head)
+        assert model.elbo(bits(5)).rate.shape == (5,)
+
     @priors
     def test_one_prior_for_every_factor(self, prior: Distribution | None) -> None:
         model, x = model_of(prior, product=3), bits(5)

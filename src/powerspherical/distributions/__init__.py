@@ -10,18 +10,26 @@ from powerspherical.distributions.marginal import (
     VonMisesFisherMarginal,
 )
 from powerspherical.distributions.power_spherical import PowerSpherical
+from powerspherical.distributions.product import (
+    ConcatenatedSpheres,
+    ConcatenatedUnitVectors,
+    ProductOfSpheres,
+)
 from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
 from powerspherical.distributions.spherical_cauchy import SphericalCauchy
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
 
 __all__ = [
+    "ConcatenatedSpheres",
+    "ConcatenatedUnitVectors",
     "ConvergenceWarning",
     "HypersphericalUniform",
     "Marginal",
     "NormalizeTransform",
     "PowerSpherical",
     "PowerSphericalMarginal",
+    "ProductOfSpheres",
     "RotationallySymmetric",
     "SphericalCauchy",
     "SphericalCauchyMarginal",

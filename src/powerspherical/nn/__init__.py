@@ -1,6 +1,7 @@
-"""Network modules: heads that map features to distributions on the sphere, the hyperspherical VAE, checkpoints."""
+"""Network modules: heads that map features to distributions, a bottleneck, the hyperspherical VAE, checkpoints."""
 
 from powerspherical._files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical.nn.bottleneck import SphericalBottleneck
 from powerspherical.nn.heads import PowerSphericalHead, SphericalCauchyHead, SphericalHead, VonMisesFisherHead
 from powerspherical.nn.vae import HypersphericalVAE, Objective, Pass
 
@@ -10,6 +11,7 @@ __all__ = [
     "Objective",
     "Pass",
     "PowerSphericalHead",
+    "SphericalBottleneck",
     "SphericalCauchyHead",
     "SphericalHead",
     "VonMisesFisherHead",

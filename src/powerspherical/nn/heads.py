@@ -6,10 +6,10 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Independent
 
 from powerspherical.distributions import (
     PowerSpherical,
+    ProductOfSpheres,
     RotationallySymmetric,
     SphericalCauchy,
     VonMisesFisher,
@@ -31,7 +31,8 @@ class SphericalHead(nn.Module):
 
     κ equals softplus(r) far below ``maximum``, and approaches ``maximum`` smoothly. Its gradient decays only as
     (κ_max/s)². So κ lies in [``minimum``, ``maximum``] for any features. With the default ``maximum``, float32 draws
-    still differ from μ. With ``nats`` there is no r, and κ is the constant for which KL(q‖U) = ``nats``.
+    still differ from μ. With ``concentration`` or ``nats`` there is no r, and κ is constant: the given one, or the one
+    for which KL(q‖U) = ``nats``.
 
     If v is zero (every |vᵢ| < 1e-12), the direction is the first unit vector, with a finite gradient.
 
@@ -39,16 +40,18 @@ class SphericalHead(nn.Module):
     if the layer is float64. ``torch.compile(fullgraph=True)`` works.
 
     Args:
-        in_features: number of features.
+        in_features: number of features. None for a head without a linear layer: the features are (v, r) themselves,
+            d + 1 numbers per sphere with r last, or v alone if κ is fixed.
         dim: ambient dimension d ≥ 2 of the sphere.
         axis: axis of the features: -1, or 1 for images of shape (B, C, H, W), which give the batch shape (B, H, W).
             The batch shape is the shape of the features without this axis.
         minimum: lower bound of κ, ≥ 0. At κ = 0 the distribution is uniform. Papers on the hyperspherical VAE use 1.
         maximum: upper bound of κ; ``math.inf`` for none.
         initial: κ at zero features before training. Default: whatever the linear layer gives, about 0.7.
+        concentration: fixed κ ≥ 0, instead of a κ that depends on the features.
         nats: fixed rate KL(q‖U) > 0 per sphere, instead of a κ that depends on the features.
-        product: number m of spheres in a product. The distribution is then an ``Independent`` with event shape (m, d),
-            and each factor has its own μ and κ. Default: one sphere, event shape (d,).
+        product: number m of spheres in a product. The distribution is then a ``ProductOfSpheres`` with event shape
+            (m, d), and each factor has its own μ and κ. Default: one sphere, event shape (d,).
         validate_args: passed to the distribution. Off by default: the parameters are valid by construction unless the
             features are infinite or NaN.
         distribution: class of the distribution. Only ``SphericalHead`` itself needs it.
@@ -57,18 +60,19 @@ class SphericalHead(nn.Module):
     #: Class of the distribution. Subclasses set it; this class takes it as an argument.
     distribution: type[RotationallySymmetric]
 
-    #: The constant κ if ``nats`` is given, else None.
+    #: The constant κ if ``concentration`` or ``nats`` is given, else None.
     concentration: float | None
 
     def __init__(
         self,
-        in_features: int,
+        in_features: int | None,
         dim: int,
         *,
         axis: int = -1,
         minimum: float = 0.0,
         maximum: float = 1e6,
         initial: float | None = None,
+        concentration: float | None = None,
         nats: float | None = None,
         product: int | None = None,
         validate_args: bool | None = False,
@@ -90,23 +94,35 @@ class SphericalHead(nn.Module):
             )
         if nats is not None and not 0 < nats < math.inf:
             raise ValueError(f"nats must be a finite rate > 0, got {nats}")
-        if nats is not None and initial is not None:
+        if concentration is not None and not 0 <= concentration < math.inf:
+            raise ValueError(f"concentration must be a finite κ ≥ 0, got {concentration}")
+        given = {"concentration": concentration, "nats": nats, "initial": initial}
+        told = [f"{name}={value}" for name, value in given.items() if value is not None]
+        if len(told) > 1:
+            raise ValueError(f"{told[0]} fixes κ, so {told[1]} has no meaning: leave one of them out")
+        if initial is not None and in_features is None:
             raise ValueError(
-                f"nats={nats} fixes κ, so initial={initial} has no meaning: leave one of them out"
+                f"initial={initial} sets the bias of the head's linear layer, but with in_features=None it has none: "
+                "set the bias of your own layer"
             )
         if product is not None and product < 1:
             raise ValueError(f"product is the number of spheres and must be ≥ 1, got {product}")
         self.minimum, self.maximum, self.nats, self.product = minimum, maximum, nats, product
         self.validate_args = validate_args
-        self._outputs = self.dim + (nats is None)
-        self.linear = nn.Linear(in_features, self._outputs * (product or 1))
-        self.concentration = None
+        fixed = concentration is not None or nats is not None
+        self._outputs = self.dim + (not fixed)
+        outputs = self._outputs * (product or 1)
+        self._entries = outputs if in_features is None else in_features
+        self.linear: nn.Module = nn.Identity()
+        if in_features is not None:
+            self.linear = linear = nn.Linear(in_features, outputs)
+            if initial is not None:
+                with torch.no_grad():
+                    linear.bias.view(-1, self._outputs)[:, -1] = self._inverse(initial)
+        self.concentration = concentration
         if nats is not None:
             pole = torch.eye(1, self.dim, dtype=torch.float64, device="cpu")[0]
             self.concentration = self.distribution.from_kl(pole, nats).concentration.item()
-        if initial is not None:
-            with torch.no_grad():
-                self.linear.bias.view(-1, self._outputs)[:, -1] = self._inverse(initial)
 
     def _inverse(self, concentration: float) -> float:
         """The r that gives this κ."""
@@ -122,16 +138,41 @@ class SphericalHead(nn.Module):
         excess = softplus / (1 + softplus / (self.maximum - self.minimum))
         return (self.minimum + excess).clamp(max=self.maximum)  # guards against rounding
 
-    def forward(self, features: Tensor) -> RotationallySymmetric | Independent:
-        """The distribution for features of shape (…, in_features). Its batch shape is (…)."""
-        if features.dim() < 1 or features.shape[self.axis] != self.in_features:
+    def _entries_last(self, name: str, value: Tensor, entries: int) -> Tensor:
+        """``value`` with its features along the last axis, after a check of their number."""
+        axes = validation.floating_tensor(name, value).dim()
+        if not -axes <= self.axis < axes or value.shape[self.axis] != entries:
             raise ValueError(
-                f"features must have {self.in_features} entries along axis {self.axis}, "
-                f"got the shape {tuple(features.shape)}"
+                f"{name} must have {entries} entries along axis {self.axis}, got the shape {tuple(value.shape)}"
             )
-        if self.axis not in (-1, features.dim() - 1):
-            features = features.movedim(self.axis, -1)
-        outputs = self.linear(features)
+        return value if self.axis in (-1, axes - 1) else value.movedim(self.axis, -1)
+
+    def _joined(self, vectors: Tensor, raw: Tensor) -> Tensor:
+        """(v, r) of each sphere in turn along the last axis, for v and r in two tensors."""
+        if self.in_features is not None or self.concentration is not None:
+            raise ValueError("raw is for heads with in_features=None and without a fixed κ: leave it out")
+        factors = self.product or 1
+        v = self._entries_last("features", vectors, factors * self.dim).unflatten(-1, (factors, self.dim))
+        r = self._entries_last("raw", raw, factors).unsqueeze(-1)
+        if v.shape[:-1] != r.shape[:-1]:
+            raise ValueError(
+                f"features and raw must agree except along axis {self.axis}, got the shapes {tuple(vectors.shape)} "
+                f"and {tuple(raw.shape)}"
+            )
+        return torch.cat((v, r), -1).flatten(-2)
+
+    def forward(
+        self, features: Tensor, raw: Tensor | None = None
+    ) -> RotationallySymmetric | ProductOfSpheres:
+        """The distribution for features of shape (…, in_features). Its batch shape is (…).
+
+        With ``in_features=None``, v and r may be two tensors: v as ``features``, with m·d entries along the axis, and r
+        as ``raw``, with m entries, such as (B, d) and (B, 1).
+        """
+        if raw is None:
+            outputs = self.linear(self._entries_last("features", features, self._entries))
+        else:
+            outputs = self._joined(features, raw)
         outputs = outputs.to(computing(outputs.dtype))
         if self.product is not None:
             outputs = outputs.unflatten(-1, (self.product, self._outputs))
@@ -139,11 +180,15 @@ class SphericalHead(nn.Module):
         loc = directions_of(vectors, SHORT)
         concentration = self._bounded(raw.squeeze(-1)) if self.concentration is None else self.concentration
         q = self.distribution(loc, concentration, validate_args=self.validate_args)
-        return q if self.product is None else Independent(q, 1, validate_args=False)
+        return q if self.product is None else ProductOfSpheres(q, validate_args=False)
 
     def extra_repr(self) -> str:
-        bounds = f"minimum={self.minimum:g}, maximum={self.maximum:g}"
-        concentration = bounds if self.nats is None else f"nats={self.nats:g}"
+        if self.nats is not None:
+            concentration = f"nats={self.nats:g}"
+        elif self.concentration is not None:
+            concentration = f"concentration={self.concentration:g}"
+        else:
+            concentration = f"minimum={self.minimum:g}, maximum={self.maximum:g}"
         product = "" if self.product is None else f", product={self.product}"
         return f"dim={self.dim}, axis={self.axis}, {concentration}{product}"
 
@@ -164,12 +209,12 @@ class PowerSphericalHead(SphericalHead):
 
     A product of four circles with three nats each:
 
-    >>> from torch.distributions import Independent, kl_divergence
-    >>> from powerspherical import HypersphericalUniform
+    >>> from torch.distributions import kl_divergence
+    >>> from powerspherical import HypersphericalUniform, ProductOfSpheres
     >>> q = PowerSphericalHead(32, dim=2, nats=3.0, product=4)(torch.randn(8, 32))
     >>> q.event_shape
     torch.Size([4, 2])
-    >>> kl_divergence(q, Independent(HypersphericalUniform(2).expand((4,)), 1))[0]
+    >>> kl_divergence(q, ProductOfSpheres(HypersphericalUniform(2).expand((4,))))[0]
     tensor(12.0000)
     """
 

@@ -123,8 +123,8 @@ class HypersphericalVAE(nn.Module):
             if prior is None:
                 raise ValueError(f"{type(head).__name__} has no default prior: pass prior=…")
             return prior
-        weight = head.linear.weight
         if prior is None:
+            weight = next(head.parameters(), torch.empty(0))  # a head may have no linear layer
             prior = HypersphericalUniform(head.dim, dtype=weight.dtype, device=weight.device)
         factors = () if head.product is None else (head.product,)
         if factors and prior.event_shape == (head.dim,) and not prior.batch_shape:

@@ -1,0 +1,142 @@
+"""A layer that replaces features by points on the sphere, and states how much they tell."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import kl_divergence
+
+from powerspherical.distributions import HypersphericalUniform, ProductOfSpheres, RotationallySymmetric
+from powerspherical.distributions.product import distribution_of
+from powerspherical.nn.heads import SphericalHead
+
+
+class SphericalBottleneck(nn.Module):
+    r"""Maps features to latents z on a sphere and their rate, ``z, rate = bottleneck(features)``.
+
+    At each position a ``SphericalHead`` turns the features into a distribution q on the sphere. In training, z is a
+    draw from q, differentiable in the features. In evaluation it is the mode of q, or a draw. The rate is KL(q‖U), the
+    divergence from the uniform distribution, in nats.
+
+    z has the shape, dtype and memory layout of the features, with m·d entries along ``axis``. The rate has the shape of
+    the features without ``axis``, and at least float32. The rate of a product of spheres is the sum over its factors.
+
+    The arguments are those of ``SphericalHead``, under the same names and with the same defaults, because a bottleneck
+    is a head followed by a draw. No argument names the layout of the features: without ``in_features`` there is no
+    linear layer, and with ``concentration`` or ``nats`` there is no κ in the features. ``bottleneck.head(features)``
+    returns q, for its density or entropy.
+
+    Draws and rates are computed in float32, or in float64 for float64 features, also under autocast. The relative error
+    of the rate is about 7e-7 in float32, given κ. ``torch.compile(fullgraph=True)``, ``torch.utils.checkpoint``,
+    ``DistributedDataParallel`` and ``fully_shard`` work. There is no host sync, except for float64 draws of von
+    Mises–Fisher.
+
+    Args:
+        in_features: number of features, for a bottleneck with its own linear layer. None if the encoder already ends
+            in a layer with d + 1 outputs (v, r): the direction before normalisation, then κ before softplus. With a
+            fixed κ the features are v alone. With a product they are (v, r) of each factor in turn.
+        dim: ambient dimension d ≥ 2 of the sphere.
+        family: name of a family, such as "von_mises_fisher", or a class such as ``powerspherical.VonMisesFisher``.
+        axis: axis of the features: -1, or 1 for images (B, C, H, W) and audio (B, C, T).
+        radius: length of z. A number, or "sqrt_dim" for √d, which gives coordinates of mean square 1.
+        minimum: lower bound of κ, ≥ 0.
+        maximum: upper bound of κ; ``math.inf`` for none. κ = softplus(r) + 1, which is common, is ``minimum=1.0`` and
+            ``maximum=math.inf``.
+        initial: κ at zero features before training, if the bottleneck has its own linear layer.
+        concentration: fixed κ ≥ 0. The rate is then constant.
+        nats: fixed rate > 0 per sphere.
+        product: number m of spheres in a product. Default: one sphere.
+        evaluate: "mode" or "draw", the value of z in evaluation.
+
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> bottleneck = SphericalBottleneck(32, dim=16, radius="sqrt_dim")
+    >>> features = torch.randn(8, 100, 32)
+    >>> z, rate = bottleneck(features)
+    >>> z.shape, rate.shape, z.norm(dim=-1).mean()
+    (torch.Size([8, 100, 16]), torch.Size([8, 100]), tensor(4., grad_fn=<MeanBackward0>))
+
+    The output of an encoder, channels first, with four nats for each of two spheres:
+
+    >>> bottleneck = SphericalBottleneck(None, dim=4, axis=1, nats=4.0, product=2)
+    >>> z, rate = bottleneck(torch.randn(2, 8, 32, 32))
+    >>> z.shape, rate.shape, rate.mean()
+    (torch.Size([2, 8, 32, 32]), torch.Size([2, 32, 32]), tensor(8.))
+    """
+
+    def __init__(
+        self,
+        in_features: int | None,
+        dim: int,
+        family: str | type[RotationallySymmetric] = "power_spherical",
+        *,
+        axis: int = -1,
+        radius: float | Literal["sqrt_dim"] = 1.0,
+        minimum: float = 0.0,
+        maximum: float = 1e6,
+        initial: float | None = None,
+        concentration: float | None = None,
+        nats: float | None = None,
+        product: int | None = None,
+        evaluate: Literal["mode", "draw"] = "mode",
+    ) -> None:
+        super().__init__()
+        if isinstance(radius, str) and radius != "sqrt_dim":
+            raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
+        if evaluate not in ("mode", "draw"):
+            raise ValueError(f'evaluate must be "mode" or "draw", got {evaluate!r}')
+        self.head = SphericalHead(
+            in_features,
+            dim,
+            axis=axis,
+            minimum=minimum,
+            maximum=maximum,
+            initial=initial,
+            concentration=concentration,
+            nats=nats,
+            product=product,
+            distribution=distribution_of(family),
+        )
+        self.radius = math.sqrt(self.head.dim) if radius == "sqrt_dim" else float(radius)
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
+        self.evaluate = evaluate
+        self._uniform = HypersphericalUniform(self.head.dim, device="cpu", validate_args=False)
+        self._fixed_rate: float | None = None
+        if self.head.concentration is not None:
+            pole = torch.eye(1, self.head.dim, dtype=torch.float64, device="cpu")[0]
+            q = self.head.distribution(pole, self.head.concentration)
+            self._fixed_rate = (product or 1) * kl_divergence(q, self._uniform).item()
+
+    def forward(self, features: Tensor, raw: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return z and the rate for features with ``in_features`` entries along ``axis``.
+
+        With ``in_features=None``, v and r may be two tensors: v as ``features``, with m·d entries along ``axis``, and r
+        as ``raw``, with m entries, such as (B, d) and (B, 1).
+        """
+        q = self.head(features, raw)
+        z = q.rsample() if self.training or self.evaluate == "draw" else q.mode
+        rate = self._rate(q)
+        if self.radius != 1:
+            z = self.radius * z
+        moved, flattened = self.head.axis not in (-1, features.dim() - 1), self.head.product is not None
+        if flattened:
+            z = z.flatten(-2)
+        if moved:
+            z = z.movedim(-1, self.head.axis)
+        layout = torch.contiguous_format if features.is_contiguous() else torch.preserve_format
+        # The result must not be a view: fully_shard loses its hooks if the caller changes a view in place.
+        return z.to(features.dtype, copy=moved or flattened, memory_format=layout), rate
+
+    def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
+        if self._fixed_rate is not None:
+            return q.mode.new_full(q.batch_shape, self._fixed_rate)
+        if isinstance(q, ProductOfSpheres):
+            return kl_divergence(q.base_dist, self._uniform).sum(-1)
+        return kl_divergence(q, self._uniform)
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius:g}, evaluate={self.evaluate!r}"

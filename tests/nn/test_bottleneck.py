@@ -1,0 +1,404 @@
+"""The bottleneck: values, layouts, precision, compilation, checkpointing, several processes."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import kl_divergence
+from torch.utils.checkpoint import checkpoint
+
+from helpers.statistical import assert_mean
+from helpers.waiting import waiting
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical.nn import SphericalBottleneck
+
+FEATURES, DIM = 7, 5
+FAMILIES = {
+    "power_spherical": PowerSpherical,
+    "von_mises_fisher": VonMisesFisher,
+    "spherical_cauchy": SphericalCauchy,
+}
+families = pytest.mark.parametrize("family", FAMILIES)
+LAYOUTS = {
+    "own layer": (FEATURES, {}),
+    "encoder's layer": (None, {}),
+    "fixed κ": (None, {"concentration": 3.0}),
+    "product": (None, {"product": 2}),
+    "product with fixed rates": (FEATURES, {"product": 2, "nats": 4.0}),
+}
+layouts = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def made(layout: str, **options: object) -> tuple[SphericalBottleneck, int]:
+    """A bottleneck and the number of its features."""
+    in_features, own = LAYOUTS[layout]
+    bottleneck = SphericalBottleneck(in_features, DIM, **{**own, **options})
+    per_sphere = DIM + (not {"concentration", "nats"} & own.keys())
+    return bottleneck, in_features or per_sphere * own.get("product", 1)
+
+
+class TestValues:
+    @families
+    def test_the_mode_and_the_rate(self, family: str) -> None:
+        bottleneck = SphericalBottleneck(None, DIM, family, minimum=1.0, maximum=math.inf).eval()
+        outputs = torch.randn(3, 4, DIM + 1)
+        z, rate = bottleneck(outputs)
+        loc = nn.functional.normalize(outputs[..., :DIM], dim=-1)
+        kappa = nn.functional.softplus(outputs[..., DIM]) + 1
+        torch.testing.assert_close(z, loc)
+        q = FAMILIES[family](loc, kappa)
+        torch.testing.assert_close(rate, kl_divergence(q, HypersphericalUniform(DIM)))
+
+    @families
+    def test_the_draws(self, family: str) -> None:
+        bottleneck = SphericalBottleneck(None, DIM, FAMILIES[family], concentration=6.0, radius=2.0)
+        direction = torch.randn(DIM)
+        z, _ = bottleneck(direction.expand(4000, DIM))
+        torch.testing.assert_close(z.norm(dim=-1), torch.full((4000,), 2.0))
+        q = FAMILIES[family](nn.functional.normalize(direction, dim=0), 6.0)
+        assert_mean(z, 2 * q.mean, rounding=1e-6)
+
+    def test_evaluation(self) -> None:
+        features = torch.randn(6, FEATURES)
+        for evaluate, same in (("mode", True), ("draw", False)):
+            bottleneck = SphericalBottleneck(FEATURES, DIM, evaluate=evaluate)
+            assert not bottleneck(features)[0].equal(bottleneck(features)[0])
+            bottleneck.eval()
+            assert bottleneck(features)[0].equal(bottleneck(features)[0]) is same
+
+    @pytest.mark.parametrize("radius", ["sqrt_dim", 3, 1.0])
+    @layouts
+    def test_radius(self, layout: str, radius: float | str) -> None:
+        bottleneck, entries = made(layout, radius=radius)
+        z, _ = bottleneck(torch.randn(4, entries))
+        lengths = z.unflatten(-1, (-1, DIM)).norm(dim=-1)
+        expected = math.sqrt(DIM) if radius == "sqrt_dim" else float(radius)
+        torch.testing.assert_close(lengths, torch.full_like(lengths, expected))
+
+    @pytest.mark.parametrize("product", [None, 3])
+    @families
+    def test_fixed_rates(self, family: str, product: int | None) -> None:
+        factors = product or 1
+        vectors = torch.randn(4, DIM * factors)
+        _, rate = SphericalBottleneck(None, DIM, family, nats=4.0, product=product)(vectors)
+        torch.testing.assert_close(rate, torch.full((4,), 4.0 * factors))
+        bottleneck = SphericalBottleneck(None, DIM, family, concentration=2.0, product=product)
+        one = kl_divergence(FAMILIES[family](torch.eye(DIM)[0], 2.0), HypersphericalUniform(DIM))
+        torch.testing.assert_close(bottleneck(vectors)[1], (factors * one).expand(4))
+
+    def test_factors_of_a_product(self) -> None:
+        """Each factor is a bottleneck of its own."""
+        outputs = torch.randn(4, 3, DIM + 1)
+        z, rate = SphericalBottleneck(None, DIM, product=3).eval()(outputs.flatten(-2))
+        each_z, each_rate = SphericalBottleneck(None, DIM).eval()(outputs)
+        torch.testing.assert_close(z, each_z.flatten(-2))
+        torch.testing.assert_close(rate, each_rate.sum(-1))
+
+    @pytest.mark.parametrize("product", [None, 3])
+    @pytest.mark.parametrize("axis", [1, -1])
+    def test_two_tensors(self, axis: int, product: int | None) -> None:
+        """v of shape (B, m·d) and r of shape (B, m) give the same as (v, r) of each factor in one tensor."""
+        outputs = torch.randn(4, product or 1, DIM + 1)
+        v, r = outputs[..., :DIM].flatten(1), outputs[..., DIM]
+        joined = outputs.flatten(1)
+        if axis == 1:
+            v, r, joined = v.unsqueeze(-1), r.unsqueeze(-1), joined.unsqueeze(-1)
+        bottleneck = SphericalBottleneck(None, DIM, axis=axis, product=product).eval()
+        torch.testing.assert_close(bottleneck(v, r), bottleneck(joined))
+
+    def test_the_distribution(self) -> None:
+        bottleneck, features = SphericalBottleneck(FEATURES, DIM, initial=9.0), torch.zeros(2, FEATURES)
+        torch.testing.assert_close(bottleneck.head(features).concentration, torch.full((2,), 9.0))
+
+
+class TestLayout:
+    @layouts
+    @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3)], ids=str)
+    def test_shapes(self, layout: str, shape: tuple[int, ...]) -> None:
+        bottleneck, entries = made(layout)
+        z, rate = bottleneck(torch.randn(*shape, entries))
+        assert z.shape == (*shape, DIM * (bottleneck.head.product or 1))
+        assert rate.shape == shape
+
+    @layouts
+    @pytest.mark.parametrize("axis", [1, -3])
+    def test_channels_first(self, layout: str, axis: int) -> None:
+        first, entries = made(layout, axis=axis)
+        last = copy.deepcopy(first)
+        last.head.axis = -1
+        images = torch.randn(2, entries, 4, 3)
+        z, rate = first.eval()(images)
+        expected, expected_rate = last.eval()(images.permute(0, 2, 3, 1))
+        assert rate.shape == (2, 4, 3)
+        torch.testing.assert_close(z, expected.permute(0, 3, 1, 2))
+        torch.testing.assert_close(rate, expected_rate)
+
+    def test_memory_format(self) -> None:
+        bottleneck = SphericalBottleneck(FEATURES, DIM, axis=1)
+        images = torch.randn(2, FEATURES, 4, 3)
+        for memory_format in (torch.contiguous_format, torch.channels_last):
+            z, _ = bottleneck(images.contiguous(memory_format=memory_format))
+            assert z.is_contiguous(memory_format=memory_format)
+
+    @pytest.mark.parametrize("training", [True, False])
+    @pytest.mark.parametrize("axis", [1, -1])
+    @layouts
+    def test_results_are_no_views(self, layout: str, axis: int, training: bool) -> None:
+        """``fully_shard`` warns about views, whose changes in place it cannot see."""
+        bottleneck, entries = made(layout, axis=axis)
+        features = torch.randn(2, 3, entries).movedim(-1, axis).contiguous()
+        z, rate = bottleneck.train(training)(features)
+        assert not z._is_view()
+        assert not rate._is_view()
+        assert z.is_contiguous()
+
+    def test_audio(self) -> None:
+        z, rate = SphericalBottleneck(None, 64, axis=1)(torch.randn(2, 65, 30))
+        assert (z.shape, rate.shape) == ((2, 64, 30), (2, 30))
+
+
+class TestPrecision:
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
+    @layouts
+    def test_dtypes(self, layout: str, dtype: torch.dtype) -> None:
+        bottleneck, entries = made(layout)
+        z, rate = bottleneck.to(dtype)(torch.randn(3, entries, dtype=dtype))
+        assert z.dtype == dtype
+        assert rate.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+    @families
+    @layouts
+    def test_autocast(self, layout: str, family: str) -> None:
+        bottleneck, entries = made(layout, family=family)
+        for dtype in (torch.bfloat16, torch.float32):
+            features = torch.randn(3, entries, dtype=dtype, requires_grad=True)
+            with torch.autocast("cpu", torch.bfloat16):
+                z, rate = bottleneck(features)
+                loss = z.float().cumsum(-1).sum() + rate.sum()
+            assert (z.dtype, rate.dtype) == (dtype, torch.float32)
+            loss.backward()
+            assert features.grad.isfinite().all()
+            assert (features.grad != 0).any()
+        assert all(parameter.grad.dtype == torch.float32 for parameter in bottleneck.parameters())
+
+
+@layouts
+def test_gradients_reach_everything(layout: str) -> None:
+    bottleneck, entries = made(layout)
+    features = torch.randn(16, entries, requires_grad=True)
+    z, rate = bottleneck(features)
+    (z.cumsum(-1).square().sum() + rate.sum()).backward()
+    for tensor in (features, *bottleneck.parameters()):
+        assert tensor.grad.isfinite().all()
+        assert (tensor.grad != 0).any()
+
+
+@layouts
+def test_checkpointing_repeats_the_draws(layout: str) -> None:
+    bottleneck, entries = made(layout)
+    layer = nn.Linear(entries, entries)
+    inputs = torch.randn(8, entries)
+
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        return bottleneck(layer(x))
+
+    results = []
+    for call in (lambda x: checkpoint(step, x, use_reentrant=False), step):
+        torch.manual_seed(1)
+        z, rate = call(inputs)
+        gradients = torch.autograd.grad(
+            z.cumsum(-1).square().sum() + rate.sum(), (*layer.parameters(), *bottleneck.parameters())
+        )
+        results.append((z, rate, *gradients))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+@layouts
+def test_copies(layout: str) -> None:
+    bottleneck, entries = made(layout)
+    features = torch.randn(3, entries)
+    bottleneck.eval()
+    for copied in (copy.deepcopy(bottleneck), pickle.loads(pickle.dumps(bottleneck))):
+        torch.testing.assert_close(copied(features), bottleneck(features))
+
+
+def test_representation() -> None:
+    text = repr(SphericalBottleneck(None, 4, radius="sqrt_dim", concentration=3.0))
+    assert "radius=2, evaluate='mode'" in text
+    assert "dim=4, axis=-1, concentration=3" in text
+
+
+def test_meta_device() -> None:
+    with torch.device("meta"):
+        bottleneck = SphericalBottleneck(FEATURES, DIM, nats=2.0, product=2)
+    z, rate = bottleneck.to_empty(device="cpu")(torch.zeros(1, FEATURES))
+    assert z.device.type == rate.device.type == "cpu"
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"dim": 1}, "dim .*≥ 2"),
+            ({"family": "vmf"}, "unknown family 'vmf': choose one of power_spherical"),
+            ({"family": HypersphericalUniform}, "family must be a name such as"),
+            ({"radius": "sqrt"}, "radius must be a number > 0 or \"sqrt_dim\", got 'sqrt'"),
+            ({"radius": 0.0}, "radius must be a number > 0"),
+            ({"radius": math.nan}, "radius must be a number > 0"),
+            ({"evaluate": "mean"}, 'evaluate must be "mode" or "draw", got \'mean\''),
+            ({"concentration": -1.0}, "concentration must be a finite κ ≥ 0, got -1"),
+            ({"concentration": math.inf}, "concentration must be a finite κ ≥ 0"),
+            ({"concentration": 1.0, "nats": 2.0}, "concentration=1.0 fixes κ, so nats=2.0 has no meaning"),
+            ({"concentration": 1.0, "initial": 2.0}, "concentration=1.0 fixes κ, so initial=2.0"),
+            ({"in_features": None, "initial": 2.0}, "set the bias of your own layer"),
+            ({"minimum": 2.0, "maximum": 1.0}, "minimum < maximum"),
+            ({"product": 0}, "product .*≥ 1"),
+        ],
+        ids=str,
+    )
+    def test_arguments(self, options: dict, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            SphericalBottleneck(**{"in_features": FEATURES, "dim": DIM, **options})
+
+    @pytest.mark.parametrize("axis", [1, -1])
+    @layouts
+    def test_features(self, layout: str, axis: int) -> None:
+        bottleneck, entries = made(layout, axis=axis)
+        for shape in ((), (entries,)[: axis == 1], (3, entries + 1)):
+            with pytest.raises(ValueError, match=f"features must have {entries} entries along axis {axis}"):
+                bottleneck(torch.zeros(shape))
+        with pytest.raises(ValueError, match=r"features must have a floating-point dtype, got torch.int64"):
+            bottleneck(torch.zeros(3, entries, dtype=torch.int64))
+
+    def test_two_tensors(self) -> None:
+        bottleneck = SphericalBottleneck(None, DIM)
+        for v, r, message in (
+            ((3, DIM + 1), (3, 1), "features must have 5 entries along axis -1"),
+            ((3, DIM), (3,), r"raw must have 1 entries along axis -1, got the shape \(3,\)"),
+            ((3, DIM), (2, 1), r"got the shapes \(3, 5\) and \(2, 1\)"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                bottleneck(torch.ones(v), torch.ones(r))
+        for other in (SphericalBottleneck(FEATURES, DIM), SphericalBottleneck(None, DIM, nats=1.0)):
+            with pytest.raises(ValueError, match="raw is for heads with in_features=None"):
+                other(torch.ones(3, DIM), torch.ones(3, 1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@families
+@layouts
+def test_cuda_without_a_sync(layout: str, family: str) -> None:
+    bottleneck, entries = made(layout, family=family, axis=1, radius="sqrt_dim")
+    bottleneck.cuda()
+    features = torch.randn(2, entries, 30, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    for mode in ("default", "error"):  # the first pass compiles kernels
+        with waiting(mode), torch.autocast("cuda", torch.bfloat16):
+            z, rate = bottleneck(features)
+            (z.float().cumsum(1).sum() + rate.sum()).backward()
+    lengths = z.float().movedim(1, -1).unflatten(-1, (-1, DIM)).norm(dim=-1)
+    torch.testing.assert_close(lengths, torch.full_like(lengths, math.sqrt(DIM)), rtol=0.01, atol=0)
+    assert features.grad.isfinite().all()
+
+
+# Dynamo makes an instance of torch.autograd.Function to trace one.
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+class TestCompile:
+    @pytest.fixture(autouse=True)
+    def _reset(self):
+        torch.compiler.reset()
+        yield
+        torch.compiler.reset()
+
+    @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+    @layouts
+    def test_step(self, layout: str, training: bool) -> None:
+        bottleneck, entries = made(layout, axis=1, radius="sqrt_dim")
+        bottleneck.train(training)
+        features = torch.randn(2, entries, 3, requires_grad=True)
+        z, rate = torch.compile(bottleneck, fullgraph=True, backend="aot_eager")(features)
+        expected, expected_rate = bottleneck(features)
+        torch.testing.assert_close(rate, expected_rate)
+        assert z.stride() == expected.stride()
+        if not training:
+            torch.testing.assert_close(z, expected)
+        (z.cumsum(1).sum() + rate.sum()).backward()
+        assert features.grad.isfinite().all()
+
+    def test_autocast(self) -> None:
+        bottleneck = SphericalBottleneck(FEATURES, DIM)
+        compiled = torch.compile(bottleneck, fullgraph=True, backend="aot_eager")
+        with torch.autocast("cpu", torch.bfloat16):
+            z, rate = compiled(torch.randn(3, FEATURES, dtype=torch.bfloat16))
+        assert (z.dtype, rate.dtype) == (torch.bfloat16, torch.float32)
+        (z.float().cumsum(-1).sum() + rate.sum()).backward()
+        assert bottleneck.head.linear.weight.grad.isfinite().all()
+
+
+def trained(wrap: str, rank: int = 0, size: int = 1) -> list[Tensor]:
+    """The weights after three steps on one half of the batch per process. The loss does not depend on the draws."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, FEATURES), SphericalBottleneck(FEATURES, 4, radius="sqrt_dim"))
+    if wrap == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    elif wrap == "fsdp":
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in model:
+            fully_shard(layer)
+        fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)).chunk(size)[rank]
+    for _ in range(3):
+        z, rate = model(x)
+        (z.square().sum(-1).mean() + (rate - 2).square().mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weights = model.state_dict().values()
+    return [weight.full_tensor() for weight in weights] if wrap == "fsdp" else list(weights)
+
+
+def in_each_process(folder: Path) -> None:
+    """The program that ``torchrun`` runs."""
+    torch.distributed.init_process_group("gloo")
+    rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    results = {wrap: trained(wrap, rank, size) for wrap in ("ddp", "fsdp")}
+    torch.save(results, folder / f"rank{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path: Path) -> None:
+    """Data-parallel training, with whole and with sharded parameters, equals training on the whole batch."""
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        pytest.skip("torch was built without gloo")
+    here = Path(__file__).parent
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import pathlib, sys\nsys.path += [{str(here)!r}, {str(here.parent)!r}]\n"
+        f"import test_bottleneck\ntest_bottleneck.in_each_process(pathlib.Path({str(tmp_path)!r}))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+        try:
+            _, error = process.communicate(timeout=120)
+        finally:
+            process.terminate()
+    assert process.returncode == 0, error
+    expected = trained("alone")
+    for rank in range(2):
+        for found in torch.load(tmp_path / f"rank{rank}.pt").values():
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from powerspherical._torch.derivatives import value_and_slope
 from powerspherical.distributions import validation
 from powerspherical.distributions.geometry import cosine_ends, directions_of
 from powerspherical.families import ExponentialFamily, Family
@@ -70,7 +71,7 @@ def maximum_likelihood(
         concentration = family.concentration_from_mean_statistic(mean, dim)
         if bias_correction:
             rows = 1 / shares.square().sum(0)
-            concentration = _without_bias(family, mean, concentration, rows, dim)
+            concentration = _without_bias(family, concentration, rows, dim)
     if not converged.all():
         warnings.warn(
             f"the mean direction did not settle in {max_iter} steps for {int((~converged).sum())} of "
@@ -211,18 +212,20 @@ def _anywhere(like: Tensor) -> Tensor:
     return torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
 
 
-def _without_bias(
-    family: ExponentialFamily, mean: Tensor, concentration: Tensor, rows: Tensor, dim: int
-) -> Tensor:
-    """Return κ from T̄, corrected for the bias that fitting μ adds to T̄.
+def _without_bias(family: ExponentialFamily, concentration: Tensor, rows: Tensor, dim: int) -> Tensor:
+    """Return κ without the bias that fitting μ causes, given the maximum-likelihood κ of ``rows`` points.
 
     At the fitted direction T̄ exceeds its value at the true one by about δ = (d-1)/(2nκ): half a χ² variable with d-1
-    degrees of freedom, divided by nκ. Let u = T̄ - E_U T, which is the resultant length R for von Mises–Fisher. We
-    subtract u - √(u² - 2uδ). For a strong signal this is δ. For a weak signal it makes R² unbiased:
-    E R² = ‖E x‖² + (1 - ‖E x‖² - Var t)/n, without the part of the variance along μ.
+    degrees of freedom, divided by nκ. Let ρ(κ) = E t, the mean resultant length. A change of T̄ by δ changes ρ by
+    δρ'/Ψ'', and ρ² by about s/n with s = (d-1)ρρ'/(κΨ''). We subtract s/(n-1) from ρ², because the fitted κ makes s too
+    small by the factor 1 - 1/n. If d is large, s = 1 - ρ², and (nρ² - 1)/(n-1) is the mean inner product of two
+    different points, whose expectation is ‖E x‖² for every n. One point counts as two.
     """
-    uniform = family.mean_statistic(torch.zeros_like(mean), dim)
-    signal = (mean - uniform).clamp(min=0)
-    excess = (dim - 1) * signal / (rows * concentration.clamp(min=torch.finfo(torch.float64).tiny))
-    corrected = uniform + (signal.square() - excess).clamp(min=0).sqrt()
-    return family.concentration_from_mean_statistic(corrected, dim)
+    kappa = concentration.clamp(min=torch.finfo(torch.float64).tiny)
+    length, slope = value_and_slope(lambda k: family.mean_cosine(k, dim), kappa)
+    across = (dim - 1) * (length / kappa) * (slope / family.variance_statistic(kappa, dim))
+    complement = family.mean_cosine_complement(kappa, dim)
+    # 1 - ρ² instead of ρ², because ρ may be near one.
+    rest = (complement * (2 - complement) + across / (rows - 1).clamp(min=1)).clamp(max=1)
+    corrected = (1 - rest).sqrt()
+    return family.concentration_from_mean_cosine(corrected, rest / (1 + corrected), dim)

@@ -137,9 +137,11 @@ class RotationallySymmetric(Reparameterised):
                 vectors that are off by more than rounding are normalised. Half precision is computed in float32. No
                 gradient flows back to ``x``.
             weights: numbers ≥ 0 of shape (n, *batch) with a positive sum. Default: equal weights.
-            bias_correction: whether to remove the bias of κ to first order. Because the direction is fitted too, the
+            bias_correction: whether to remove the bias of κ. Because the direction is fitted too, the
                 maximum-likelihood κ is too large, by a lot if κ is small relative to d/√n. The corrected κ is 0 if the
-                points cannot be told from uniform ones. With weights, n is (Σw)²/Σw².
+                points cannot be told from uniform ones. For d ≥ 384, n ≥ 5 and ‖E x‖ ≥ 0.3 the remaining bias is
+                below 2 %. In low dimensions few points leave κ too large: by 5 to 7 % at d = 3, n = 20 and ‖E x‖ ≥ 0.6.
+                With weights, n is (Σw)²/Σw².
             max_iter: the maximum number of steps in the search for the direction (von Mises–Fisher needs none). If
                 they are not enough, ``fit`` warns with a ``ConvergenceWarning``.
 

@@ -1,0 +1,232 @@
+"""The classes under the names and arguments of two other packages, so that only an import changes.
+
+From ``power_spherical``, the package of the paper's authors (0.8.1): ``PowerSpherical``, ``MarginalTDistribution`` and
+``HypersphericalUniform``. From s-vae-pytorch: ``VonMisesFisher``, and ``hyperspherical_uniform`` for its
+``HypersphericalUniform``, whose ``dim`` is d-1. They are subclasses of ours: draws, accuracy, KL divergences, ``fit``
+and errors are the same. ``docs/migration.md`` lists what differs.
+
+>>> import torch
+>>> from torch.distributions import kl_divergence
+>>> from powerspherical.compat import HypersphericalUniform, PowerSpherical
+>>> loc = torch.nn.functional.normalize(torch.randn(8, 16), dim=-1)
+>>> q = PowerSpherical(loc, scale=torch.full((8, 1), 50.0))
+>>> q.rsample().shape, q.scale.shape
+(torch.Size([8, 16]), torch.Size([8]))
+>>> kl_divergence(q, HypersphericalUniform(16, "cpu", torch.float32)).shape
+torch.Size([8])
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.distributions import Beta
+
+from powerspherical import distributions
+from powerspherical.special import log_sphere_area
+
+__all__ = [
+    "HypersphericalUniform",
+    "MarginalTDistribution",
+    "PowerSpherical",
+    "VonMisesFisher",
+    "hyperspherical_uniform",
+]
+
+
+class HypersphericalUniform(distributions.HypersphericalUniform):
+    """The uniform distribution on the unit sphere of R^dim, with ``device`` and ``dtype`` as positional arguments.
+
+    Args:
+        dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
+        device: device of samples and moments.
+        dtype: dtype of samples and moments.
+        validate_args: whether ``log_prob`` checks that values lie on the sphere.
+
+    ``log_prob`` follows the dtype and device of its argument; the original uses its own.
+
+    >>> prior = HypersphericalUniform(3, "cpu", torch.float64)
+    >>> prior.sample((5,)).shape, prior.dtype
+    (torch.Size([5, 3]), torch.float64)
+    """
+
+    def __init__(
+        self,
+        dim: int | Tensor,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        validate_args: bool | None = None,
+    ) -> None:
+        super().__init__(_integer(dim), dtype=dtype, device=device, validate_args=validate_args)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of samples."""
+        return self._like.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of samples."""
+        return self._like.dtype
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        return super().expand(batch_shape, _instance or self.__new__(type(self)))
+
+
+class MarginalTDistribution(distributions.PowerSphericalMarginal):
+    """The law of t = μᵀx for x Power Spherical: T = 2Z-1 with Z ~ Beta((dim-1)/2 + scale, (dim-1)/2).
+
+    Args:
+        dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
+        scale: the concentration κ ≥ 0, a number or a tensor; its shape is the batch shape.
+        validate_args: whether to check values. Default: torch's global setting.
+
+    The accuracy is that of ``powerspherical.PowerSphericalMarginal``.
+
+    >>> t = MarginalTDistribution(3, torch.tensor(2.0))
+    >>> t.mean, t.base_dist.mean
+    (tensor(0.5000), tensor(0.7500))
+    """
+
+    def __init__(self, dim: int | Tensor, scale: Tensor | float, validate_args: bool | None = None) -> None:
+        super().__init__(_integer(dim), _floating(scale, torch.get_default_dtype()), validate_args)
+
+    @property
+    def scale(self) -> Tensor:
+        """The concentration κ."""
+        return self.concentration
+
+    @property
+    def base_dist(self) -> Beta:
+        """The distribution of (1+t)/2."""
+        beta = torch.full_like(self.concentration, (self.dim - 1) / 2)
+        return Beta(beta + self.concentration, beta, validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        return super().expand(batch_shape, _instance or self.__new__(type(self)))
+
+
+class Factors(NamedTuple):
+    """The two independent parts of a Power Spherical draw, as ``PowerSpherical.base_dist`` returns them."""
+
+    #: The law of the cosine t = μᵀx.
+    marginal_t: MarginalTDistribution
+    #: The direction in the tangent space. On the circle (d = 2) this is a sign, and the entry is None.
+    marginal_s: HypersphericalUniform | None
+
+
+class PowerSpherical(distributions.PowerSpherical):
+    """The Power Spherical distribution with the arguments, attributes and methods of ``power_spherical`` 0.8.1.
+
+    Args:
+        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %.
+        scale: the concentration κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``. One value per
+            vector in a column, such as (B, 1) with ``loc`` of shape (B, d), counts as the shape (B,). Integers are
+            converted to the dtype of ``loc``.
+        validate_args: whether to check values. Default: torch's global setting.
+
+    The accuracy is that of ``powerspherical.PowerSpherical``. Three members differ from the class there, as they do in
+    the original: ``log_normalizer()`` is a method and has the opposite sign, ``variance`` is the covariance matrix, and
+    ``stddev`` is the elementwise square root of that, NaN where the covariance is negative.
+
+    >>> p = PowerSpherical(torch.tensor([0.0, 0.6, 0.8]), torch.tensor(4.0))
+    >>> p.log_normalizer()
+    tensor(-3.6942)
+    >>> p.variance.shape, p.base_dist.marginal_t.mean
+    (torch.Size([3, 3]), tensor(0.6667))
+    """
+
+    def __init__(self, loc: Tensor, scale: Tensor | float, validate_args: bool | None = None) -> None:
+        if isinstance(scale, Tensor) and isinstance(loc, Tensor):
+            column = loc.dim() > 1 and scale.shape == (*loc.shape[:-1], 1)
+            scale = _floating(scale.squeeze(-1) if column else scale, loc.dtype)
+        super().__init__(loc, scale, validate_args)
+
+    @property
+    def scale(self) -> Tensor:
+        """The concentration κ, of shape ``batch_shape``."""
+        return self.concentration
+
+    @property
+    def base_dist(self) -> Factors:
+        """The law of t = μᵀx, and the uniform distribution of the direction in the tangent space."""
+        marginal_t = MarginalTDistribution(self.dim, self._exact_concentration, validate_args=False)
+        marginal_s = None
+        if self.dim > 2:
+            marginal_s = HypersphericalUniform(self.dim - 1, self.loc.device, self.loc.dtype)
+        return Factors(marginal_t, marginal_s)
+
+    def log_normalizer(self) -> Tensor:  # type: ignore[override]
+        """Return minus the log of the integral of (1 + μᵀx)^κ over the sphere, of shape ``batch_shape``."""
+        # The compiler cannot trace a property of super().
+        return -self.family.log_partition(self._exact_concentration, self.dim) - log_sphere_area(self.dim)
+
+    @property
+    def variance(self) -> Tensor:
+        """The covariance matrix, of shape batch_shape + (d, d)."""
+        return self.covariance_matrix
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        return super().expand(batch_shape, _instance or self.__new__(type(self)))
+
+
+class VonMisesFisher(distributions.VonMisesFisher):
+    """The von Mises–Fisher distribution with the arguments of s-vae-pytorch.
+
+    Args:
+        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %.
+        scale: the concentrations κ ≥ 0, with a last axis of length 1 that is dropped: (B, 1) for ``loc`` of shape
+            (B, d). A number or a scalar tensor works too.
+        validate_args: whether to check values. Default: torch's global setting.
+        k: ignored. In the original it is the number of proposals per rejection step.
+
+    The accuracy is that of ``powerspherical.VonMisesFisher``. ``log_prob``, ``entropy`` and KL divergences have the
+    shape (…), as in the original.
+
+    >>> loc = torch.nn.functional.normalize(torch.randn(8, 5), dim=-1)
+    >>> q = VonMisesFisher(loc, torch.full((8, 1), 20.0))
+    >>> q.rsample(3).shape, q.entropy().shape, q.scale.shape
+    (torch.Size([3, 8, 5]), torch.Size([8]), torch.Size([8, 1]))
+    """
+
+    def __init__(
+        self, loc: Tensor, scale: Tensor | float, validate_args: bool | None = None, k: int = 1
+    ) -> None:
+        if isinstance(scale, Tensor) and isinstance(loc, Tensor):
+            column = scale.dim() > 0 and scale.dim() == loc.dim() and scale.shape[-1] == 1
+            scale = _floating(scale.squeeze(-1) if column else scale, loc.dtype)
+        super().__init__(loc, scale, validate_args)
+
+    @property
+    def scale(self) -> Tensor:
+        """The concentration κ, of shape batch_shape + (1,)."""
+        return self.concentration.unsqueeze(-1)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        return super().expand(batch_shape, _instance or self.__new__(type(self)))
+
+
+def hyperspherical_uniform(
+    dim: int | Tensor, validate_args: bool | None = None, device: torch.device | str = "cpu"
+) -> HypersphericalUniform:
+    """Return the uniform distribution on the sphere *of dimension* ``dim``, in R^(dim+1).
+
+    This is ``HypersphericalUniform`` of s-vae-pytorch, with its arguments: import it under that name.
+
+    >>> from powerspherical.compat import hyperspherical_uniform as HypersphericalUniform
+    >>> HypersphericalUniform(4).sample().shape
+    torch.Size([5])
+    """
+    return HypersphericalUniform(_integer(dim) + 1, device, torch.get_default_dtype(), validate_args)
+
+
+def _integer(dim: Any) -> Any:
+    """Return the number in an integer tensor, and anything else as it is: the base class checks it."""
+    return dim.item() if isinstance(dim, Tensor) and not dim.is_floating_point() else dim
+
+
+def _floating(value: Any, dtype: torch.dtype) -> Any:
+    """Return an integer tensor in this dtype, and anything else as it is: the base class checks it."""
+    return value.to(dtype) if isinstance(value, Tensor) and not value.is_floating_point() else value

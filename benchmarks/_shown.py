@@ -59,6 +59,14 @@ def size(row: Row) -> str:
     return f"{row['rows']} × {row['dim']}"
 
 
+def brief(number: int) -> str:
+    """A number for the label of an axis, such as 65k."""
+    for unit, letter in ((1_000_000, "M"), (1000, "k")):
+        if number >= unit:
+            return f"{number // unit}{letter}"
+    return str(number)
+
+
 def counted(threads: int) -> str:
     return "1 thread" if threads == 1 else f"{threads} threads"
 
@@ -173,7 +181,9 @@ def _points(axes: "Axes", rows: list[Row]) -> None:
             markersize=4 if marker else 8,
             label=label,
         )
-    axes.set_xticks(range(len(sizes)), [f"{count:,}\n× {dim:,}" for count, dim in sizes], fontsize=8.5)
+    axes.set_xticks(
+        range(len(sizes)), [f"{brief(count)}\n× {brief(dim)}" for count, dim in sizes], fontsize=8.5
+    )
     axes.set_xlabel("draws $n$ × dimension $d$")
     axes.set_yscale("log")
     axes.grid(True, axis="y", which="major", color="#dddddd", linewidth=0.6)

@@ -225,9 +225,9 @@ def test_sizes_are_not_joined_by_a_line():
     sizes, by_kappa, by_dim, *_ = drawn.axes
     assert {line.get_linestyle() for line in sizes.lines} == {"None"}
     assert [label.get_text() for label in sizes.get_xticklabels()] == [
-        "1,000\n× 3",
+        "1k\n× 3",
         "100\n× 64",
-        "100,000\n× 64",
+        "100k\n× 64",
     ]
     assert all(line.get_linestyle() != "None" for axes in (by_kappa, by_dim) for line in axes.lines)
     assert [len(axes.lines) for axes in (sizes, by_kappa, by_dim)] == [2, 2, 2]

@@ -171,6 +171,7 @@ class TestOnAGpu:
         )
         torch.testing.assert_close(function(kappa), bessel.exponential_relative_entropy(kappa, 64))
 
+    @pytest.mark.filterwarnings("ignore:.*Profiler clears events")  # of torch 2.11
     def test_launches(self) -> None:
         """One kernel forward, and one multiplication backward."""
         kappa = torch.rand(1000, device="cuda", requires_grad=True)

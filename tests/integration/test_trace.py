@@ -152,6 +152,7 @@ def test_tensors_are_no_dimensions(dim: Tensor) -> None:
         HypersphericalUniform(dim)
 
 
+@pytest.mark.slow
 def test_no_warnings() -> None:
     """The package silences the tracer about its own comparisons of sizes."""
     code = """if True:

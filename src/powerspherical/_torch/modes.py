@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributions import Distribution
+from torch.jit._trace import TracerWarning
 
 from powerspherical._torch.constants import untraced
 
-warnings.filterwarnings("ignore", category=torch.jit.TracerWarning, module=r"powerspherical\.")
+warnings.filterwarnings("ignore", category=TracerWarning, module=r"powerspherical\.")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,11 +71,11 @@ def unrecorded(forward: F) -> F:
         state = torch._C._get_tracing_state()
         if state is None:
             return forward(*args)
-        torch._C._set_tracing_state(None)
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
         try:
             result = forward(*args)
         finally:
-            torch._C._set_tracing_state(state)
+            torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
         # The tracer must have seen the operation that made a result.
         return tuple(x.clone() for x in result) if isinstance(result, tuple) else result.clone()
 

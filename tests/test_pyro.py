@@ -20,12 +20,27 @@ pyro = pytest.importorskip("pyro")
 
 from pyro import poutine  # noqa: E402
 from pyro.distributions import constraints  # noqa: E402
-from pyro.infer import SVI, Predictive, Trace_ELBO, TraceMeanField_ELBO  # noqa: E402
-from pyro.infer.autoguide import AutoDelta, init_to_sample  # noqa: E402
+from pyro.infer import (  # noqa: E402
+    MCMC,
+    NUTS,
+    SVI,
+    JitTrace_ELBO,
+    JitTraceMeanField_ELBO,
+    Predictive,
+    Trace_ELBO,
+    TraceMeanField_ELBO,
+)
+from pyro.infer.autoguide import (  # noqa: E402
+    AutoDelta,
+    AutoMultivariateNormal,
+    AutoNormal,
+    init_to_sample,
+)
 
 from powerspherical.pyro import (  # noqa: E402
     HypersphericalUniform,
     PowerSpherical,
+    SphereReparam,
     SphericalCauchy,
     VonMisesFisher,
 )
@@ -349,3 +364,147 @@ def test_marginals_are_sites_too() -> None:
     q = PowerSpherical(torch.eye(3)[0], 5.0)
     with pyro.plate("draws", 4):
         assert pyro.sample("t", q.marginal).shape == (4,)
+
+
+class Conjugate:
+    """Latent directions with a vMF prior and a vMF likelihood: the posterior of each is vMF along κ₀m + κx."""
+
+    def __init__(self, rows: int = 2, prior: float = 3.0, known: float = 5.0) -> None:
+        self.pole, self.prior, self.known = directions(DIM, seed=4), prior, known
+        self.data = directions(rows, DIM, seed=5)
+        natural = prior * self.pole + known * self.data
+        self.posterior = powerspherical.VonMisesFisher(
+            torch.nn.functional.normalize(natural, dim=-1), natural.norm(dim=-1)
+        )
+        parts = (powerspherical.VonMisesFisher(self.pole, kappa).log_normalizer for kappa in (prior, known))
+        self.log_evidence = (self.posterior.log_normalizer - sum(parts)).sum()
+
+    def model(self) -> None:
+        with pyro.plate("rows", len(self.data)):
+            z = pyro.sample("z", VonMisesFisher(self.pole, self.prior))
+            pyro.sample("x", VonMisesFisher(z, self.known), obs=self.data)
+
+    def guide(self) -> None:
+        loc = pyro.param("loc", directions(len(self.data), DIM, seed=6), constraint=unit_vector)
+        kappa = positive("kappa", torch.full((len(self.data),), 2.0, dtype=torch.float64))
+        with pyro.plate("rows", len(self.data)):
+            pyro.sample("z", PowerSpherical(loc, kappa))
+
+    @property
+    def free(self):
+        return poutine.reparam(self.model, {"z": SphereReparam()})
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # Pyro compares sizes too
+class TestTracing:
+    @pytest.mark.slow
+    def test_loss_is_that_of_eager_mode(self) -> None:
+        case = Conjugate()
+        model, guide = case.model, case.guide  # Pyro traces again for each new bound method
+        plain, jit = Trace_ELBO(), JitTrace_ELBO()
+        jit.loss_and_grads(model, guide)
+        for seed in range(3):
+            pyro.set_rng_seed(seed)
+            expected = plain.loss_and_grads(model, guide)
+            pyro.set_rng_seed(seed)
+            assert jit.loss_and_grads(model, guide) == pytest.approx(expected, rel=1e-12)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("loss", [JitTrace_ELBO, JitTraceMeanField_ELBO])
+    def test_variational_inference(self, loss: type) -> None:
+        case = Conjugate()
+        svi = SVI(case.model, case.guide, pyro.optim.ClippedAdam({"lr": 0.1, "lrd": 0.98}), loss())
+        for _ in range(100):
+            svi.step()
+        learnt = powerspherical.PowerSpherical(pyro.param("loc").detach(), pyro.param("kappa").detach())
+        assert (kl_divergence(learnt, case.posterior) < 0.2).all()
+
+
+class TestSphereReparam:
+    def test_without_it_the_error_names_it(self) -> None:
+        case = Conjugate()
+        told = r"powerspherical\.pyro\.SphereReparam\(\)"
+        for guide in (AutoNormal, AutoMultivariateNormal):
+            with pytest.raises(NotImplementedError, match=told):
+                guide(case.model)()
+        with pytest.raises(NotImplementedError, match=told):
+            MCMC(NUTS(case.model), 1, warmup_steps=1, disable_progbar=True).run()
+
+    def test_wrong_sites(self) -> None:
+        case = Conjugate()
+        with pytest.raises(NotImplementedError, match="'x' is observed"):
+            poutine.reparam(case.model, {"x": SphereReparam()})()
+        with (
+            pytest.raises(ValueError, match="needs a distribution on the unit sphere at the site 'y'"),
+            poutine.reparam(config={"y": SphereReparam()}),
+        ):
+            pyro.sample("y", pyro.distributions.Normal(0.0, 1.0))
+
+    @pyro_families
+    @pytest.mark.parametrize("event", [False, True], ids=["batch", "event"])
+    def test_density(self, family: type, plain: type, event: bool) -> None:
+        """That of z is N(z; 0, I) times the density of x relative to the uniform; each vector has its own length."""
+        p = family(directions(3, DIM), 4.0)
+        area = HypersphericalUniform(DIM, dtype=torch.float64).entropy()
+
+        def model() -> Tensor:
+            return pyro.sample("x", p.to_event(1) if event else p)
+
+        if not event:
+            model = pyro.plate("rows", 3)(model)
+        trace = poutine.trace(poutine.reparam(model, {"x": SphereReparam()})).get_trace()
+        trace.compute_log_prob()
+        x, z = trace.nodes["x"]["value"], trace.nodes["x_vector"]["value"]
+        torch.testing.assert_close(x, z / z.norm(dim=-1, keepdim=True))
+        normal = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(-1)
+        expected = p.log_prob(x) + area + normal
+        assert trace.nodes["x_vector"]["log_prob"].shape == (() if event else (3,))
+        torch.testing.assert_close(trace.nodes["x_vector"]["log_prob_sum"], expected.sum())
+        torch.testing.assert_close(trace.log_prob_sum(), expected.sum())
+
+    def test_prior_draws(self) -> None:
+        """Those of the site are as before, and lengths are those of normal vectors."""
+        p = VonMisesFisher(directions(DIM), 4.0)
+
+        def model() -> Tensor:
+            return pyro.sample("x", p)
+
+        draws = Predictive(poutine.reparam(model, {"x": SphereReparam()}), num_samples=4000, parallel=True)()
+        assert_mean(draws["x"], p.mean)
+        assert_mean(draws["x_vector"].square().sum(-1), DIM)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
+    @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # Pyro compares sizes too
+    def test_nuts(self, jit: bool) -> None:
+        case = Conjugate(rows=1)
+        kernel = NUTS(case.free, jit_compile=jit, max_tree_depth=3)
+        mcmc = MCMC(kernel, num_samples=300, warmup_steps=60, disable_progbar=True)
+        mcmc.run()
+        z = Predictive(case.free, mcmc.get_samples())()["z"]
+        assert z.shape == (300, 1, DIM)
+        mean, variance = case.posterior.mean, case.posterior.variance
+        # A chain has fewer independent draws than draws: keep every third.
+        assert_mean(z[::3], mean)
+        assert_mean(z[::3].square(), variance + mean.square())
+        # The prior alone, or the likelihood alone, is farther away than the error of the mean.
+        assert (z.mean(0) - mean).norm() < 0.2 * (z.mean(0) - case.data).norm()
+        assert (z.mean(0) - mean).norm() < 0.2 * (z.mean(0) - case.pole).norm()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("guide_type", [AutoNormal, AutoMultivariateNormal])
+    @pytest.mark.parametrize("options", [{}, {"init_loc_fn": init_to_sample}], ids=["default", "sample"])
+    def test_autoguides(self, guide_type: type, options: dict) -> None:
+        case = Conjugate(known=50.0)
+        guide = guide_type(case.free, **options)
+        elbo = Trace_ELBO(num_particles=8, vectorize_particles=True, max_plate_nesting=1)
+        svi = SVI(case.free, guide, pyro.optim.ClippedAdam({"lr": 0.05, "lrd": 0.99}), elbo)
+        for _ in range(300):
+            svi.step()
+        with torch.no_grad():
+            losses = torch.tensor([svi.evaluate_loss() for _ in range(100)])
+        # A Gaussian in R^d differs from the posterior of z; the ELBO is below the evidence by that divergence.
+        assert case.log_evidence - 1.5 < -losses.mean() < case.log_evidence + 0.1
+        z = Predictive(case.free, guide=guide, num_samples=500)()["z"]
+        cosine = (z * case.posterior.loc).sum(-1).mean(0)
+        torch.testing.assert_close(cosine, case.posterior.marginal.mean, rtol=0.02, atol=0)

@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from powerspherical._torch.modes import differentiates_through_functions, transforms_active
+from powerspherical._torch.modes import (
+    differentiates_through_functions,
+    is_recording,
+    transforms_active,
+    unrecorded,
+)
 
 Partial = Callable[..., Any]
 
@@ -64,6 +69,9 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
                     results.append(total if total.shape == tensor.shape else total.sum_to_size(tensor.shape))
                 return *results, *[None] * len(ctx.constants)
 
+        class Recorded(Smooth):
+            forward = staticmethod(unrecorded(function))
+
         # Outside of transforms we skip ``Function.apply``: inspecting the signature takes longer than the call.
         plain = super(torch.autograd.Function, Smooth).apply
 
@@ -82,7 +90,7 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
             if torch.compiler.is_compiling():
                 # Without inputs to differentiate, the compiler cannot tell whether a variadic ``forward`` takes a ctx.
                 return Smooth.apply(*args) if any(x.requires_grad for x in args[:count]) else function(*args)
-            return plain(*args)
+            return Recorded.apply(*args) if is_recording() else plain(*args)
 
         return smooth
 

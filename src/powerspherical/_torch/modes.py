@@ -1,13 +1,28 @@
-"""Queries about how the current call is run: plain eager mode, a transform, tracing, capture or forward-mode AD."""
+"""Queries about how the current call is run: plain eager mode, a transform, tracing, capture or forward-mode AD.
+
+Importing this module silences the warnings that ``torch.jit.trace`` gives about this package. A trace is specialised on
+the dimension d and on which batch shapes agree, so our comparisons of sizes are safe. torch does the same for its own
+modules.
+"""
 
 from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributions import Distribution
+from torch.jit._trace import TracerWarning
 
 from powerspherical._torch.constants import untraced
+
+warnings.filterwarnings("ignore", category=TracerWarning, module=r"powerspherical\.")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
@@ -20,6 +35,7 @@ def is_plain(*tensors: Tensor) -> bool:
     return (
         _PLAIN.issuperset(map(type, tensors))
         and not torch.compiler.is_compiling()
+        and not torch._C._is_tracing()
         and not torch._C._are_functorch_transforms_active()
         and not torch._C._len_torch_dispatch_stack()
         and forward_ad._current_level < 0
@@ -32,8 +48,38 @@ def transforms_active() -> bool:
 
 
 def is_tracing() -> bool:
-    """Whether the call is being compiled or runs under a mode such as FakeTensorMode."""
-    return torch.compiler.is_compiling() or bool(torch._C._len_torch_dispatch_stack())
+    """Whether the call is compiled, recorded by ``torch.jit.trace``, or runs under a mode such as FakeTensorMode."""
+    return (
+        torch.compiler.is_compiling() or torch._C._is_tracing() or bool(torch._C._len_torch_dispatch_stack())
+    )
+
+
+@untraced
+def is_recording() -> bool:
+    """Whether ``torch.jit.trace`` is recording. Sizes of tensors are then tensors themselves."""
+    return torch._C._is_tracing()
+
+
+def unrecorded(forward: F) -> F:
+    """Decorate the ``forward`` of an ``autograd.Function``: ``torch.jit.trace`` records its call, but nothing inside.
+
+    Inside, sizes are integers. Without this, the tracer fails if ``forward`` uses cached tensors.
+    """
+
+    @functools.wraps(forward)
+    def run(*args: Any) -> Any:
+        state = torch._C._get_tracing_state()
+        if state is None:
+            return forward(*args)
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+        try:
+            result = forward(*args)
+        finally:
+            torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+        # The tracer must have seen the operation that made a result.
+        return tuple(x.clone() for x in result) if isinstance(result, tuple) else result.clone()
+
+    return cast(F, run)
 
 
 def differentiates_through_functions() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.distributions import constraints
-from torch.distributions.constraint_registry import transform_to
+from torch.distributions.constraint_registry import biject_to, transform_to
 from torch.distributions.transforms import Transform
 
 from powerspherical.distributions.geometry import directions_of
@@ -66,3 +66,13 @@ class NormalizeTransform(Transform):
 @transform_to.register(UnitVector)
 def _to_unit_vector(constraint: UnitVector) -> NormalizeTransform:
     return NormalizeTransform()
+
+
+@biject_to.register(UnitVector)
+def _no_bijection(constraint: UnitVector) -> Transform:
+    raise NotImplementedError(
+        "no bijection maps R^n to the unit sphere. In Pyro, NUTS, HMC and the continuous autoguides need one for each "
+        'latent site: reparameterise the sites on the sphere, such as "z", by '
+        'pyro.poutine.reparam(model, {"z": powerspherical.pyro.SphereReparam()}). To optimise over the sphere, use '
+        "torch.distributions.transform_to(unit_vector)."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -168,7 +169,8 @@ def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
     """
     longest = torch.linalg.vector_norm(vectors.detach(), math.inf, -1, keepdim=True)
     missing = longest <= shortest
-    moved = torch.addcmul(vectors, missing, _first_unit_vector(vectors, vectors.shape[-1]))
+    dim = operator.index(vectors.shape[-1])  # an integer under torch.jit.trace too
+    moved = torch.addcmul(vectors, missing, _first_unit_vector(vectors, dim))
     # Scaling by a constant changes neither the direction nor its derivative.
     scaled = moved / torch.where(missing, 1.0, longest)
     return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)

@@ -21,6 +21,7 @@ In plain eager mode we bypass the dispatcher and call the implementation directl
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,13 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import untraced
-from powerspherical._torch.modes import is_batch_of_gradients, is_batching, is_plain
+from powerspherical._torch.modes import (
+    is_batch_of_gradients,
+    is_batching,
+    is_plain,
+    is_recording,
+    unrecorded,
+)
 from powerspherical._torch.operators import Operator, define_operator, pulled_back, register_derivative
 from powerspherical._torch.random import check_generator, from_generator, standard_gamma
 from powerspherical.families import Family, family_named
@@ -70,6 +77,9 @@ def draw(
     if dim is None:
         dim = loc.shape[-1]
     if not is_plain(loc, concentration):
+        if is_recording():
+            rows = concentration.expand(shape)
+            return _RecordedDraw.apply(loc, rows, None, None, operator.index(dim), family.name, generator)
         seed = _seed(loc.device, generator)
         return _draw(loc, concentration, shape, seed, dim, family.name, generator)[0]
     if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
@@ -97,6 +107,27 @@ class _PlainDraw(torch.autograd.Function):
         return pulled_back(ctx, grad, _run_backward if plain else _draw_backward)
 
 
+class _RecordedDraw(_PlainDraw):
+    """A draw under ``torch.jit.trace``, which records one call of this function.
+
+    The operator cannot be recorded with a variable ``shape``. Here the shape is that of the concentration instead.
+    """
+
+    @staticmethod
+    @unrecorded
+    def forward(ctx: Any, loc: Tensor, concentration: Tensor, _: None, *rest: Any) -> Tensor:
+        return _PlainDraw.forward(ctx, loc, concentration, concentration.shape, *rest)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if is_recording():
+            raise NotImplementedError(
+                "a draw cannot be differentiated inside torch.jit.trace: trace the loss, and differentiate what the "
+                "traced function returns"
+            )
+        return _PlainDraw.backward(ctx, grad)
+
+
 #: The C++ ``apply``. Python's override looks for transforms and inspects the signature, which takes longer than a draw.
 _plain_draw = super(torch.autograd.Function, _PlainDraw).apply
 
@@ -115,6 +146,8 @@ def _run(
         return fused.draw(family, loc, concentration, shape, seed, dim, generator)
     if native.covers(family, loc, concentration):
         return native.draw(family, loc, concentration, shape, dim, generator)
+    if loc.is_meta:
+        return _fake_forward(loc, concentration, shape)
     # In training, dtypes and shapes usually agree already. For small batches even a view would cost noticeable time.
     unit = loc if loc.dtype == concentration.dtype else unit_vectors_as(loc, concentration.dtype)
     if unit.shape[:-1] != shape:
@@ -148,6 +181,8 @@ def _run_backward(
     needs_concentration: bool,
 ) -> tuple[Tensor, Tensor]:
     """The implementation of ``draw_backward``, with the same choice of code as ``_run``."""
+    if loc.is_meta:
+        return _fake_backward(grad, x, loc, concentration, dim, family, needs_loc, needs_concentration)
     scalars = one_minus_t, one_plus_t, noise
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, one_minus_t.shape):
         grad_loc, grad_concentration = fused.pull_back(

@@ -15,6 +15,7 @@ from powerspherical.distributions import (
     SphericalCauchyMarginal,
     VonMisesFisher,
     VonMisesFisherMarginal,
+    pairwise_kl,
 )
 
 __version__ = "0.1.0"
@@ -30,5 +31,6 @@ __all__ = [
     "VonMisesFisher",
     "VonMisesFisherMarginal",
     "families",
+    "pairwise_kl",
     "special",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
 
 from helpers.examples import FAMILIES, IDS
-from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical import HypersphericalUniform, PowerSpherical, pairwise_kl
 
 
 def elsewhere(q: Distribution) -> Tensor:
@@ -52,6 +52,8 @@ for _name, _family in zip(IDS, FAMILIES, strict=True):
 #: Differentiable twice, in at least float32.
 SMOOTH = {
     "log_prob": lambda q: q.log_prob(elsewhere(q)),
+    "log_prob_matrix": lambda q: q.log_prob_matrix(elsewhere(q)),
+    "pairwise_kl": lambda q: pairwise_kl(q, type(q)(elsewhere(q), 3.0, validate_args=False)),
     "entropy": lambda q: q.entropy(),
     "log_normalizer": lambda q: q.log_normalizer,
     "from_kl": lambda q: type(q).from_kl(q.loc, q.concentration, validate_args=False).concentration,

@@ -9,6 +9,7 @@ from powerspherical.distributions.marginal import (
     SphericalCauchyMarginal,
     VonMisesFisherMarginal,
 )
+from powerspherical.distributions.pairwise import pairwise_kl
 from powerspherical.distributions.power_spherical import PowerSpherical
 from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
 from powerspherical.distributions.spherical_cauchy import SphericalCauchy
@@ -29,5 +30,6 @@ __all__ = [
     "VonMisesFisher",
     "VonMisesFisherMarginal",
     "distribution_named",
+    "pairwise_kl",
     "unit_vector",
 ]

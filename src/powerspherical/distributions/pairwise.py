@@ -172,7 +172,7 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
     dtype = torch.promote_types(computing(loc.dtype), computing(x.dtype))
     tensors = _directions(loc, dtype), kappa.to(dtype).reshape(-1), _directions(x, dtype)
     found = _matrix(_LogDensities(family, loc.shape[-1]), dtype, *tensors)
-    return found.reshape(*kappa.shape, *x.shape[:-1])
+    return found.reshape(kappa.shape + x.shape[:-1])
 
 
 def pairwise_kl(

@@ -22,9 +22,9 @@ B, N = 5, 23
 
 @pytest.fixture
 def few_rows_a_block(monkeypatch) -> None:
-    """Blocks of two rows, the last of them incomplete."""
-    monkeypatch.setitem(pairwise._DENSITIES_PER_BLOCK, "cpu", 2 * N)
-    monkeypatch.setattr(pairwise, "CHUNK", 2 * N)
+    """Blocks of two rows for four columns, the last of them incomplete, and of one row for more columns."""
+    monkeypatch.setitem(pairwise._DENSITIES_PER_BLOCK, "cpu", 8)
+    monkeypatch.setattr(pairwise, "CHUNK", 8)
 
 
 def slope(family: type, kappa: float, one_minus_t: Tensor, dim: int) -> Tensor:
@@ -107,7 +107,7 @@ class TestLogProbMatrix:
         leaves = (
             1.5 * directions(3, 4),
             torch.tensor([0.5, 2.0, 9.0], dtype=DOUBLE),
-            0.7 * directions(N, 4, seed=2),
+            0.7 * directions(4, 4, seed=2),
         )
         leaves = [v.requires_grad_() for v in leaves]
         assert gradcheck(matrix, leaves)

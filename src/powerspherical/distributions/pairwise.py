@@ -87,9 +87,9 @@ class _Divergences(_Pairs):
     def values(self, loc: Tensor, kappa: Tensor, *columns: Tensor) -> Tensor:
         loc_q, kappa_q = columns
         half_chord = (0.5 - 0.5 * _cosines(loc, loc_q)).clamp(0.0, 1.0)
-        kappas = torch.broadcast_tensors(kappa.unsqueeze(-1), kappa_q, half_chord)[:2]
+        kappa_p, kappa_q, half_chord = torch.broadcast_tensors(kappa.unsqueeze(-1), kappa_q, half_chord)
         single = self.dtype != torch.float64
-        found = self.q.divergence_from(self.p, *kappas, half_chord, self.dim, single=single)
+        found = self.q.divergence_from(self.p, kappa_p, kappa_q, half_chord, self.dim, single=single)
         return found.to(self.dtype)
 
     def block_entries(self, device: torch.device) -> int:
@@ -114,7 +114,9 @@ def _directions(vectors: Tensor, dtype: torch.dtype) -> Tensor:
     return converted / torch.linalg.vector_norm(converted, dim=-1, keepdim=True)
 
 
-def _row_blocks(rows: int, columns: int, entries: int) -> Iterator[slice]:
+def _row_blocks(matrix: Tensor, entries: int) -> Iterator[slice]:
+    """Split the rows of a matrix into blocks of about ``entries`` entries, at least one row each."""
+    rows, columns = matrix.shape
     size = max(entries // max(columns, 1), 1)
     return (slice(start, start + size) for start in range(0, rows, size))
 
@@ -129,7 +131,7 @@ class _InBlocks(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         out = loc.new_empty((len(loc), len(columns[0])), dtype=dtype)
         with torch.autocast(loc.device.type, enabled=False):
-            for rows in _row_blocks(*out.shape, pairs.block_entries(loc.device)):
+            for rows in _row_blocks(out, pairs.block_entries(loc.device)):
                 pairs.write_(out[rows], loc[rows], kappa[rows], *columns)
         return out
 
@@ -145,7 +147,7 @@ class _InBlocks(torch.autograd.Function):
         ]
         entries = pairs.block_entries(grad.device)
         with torch.enable_grad(), torch.autocast(grad.device.type, enabled=False):
-            for rows in _row_blocks(*grad.shape, entries):
+            for rows in _row_blocks(grad, entries):
                 parts = (x[rows] if place < 2 else x for place, x in enumerate(tensors))
                 leaves = [
                     x.detach().requires_grad_(is_needed) for x, is_needed in zip(parts, needed, strict=True)

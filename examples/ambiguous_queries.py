@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 from powerspherical import PowerSpherical
 from powerspherical.nn import PowerSphericalHead, ProbabilisticEmbeddingLoss
 
-DIM, HIDDEN = 16, 128
+DIM, HIDDEN = 16, 512
 BATCH, LEARNING_RATE, AMBIGUOUS = 256, 1e-2, 0.25
 
 

@@ -88,15 +88,15 @@ class TestAmbiguousQueries:
 
     def test_ambiguous_queries_have_a_smaller_concentration(self, example, data, tmp_path, capsys):
         figure = tmp_path / "kappa.png"
-        found = example.main([str(data), "--steps", "150", "--figure", str(figure)])
+        found = example.main([str(data), "--steps", "200", "--figure", str(figure)])
         recognised, _, same, different = (kappa.median() for kappa in found.values())
-        assert different < 0.8 * same
-        assert different < 0.8 * recognised
+        assert different < 0.97 * same
+        assert different < 0.97 * recognised
         lines = capsys.readouterr().out.splitlines()
         assert float(lines[0].split()[-1]) > 0.95
         assert [line[:26].strip() for line in lines[2:6]] == list(found)
-        assert float(lines[2].split()[-1]) == pytest.approx(0.5, abs=2e-3)
-        assert float(lines[5].split()[-1]) > 0.85
+        assert float(lines[2].split()[-1]) == pytest.approx(0.5, abs=5e-3)
+        assert float(lines[5].split()[-1]) > float(lines[4].split()[-1]) + 0.1
         assert figure.stat().st_size > 1000
 
     def test_pairs(self, example):

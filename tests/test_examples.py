@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.distributions import kl_divergence
 
 from helpers import own_family
-from powerspherical import SphericalCauchy
+from powerspherical import SphericalCauchy, pairwise_kl
 from powerspherical.testing import FamilyConformance
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -45,6 +46,13 @@ class TestPoissonKernel(FamilyConformance):
         p = self.make(dim)
         self.assert_close(p.mean.norm(dim=-1), p.rho)
         self.assert_close(self.family.log_partition(self.kappa, dim), torch.zeros_like(self.kappa))
+
+    def test_all_pairs_by_the_defaults(self):
+        p = self.make(4)
+        one = self.distribution(p.loc.unsqueeze(1), p.concentration.unsqueeze(1))
+        x = p.sample().reshape(-1, 4)
+        self.assert_close(p.log_prob_matrix(x), one.log_prob(x))
+        self.assert_close(pairwise_kl(p, p), kl_divergence(one, p))
 
     def test_is_the_spherical_cauchy_distribution_on_the_circle(self):
         p = self.make(2)

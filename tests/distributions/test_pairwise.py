@@ -255,9 +255,10 @@ class TestOnAGpu:
         torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-5, atol=1e-4)
 
 
-def test_the_memory_of_a_backward_pass_is_that_of_a_block() -> None:
+def test_the_memory_of_a_backward_pass_is_that_of_a_block(monkeypatch) -> None:
     """torch's allocator reports to the profiler; its peak is far below the dozen matrices that autograd would keep."""
     count = 1500
+    monkeypatch.setitem(pairwise._DENSITIES_PER_BLOCK, "cpu", 1 << 16)
     loc, x = (directions(count, 4, dtype=FLOAT, seed=seed).requires_grad_() for seed in (1, 2))
     with torch.profiler.profile(profile_memory=True) as profile:
         PowerSpherical(loc, 2.0, validate_args=False).log_prob_matrix(x).mean().backward()

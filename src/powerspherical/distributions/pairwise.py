@@ -28,9 +28,8 @@ from powerspherical.special.gamma import log_sphere_area
 if TYPE_CHECKING:
     from powerspherical.distributions.rotational import RotationallySymmetric
 
-#: Entries of a block of log-densities. On a CPU the block should fit the cache.
-_DENSITIES_PER_BLOCK = {"cpu": 1 << 18}
-_DENSITIES_PER_BLOCK_ELSEWHERE = 1 << 23
+#: Entries of a block of log-densities. It should fit the cache. The backward pass holds about 15 numbers per entry.
+_DENSITIES_PER_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 22}
 
 
 class _Pairs(ABC):
@@ -75,7 +74,7 @@ class _LogDensities(_Pairs):
             out.copy_(found)
 
     def block_entries(self, device: torch.device) -> int:
-        return _DENSITIES_PER_BLOCK.get(device.type, _DENSITIES_PER_BLOCK_ELSEWHERE)
+        return _DENSITIES_PER_BLOCK.get(device.type, 1 << 22)
 
 
 class _Divergences(_Pairs):

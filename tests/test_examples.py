@@ -6,20 +6,23 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch.distributions import kl_divergence
 
 from helpers import own_family
-from powerspherical import SphericalCauchy
+from powerspherical import SphericalCauchy, pairwise_kl
 from powerspherical.testing import FamilyConformance
 
-PATH = Path(__file__).parents[1] / "examples" / "custom_family.py"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PATH = EXAMPLES / "custom_family.py"
 
 
-def _load():
-    spec = importlib.util.spec_from_file_location("custom_family", PATH)
+def _load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["custom_family"] = module  # pickle looks classes up there
+    sys.modules[path.stem] = module  # pickle looks classes up there
     spec.loader.exec_module(module)
     return module
 
@@ -27,7 +30,7 @@ def _load():
 # Importing the example registers its family: for the tests here, and no others.
 with pytest.MonkeyPatch.context() as patch:
     own_family.use(patch, own_family.entries())
-    custom_family = _load()
+    custom_family = _load(PATH)
     REGISTERED = own_family.entries()
 
 
@@ -43,6 +46,13 @@ class TestPoissonKernel(FamilyConformance):
         p = self.make(dim)
         self.assert_close(p.mean.norm(dim=-1), p.rho)
         self.assert_close(self.family.log_partition(self.kappa, dim), torch.zeros_like(self.kappa))
+
+    def test_all_pairs_by_the_defaults(self):
+        p = self.make(4)
+        one = self.distribution(p.loc.unsqueeze(1), p.concentration.unsqueeze(1))
+        x = p.sample().reshape(-1, 4)
+        self.assert_close(p.log_prob_matrix(x), one.log_prob(x))
+        self.assert_close(pairwise_kl(p, p), kl_divergence(one, p))
 
     def test_is_the_spherical_cauchy_distribution_on_the_circle(self):
         p = self.make(2)
@@ -67,3 +77,45 @@ def test_the_example_says_what_is_right(capsys):
         exact, sampled = (float(part.split()[-1]) for part in line.rsplit(", by Monte Carlo", 1))
         assert abs(exact - sampled) < 0.05
     assert len(lines) == 10
+
+
+class TestAmbiguousQueries:
+    @pytest.fixture
+    def example(self):
+        return _load(EXAMPLES / "ambiguous_queries.py")
+
+    @pytest.fixture
+    def data(self, tmp_path):
+        """Eight noisy classes, with names as labels, in half precision."""
+        centres = torch.randn(8, 20)
+        labels = torch.arange(8).repeat(150)
+        embeddings = (centres[labels] + 0.5 * torch.randn(len(labels), 20)).half().numpy()
+        path = tmp_path / "data.npz"
+        np.savez(path, embeddings=embeddings, labels=np.array(list("abcdefgh"))[labels.numpy()])
+        return path
+
+    def test_ambiguous_queries_have_a_smaller_concentration(self, example, data, tmp_path, capsys):
+        figure = tmp_path / "kappa.png"
+        found = example.main([str(data), "--steps", "200", "--figure", str(figure)])
+        recognised, _, same, different = (kappa.median() for kappa in found.values())
+        assert different < 0.97 * same
+        assert different < 0.97 * recognised
+        lines = capsys.readouterr().out.splitlines()
+        assert float(lines[0].split()[-1]) > 0.95
+        assert [line[:26].strip() for line in lines[2:6]] == list(found)
+        assert float(lines[2].split()[-1]) == pytest.approx(0.5, abs=5e-3)
+        assert float(lines[5].split()[-1]) > float(lines[4].split()[-1]) + 0.1
+        assert figure.stat().st_size > 1000
+
+    def test_pairs(self, example):
+        labels = torch.arange(3).repeat(20)
+        classes = torch.eye(3)[labels]
+        same, different = (example.pair_means(classes, labels, same_class=same) for same in (True, False))
+        assert ((same > 0).sum(-1) == 1).all()
+        assert ((different > 0).sum(-1) == 2).all()
+        assert len(same) == 57
+
+    def test_a_file_without_labels(self, example, tmp_path):
+        np.savez(tmp_path / "data.npz", embeddings=np.ones((4, 3)))
+        with pytest.raises(SystemExit, match=r"has no array named labels: it has embeddings"):
+            example.main([str(tmp_path / "data.npz")])

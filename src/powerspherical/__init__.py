@@ -17,6 +17,7 @@ from powerspherical.distributions import (
     SphericalCauchyMarginal,
     VonMisesFisher,
     VonMisesFisherMarginal,
+    pairwise_kl,
 )
 
 __version__ = "0.1.0"
@@ -34,5 +35,6 @@ __all__ = [
     "VonMisesFisher",
     "VonMisesFisherMarginal",
     "families",
+    "pairwise_kl",
     "special",
 ]

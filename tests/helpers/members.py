@@ -13,12 +13,17 @@ from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
 
 from helpers.examples import FAMILIES, IDS
-from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical import HypersphericalUniform, PowerSpherical, pairwise_kl
 
 
 def elsewhere(q: Distribution) -> Tensor:
     """Return unit vectors that differ from ``loc``."""
     return q.loc.detach().roll(1, -1)
+
+
+def two_points(q: Distribution) -> Tensor:
+    """Return two unit vectors, the same for every element of the batch."""
+    return torch.eye(2, q.dim, dtype=q.loc.dtype, device=q.loc.device)
 
 
 def cosine(q: Distribution) -> Tensor:
@@ -52,6 +57,8 @@ for _name, _family in zip(IDS, FAMILIES, strict=True):
 #: Differentiable twice, in at least float32.
 SMOOTH = {
     "log_prob": lambda q: q.log_prob(elsewhere(q)),
+    "log_prob_matrix": lambda q: q.log_prob_matrix(two_points(q)),
+    "pairwise_kl": lambda q: pairwise_kl(q, type(q)(two_points(q), 3.0, validate_args=False)),
     "entropy": lambda q: q.entropy(),
     "log_normalizer": lambda q: q.log_normalizer,
     "from_kl": lambda q: type(q).from_kl(q.loc, q.concentration, validate_args=False).concentration,

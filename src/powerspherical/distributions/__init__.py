@@ -9,6 +9,7 @@ from powerspherical.distributions.marginal import (
     SphericalCauchyMarginal,
     VonMisesFisherMarginal,
 )
+from powerspherical.distributions.pairwise import pairwise_kl
 from powerspherical.distributions.power_spherical import PowerSpherical
 from powerspherical.distributions.product import (
     ConcatenatedSpheres,
@@ -37,5 +38,6 @@ __all__ = [
     "VonMisesFisher",
     "VonMisesFisherMarginal",
     "distribution_named",
+    "pairwise_kl",
     "unit_vector",
 ]

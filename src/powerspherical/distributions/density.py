@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
 def _log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor:
     """Compute ``log_density`` with torch operations."""
     ends = cosine_ends(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype))
-    dim = x.shape[-1]
+    dim = operator.index(x.shape[-1])  # ``torch.jit.trace`` records sizes as tensors
     return family.log_density(*ends, kappa, dim) - log_sphere_area(dim)
 
 

@@ -19,6 +19,7 @@ from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.density import log_density
 from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.marginal import Marginal
+from powerspherical.distributions.pairwise import log_density_matrix
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import Family, family_named, register_family
 from powerspherical.sampling import draw
@@ -237,6 +238,32 @@ class RotationallySymmetric(Reparameterised):
             return density
         # The batch shape may be larger than the shapes of the parameters, see ``expand``.
         return density.expand(torch.broadcast_shapes(density.shape, self.batch_shape))
+
+    def log_prob_matrix(self, x: Tensor) -> Tensor:
+        """Return the log densities of all ``x`` under all distributions of the batch, by one matrix product.
+
+        Args:
+            x: unit vectors of shape (N, d), or (…, d). Norms may be off by 1 %: they are normalised.
+
+        The result has the shape batch_shape + (N,), or batch_shape + (…), in at least float32. It is differentiable
+        twice. Beyond the result, the first derivative needs the memory of a block: in float32 about 30 MB on a CPU and
+        250 MB on CUDA.
+
+        Accuracy: t = μᵀx has an absolute error of about ε (1.2e-7 in float32, 2.2e-16 in float64), so the error is that
+        of ``log_prob`` plus a few ε·|d log p/dt|. The slope is κ for von Mises–Fisher and κ/(1+t) for Power Spherical.
+        For the spherical Cauchy it is at most (d-1)κ(κ+2)/2, at the mode. In float32 the error exceeds 0.01 from
+        κ = 3e4 on, or κ = 40 for a spherical Cauchy in 64 dimensions: use float64 there, or ``log_prob``. At t = -1 the
+        Power Spherical density is not 0 but ε^κ of that at the mode. A lower precision of matrix products that you
+        chose in torch, such as TF32, applies here too.
+
+        >>> import torch
+        >>> from powerspherical import VonMisesFisher
+        >>> q = VonMisesFisher(torch.eye(3), torch.tensor([1.0, 10.0, 100.0]))
+        >>> q.log_prob_matrix(torch.eye(3)[:2]).shape
+        torch.Size([3, 2])
+        """
+        x = validation.points(x, self.dim, self._validate_args)
+        return log_density_matrix(self.family, self.loc, self.concentration, x)
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         loc, concentration = self._parameters

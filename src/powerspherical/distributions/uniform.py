@@ -79,6 +79,12 @@ class HypersphericalUniform(Reparameterised):
         )
         return density.masked_fill(value.detach().sum(-1).isnan(), torch.nan)
 
+    def log_prob_matrix(self, x: Tensor) -> Tensor:
+        """Return ``log_prob`` of all points x (N, d), or (…, d), of shape batch_shape + (N,), or batch_shape + (…)."""
+        x = validation.points(x, self.dim, self._validate_args)
+        density = HypersphericalUniform(self.dim, validate_args=False).log_prob(x)
+        return density.expand(*self.batch_shape, *density.shape)
+
     def entropy(self) -> Tensor:
         """Return log(area)."""
         dtype = computing(self._like.dtype)

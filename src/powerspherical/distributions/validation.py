@@ -241,3 +241,11 @@ def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, check_values: bo
         raise ValueError(f"value must have the shape (…, {dim}), got {tuple(value.shape)}")
     broadcast_shape(**{"value.shape[:-1]": value.shape[:-1], "batch_shape": batch_shape})
     return unit_vectors("value", value) if check_values else value
+
+
+def points(x: Tensor, dim: int, check_values: bool) -> Tensor:
+    """Check the argument of ``log_prob_matrix``: its shape and, with ``check_values``, its norms."""
+    floating_tensor("x", x)
+    if x.dim() < 1 or x.shape[-1] != dim:
+        raise ValueError(f"x must hold points, of shape (…, {dim}), got {tuple(x.shape)}")
+    return unit_vectors("x", x) if check_values else x

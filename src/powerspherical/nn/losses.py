@@ -1,0 +1,112 @@
+"""A contrastive loss for embeddings with an uncertainty: queries are distributions on the sphere."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import kl_divergence
+from torch.nn.functional import cross_entropy
+
+from powerspherical.distributions import HypersphericalUniform, RotationallySymmetric, pairwise_kl
+
+
+class ProbabilisticEmbeddingLoss(nn.Module):
+    r"""Contrastive loss between B query distributions q_i and N targets x_j, where x_{y_i} belongs to q_i.
+
+    With the scores s_ij = log q_i(x_j)/τ,
+
+    .. math:: L = \frac{1}{B} \sum_i \Big[ \frac{1}{2}\big(\log\sum_j e^{s_{ij}} - s_{i y_i}\big)
+              + \frac{1}{2}\big(\log\sum_{k \in K_i} e^{s_{k y_i}} - s_{i y_i}\big)
+              + \beta\, \mathrm{KL}(q_i \Vert U) \Big].
+
+    The first term identifies the target of a query. The normaliser of q_i cancels there, so that κ acts as the inverse
+    temperature of the query. The second term identifies the query of a target, among K_i: the query i and all queries
+    with another target. It compares normalised densities. Both lower the κ of a query whose direction does not predict
+    its target, such as an ambiguous one. The third term is the rate of the embedding.
+
+    If the targets are distributions p_j too, the scores are s_ij = -KL(p_j‖q_i)/τ, the mean of log q_i(x)/p_j(x) over
+    x from p_j.
+
+    Related work: Oh et al. (2019), "Modeling uncertainty with hedged instance embeddings" (ICLR), embed inputs as
+    Gaussians, estimate the probability that two inputs match by samples, and add β times a KL divergence. Scott et al.
+    (2021), "von Mises–Fisher loss: an exploration of embedding geometries for supervised learning" (ICCV), propose a
+    classifier with von Mises–Fisher embeddings. This loss is neither: it shares the rate with the former and the sphere
+    with the latter, and contrasts exact densities or divergences, for any family, without draws. The symmetric softmax
+    over a batch is that of Radford et al. (2021), "Learning transferable visual models from natural language
+    supervision" (ICML).
+
+    Args:
+        temperature: τ > 0.
+        symmetric: whether to use the second term. Without it, the first term has the weight 1.
+        rate: β ≥ 0, the weight of KL(q_i‖U).
+
+    >>> import torch
+    >>> from powerspherical.nn import PowerSphericalHead, ProbabilisticEmbeddingLoss
+    >>> head, loss = PowerSphericalHead(32, dim=16), ProbabilisticEmbeddingLoss()
+    >>> queries = head(torch.randn(8, 32))
+    >>> targets = torch.nn.functional.normalize(torch.randn(8, 16), dim=-1)
+    >>> loss(queries, targets).shape
+    torch.Size([])
+
+    The classes of the queries as targets, with one direction per class:
+
+    >>> loss(queries, targets[:3], torch.tensor([0, 2, 1, 1, 0, 0, 2, 2])).isfinite()
+    tensor(True)
+    """
+
+    def __init__(self, temperature: float = 1.0, *, symmetric: bool = True, rate: float = 0.0) -> None:
+        super().__init__()
+        if not temperature > 0:
+            raise ValueError(f"temperature must be > 0, got {temperature}")
+        if not rate >= 0:
+            raise ValueError(f"rate must be ≥ 0, got {rate}")
+        self.temperature, self.symmetric, self.rate = temperature, symmetric, rate
+
+    def forward(
+        self,
+        queries: RotationallySymmetric,
+        targets: Tensor | RotationallySymmetric,
+        index: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mean loss, a scalar in at least float32.
+
+        Args:
+            queries: distributions of batch shape (B,).
+            targets: unit vectors of shape (N, d), or distributions of batch shape (N,).
+            index: y_i, the number of the target of each query, integers of shape (B,). Default: 0, 1, …, B-1, which
+                needs N = B.
+        """
+        if len(queries.batch_shape) != 1:
+            raise ValueError(f"queries must have a batch shape (B,), got {tuple(queries.batch_shape)}")
+        if isinstance(targets, Tensor):
+            scores = queries.log_prob_matrix(targets)
+        else:
+            scores = -pairwise_kl(targets, queries).movedim(-1, 0)
+        if scores.dim() != 2:
+            raise ValueError(f"targets must have one batch axis, of N targets, got {tuple(scores.shape[1:])}")
+        count, others = scores.shape
+        own = torch.arange(count, device=scores.device)
+        if index is None:
+            if count != others:
+                raise ValueError(
+                    f"{count} queries and {others} targets do not pair up: pass index, the target of each query"
+                )
+            index = own
+        elif index.shape != (count,) or index.is_floating_point():
+            raise ValueError(
+                f"index must hold integers of shape ({count},), got {index.dtype} of shape {tuple(index.shape)}"
+            )
+        scores = scores / self.temperature
+        loss = cross_entropy(scores, index)
+        if self.symmetric:
+            # Row i: the densities of all queries at the target of query i.
+            at_target = scores.index_select(1, index).T
+            same = (index.unsqueeze(1) == index) & (own.unsqueeze(1) != own)
+            loss = 0.5 * (loss + cross_entropy(at_target.masked_fill(same, -torch.inf), own))
+        if self.rate:
+            uniform = HypersphericalUniform(queries.dim, validate_args=False)
+            loss = loss + self.rate * kl_divergence(queries, uniform).mean()
+        return loss
+
+    def extra_repr(self) -> str:
+        return f"temperature={self.temperature:g}, symmetric={self.symmetric}, rate={self.rate:g}"

@@ -1,0 +1,271 @@
+"""Log-densities and KL divergences of all pairs, against those of single pairs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.distributions import Independent, kl_divergence
+from torch.nn.functional import normalize
+
+from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, IDS, comparable, directions, dtypes, families
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher, pairwise_kl
+from powerspherical.distributions import pairwise
+
+pairs = pytest.mark.parametrize(("first", "second"), [(p, q) for p in FAMILIES for q in FAMILIES])
+dims = pytest.mark.parametrize("dim", [2, 3, 64, 768])
+kappas = pytest.mark.parametrize("kappa", [0.0, 0.5, 30.0, 1e4])
+
+B, N = 5, 23
+
+
+@pytest.fixture
+def few_rows_a_block(monkeypatch) -> None:
+    """Blocks of two rows for four columns, the last of them incomplete, and of one row for more columns."""
+    monkeypatch.setitem(pairwise._DENSITIES_PER_BLOCK, "cpu", 8)
+    monkeypatch.setattr(pairwise, "CHUNK", 8)
+
+
+def slope(family: type, kappa: float, one_minus_t: Tensor, dim: int) -> Tensor:
+    """|d log p/dt|."""
+    if family is SphericalCauchy:
+        weight = kappa * (kappa + 2) / 2
+        return (dim - 1) * weight / (1 + weight * one_minus_t)
+    return kappa / (2 - one_minus_t) if family is PowerSpherical else torch.full_like(one_minus_t, kappa)
+
+
+class TestLogProbMatrix:
+    @families
+    @dtypes
+    @dims
+    @kappas
+    def test_accuracy(self, family: type, dtype: torch.dtype, dim: int, kappa: float) -> None:
+        """From the mode to the antipode, by the error that the docstring allows t."""
+        kappa = comparable(family, kappa, dim)
+        angles = torch.tensor([0.0, 1e-5, 1e-3, 0.1, 1.0, 2.0, 3.0, torch.pi - 1e-2], dtype=DOUBLE)
+        loc = directions(B, dim)
+        across = directions(dim, seed=2)
+        across = normalize(across - (loc[0] @ across) * loc[0], dim=-1)
+        x = angles.cos().unsqueeze(-1) * loc[0] + angles.sin().unsqueeze(-1) * across
+        actual = family(loc.to(dtype), kappa).log_prob_matrix(x.to(dtype))
+        # in float64, of the same rounded vectors
+        exact_loc, exact_x = (normalize(v.to(dtype).double(), dim=-1) for v in (loc, x))
+        expected = family(exact_loc.unsqueeze(1), kappa).log_prob(exact_x)
+        one_minus_t = (exact_loc.unsqueeze(1) - exact_x).square().sum(-1) / 2
+        eps = torch.finfo(dtype).eps
+        # the slope within the rounding of t, which matters at the antipode alone
+        steep = slope(family, kappa, (one_minus_t + 2 * eps).clamp(max=2 - 2 * eps), dim)
+        bound = 4 * eps * (steep + slope(family, kappa, one_minus_t, dim) + kappa + expected.abs() + dim)
+        assert actual.dtype == dtype
+        assert ((actual.double() - expected).abs() <= bound).all()
+
+    @families
+    def test_shapes(self, family: type) -> None:
+        q = family(directions(2, 1, 4), torch.rand(3, dtype=DOUBLE))
+        x = directions(5, 6, 4, seed=2)
+        found = q.log_prob_matrix(x)
+        assert found.shape == (2, 3, 5, 6)
+        expected = family(q.loc[:, :, None, None], q.concentration[:, :, None, None]).log_prob(x)
+        torch.testing.assert_close(found, expected)
+        assert q.log_prob_matrix(x[:0]).shape == (2, 3, 0, 6)
+        assert q.expand((0, 2, 3)).log_prob_matrix(x).shape == (0, 2, 3, 5, 6)
+        assert family(directions(4), 2.0).log_prob_matrix(x[0]).shape == (6,)
+
+    @families
+    @pytest.mark.parametrize("dtype", [BRAIN, torch.float16])
+    def test_half_precision_computes_in_single(self, family: type, dtype: torch.dtype) -> None:
+        loc, x = directions(B, 8, dtype=dtype), directions(N, 8, seed=2, dtype=dtype)
+        found = family(loc, 3.0).log_prob_matrix(x)
+        with torch.autocast("cpu", BRAIN):
+            assert torch.equal(family(loc, 3.0).log_prob_matrix(x), found)
+        assert found.dtype == FLOAT
+        torch.testing.assert_close(found, family(loc.unsqueeze(1), 3.0).log_prob(x), rtol=1e-5, atol=1e-5)
+
+    @families
+    def test_derivatives_are_those_of_log_prob(self, family: type, few_rows_a_block) -> None:
+        loc, x = directions(B, 6), directions(N, 6, seed=2)
+        kappa = torch.tensor([0.0, 0.3, 2.0, 20.0, 1e3], dtype=DOUBLE)
+        weights = torch.randn(B, N, dtype=DOUBLE)
+
+        def gradients(matrix: bool) -> tuple[Tensor, ...]:
+            leaves = [v.clone().requires_grad_() for v in (loc, kappa, x)]
+            if matrix:
+                value = family(*leaves[:2]).log_prob_matrix(leaves[2])
+            else:
+                value = family(leaves[0].unsqueeze(1), leaves[1].unsqueeze(1)).log_prob(leaves[2])
+            return value.detach(), *torch.autograd.grad((weights * value).sum(), leaves)
+
+        for actual, expected in zip(gradients(True), gradients(False), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-11)
+
+    @families
+    def test_first_and_second_derivatives(self, family: type, few_rows_a_block) -> None:
+        def matrix(loc: Tensor, kappa: Tensor, x: Tensor) -> Tensor:
+            return family(loc, kappa, validate_args=False).log_prob_matrix(x)
+
+        leaves = (
+            1.5 * directions(3, 4),
+            torch.tensor([0.5, 2.0, 9.0], dtype=DOUBLE),
+            0.7 * directions(4, 4, seed=2),
+        )
+        leaves = [v.requires_grad_() for v in leaves]
+        assert gradcheck(matrix, leaves)
+        assert gradgradcheck(matrix, leaves)
+
+    @families
+    def test_only_what_is_needed_is_differentiated(self, family: type) -> None:
+        kappa = torch.full((B,), 2.0, dtype=DOUBLE, requires_grad=True)
+        q = family(directions(B, 4), kappa)
+        q.log_prob_matrix(directions(N, 4, seed=2)).sum().backward()
+        assert kappa.grad.isfinite().all()
+
+    @families
+    def test_nan_stays_in_its_row_or_column(self, family: type) -> None:
+        loc, x = directions(B, 4), directions(N, 4, seed=2)
+        loc[1], x[2] = torch.nan, torch.nan
+        nan = family(loc, 3.0, validate_args=False).log_prob_matrix(x).isnan()
+        assert nan[1].all()
+        assert nan[:, 2].all()
+        assert nan.sum() == B + N - 1
+
+    @families
+    def test_at_the_antipode(self, family: type) -> None:
+        """The Power Spherical density is ε^κ there, in place of 0, and its gradient is finite."""
+        loc = torch.eye(3)[:1].requires_grad_()
+        value = family(loc, 2.0).log_prob_matrix(-torch.eye(3)[:1])
+        (gradient,) = torch.autograd.grad(value.sum(), loc)
+        assert value.isfinite().all()
+        assert gradient.isfinite().all()
+
+    def test_uniform(self) -> None:
+        q = HypersphericalUniform(3).expand((4,))
+        x = directions(N, 3)
+        found = q.log_prob_matrix(x)
+        assert (found.shape, found.dtype) == ((4, N), DOUBLE)
+        torch.testing.assert_close(found[1], HypersphericalUniform(3).log_prob(x))
+
+    def test_bad_points(self) -> None:
+        for q in (
+            PowerSpherical(torch.eye(3), 1.0, validate_args=True),
+            HypersphericalUniform(3, validate_args=True),
+        ):
+            with pytest.raises(ValueError, match=r"x must hold points, of shape \(…, 3\), got \(5, 4\)"):
+                q.log_prob_matrix(torch.ones(5, 4))
+            with pytest.raises(
+                ValueError, match=r"x of shape \(5, 3\).*unit vectors.*normalize\(x, dim=-1\)"
+            ):
+                q.log_prob_matrix(torch.ones(5, 3))
+            with pytest.raises(ValueError, match=r"x must be a torch\.Tensor.*list"):
+                q.log_prob_matrix([[1.0, 0.0, 0.0]])
+
+
+class TestPairwiseKl:
+    @pairs
+    @dtypes
+    def test_is_the_divergence_of_each_pair(
+        self, first: type, second: type, dtype: torch.dtype, few_rows_a_block
+    ) -> None:
+        loc_p, loc_q = directions(B, 6, dtype=dtype), directions(N, 6, seed=2, dtype=dtype)
+        loc_q[0] = loc_p[0]
+        kappa_p = torch.tensor([0.0, 0.3, 2.0, 20.0, 300.0], dtype=dtype)
+        kappa_q = torch.linspace(0.0, 50.0, N, dtype=dtype)
+        weights = torch.randn(B, N, dtype=dtype)
+
+        def with_gradients(matrix: bool) -> tuple[Tensor, ...]:
+            leaves = [v.clone().requires_grad_() for v in (loc_p, kappa_p, loc_q, kappa_q)]
+            if matrix:
+                value = pairwise_kl(first(*leaves[:2]), second(*leaves[2:]))
+            else:
+                p = first(leaves[0].unsqueeze(1), leaves[1].unsqueeze(1))
+                value = kl_divergence(p, second(*leaves[2:]))
+            return value.detach(), *torch.autograd.grad((weights * value).sum(), leaves)
+
+        tolerance = 1e-10 if dtype == DOUBLE else 2e-5
+        for actual, expected in zip(with_gradients(True), with_gradients(False), strict=True):
+            assert actual.dtype == dtype
+            torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+    @families
+    @pytest.mark.parametrize("kappa", [1e-3, 1.0, 1e3, 1e6])
+    def test_of_a_batch_with_itself(self, family: type, kappa: float) -> None:
+        """The diagonal is zero to 2e-16·|dKL/dt|."""
+        p = family(directions(B, 6), kappa)
+        steep = 5 * (kappa * (kappa + 2)) ** 2 if family is SphericalCauchy else kappa
+        found = pairwise_kl(p, p)
+        assert (found.diagonal() >= 0).all()
+        assert (found.diagonal() <= 4e-16 * steep).all()
+
+    @families
+    def test_second_derivatives(self, family: type) -> None:
+        def matrix(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
+            return pairwise_kl(
+                family(loc_p, kappa_p, validate_args=False), family(loc_q, kappa_q, validate_args=False)
+            )
+
+        kappa = torch.tensor([0.5, 3.0], dtype=DOUBLE)
+        leaves = [v.requires_grad_() for v in (directions(2, 4), kappa, directions(2, 4, seed=2), 2 * kappa)]
+        assert gradgradcheck(matrix, leaves)
+
+    @families
+    def test_uniform(self, family: type) -> None:
+        p, uniform = family(directions(2, 1, 4), torch.rand(3, dtype=DOUBLE)), HypersphericalUniform(4)
+        to, back = pairwise_kl(p, uniform.expand((5,))), pairwise_kl(uniform.expand((5,)), p)
+        torch.testing.assert_close(to, kl_divergence(p, uniform).unsqueeze(-1).expand(2, 3, 5))
+        torch.testing.assert_close(back, kl_divergence(uniform, p).expand(5, 2, 3))
+        assert torch.equal(pairwise_kl(uniform.expand((2,)), uniform.expand((3,))), torch.zeros(2, 3))
+
+    def test_bad_distributions(self) -> None:
+        p = VonMisesFisher(torch.eye(3), 1.0)
+        with pytest.raises(ValueError, match="one dimension, got dim 3 and dim 4"):
+            pairwise_kl(p, VonMisesFisher(torch.eye(4), 1.0))
+        with pytest.raises(ValueError, match=r"q must be a distribution of this package.*Independent"):
+            pairwise_kl(p, Independent(p, 1))
+
+
+@pytest.mark.parametrize("law", [cls.family for cls in FAMILIES], ids=IDS)
+def test_the_fused_kernel(law) -> None:
+    """Against the family's own operations, over more columns than a program takes."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from powerspherical.distributions import _triton_matrix
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    t = (2 * torch.rand(3, 1500) - 1).to(device)
+    t[0, :3] = torch.tensor([-1.0, 1.0, torch.nan])
+    kappa, offsets = torch.tensor([0.0, 3.0, 500.0]).to(device), torch.randn(3).to(device)
+    expected, _ = law.log_densities_(t.clone(), kappa.unsqueeze(1), offsets.unsqueeze(1), 8, keep=False)
+    assert _triton_matrix.finish_(law.name, t, kappa, offsets, 8)
+    torch.testing.assert_close(t, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert not _triton_matrix.finish_("another family", t, kappa, offsets, 8)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+class TestOnAGpu:
+    @families
+    def test_memory_and_values(self, family: type) -> None:
+        loc, x = (directions(2000, 32, dtype=FLOAT, seed=seed).cuda().requires_grad_() for seed in (1, 2))
+        kappa = torch.linspace(0.1, 50.0, 2000, device="cuda", requires_grad=True)
+        family(loc[:2], kappa[:2]).log_prob_matrix(x[:2]).sum().backward()  # compiles
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        found = family(loc, kappa, validate_args=False).log_prob_matrix(x)
+        assert torch.cuda.max_memory_allocated() - before < 1.3 * found.nbytes
+        expected = family(loc.detach().cpu(), kappa.detach().cpu()).log_prob_matrix(x.detach().cpu())
+        torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_the_memory_of_a_backward_pass_is_that_of_a_block(monkeypatch) -> None:
+    """torch's allocator reports to the profiler; its peak is far below the dozen matrices that autograd would keep."""
+    count = 1500
+    monkeypatch.setitem(pairwise._DENSITIES_PER_BLOCK, "cpu", 1 << 16)
+    loc, x = (directions(count, 4, dtype=FLOAT, seed=seed).requires_grad_() for seed in (1, 2))
+    with torch.profiler.profile(profile_memory=True) as profile:
+        PowerSpherical(loc, 2.0, validate_args=False).log_prob_matrix(x).mean().backward()
+    level = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            level += event.nbytes()
+            peak = max(peak, level)
+    matrix = 4 * count**2
+    assert matrix < peak < 4 * matrix

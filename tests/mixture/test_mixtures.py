@@ -19,6 +19,7 @@ from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture
 from powerspherical.mixture._spherical_mixture import EMRun, expectation_maximisation
 
 X, LABELS = clustered()
+ONE_OF_EACH = np.unique(LABELS, return_index=True)[1]
 UNIT = torch.nn.functional.normalize(torch.from_numpy(X), dim=1)
 
 
@@ -37,7 +38,7 @@ class TestNumbers:
     def test_densities_are_those_of_the_distributions(self, mixture: type, concentration_type: str) -> None:
         fitted = mixture(3, concentration_type=concentration_type, random_state=0).fit(X)
         expected = as_distribution(fitted).log_prob(UNIT).numpy()
-        np.testing.assert_allclose(fitted.score_samples(X), expected, rtol=1e-11)
+        np.testing.assert_allclose(fitted.score_samples(X), expected, rtol=1e-11, atol=1e-13)
         assert fitted.score(X) == pytest.approx(expected.mean(), rel=1e-11)
         assert fitted.lower_bound_ == fitted.lower_bounds_[-1] == pytest.approx(fitted.score(X), rel=1e-13)
 
@@ -142,7 +143,7 @@ class TestOptions:
         assert weighted.score(X, sample_weight=times) == pytest.approx(repeated.score(X.repeat(times, 0)))
 
     @pytest.mark.parametrize(
-        "init", ["k-means++", "random", X[[5, 50, 500]], torch.from_numpy(X[[5, 50, 500]])]
+        "init", ["k-means++", "random", X[ONE_OF_EACH], torch.from_numpy(X[ONE_OF_EACH])]
     )
     def test_starts(self, init) -> None:
         fitted = PowerSphericalMixture(3, init=init, random_state=2, n_init=4).fit(X)

@@ -122,3 +122,8 @@ def can_look() -> bool:
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return False
     return not is_batching()
+
+
+def without_autocast(tensor: Tensor) -> torch.autocast:
+    """Return a context in which matrix products on the tensor's device keep their dtype. The meta device has none."""
+    return torch.autocast("cpu" if tensor.is_meta else tensor.device.type, enabled=False)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import value_and_slope
+from powerspherical._torch.modes import without_autocast
 from powerspherical.distributions import validation
 from powerspherical.distributions.geometry import cosine_ends, directions_of
 from powerspherical.families import ExponentialFamily, Family
@@ -61,7 +62,7 @@ def maximum_likelihood(
     x, shares = _unit_vectors_and_shares(x, weights)
     dim = x.shape[-1]
     x = unit_vectors_as(x, computing(x.dtype))
-    with torch.autocast(x.device.type, enabled=False):  # einsum would run in half precision
+    with without_autocast(x):  # einsum would run in half precision
         if isinstance(family, ExponentialFamily):
             loc, mean, converged = _climb(family, x, shares, max_iter)
         else:

@@ -9,6 +9,7 @@ float64. ``log_prob`` avoids this error near t = ±1, because it computes 1-t fr
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from powerspherical._torch.chunks import CHUNK
-from powerspherical._torch.modes import is_plain
+from powerspherical._torch.modes import is_plain, without_autocast
 from powerspherical._torch.triton import triton_takes
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.families import Family
@@ -103,7 +104,7 @@ def _finish_fused_(family: Family, cosines: Tensor, kappa: Tensor, offsets: Tens
 
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:
-    with torch.autocast(first.device.type, enabled=False):  # it would run in half precision
+    with without_autocast(first):  # it would run in half precision
         return first @ second.transpose(-1, -2)
 
 
@@ -129,7 +130,7 @@ class _InBlocks(torch.autograd.Function):
         ctx.pairs = pairs
         ctx.save_for_backward(*tensors)
         out = loc.new_empty((len(loc), len(columns[0])), dtype=dtype)
-        with torch.autocast(loc.device.type, enabled=False):
+        with without_autocast(loc):
             for rows in _row_blocks(out, pairs.block_entries(loc.device)):
                 pairs.write_(out[rows], loc[rows], kappa[rows], *columns)
         return out
@@ -145,7 +146,7 @@ class _InBlocks(torch.autograd.Function):
             torch.zeros_like(x) if is_needed else None for x, is_needed in zip(tensors, needed, strict=True)
         ]
         entries = pairs.block_entries(grad.device)
-        with torch.enable_grad(), torch.autocast(grad.device.type, enabled=False):
+        with torch.enable_grad(), without_autocast(grad):
             for rows in _row_blocks(grad, entries):
                 parts = (x[rows] if place < 2 else x for place, x in enumerate(tensors))
                 leaves = [
@@ -172,7 +173,7 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
     """
     dtype = torch.promote_types(computing(loc.dtype), computing(x.dtype))
     tensors = _directions(loc, dtype), kappa.to(dtype).reshape(-1), _directions(x, dtype)
-    found = _matrix(_LogDensities(family, loc.shape[-1]), dtype, *tensors)
+    found = _matrix(_LogDensities(family, operator.index(loc.shape[-1])), dtype, *tensors)
     return found.reshape(kappa.shape + x.shape[:-1])
 
 

@@ -156,7 +156,7 @@ def figure(rows: list[Row], machine: str) -> "Figure":
         handles.values(),
         handles.keys(),
         frameon=False,
-        ncols=len(handles),
+        ncols=min(len(handles), 7),  # more do not fit into the width
         loc="outside lower center",
         fontsize=8.5,
     )

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.stats
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 LEVEL = 1e-6
 
@@ -36,3 +37,17 @@ def assert_same_law(first: Tensor, second: Tensor) -> None:
 def assert_uncorrelated(first: Tensor, second: Tensor) -> None:
     """Check that two columns of draws have no rank correlation."""
     assert scipy.stats.spearmanr(first.detach().numpy(), second.detach().numpy()).pvalue > LEVEL
+
+
+def assert_reproducible(q: Distribution) -> None:
+    """Check that a seed repeats draws, and that a generator does too, without touching torch's own."""
+    torch.manual_seed(1)
+    first, second = q.rsample(), q.rsample()
+    assert not torch.equal(first, second)
+    torch.manual_seed(1)
+    assert torch.equal(first, q.rsample())
+    state = torch.get_rng_state()
+    generator = torch.Generator().manual_seed(1)
+    assert torch.equal(first, q.rsample(generator=generator))
+    assert torch.equal(second, q.rsample(generator=generator))
+    assert torch.equal(state, torch.get_rng_state())

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
-from powerspherical.sampling.triton.slope import rapidity_slope, tail_rule
+from powerspherical.sampling.triton.slope import GAMMA_EXPANSION_OR_QUADRATURE, rapidity_slope, tail_rule
 
 #: Coordinates of g that a program holds at a time, unless a single row has more.
 _ELEMENTS = 1024
@@ -260,8 +260,9 @@ def pull_back(
     target = grad_loc
     if plan.add is not None:
         target = torch.empty(plan.partial_sums, dtype=torch.float32, device=loc.device)
-    rows_read = grad, x, loc, one_minus_t, one_plus_t
-    plan.launch((target, grad_kappa, *rows_read, tail_rule(x.device), gamma, concentration))
+    # Only this method reads the rule. For the others any valid pointer will do.
+    rule = tail_rule(x.device) if method == GAMMA_EXPANSION_OR_QUADRATURE.value else gamma
+    plan.launch((target, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, rule, gamma, concentration))
     if plan.add is not None:
         plan.add((grad_loc, grad_kappa, target))
     return grad_loc if needs_loc else None, grad_kappa if slope is not None else None

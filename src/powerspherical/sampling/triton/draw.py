@@ -154,7 +154,7 @@ def _draw(
     QUARTER: tl.constexpr,
     ROWS: tl.constexpr,
     QUADS: tl.constexpr,
-    PROJECTIONS: tl.constexpr,
+    PROJECT_TWICE: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
@@ -190,11 +190,16 @@ def _draw(
         # The tangent space is spanned by (-μ₂, μ₁), so no projection is needed. The length must not be 0.
         v0 = tl.where(v0 == 0.0, 1e-9, v0)
         squared_length = tl.sum(tl.where(inside, v0 * v0, 0.0), 1)
+        normal = tl.sum(tl.where(inside, v1, 0.0), 1)
         v0, v1, v2, v3 = -loc1 * v0, loc0 * v0, 0.0 * v2, 0.0 * v3
     else:
         v0, v1 = tl.where(inside, v0, 0.0), tl.where(inside1, v1, 0.0)
         v2, v3 = tl.where(inside2, v2, 0.0), tl.where(inside3, v3, 0.0)
-        for _ in tl.static_range(PROJECTIONS):
+        # The part of v along μ is a normal variable, independent of the tangential part.
+        normal = _dot(v0, v1, v2, v3, loc0, loc1, loc2, loc3)
+        along = normal[:, None]
+        v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
+        if PROJECT_TWICE:
             along = _dot(v0, v1, v2, v3, loc0, loc1, loc2, loc3)[:, None]
             v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
         squared_length = _dot(v0, v1, v2, v3, v0, v1, v2, v3)
@@ -209,11 +214,10 @@ def _draw(
             chi_squared = 2.0 * gamma(row * 0.0 + 0.5 * degrees, seed, row, LENGTH, FAST)
         if FAMILY == _CAUCHY:
             # The cosine of a uniform point, shifted in rapidity, as in ``SphericalCauchyFamily.draw_cosine``.
-            i, j, _, _ = bits(seed, (row * 0).to(tl.int32), row, PROPOSAL)
-            normal, _ = normal_pair(i, j, FAST)
             far = tl.sqrt(normal * normal + chi_squared) + tl.abs(normal)
             far = far * far
-            minus = tl.where(normal > 0, chi_squared, far) / (1.0 + kappa) / (1.0 + kappa)
+            shrink = 1.0 / (1.0 + kappa)
+            minus = tl.where(normal > 0, chi_squared, far) * shrink * shrink
             plus = tl.where(normal > 0, far, chi_squared)
             scale = 2.0 / (minus + plus)
             one_minus_t = minus * scale
@@ -320,8 +324,7 @@ def _points_launch(
     rows_per_program = max(1, _QUADS // quads)
     other_dim = dim != width
     direction_kind = ONE if directions == 1 else ONE_EACH if directions == rows else SOME
-    projections = 2 if width <= _PROJECT_TWICE_DIM else 1
-    shape = width, quarter, rows_per_program, quads, projections
+    shape = width, quarter, rows_per_program, quads, width <= _PROJECT_TWICE_DIM
     return Launch(
         _draw,
         (blocks(rows, rows_per_program), 1),

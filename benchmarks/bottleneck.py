@@ -1,0 +1,139 @@
+"""Time of a spherical bottleneck, features to latents, rate and gradients, beside a Gaussian one and the reference.
+
+The features are bfloat16, as under autocast. A step computes the latents z and their divergence from the prior, and the
+gradient of both in the features. Ours is `nn.SphericalBottleneck`. The Gaussian one is the usual reparameterisation
+with its KL to the standard normal. The reference is the package of the paper's authors, which needs float32 features.
+All variants take turns, eager and compiled. On CUDA the time includes the host's.
+
+    python benchmarks/bottleneck.py [--device cpu|cuda] [--quick] [--out DIR]
+"""
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from _command import NO_REFERENCE, clock_on, parsed, parser, show, write
+from _timing import Call, Effort, measure
+from torch import Tensor
+from torch.distributions import kl_divergence
+from torch.nn.functional import normalize, softplus
+
+from powerspherical.experiments.autoencoder.training_time import summarised
+from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.efficiency import ratio
+from powerspherical.nn import SphericalBottleneck
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SIZES = {"cpu": ((4096, 16), (4096, 64)), "cuda": ((65_536, 16), (65_536, 64))}
+QUICK_SIZES = ((64, 8),)
+EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=15, most=201), Effort(seconds=0.1, least=3, most=5)
+CALLS = 20  # per turn
+GAUSSIAN = "gaussian"
+
+Row = dict[str, Any]
+Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From features to latents and their rate in nats."""
+
+
+def layers(dim: int, device: torch.device) -> Iterator[tuple[str, int, Layer]]:
+    """Yield names, numbers of features, and layers."""
+    yield GAUSSIAN, 2 * dim, gaussian
+    for family in ("power_spherical", "von_mises_fisher", "spherical_cauchy"):
+        yield family, dim + 1, SphericalBottleneck(None, dim, family, minimum=1.0, radius="sqrt_dim")
+    if has_reference():
+        yield "reference", dim + 1, reference(dim, device)
+
+
+def gaussian(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a draw of the normal distribution with the given means and log-variances, and its KL."""
+    mean, log_variance = features.float().chunk(2, -1)
+    z = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
+    rate = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(-1)
+    return z.to(features.dtype), rate
+
+
+def reference(dim: int, device: torch.device) -> Layer:
+    """Return the layer as users of the authors' package write it."""
+    theirs = importlib.import_module(REFERENCE)
+    prior = theirs.HypersphericalUniform(dim, device=device)
+
+    def layer(features: Tensor) -> tuple[Tensor, Tensor]:
+        direction, raw = features.float().split((dim, 1), -1)
+        q = theirs.PowerSpherical(normalize(direction, dim=-1), softplus(raw.squeeze(-1)) + 1)
+        return (dim**0.5 * q.rsample()).to(features.dtype), kl_divergence(q, prior)
+
+    return layer
+
+
+def steps(rows: int, dim: int, device: torch.device) -> dict[tuple[str, str], Call]:
+    """Return the steps by layer and mode, as functions without arguments."""
+    result: dict[tuple[str, str], Call] = {}
+    torch.compiler.reset()  # torch limits the number of recompilations
+    for name, entries, layer in layers(dim, device):
+        features = torch.randn(rows, entries).to(device, torch.bfloat16).requires_grad_()
+        grads = torch.randn(rows, dim).to(device, torch.bfloat16), torch.full((rows,), 1e-3, device=device)
+        for mode, run in (("eager", layer), ("compiled", torch.compile(layer))):
+
+            def step(run: Any = run, features: Tensor = features, grads: Any = grads) -> None:
+                torch.autograd.grad(run(features), features, grads)
+
+            step()
+            result[name, mode] = step
+    return result
+
+
+def timed(rows: int, dim: int, device: torch.device, effort: Effort) -> Iterator[Row]:
+    """Yield one result per layer and mode, with the ratio to the Gaussian layer in the same mode."""
+    seconds = measure(steps(rows, dim, device), effort, clock_on(device), CALLS)
+    for (name, mode), times in seconds.items():
+        microseconds = summarised([1e6 * one for one in times])
+        yield {
+            "rows": rows,
+            "dim": dim,
+            "layer": name,
+            "mode": mode,
+            "microseconds": microseconds["median"],
+            "quartiles": microseconds["quartiles"],
+            "over_gaussian": ratio(times, seconds[GAUSSIAN, mode]),
+            "rounds": len(times),
+        }
+
+
+def table(rows: list[Row]) -> "Table":
+    """Return a table with one line per size and layer, and one column per mode."""
+    from rich.table import Table
+
+    shown = Table(title="Microseconds per step (times the Gaussian layer's)", title_justify="left")
+    for heading in ("rows", "d", "layer", "eager", "compiled"):
+        shown.add_column(heading, justify="right")
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        cell = f"{row['microseconds']:.0f} ({row['over_gaussian']:.2f})"
+        lines.setdefault(tuple(str(row[key]) for key in ("rows", "dim", "layer")), []).append(cell)
+    for setting, cells in lines.items():
+        shown.add_row(*setting, *cells)
+    return shown
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, and write `bottleneck.json`."""
+    started = time.perf_counter()
+    arguments, device = parsed(parser(str(__doc__).partition("\n")[0]), argv)
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    sizes = QUICK_SIZES if arguments.quick else SIZES[device.type]
+    effort = QUICK_EFFORT if arguments.quick else EFFORT
+    rows = [row for size in sizes for row in timed(*size, device, effort)]
+    notes = [] if has_reference() else [NO_REFERENCE]
+    configuration = {"dtype": "bfloat16", "calls": CALLS, "threads": torch.get_num_threads()}
+    content = {"configuration": configuration, "results": rows, "notes": notes}
+    show([table(rows)], notes, [write(arguments.out, "bottleneck", device, argv, started, content)])
+
+
+if __name__ == "__main__":
+    main()

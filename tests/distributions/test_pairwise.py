@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, IDS, comparable, directions, dtypes, families
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher, pairwise_kl
 from powerspherical.distributions import pairwise
+from powerspherical.special.gamma import log_sphere_area
 
 pairs = pytest.mark.parametrize(("first", "second"), [(p, q) for p in FAMILIES for q in FAMILIES])
 dims = pytest.mark.parametrize("dim", [2, 3, 64, 768])
@@ -224,19 +225,33 @@ class TestPairwiseKl:
 
 
 @pytest.mark.parametrize("law", [cls.family for cls in FAMILIES], ids=IDS)
-def test_the_fused_kernel(law) -> None:
-    """Against the family's own operations, over more columns than a program takes."""
+def test_the_fused_kernels(law) -> None:
+    """Values and gradients against torch operations in float64, over more columns than a program takes."""
     pytest.importorskip("triton", reason="Triton is not installed")
     from powerspherical.distributions import _triton_matrix
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device, dim = "cuda" if torch.cuda.is_available() else "cpu", 8
     t = (2 * torch.rand(3, 1500) - 1).to(device)
-    t[0, :3] = torch.tensor([-1.0, 1.0, torch.nan])
-    kappa, offsets = torch.tensor([0.0, 3.0, 500.0]).to(device), torch.randn(3).to(device)
-    expected, _ = law.log_densities_(t.clone(), kappa.unsqueeze(1), offsets.unsqueeze(1), 8, keep=False)
-    assert _triton_matrix.finish_(law.name, t, kappa, offsets, 8)
-    torch.testing.assert_close(t, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
-    assert not _triton_matrix.finish_("another family", t, kappa, offsets, 8)
+    grad = torch.randn(3, 1500).to(device)
+    kappa = torch.tensor([0.0, 3.0, 500.0]).to(device)
+    pairs = pairwise._LogDensities(law, dim)
+    entropy, mean = (x.float() for x in pairs._functions_of_kappa(kappa.double()))
+    leaves = t.double().requires_grad_(), kappa.double().requires_grad_()
+    expected = law.log_density(1 - leaves[0], 1 + leaves[0], leaves[1].unsqueeze(-1), dim)
+    in_t, in_kappa = torch.autograd.grad(expected, leaves, grad.double())
+
+    values = t.clone()
+    _triton_matrix.log_densities_(law.name, values, kappa, entropy, mean, dim)
+    torch.testing.assert_close(values.double(), expected - log_sphere_area(dim), rtol=1e-5, atol=1e-4)
+    found = _triton_matrix.pull_back_(law.name, grad, pulls := t.clone(), kappa, mean, dim)
+    torch.testing.assert_close(pulls.double(), in_t, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.double(), in_kappa, rtol=1e-4, atol=1e-3)
+
+    ends = torch.tensor([[-1.0, 1.0, torch.nan]]).to(device)
+    _triton_matrix.log_densities_(law.name, values := ends.clone(), kappa[1:2], entropy[1:2], mean[1:2], dim)
+    assert values.isnan().tolist() == [[False, False, True]]
+    _triton_matrix.pull_back_(law.name, ends.clone().fill_(1.0), ends, kappa[1:2], mean[1:2], dim)
+    assert ends[0, :2].tolist() == [0.0, 0.0]  # a cosine that is clamped has no derivative
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -253,6 +268,20 @@ class TestOnAGpu:
         assert torch.cuda.max_memory_allocated() - before < 1.3 * found.nbytes
         expected = family(loc.detach().cpu(), kappa.detach().cpu()).log_prob_matrix(x.detach().cpu())
         torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-5, atol=1e-4)
+
+    @families
+    def test_gradients_in_blocks(self, family: type, monkeypatch) -> None:
+        monkeypatch.setattr(pairwise, "_FUSED_DENSITIES_PER_BLOCK", 1 << 12)
+        loc, x = directions(100, 32), directions(300, 32, seed=2)
+        kappa = torch.linspace(0.1, 50.0, 100, dtype=DOUBLE)
+        weights = torch.randn(100, 300, dtype=DOUBLE)
+        found = []
+        for device, dtype in (("cuda", FLOAT), ("cpu", DOUBLE)):
+            leaves = [v.to(device, dtype, copy=True).requires_grad_() for v in (loc, kappa, x)]
+            matrix = family(*leaves[:2], validate_args=False).log_prob_matrix(leaves[2])
+            found.append(torch.autograd.grad(matrix, leaves, weights.to(device, dtype)))
+        for actual, expected in zip(*found, strict=True):
+            torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-4, atol=2e-3)
 
 
 def test_the_memory_of_a_backward_pass_is_that_of_a_block(monkeypatch) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.special.gamma import log_sphere_area
+from powerspherical.special.triton_elementary import log1p
 
 #: What the kernels compute: the two ends of the cosine alone, or the log-density of a family.
 FORMS = ("ends", "von_mises_fisher", "power_spherical", "spherical_cauchy")
@@ -35,14 +36,6 @@ _ELEMENTS = 1024  # coordinates of x per program, if a single row has no more
 _PROGRAMS = 1056  # programs that add up the gradient of a shared μ: eight per multiprocessor of an H100
 
 _INTEGERS = ["rows", "x_inner", "x_count", "loc_inner", "loc_count", "kappa_inner", "kappa_count"]
-
-
-@triton.jit
-def _log1p(x):
-    """log(1+x) for x ≥ -½, accurate also for small x (Kahan) and for x = inf."""
-    y = 1.0 + x
-    safe = tl.where((y == 1.0) | (y > 1e8), 2.0, y)
-    return tl.where(y == 1.0, x, tl.where(y > 1e8, tl.log(y), tl.log(safe) * (x / (safe - 1.0))))
 
 
 @triton.jit
@@ -70,7 +63,7 @@ def _unit_rows(ptr, row, there, DIM: tl.constexpr, COLUMNS: tl.constexpr):
 def _power_statistic(minus, plus):
     """T = log((1+t)/2) of the Power Spherical family; -inf at the antipode."""
     near, antipode = minus < 1.0, plus <= 0.0
-    close = _log1p(tl.where(near, minus, 0.0) * -0.5)
+    close = log1p(tl.where(near, minus, 0.0) * -0.5)
     far = tl.log(tl.where(near | antipode, 1.0, plus) * 0.5)
     return tl.where(near, close, tl.where(antipode, float("-inf"), far))
 
@@ -82,10 +75,10 @@ def _cauchy_spread(minus, kappa):
 
 
 @triton.jit
-def _log_density(minus, plus, kappa, entropy, mean, FORM: tl.constexpr, DIM: tl.constexpr):
+def relative_log_density(minus, plus, kappa, entropy, mean, FORM: tl.constexpr, DIM: tl.constexpr):
     """The log-density relative to the uniform; ``entropy`` is KL(p‖U) and ``mean`` is E T of exponential families."""
     if FORM == _SPHERICAL_CAUCHY:
-        value = (DIM - 1.0) * (_log1p(kappa) - _log1p(_cauchy_spread(minus, kappa)))
+        value = (DIM - 1.0) * (log1p(kappa) - log1p(_cauchy_spread(minus, kappa)))
     else:
         statistic = -minus
         if FORM == _POWER_SPHERICAL:
@@ -97,7 +90,7 @@ def _log_density(minus, plus, kappa, entropy, mean, FORM: tl.constexpr, DIM: tl.
 
 
 @triton.jit
-def _slopes(minus, plus, kappa, mean, FORM: tl.constexpr, DIM: tl.constexpr):
+def slopes(minus, plus, kappa, mean, FORM: tl.constexpr, DIM: tl.constexpr):
     """The derivatives of the log-density in t and κ."""
     if FORM == _SPHERICAL_CAUCHY:
         spread = _cauchy_spread(minus, kappa)
@@ -156,7 +149,7 @@ def _forward(
         kappa = tl.load(kappa_ptr + place, mask=there, other=0.0)
         entropy = tl.load(entropy_ptr + place, mask=there, other=0.0)
         mean = tl.load(mean_ptr + place, mask=there, other=0.0)
-        value = _log_density(minus, plus, kappa, entropy, mean, FORM, DIM)
+        value = relative_log_density(minus, plus, kappa, entropy, mean, FORM, DIM)
         tl.store(value_ptr + row, value - log_area, mask=there)
 
 
@@ -225,7 +218,7 @@ def _backward(
             place = _tile_row(row, kappa_inner, kappa_count, OWN_KAPPA)
             kappa = tl.load(kappa_ptr + place, mask=there, other=0.0)
             mean = tl.load(mean_ptr + place, mask=there, other=0.0)
-            in_t, in_kappa = _slopes(minus, plus, kappa, mean, FORM, DIM)
+            in_t, in_kappa = slopes(minus, plus, kappa, mean, FORM, DIM)
             if NEEDS_KAPPA:
                 tl.store(grad_kappa_ptr + row, weight * in_kappa, mask=there)
             weight = weight * in_t

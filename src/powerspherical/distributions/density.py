@@ -15,8 +15,8 @@ from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.sampling.precision import unit_vectors_as
 from powerspherical.special.gamma import log_sphere_area
 
-#: Families whose density is computed together with the cosine in one Triton kernel.
-_FUSED = frozenset((POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER))
+#: Families whose density has Triton kernels.
+FUSED = frozenset((POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER))
 
 
 def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
     Batch shapes broadcast. Where ``runs_fused``, our families take one Triton kernel, and exponential families one more
     for their functions of κ alone. The backward pass takes one kernel, and a sum per argument that broadcasts.
     """
-    if family in _FUSED and runs_fused(kappa, x, loc):
+    if family in FUSED and runs_fused(kappa, x, loc):
         from powerspherical.distributions import _triton_density
 
         plan = _triton_density.plan(family.name, x.shape, loc.shape, kappa.shape)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,16 +21,20 @@ from torch.distributions import kl_divergence
 from powerspherical._torch.chunks import CHUNK
 from powerspherical._torch.modes import is_plain, without_autocast
 from powerspherical._torch.triton import triton_takes
+from powerspherical.distributions.density import FUSED
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.families import Family
+from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.sampling.precision import computing
 from powerspherical.special.gamma import log_sphere_area
 
 if TYPE_CHECKING:
     from powerspherical.distributions.rotational import RotationallySymmetric
 
-#: Entries of a block of log-densities. It should fit the cache. The backward pass holds about 15 numbers per entry.
+#: Entries of a block of log-densities. On a CPU it should fit the cache. The backward pass by torch operations holds
+#: about 15 numbers per entry, the fused kernels one.
 _DENSITIES_PER_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 22}
+_FUSED_DENSITIES_PER_BLOCK = 1 << 25
 
 
 class _Pairs(ABC):
@@ -44,9 +48,21 @@ class _Pairs(ABC):
         """Write the values to ``out``."""
         out.copy_(self.values(loc, kappa, *columns))
 
+    def gradients(self, grad: Tensor, needed: Sequence[bool], *tensors: Tensor) -> list[Tensor | None]:
+        """Return the gradients in the arguments of ``values``, each None if it is not ``needed``."""
+        create_graph = torch.is_grad_enabled()
+        with torch.enable_grad():
+            if not create_graph:
+                tensors = tuple(
+                    x.detach().requires_grad_(is_needed) for x, is_needed in zip(tensors, needed, strict=True)
+                )
+            wanted = [x for x, is_needed in zip(tensors, needed, strict=True) if is_needed]
+            found = iter(torch.autograd.grad(self.values(*tensors), wanted, grad, create_graph=create_graph))
+        return [next(found) if is_needed else None for is_needed in needed]
+
     @abstractmethod
-    def block_entries(self, device: torch.device) -> int:
-        """Return about how many entries to compute at a time."""
+    def block_entries(self, matrix: Tensor) -> int:
+        """Return about how many entries of ``matrix`` to compute at a time."""
 
 
 class _LogDensities(_Pairs):
@@ -65,17 +81,46 @@ class _LogDensities(_Pairs):
 
     def write_(self, out: Tensor, loc: Tensor, kappa: Tensor, *columns: Tensor) -> None:
         torch.mm(loc, columns[0].T, out=out)
-        offsets = self.family.log_offset(kappa, self.dim) - log_sphere_area(self.dim)
-        if triton_takes(out) and _finish_fused_(self.family, out, kappa, offsets, self.dim):
+        if self._is_fused(out):
+            from powerspherical.distributions import _triton_matrix
+
+            functions = self._functions_of_kappa(kappa)
+            _triton_matrix.log_densities_(self.family.name, out, kappa, *functions, self.dim)
             return
+        offsets = self.family.log_offset(kappa, self.dim) - log_sphere_area(self.dim)
         found, _ = self.family.log_densities_(
             out, kappa.unsqueeze(-1), offsets.unsqueeze(-1), self.dim, keep=False
         )
         if found.data_ptr() != out.data_ptr():
             out.copy_(found)
 
-    def block_entries(self, device: torch.device) -> int:
-        return _DENSITIES_PER_BLOCK.get(device.type, 1 << 22)
+    def gradients(self, grad: Tensor, needed: Sequence[bool], *tensors: Tensor) -> list[Tensor | None]:
+        if torch.is_grad_enabled() or not self._is_fused(grad):
+            return super().gradients(grad, needed, *tensors)
+        from powerspherical.distributions import _triton_matrix
+
+        loc, kappa, x = tensors
+        pulls = loc @ x.T
+        _, mean = self._functions_of_kappa(kappa)
+        in_kappa = _triton_matrix.pull_back_(
+            self.family.name, grad.contiguous(), pulls, kappa, mean, self.dim
+        )
+        in_loc = pulls @ x if needed[0] else None
+        return [in_loc, in_kappa if needed[1] else None, pulls.T @ loc if needed[2] else None]
+
+    def _functions_of_kappa(self, kappa: Tensor) -> tuple[Tensor, Tensor]:
+        """Return KL(p‖U) and E T of an exponential family. The kernels do not read them for other families."""
+        if isinstance(self.family, ExponentialFamily):
+            return self.family.entropy_and_mean_statistic(kappa, self.dim)
+        return kappa, kappa
+
+    def _is_fused(self, matrix: Tensor) -> bool:
+        return self.family in FUSED and triton_takes(matrix)
+
+    def block_entries(self, matrix: Tensor) -> int:
+        if self._is_fused(matrix):
+            return _FUSED_DENSITIES_PER_BLOCK
+        return _DENSITIES_PER_BLOCK.get(matrix.device.type, 1 << 22)
 
 
 class _Divergences(_Pairs):
@@ -92,15 +137,8 @@ class _Divergences(_Pairs):
         found = self.q.divergence_from(self.p, kappa_p, kappa_q, half_chord, self.dim, single=single)
         return found.to(self.dtype)
 
-    def block_entries(self, device: torch.device) -> int:
+    def block_entries(self, matrix: Tensor) -> int:
         return CHUNK  # each entry has its quadrature nodes
-
-
-def _finish_fused_(family: Family, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int) -> bool:
-    """Turn cosines into log-densities by one kernel, in place. Returns whether there is one for the family."""
-    from powerspherical.distributions import _triton_matrix
-
-    return _triton_matrix.finish_(family.name, cosines, kappa, offsets, dim)
 
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:
@@ -131,7 +169,7 @@ class _InBlocks(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         out = loc.new_empty((len(loc), len(columns[0])), dtype=dtype)
         with without_autocast(loc):
-            for rows in _row_blocks(out, pairs.block_entries(loc.device)):
+            for rows in _row_blocks(out, pairs.block_entries(out)):
                 pairs.write_(out[rows], loc[rows], kappa[rows], *columns)
         return out
 
@@ -139,25 +177,17 @@ class _InBlocks(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         pairs, tensors, needed = ctx.pairs, ctx.saved_tensors, ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():  # for a second derivative, which keeps all intermediate values
-            wanted = [x for x, is_needed in zip(tensors, needed, strict=True) if is_needed]
-            found = iter(torch.autograd.grad(pairs.values(*tensors), wanted, grad, create_graph=True))
-            return None, None, *(next(found) if is_needed else None for is_needed in needed)
+            return None, None, *pairs.gradients(grad, needed, *tensors)
         totals = [
             torch.zeros_like(x) if is_needed else None for x, is_needed in zip(tensors, needed, strict=True)
         ]
-        entries = pairs.block_entries(grad.device)
-        with torch.enable_grad(), without_autocast(grad):
-            for rows in _row_blocks(grad, entries):
+        with without_autocast(grad):
+            for rows in _row_blocks(grad, pairs.block_entries(grad)):
                 parts = (x[rows] if place < 2 else x for place, x in enumerate(tensors))
-                leaves = [
-                    x.detach().requires_grad_(is_needed) for x, is_needed in zip(parts, needed, strict=True)
-                ]
-                wanted = [leaf for leaf in leaves if leaf.requires_grad]
-                found = iter(torch.autograd.grad(pairs.values(*leaves), wanted, grad[rows]))
-                for place, total in enumerate(totals):
-                    if total is not None:
-                        part = total[rows] if place < 2 else total
-                        part.add_(next(found))
+                for place, found in enumerate(pairs.gradients(grad[rows], needed, *parts)):
+                    total = totals[place]
+                    if total is not None and found is not None:
+                        (total[rows] if place < 2 else total).add_(found)
         return None, None, *totals
 
 

@@ -9,10 +9,11 @@ import triton.language as tl
 
 @triton.jit
 def log1p(x):
-    """log(1+x), accurate also for small x (Kahan)."""
+    """log(1+x), accurate also for small x (Kahan) and for x = inf."""
     y = 1.0 + x
     safe = tl.where(y == 1.0, 2.0, y)
-    return tl.where(y == 1.0, x, tl.log(safe) * (x / (safe - 1.0)))
+    correction = tl.where(y > 1e8, 1.0, x / (safe - 1.0))
+    return tl.where(y == 1.0, x, tl.log(safe) * correction)
 
 
 @triton.jit

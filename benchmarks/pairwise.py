@@ -1,7 +1,8 @@
 """Time and memory of all pairs of distributions and points, beside the matrix product of their directions alone.
 
 `q.log_prob_matrix(x)` is a matrix product and a function of each cosine. It is timed forward, and with the gradients in
-the directions and in κ. The floor is `torch.mm` of the same matrices, whose backward pass is two further products.
+the directions and in κ. The floor is `torch.mm` of the same matrices, whose backward pass is two further products. On
+CUDA the times are the device's.
 
     python benchmarks/pairwise.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
@@ -11,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from _command import clock_on, parsed, parser, show, write
-from _timing import Call, Effort, measure
+from _command import parsed, parser, show, write
+from _timing import Call, Effort, keep_freed_memory, measure, queued_clock, wall_clock
 from torch import Tensor
 
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
@@ -78,7 +79,9 @@ def peak(call: Call, outputs: int, device: torch.device) -> float | None:
 def timed(rows: int, columns: int, dim: int, device: torch.device, effort: Effort) -> Iterator[Row]:
     """Yield one result per matrix and pass, with the ratio to the matrix product."""
     methods = calls(rows, columns, dim, device)
-    seconds = measure(methods, effort, clock_on(device))
+    keep_freed_memory()
+    clock = wall_clock if device.type == "cpu" else queued_clock(torch.cuda)
+    seconds = measure(methods, effort, clock)
     for (name, which), times in seconds.items():
         milliseconds = summarised([1e3 * one for one in times])
         yield {

@@ -289,7 +289,9 @@ def test_the_memory_of_a_backward_pass_is_that_of_a_block(monkeypatch) -> None:
     count = 1500
     monkeypatch.setitem(pairwise._DENSITIES_PER_BLOCK, "cpu", 1 << 16)
     loc, x = (directions(count, 4, dtype=FLOAT, seed=seed).requires_grad_() for seed in (1, 2))
-    with torch.profiler.profile(profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         PowerSpherical(loc, 2.0, validate_args=False).log_prob_matrix(x).mean().backward()
     level = peak = 0
     for event in profile.profiler.kineto_results.events():

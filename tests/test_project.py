@@ -29,7 +29,7 @@ LAYERS = [
     ["sampling"],
     ["distributions", "kernels"],
     ["__init__"],  # the public names
-    ["compat", "pyro", "nn", "mixture", "stats", "testing"],
+    ["compat", "pyro", "nn", "mixture", "plot", "stats", "testing"],
     ["experiments"],
     ["cli"],
     ["__main__"],

@@ -250,10 +250,13 @@ def test_constraints_pin_releases_not_builds():
 
 
 @pytest.mark.slow
-def test_pyro_is_asked_for():
-    code = "import sys; sys.modules['pyro'] = None; import powerspherical.pyro"
+@pytest.mark.parametrize(
+    ("part", "package", "name"), [("plot", "matplotlib", "Matplotlib"), ("pyro", "pyro", "Pyro")]
+)
+def test_a_part_asks_for_what_it_needs(part, package, name):
+    code = f"import sys; sys.modules['{package}'] = None; import powerspherical.{part}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    told = f"ImportError: powerspherical.pyro needs Pyro: {install_hint('pyro')}"
+    told = f"ImportError: powerspherical.{part} needs {name}: {install_hint(part)}"
     assert done.stderr.splitlines()[-1] == told
 
 

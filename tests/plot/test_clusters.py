@@ -1,8 +1,5 @@
 """`plot_clusters` on the circle, on the sphere and in a plane of principal directions."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +8,6 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from powerspherical import HypersphericalUniform, VonMisesFisher
-from powerspherical._extras import install_hint
 from powerspherical.mixture import SphericalKMeans, VonMisesFisherMixture
 from powerspherical.plot import plot_clusters
 from powerspherical.plot._clusters import principal_plane
@@ -104,11 +100,3 @@ def test_bad_arguments():
         plot_clusters(X, labels, names=["one"])
     with pytest.raises(ValueError, match=r"points must have the shape \(n, d\), n ≥ 1, got \(3,\)"):
         plot_clusters(X[0], labels)
-
-
-@pytest.mark.slow
-def test_matplotlib_is_asked_for():
-    code = "import sys; sys.modules['matplotlib'] = None; import powerspherical.plot"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    told = f"ImportError: powerspherical.plot needs Matplotlib: {install_hint('plot')}"
-    assert done.stderr.splitlines()[-1] == told

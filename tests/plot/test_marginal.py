@@ -22,7 +22,7 @@ def test_the_area_under_a_density_is_one(family, kappa, dim):
     axes = plot_marginal(q, flat())
     t, height = axes.lines[0].get_data()
     assert np.trapezoid(height, t) == pytest.approx(1, rel=1e-2)
-    assert axes.get_ylim() == pytest.approx((0, 1.08 * height.max()))
+    assert axes.get_ylim() == pytest.approx((0, 1.05 * height.max()))
     low, high = axes.get_xlim()
     inside = (t >= low) & (t <= high)
     assert np.trapezoid(height[inside], t[inside]) > 0.98

@@ -62,6 +62,7 @@ def plot_clusters(
         names = [str(label) for label in found]
     if len(names) != len(found):
         raise ValueError(f"names has {len(names)} texts for {len(found)} clusters: pass one per cluster")
+    names = [name if place < NAMED else "" for place, name in enumerate(names)]
     clusters: list[Cluster] = [
         (name, colour, rows[labels == label])
         for name, colour, label in zip(names, distinct_colours(len(found)), found, strict=True)
@@ -103,8 +104,9 @@ def _on_sphere(
     _globe.draw_points(axes, others, FAINT)
     for _, colour, points in clusters:
         _globe.draw_points(axes, points, colour)
-    for direction, (name, colour, _) in list(zip(directions, clusters, strict=True))[:NAMED]:
-        _globe.draw_name(axes, direction, name, colour)
+    for direction, (name, colour, _) in zip(directions, clusters, strict=True):
+        if name:
+            _globe.draw_name(axes, direction, name, colour)
     return axes
 
 
@@ -113,13 +115,12 @@ def _on_plane(axes: Axes, clusters: list[Cluster], others: Array) -> Axes:
     step = -(-len(everything) // _PLANE_FROM)
     directions = np.array([_mean_direction(points) for _, _, points in clusters])
     plane = principal_plane(directions if len(directions) > 2 else everything[::step])
-    for _, colour, points in (("", FAINT, others), *clusters):
+    for name, colour, points in (("", FAINT, others), *clusters):
         x, y = plane @ points.T
         axes.scatter(x, y, s=6, linewidths=0, alpha=0.6, color=colour)
-    for name, colour, points in clusters[:NAMED]:
-        box = {"boxstyle": "round,pad=0.2", "fc": "white", "ec": colour, "lw": 0.8, "alpha": 0.85}
-        x, y = plane @ points.mean(0)
-        axes.text(x, y, name, fontsize=7, ha="center", va="center", bbox=box)
+        if name:
+            box = {"boxstyle": "round,pad=0.2", "fc": "white", "ec": colour, "lw": 0.8, "alpha": 0.85}
+            axes.text(x.mean(), y.mean(), name, fontsize=7, ha="center", va="center", bbox=box)
     axes.set_aspect("equal", "datalim")
     axes.set(xticks=[], yticks=[], xlabel="first principal direction", ylabel="second principal direction")
     axes.spines[:].set_color(FAINT)

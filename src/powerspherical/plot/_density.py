@@ -87,7 +87,7 @@ def _on_circle(
     colour = colour or COLOURS[len(axes.lines) % len(COLOURS)]
     right = angles(law, 360)
     heights = density(law, right).squeeze(-1).numpy()
-    scale = scale or min(1, 0.75 / heights[0])
+    scale = min(1, 0.75 / heights[0]) if scale is None else scale
     offsets = right.squeeze(-1).numpy()
     offsets = np.concatenate([-offsets[::-1], offsets])
     heights = scale * np.concatenate([heights[::-1], heights])
@@ -119,7 +119,7 @@ def _on_sphere(
     # From the side, the label is beside the density, not on it.
     beside = elevation + (25 if elevation < 25 else -25), azimuth + 35
     _globe.set_view(axes, view or beside)
-    polar = angles(law, 75)
+    polar = angles(law, 120)
     heights = density(law, polar).squeeze(-1).numpy()
     red, green, blue = to_rgb(colour)
     shades = LinearSegmentedColormap.from_list(

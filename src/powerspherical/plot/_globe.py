@@ -38,16 +38,16 @@ def set_view(axes: Axes3D, view: View) -> None:
     """Look at the unit sphere from this side, without perspective, frame and ticks."""
     axes.view_init(elev=view[0], azim=view[1])
     axes.set_proj_type("ortho")
-    axes.set_box_aspect((1, 1, 1), zoom=1.2)
+    axes.set_box_aspect((1, 1, 1), zoom=1.1)
     axes.set_axis_off()
     for setter in (axes.set_xlim, axes.set_ylim, axes.set_zlim):
         setter(-1.02, 1.02)
 
 
 def mesh(pole: Array, polar: Array) -> Array:
-    """Return the points (n, 181, 3) of circles around `pole` at these polar angles (n,)."""
+    """Return the points (n, 121, 3) of circles around `pole` at these polar angles (n,)."""
     _, _, (_, first, second) = np.linalg.svd(pole[None, :])  # the other rows are orthogonal to the pole
-    around = np.linspace(0, 2 * math.pi, 181)[:, None]
+    around = np.linspace(0, 2 * math.pi, 121)[:, None]
     ring = np.cos(around) * first + np.sin(around) * second
     return np.cos(polar)[:, None, None] * pole + np.sin(polar)[:, None, None] * ring
 
@@ -108,11 +108,11 @@ def draw_name(axes: Axes3D, direction: Array, text: str, colour: ColorType) -> N
     eye, right, up = camera(axes)
     near = direction @ eye >= 0
     shown = {"alpha": 1.0 if near else 0.3}
-    axes.plot(*np.stack([direction, 1.35 * direction]).T, color=INK, linewidth=1.1, zorder=6, **shown)
+    axes.plot(*np.stack([direction, 1.3 * direction]).T, color=INK, linewidth=1.1, zorder=6, **shown)
     axes.scatter(*direction, s=14, color=INK, depthshade=False, zorder=7, **shown)
     aside = direction @ right
     axes.text(
-        *(1.42 * direction),
+        *(1.36 * direction),
         text,
         color=colour,
         fontsize=11,

@@ -27,7 +27,8 @@ def plot_marginal(
         labels: one text per curve for the legend. Default: family, d and κ.
 
     The horizontal axis covers all but the outer 0.1 % on either side of each law. On the circle (d = 2) densities are
-    infinite at t = ±1: there the vertical axis is cut. Values are computed in float64.
+    infinite at t = ±1: the vertical axis ends at twice the density at the median. Values are computed in float64. To
+    compare distributions, pass all of them at once: limits and colours are those of one call.
 
     >>> import torch
     >>> from powerspherical import PowerSpherical, VonMisesFisher
@@ -46,15 +47,13 @@ def plot_marginal(
         raise ValueError(f"labels has {len(labels)} texts for {count} curves: pass one per curve")
 
     axes = plane_axes(ax, (6, 3.6))
-    curves = zip(
-        labels, distinct_colours(count), (pair for law in laws for pair in _curves(law, cdf)), strict=True
-    )
-    for label, colour, (t, height) in curves:
+    curves = [curve for law in laws for curve in _curves(law, cdf)]
+    for label, colour, (t, height, _) in zip(labels, distinct_colours(count), curves, strict=True):
         axes.plot(t, height, color=colour, linewidth=1.8, label=label)
         if not cdf:
             axes.fill_between(t, height, color=colour, alpha=0.1, linewidth=0)
     axes.set_xlim(*_range(laws))
-    axes.set_ylim(0, 1.02 if cdf else 1.08 * max(_top(law) for law in laws))
+    axes.set_ylim(0, 1.05 * max(float(top) for _, _, top in curves))
     axes.set_xlabel("$t = \\mu^\\top x$")
     axes.set_ylabel("$P(T \\leq t)$" if cdf else "density of $t$")
     axes.spines[["top", "right"]].set_visible(False)
@@ -66,11 +65,14 @@ def _title(law: Marginal, kappa: float) -> str:
     return f"{law.family.title}, d = {law.dim}, κ = {kappa:.3g}"
 
 
-def _curves(law: Marginal, cdf: bool) -> Iterable[tuple[Tensor, Tensor]]:
-    """Return t and the height of the curve for each element of the batch."""
+def _curves(law: Marginal, cdf: bool) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
+    """Return t, the height of the curve and the height to show, for each element of the batch."""
     t = angles(law, 400).cos().flip(0)
     height = law.cdf(t) if cdf else law.log_prob(t).exp()
-    return zip(t.T, torch.where(height.isfinite(), height, torch.nan).T, strict=True)
+    top = height.max(dim=0).values
+    if law.dim == 2 and not cdf:  # infinite at t = ±1
+        top = 2 * law.log_prob(law.icdf(torch.tensor(0.5, dtype=torch.float64))).exp()
+    return zip(t.T, torch.where(height.isfinite(), height, torch.nan).T, top, strict=True)
 
 
 def _range(laws: Sequence[Marginal]) -> tuple[float, float]:
@@ -79,11 +81,3 @@ def _range(laws: Sequence[Marginal]) -> tuple[float, float]:
     low, high = (torch.cat([law.icdf(tails)[end] for law in laws]) for end in (0, 1))
     margin = 0.05 * float(high.max() - low.min())
     return max(-1.0, float(low.min()) - margin), min(1.0, float(high.max()) + margin)
-
-
-def _top(law: Marginal) -> float:
-    """Return the largest density; on the circle, where it is infinite at t = ±1, twice that at the median."""
-    if law.dim > 2:
-        return max(float(height.nan_to_num().max()) for _, height in _curves(law, cdf=False))
-    median = law.icdf(torch.tensor(0.5, dtype=torch.float64))
-    return 2 * float(law.log_prob(median).exp().max())

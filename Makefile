@@ -19,19 +19,23 @@ TFP ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPHINX := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going
 NATIVE := src/powerspherical/sampling/native
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native lint test test-fast reproduce bench clean
+.PHONY: help setup native lint test test-fast docs docs-fast reproduce bench clean
 
 help:
 	@echo "make test       set up, lint and run the tests"
 	@echo "make test-fast  one case of each test, without the slow ones, in about a minute; no linting"
+	@echo "make docs       set up, and build the documentation into build/docs, gallery included (warnings are errors)"
+	@echo "make docs-fast  the same without running the gallery"
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
 	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
 	@echo "make setup      make $(VENV) and install the package with all that its tests need"
 	@echo "make native     compile the C library again, if its sources have changed"
 	@echo "make lint       ruff and mypy"
+	@echo "make dist       build the source distribution and the wheel in dist/, and check them"
 	@echo "make clean      remove caches and builds ($(VENV), $(OUT) and $(BENCH) stay)"
 
 setup: $(STAMP)
@@ -66,6 +70,12 @@ test: lint native
 test-fast: native
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --fast
 
+docs: native
+	$(SPHINX) docs build/docs
+
+docs-fast: native
+	$(SPHINX) -D plot_gallery=0 docs build/docs-fast
+
 reproduce: native
 	@echo "remaking the paper's figures and tables in $(OUT)/, in minutes"
 	@$(BIN)/powerspherical reproduce all --quick --out $(OUT)
@@ -76,6 +86,22 @@ bench: native
 	  $(PIP_ARGS) --target $(BENCH)/peers power-spherical==0.8.1 || echo "the authors' package could not be had"
 	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/sampling.py --device $(DEVICE) --out $(BENCH) $(if $(TFP),--tfp $(TFP))
 	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/training_step.py --device $(DEVICE) --out $(BENCH)
+
+# The tools have an environment of their own: constraints.txt does not pin them.
+.PHONY: dist
+DIST_TOOLS := build/dist-tools
+
+$(DIST_TOOLS)/.installed:
+	@$(PYTHON) -m venv $(DIST_TOOLS)
+	@$(DIST_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+	  build check-wheel-contents twine
+	@touch $@
+
+dist: $(DIST_TOOLS)/.installed
+	rm -rf dist
+	$(DIST_TOOLS)/bin/python -m build --outdir dist
+	$(DIST_TOOLS)/bin/twine check --strict dist/*
+	$(DIST_TOOLS)/bin/check-wheel-contents dist/*.whl
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 import powerspherical
 from powerspherical._extras import install_hint
 from powerspherical.cli.reproduce import NEEDED
+from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOW = ROOT / ".github" / "workflows" / "tests.yml"
 PACKAGE = ROOT / "src" / "powerspherical"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -29,7 +33,7 @@ LAYERS = [
     ["sampling"],
     ["distributions", "kernels"],
     ["__init__"],  # the public names
-    ["compat", "pyro", "nn", "mixture", "stats", "testing"],
+    ["compat", "pyro", "nn", "mixture", "plot", "stats", "testing"],
     ["experiments"],
     ["cli"],
     ["__main__"],
@@ -181,6 +185,63 @@ def test_the_version_is_the_same_everywhere():
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
+def test_the_citation_has_what_the_format_requires():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["license"] == PROJECT["license"]
+    for work, required in ((citation, {"message"}), (citation["preferred-citation"], {"type"})):
+        assert required | {"authors", "title"} <= set(work)
+        assert all({"name"} <= set(author) or {"family-names"} <= set(author) for author in work["authors"])
+
+
+def test_the_metadata_say_what_is_supported():
+    classifiers = PROJECT["classifiers"]
+    minors = [one.rpartition(".")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)]
+    assert minors == [str(minor) for minor in range(11, 11 + len(minors))]
+    assert PROJECT["requires-python"] == f">=3.{minors[0]}"
+    assert not any(one.startswith("License ::") for one in classifiers)  # the SPDX expression says it
+    for title in (
+        *(family.title for family in (POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER)),
+        "uniform",
+    ):
+        assert title in PROJECT["description"]
+
+    matrix = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["python"] == [f"3.{minor}" for minor in minors]
+    systems = {"ubuntu": "POSIX :: Linux", "macos": "MacOS", "windows": "Microsoft :: Windows"}
+    named = {f"Operating System :: {systems[os.partition('-')[0]]}" for os in matrix["os"]}
+    assert named == {one for one in classifiers if one.startswith("Operating System ::")}
+
+
+def recipes() -> dict[str, list[str]]:
+    """The targets of the Makefile, with the lines of their recipes."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines():
+        if target := re.match(r"([a-z-]+):(?!=)", line):
+            lines = found[target[1]] = []
+        elif line.startswith("\t"):
+            lines.append(line.strip())
+        else:
+            lines = []
+    return found
+
+
+def test_the_workflow_runs_targets_of_the_makefile():
+    jobs = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    targets = [command.split()[1] for command in commands if command.startswith("make ")]
+    assert {"test", "docs", "dist"} <= set(targets)
+    assert set(targets) <= set(recipes())
+
+
+def test_pre_commit_runs_what_make_lint_runs():
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    assert local["repo"] == "local"  # so that the versions are those of the environment
+    entries = [hook["entry"] for hook in local["hooks"]]
+    assert entries == [line.replace("$(BIN)", ".venv/bin") for line in recipes()["lint"]]
+    assert all(hook["always_run"] and not hook["pass_filenames"] for hook in local["hooks"])
+
+
 def test_constraints_pin_releases_not_builds():
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
@@ -189,18 +250,20 @@ def test_constraints_pin_releases_not_builds():
 
 
 @pytest.mark.slow
-def test_pyro_is_asked_for():
-    code = "import sys; sys.modules['pyro'] = None; import powerspherical.pyro"
+@pytest.mark.parametrize(
+    ("part", "package", "name"), [("plot", "matplotlib", "Matplotlib"), ("pyro", "pyro", "Pyro")]
+)
+def test_a_part_asks_for_what_it_needs(part, package, name):
+    code = f"import sys; sys.modules['{package}'] = None; import powerspherical.{part}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    told = f"ImportError: powerspherical.pyro needs Pyro: {install_hint('pyro')}"
+    told = f"ImportError: powerspherical.{part} needs {name}: {install_hint(part)}"
     assert done.stderr.splitlines()[-1] == told
 
 
 def installed(extra):
     """The modules that an extra installs, those of the extras it names included."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     modules = set()
-    for requirement in project["optional-dependencies"][extra]:
+    for requirement in PROJECT["optional-dependencies"][extra]:
         name, inner = re.match(r"([\w-]+)(?:\[(\w+)\])?", requirement).groups()
         imported = {"pillow": "PIL", "scikit-learn": "sklearn"}.get(name, name)
         modules |= installed(inner) if name == "powerspherical" else {imported}

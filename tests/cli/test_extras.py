@@ -87,5 +87,7 @@ def test_a_figure_asks_for_matplotlib(monkeypatch) -> None:
     from powerspherical.mixture import plot_comparison
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match="plot_comparison needs Matplotlib: pip install matplotlib"):
+    with pytest.raises(
+        ImportError, match=r"plot_comparison needs Matplotlib: pip install 'powerspherical\[plot\]'"
+    ):
         plot_comparison([])

@@ -21,7 +21,6 @@ from helpers.command import assert_wrong_use
 from helpers.own_family import registered
 from powerspherical import SphericalCauchy, VonMisesFisher, cli
 from powerspherical.cli import clusters as clusters_module
-from powerspherical.cli.clusters import plane
 from powerspherical.distributions import distribution_named
 from powerspherical.mixture import (
     PowerSphericalMixture,
@@ -322,13 +321,6 @@ cli.main(["cluster", "a.npy", "-k", "3", "--out", "out"])
         error = process.stderr.read()
     assert (process.returncode, error) == (130, "powerspherical: interrupted\n")
     assert not (folder / "out").exists()
-
-
-def test_the_plane_of_a_picture() -> None:
-    """The points vary most along the third axis, then along the first. A single point does not vary."""
-    points = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 0.1, 5], [0, -0.1, -5]])
-    np.testing.assert_allclose(plane(points), [[0, 0.02, 1], [1, 0, 0]], atol=1e-3)
-    np.testing.assert_array_equal(plane(points[:1]), np.zeros((2, 3)))
 
 
 QUESTIONS = [f"[/bold] question\t{i}" for i in range(300)]  # must not be parsed as rich markup

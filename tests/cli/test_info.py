@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from importlib.metadata import version
 
 import pytest
@@ -37,6 +38,17 @@ def test_what_a_program_sees(capsys):
     assert facts["hardware"]["native_kernel"] == native_kernel()
     assert [check["worst"] <= check["tolerance"] for check in facts["accuracy"]] == [True] * 8
     assert all(check["passed"] for check in facts["accuracy"])
+
+
+def test_the_help_names_every_key(capsys):
+    """The keys of the JSON are an interface: those documented are those printed."""
+    assert cli.run(["info", "--help"]) == 0
+    documented = set(re.findall(r'"(\w+)"', capsys.readouterr().out))
+    assert cli.run(["info", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert documented == {*facts, "python", *facts["hardware"], *facts["accuracy"][0]}
+    assert "python" in facts["versions"]
+    assert all(set(check) == set(facts["accuracy"][0]) for check in facts["accuracy"])
 
 
 @pytest.mark.parametrize(

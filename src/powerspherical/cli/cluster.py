@@ -145,7 +145,7 @@ def _write(
             summary | {"labels_digest": _digest(labels)}, indent=2, ensure_ascii=False, allow_nan=False
         )
         summary_file.write_text(text + "\n", encoding="utf-8")
-        figure = results.picture(mixture, clusters)
+        figure = results.picture(clusters)
         figure.savefig(picture, format="png", dpi=150, metadata={"Software": COMMAND})
         mixture.save(out / MODEL, notes={"made_by": COMMAND, "columns": summary["columns"]})
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 CENTRAL = 5  # central rows per cluster
 SHOWN = 5000  # maximum number of points in the picture
-_AXES_FROM = 1000  # number of points that determine the axes of the picture, with fewer than three clusters
-_NUMBERED = 150  # maximum number of clusters with a number in the picture
 
 
 @dataclass(frozen=True)
@@ -101,37 +99,13 @@ def summary(
     }
 
 
-def picture(mixture: "SphericalMixture", clusters: Clusters) -> "Figure":
-    """A scatter plot of rows, coloured and numbered by cluster.
-
-    The plane is spanned by the two principal directions of the mean directions, or of the rows if there are fewer than
-    three clusters.
-    """
-    import matplotlib
+def picture(clusters: Clusters) -> "Figure":
+    """A plot of a sample of rows, coloured and numbered by cluster: see `powerspherical.plot.plot_clusters`."""
     from matplotlib.figure import Figure
 
-    directions = np.asarray(mixture.mean_directions_, dtype=np.float64)
-    axes = plane(directions if len(directions) > 2 else clusters.shown[:_AXES_FROM])
-    points = clusters.shown @ axes.T
-    colours = matplotlib.colormaps["turbo"](np.linspace(0.03, 0.97, len(directions)))
+    from powerspherical.plot import plot_clusters
+
     figure = Figure(figsize=(7, 7), layout="constrained")
-    panel = figure.subplots()
-    panel.scatter(points[:, 0], points[:, 1], s=6, linewidths=0, alpha=0.6, c=colours[clusters.shown_labels])
-    for cluster in np.unique(clusters.shown_labels)[:_NUMBERED]:
-        x, y = points[clusters.shown_labels == cluster].mean(0)
-        box = {"boxstyle": "circle,pad=0.15", "fc": "white", "ec": colours[cluster], "lw": 0.8, "alpha": 0.85}
-        panel.text(x, y, str(cluster), fontsize=6, ha="center", va="center", bbox=box)
-    panel.set_aspect("equal", "datalim")
-    panel.set(xticks=[], yticks=[], xlabel="first principal direction", ylabel="second")
+    axes = figure.add_subplot(projection="3d" if clusters.shown.shape[1] == 3 else None)
+    plot_clusters(clusters.shown, clusters.shown_labels, axes)
     return figure
-
-
-def plane(points: Array) -> Array:
-    """The two principal directions of points (n, d), as rows (2, d). Zero where the points do not vary."""
-    _, lengths, rows = np.linalg.svd(points - points.mean(0), full_matrices=False)
-    axes = np.zeros((2, points.shape[1]))
-    kept = rows[:2][lengths[:2] > 1e-12]
-    # The sign of a singular vector is arbitrary: make its largest coordinate positive.
-    signs = np.sign(np.take_along_axis(kept, np.abs(kept).argmax(1, keepdims=True), 1))
-    axes[: len(kept)] = kept * signs
-    return axes

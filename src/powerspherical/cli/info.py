@@ -45,6 +45,16 @@ def add_to(app: Typer) -> None:
 
         The check compares functions with exact values that ship with the package. The exit status is 1 if they are
         not accurate on this machine. Please include the output in bug reports.
+
+        With --json the output is one object with three keys.
+
+        "versions" maps "python" and package names to versions, or to null for a package that is not installed.
+
+        "hardware" has "system", "cpu", "cores", "torch_threads", "device" (where the accuracy was checked), "cuda" (a
+        list of GPUs) and "native_kernel" (which C library draws on the CPU, or why none does).
+
+        "accuracy" is a list of checks. Each has "family", "quantity", "dtype", "worst" (the largest error, or null if
+        it is not finite), "tolerance" and "passed".
         """
         require_device(device)
         with Console(stderr=True).status("comparing with exact values"):
@@ -64,7 +74,7 @@ def add_to(app: Typer) -> None:
 
 
 def gather(device: str) -> Facts:
-    """Everything to show, as JSON values. An infinite or NaN error becomes `None`."""
+    """Everything to show, as JSON values. The help of the command describes the keys."""
     from powerspherical.experiments import accuracy
     from powerspherical.experiments.results import hardware, versions
     from powerspherical.sampling.native.library import description as native_kernel

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from powerspherical._extras import install_hint
 from powerspherical.families import family_named, family_names
 from powerspherical.mixture._base import require_integer
 from powerspherical.mixture._spherical_mixture import SphericalMixture, mixture_named
@@ -122,7 +123,7 @@ def plot_comparison(choices: Sequence[Choice]) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("plot_comparison needs Matplotlib: pip install matplotlib") from error
+        raise ImportError(f"plot_comparison needs Matplotlib: {install_hint('plot')}") from error
 
     if not choices:
         raise ValueError("choices must be the list that compare returned, got none")

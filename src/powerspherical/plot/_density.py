@@ -1,0 +1,140 @@
+"""A density on the circle or the sphere."""
+
+import math
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
+from matplotlib.typing import ColorType
+from mpl_toolkits.mplot3d import Axes3D
+
+from powerspherical.distributions import Marginal, RotationallySymmetric
+from powerspherical.plot import _circle, _globe
+from powerspherical.plot._law import angles, cosine_law, density
+from powerspherical.plot._points import unit_rows
+from powerspherical.plot._style import COLOURS, INK, Array, plane_axes, space_axes
+
+
+def plot_density(
+    q: RotationallySymmetric,
+    ax: Axes | None = None,
+    *,
+    points: Any = None,
+    color: ColorType | None = None,
+    label: str | None = None,
+    scale: float | None = None,
+    view: tuple[float, float] | None = None,
+    colorbar: bool = True,
+) -> Axes:
+    """Plot the density of a distribution on the circle (d = 2) or the sphere (d = 3), and return the axes.
+
+    On the circle the density is a curve whose height above the unit circle is proportional to the density per radian.
+    Call the function again with the same axes to compare distributions. On the sphere the density per steradian is
+    shown by colour, for one distribution per axes.
+
+    Args:
+        q: one distribution (batch shape ``()``) with a mean direction, of any family.
+        ax: the axes to draw on: flat for d = 2, ``projection="3d"`` for d = 3. Default: those of a new pyplot figure.
+        points: vectors of shape (n, d) to show too: as a histogram on the circle, as dots on the sphere.
+        color: any Matplotlib colour. Default: the next one of a palette on the circle, blue on the sphere.
+        label: text at the mean direction. Default: κ. Pass ``""`` for none.
+        scale: on the circle, the height at which a density of 1 is drawn. Default: 1, or less for a density that would
+            rise above 0.75. To compare distributions, pass the same scale for all.
+        view: on the sphere, elevation and azimuth in degrees from which to look. Default: the mean direction is seen
+            from the side.
+        colorbar: on the sphere, whether to add a colour bar.
+
+    The curve or mesh is refined around the mean direction: a peak is drawn at its full height for every κ.
+
+    >>> import torch
+    >>> from powerspherical import PowerSpherical
+    >>> q = PowerSpherical(torch.tensor([0.0, 1.0]), 20.0)
+    >>> ax = plot_density(q, points=q.sample((500,)))
+    >>> ax = plot_density(PowerSpherical(torch.tensor([1.0, 0.0]), 4.0), ax)
+    >>> len(ax.lines)
+    2
+    """
+    law = cosine_law(q)
+    if not isinstance(q, RotationallySymmetric):
+        raise TypeError(f"q is a {type(q).__name__}, a law on [-1, 1]: use plot_marginal")
+    if q.dim > 3:
+        raise ValueError(f"plot_density can draw d = 2 and d = 3, got d = {q.dim}: use plot_marginal")
+    if q.batch_shape:
+        raise ValueError(
+            f"q has the batch shape {tuple(q.batch_shape)}, but plot_density draws one distribution: "
+            "make one of q.loc[i] and q.concentration[i]"
+        )
+    loc = unit_rows(q.loc[None], q.dim)[0]
+    rows = None if points is None else unit_rows(points, q.dim)
+    if label is None:
+        label = f"κ = {q.concentration.item():.3g}"
+    if q.dim == 2:
+        return _on_circle(law, loc, plane_axes(ax), rows, color, label, scale)
+    return _on_sphere(law, loc, space_axes(ax), rows, color or COLOURS[0], label, view, colorbar)
+
+
+def _on_circle(
+    law: Marginal,
+    loc: Array,
+    axes: Axes,
+    points: Array | None,
+    colour: ColorType | None,
+    label: str,
+    scale: float | None,
+) -> Axes:
+    colour = colour or COLOURS[len(axes.lines) % len(COLOURS)]
+    right = angles(law, 360)
+    heights = density(law, right).squeeze(-1).numpy()
+    scale = min(1, 0.75 / heights[0]) if scale is None else scale
+    offsets = right.squeeze(-1).numpy()
+    offsets = np.concatenate([-offsets[::-1], offsets])
+    heights = scale * np.concatenate([heights[::-1], heights])
+    _circle.draw_rim(axes)
+    if points is not None:
+        _circle.draw_bars(axes, scale * _circle.bar_heights(points), colour)
+    directions = _circle.on_circle(math.atan2(loc[1], loc[0]) + offsets)
+    radius = np.where(heights > 0.012, 1 + heights, np.nan)  # a lower curve would only cover the circle
+    axes.plot(
+        *(radius[:, None] * directions).T, color=colour, linewidth=1.6, solid_capstyle="round", zorder=4
+    )
+    arrow = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", xy=(loc[0], loc[1]), xytext=(0, 0), arrowprops=arrow, zorder=3)
+    _circle.draw_name(axes, loc, 1.12 + heights.max(), label, colour)
+    return axes
+
+
+def _on_sphere(
+    law: Marginal,
+    loc: Array,
+    axes: Axes3D,
+    points: Array | None,
+    colour: ColorType,
+    label: str,
+    view: tuple[float, float] | None,
+    colorbar: bool,
+) -> Axes:
+    elevation, azimuth = _globe.view_of(loc)
+    # From the side, the label is beside the density, not on it.
+    beside = elevation + (25 if elevation < 25 else -25), azimuth + 35
+    _globe.set_view(axes, view or beside)
+    polar = angles(law, 120)
+    heights = density(law, polar).squeeze(-1).numpy()
+    red, green, blue = to_rgb(colour)
+    shades = LinearSegmentedColormap.from_list(
+        "density", [(0.97, 0.97, 0.97), (red, green, blue), (0.4 * red, 0.4 * green, 0.4 * blue)]
+    )
+    scale = Normalize(0, heights.max())
+    colours = shades(scale(heights))[:, None, :3]
+    _globe.draw_ball(axes, _globe.mesh(loc, polar.squeeze(-1).numpy()), colours)
+    if points is not None:
+        _globe.draw_points(axes, points, "black")
+    if label:
+        _globe.draw_name(axes, loc, label, INK)
+    if colorbar:
+        bar = axes.figure.colorbar(
+            ScalarMappable(scale, shades), ax=axes, shrink=0.55, aspect=25, label="density per steradian"
+        )
+        bar.outline.set_visible(False)
+    return axes

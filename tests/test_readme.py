@@ -2,13 +2,14 @@
 
 import importlib.util
 import re
-from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from typer.main import get_command
 
 import powerspherical
+from powerspherical import cli, nn
 
 README = Path(__file__).parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8")
@@ -16,27 +17,33 @@ BLOCKS = re.findall(r"(?ms)^```python\n(.*?)^```", TEXT)
 
 
 def test_the_table_names_what_exists():
-    """Every name that the table of the interface gives is there, on the families it is given for."""
-    rows = [
-        [cell.strip() for cell in row.split(" | ")]
-        for row in re.findall(r"(?m)^\| (`.*|all four.*) \|$", TEXT)
-    ]
-    families = [powerspherical.PowerSpherical, powerspherical.VonMisesFisher, powerspherical.SphericalCauchy]
-    checked = set()
-    for left, right in rows:
-        if left == "all four":
-            methods = re.findall(r"`(\w+)`", right)
-            owners = [*families, powerspherical.HypersphericalUniform]
+    """Every name in the table of contents is a module of the package, or a public name or method of one."""
+    rows = re.findall(
+        r"(?m)^\| (`.*?) \| (.*) \|$", TEXT.partition("## What is there")[2].partition("## ")[0]
+    )
+    assert len(rows) >= 10
+    places = [powerspherical, nn, torch.distributions, powerspherical.PowerSpherical]
+    for name in re.findall(r"`(?:q\.)?([\w.]+)(?:\(\))?`", " ".join(left for left, _ in rows)):
+        if name.startswith("powerspherical"):
+            assert importlib.util.find_spec(name) is not None, name
         else:
-            for name in re.findall(r"`([A-Z]\w+)[.(]", left):
-                assert hasattr(powerspherical, name), name
-                checked.add(name)
-            methods = re.findall(r"`\.(\w+)", left)
-            owners = families
-        for owner, name in product(owners, methods):
-            assert hasattr(owner, name), f"{owner.__name__}.{name}"
-            checked.add(name)
-    assert {"PowerSpherical", "rsample", "marginal", "cap_angle"} <= checked
+            assert any(hasattr(place, name) for place in places), name
+    commands = re.findall(r"`(\w+)`", rows[-1][1])
+    assert {"cluster", "explore"} <= {*commands}
+    assert {*commands} <= {*get_command(cli.application()).commands}
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", TEXT)
+    assert {"docs/choosing.md", "docs/migration.md", "docs/clustering.md"} <= {*links}
+    for link in links:
+        assert (README.parent / link).is_file(), link
+
+
+def test_its_shape():
+    """Short, with a picture before the first heading."""
+    assert len(TEXT.splitlines()) <= 120
+    assert "![" in TEXT.partition("\n## ")[0]
 
 
 def test_the_readme_has_examples():
@@ -47,15 +54,3 @@ def test_the_readme_has_examples():
 def test_block_runs(block):
     torch.manual_seed(0)
     exec(compile(block, str(README), "exec"), {"__name__": "readme"})
-
-
-def test_the_tables_hold_the_published_results():
-    """`benchmarks/readme_tables.py` writes them from `results/`."""
-    spec = importlib.util.spec_from_file_location(
-        "readme_tables", README.parent / "benchmarks/readme_tables.py"
-    )
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    assert tables.filled(TEXT) == TEXT
-    changed = TEXT.replace("−96.84", "−96.85")
-    assert tables.filled(changed) == TEXT != changed

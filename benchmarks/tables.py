@@ -1,0 +1,263 @@
+"""Write the tables of the README and the documentation from the published results: python benchmarks/tables.py
+
+A table is between `<!-- table: NAME -->` and `<!-- end -->` in README.md or docs/*.md. NAME is a function of this
+module. A test checks that the pages agree with the results.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import torch
+from torch.distributions import kl_divergence
+
+from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical.experiments import paper
+from powerspherical.experiments.autoencoder.table import POSTERIORS, collect, plain
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PLACE = re.compile(r"<!-- table: (?P<name>\w+) -->.*?<!-- end -->", re.S)
+
+
+def results(name):
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"]
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def nats(value):
+    return f"{value:.2f}".replace("-", "−")
+
+
+def pair(scores):
+    return ", ".join(map(nats, scores))
+
+
+def vae():
+    """Return the table of log-likelihood and ELBO: in the paper, by its protocol, and tuned."""
+    found = collect(results("vae_mnist"))
+    rows = []
+    for (posterior, dim), scores in plain(found).items():
+        published = paper.VAE.get(posterior, {}).get(dim)
+        tuned = plain(found, "tuned").get((posterior, dim))
+        rows.append(
+            [
+                POSTERIORS[posterior],
+                str(dim),
+                pair(published) if published else "–",
+                pair(scores.means),
+                pair(tuned.means) if tuned else "–",
+            ]
+        )
+    return table(["posterior", "d", "the paper", "the paper's protocol", "tuned"], rows)
+
+
+def span(claims):
+    low, high = claims["vmf_over_ps"]["min"], claims["vmf_over_ps"]["max"]
+    return f"{low:.1f} – {high:.1f}"
+
+
+def time():
+    """Return the table of the paper's claims on time, with our measurements."""
+    cpu, gpu = results("efficiency")["claims"], results("efficiency_cuda")["claims"]
+    training = results("training_time")["factors"]
+    rows = [
+        [
+            "a draw: vMF over Power Spherical, for κ from 1 to 5·10⁴",
+            "6 – 20",
+            *(span(device[whose]) for device in (cpu, gpu) for whose in ("published", "ours")),
+        ],
+        [
+            "a draw: slowest over fastest κ, Power Spherical",
+            "1",
+            *(
+                f"{device[whose]['spread_over_concentrations']['ps']:.1f}"
+                for device in (cpu, gpu)
+                for whose in ("published", "ours")
+            ),
+        ],
+        [
+            "a training step: vMF over Power Spherical",
+            "> 2",
+            f"{training['published_vmf_over_published_ps']:.2f}",
+            f"{training['our_vmf_over_our_ps']:.2f}",
+            "–",
+            "–",
+        ],
+    ]
+    head = ["", "the paper", "CPU, published", "CPU, ours", "H200, published", "H200, ours"]
+    return table(head, rows)
+
+
+def multiples(found, method):
+    """Return the times of a method as multiples of the normals', forward and with the backward pass."""
+    return ", ".join(
+        f"{row['ratio']:.1f}" if row["ratio"] > 10 else f"{row['ratio']:.2f}"
+        for row in found
+        if row["method"] == method
+    )
+
+
+def draws():
+    """Return the table of the times of draws as multiples of the normals'."""
+    rows = []
+    for name, machine in (("sampling", "CPU, one thread"), ("sampling_cuda", "H200")):
+        found = [row for row in results(name) if row["section"] == "sizes" and row["floor"] == "randn"]
+        fewest = min(row["threads"] for row in found)
+        groups = {}
+        for row in found:
+            shared = row["loc"] == "shared"
+            large = row["rows"] * row["dim"] > 50_000_000  # there it matters whether μ is shared
+            if row["threads"] == fewest and (large or not shared):
+                groups.setdefault((row["rows"], row["dim"], row["loc"]), []).append(row)
+        for (count, dim, loc), group in groups.items():
+            floor = next(row["milliseconds"] for row in group if row["method"] == "randn")
+            methods = ("our_ps", "our_vmf", "reference_ps")
+            cells = [multiples(group, method) or "–" for method in methods]
+            time = f"{floor:.0f} ms" if floor > 1 else f"{1e3 * floor:.0f} µs"
+            rows.append([machine, f"{count:,} × {dim:,}", loc, time, *cells])
+    head = ["", "n × d", "μ", "`torch.randn`", "Power Spherical", "von Mises–Fisher", "PS, the authors'"]
+    return table(head, rows)
+
+
+def rounded(value):
+    """Return three digits, with a comma between thousands."""
+    if value >= 100:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"
+
+
+def concentrations():
+    """Return what a concentration means at several dimensions: nats, the mean cosine, and caps in degrees."""
+    rows = []
+    for dim in (2, 3, 8, 64, 768):
+        pole = torch.eye(1, dim, dtype=torch.float64)[0]
+        for length in (0.1, 0.5, 0.9, 0.99):
+            cells = [str(dim), f"{length:g}"]
+            for family in (PowerSpherical, VonMisesFisher, SphericalCauchy):
+                q = family.from_mean_length(pole, length)
+                nats = kl_divergence(q, HypersphericalUniform(dim, dtype=torch.float64)).item()
+                angle = math.degrees(q.cap_angle(torch.tensor(0.5, dtype=torch.float64)))
+                cells.append(f"{rounded(q.concentration.item())}; {rounded(nats)} nats; {angle:.0f}°")
+            rows.append(cells)
+    return table(["d", "mean cosine", "Power Spherical", "von Mises–Fisher", "spherical Cauchy"], rows)
+
+
+def nats_for_rate():
+    """Return the concentration of a Power Spherical distribution with a given rate, at several dimensions."""
+    rates = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    rows = []
+    for dim in (2, 3, 4, 8, 16, 64, 256):
+        pole = torch.eye(1, dim, dtype=torch.float64)[0]
+        found = [PowerSpherical.from_kl(pole, rate).concentration.item() for rate in rates]
+        rows.append([str(dim), *map(rounded, found)])
+    return table(["d", *(f"{rate:g} nats" for rate in rates)], rows)
+
+
+def bottleneck():
+    """Return the table of the times of a bottleneck's step, beside a Gaussian one and the authors' package."""
+    names = {
+        "gaussian": "Gaussian",
+        "power_spherical": "Power Spherical",
+        "von_mises_fisher": "von Mises–Fisher",
+        "spherical_cauchy": "spherical Cauchy",
+        "reference": "Power Spherical, the authors'",
+    }
+    groups = {}
+    for row in results("bottleneck_cuda"):
+        cell = f"{row['microseconds']:.0f} µs, {row['over_gaussian']:.2f}"
+        groups.setdefault((row["rows"], row["dim"], row["layer"]), {})[row["mode"]] = cell
+    rows = [
+        [f"{count:,} × {dim}", names[layer], cells["eager"], cells["compiled"]]
+        for (count, dim, layer), cells in groups.items()
+    ]
+    return table(["n × d", "latent", "eager", "compiled"], rows)
+
+
+def pairwise():
+    """Return the table of the times of all pairs, as multiples of the matrix product's."""
+    groups = {}
+    for row in results("pairwise_cuda"):
+        cell = f"{row['milliseconds']:.2f} ms, {row['over_mm']:.2f}"
+        size = f"{row['rows']:,} × {row['columns']:,}, d = {row['dim']}"
+        groups.setdefault((size, row["matrix"]), {})[row["pass"]] = (cell, row["peak_outputs"])
+    rows = [
+        [
+            size,
+            "`torch.mm`" if name == "mm" else f"`{name}`",
+            *(cells[which][0] for which in ("forward", "with backward")),
+            f"{cells['forward'][1]:.1f}, {cells['with backward'][1]:.1f}",
+        ]
+        for (size, name), cells in groups.items()
+    ]
+    return table(["B × N", "", "forward", "with gradients", "memory, in outputs"], rows)
+
+
+def with_gradients(name, method, rows):
+    """Return the time of draws in R⁶⁴ with their gradients as a multiple of the normals', with the fewest threads."""
+    wanted = {"section": "sizes", "floor": "randn", "quantity": "forward and backward", "loc": "per row"}
+    wanted |= {"method": method, "rows": rows, "dim": 64}
+    found = [row for row in results(name) if wanted.items() <= row.items()]
+    return f"{min(found, key=lambda row: row['threads'])['ratio']:.2g}"
+
+
+def summary():
+    """Return the README's table: accuracy, stability, speed and the paper in a few lines."""
+    stability, found = results("stability"), collect(results("vae_mnist"))
+    worst = {name: cell["worst"] for name, cell in stability["closed_forms"].items()}
+    ours = max(worst[f"{family}/kl/ours_float32"] for family in ("ps", "vmf"))
+    lost = stability["closed_forms"]["vmf/kl/published_float32"]
+    samples = stability["samples"]
+    rows = [
+        [
+            "relative error of KL to the uniform, float32, d to 10⁷, κ to 10⁹",
+            f"{ours:.0e}",
+            f"{worst['ps/kl/published_float32']:.0f} by `lgamma`; NaN in {lost['not_finite']} of {lost['cells']} cells "
+            "by Bessel functions",
+        ],
+        [
+            "cells of the paper's grid in which draws or gradients fail",
+            f"{samples['our_ps']['bad'] + samples['our_vmf']['bad']} of {samples['our_ps']['cells']:,}",
+            f"{samples['published_vmf']['bad']}, published von Mises–Fisher",
+        ],
+    ]
+    for name, machine, count in (("sampling", "CPU", 100_000), ("sampling_cuda", "H200", 1_000_000)):
+        times = [with_gradients(name, method, count) for method in ("our_ps", "our_vmf", "reference_ps")]
+        rows.append(
+            [
+                f"{count:,} draws in R⁶⁴ with gradients, {machine}, times `torch.randn`",
+                f"{times[0]}; von Mises–Fisher {times[1]}",
+                f"{times[2]}, the authors' package",
+            ]
+        )
+    rows.append(
+        [
+            "MNIST auto-encoder, d = 20, test log-likelihood in nats",
+            nats(plain(found)["power_spherical", 20].means[0]),
+            f"{nats(paper.VAE['power_spherical'][20][0])}, the paper",
+        ]
+    )
+    return table(["", "ours", "others"], rows)
+
+
+MAKERS = (summary, concentrations, nats_for_rate, draws, bottleneck, pairwise, vae, time)
+TABLES = {make.__name__: make for make in MAKERS}
+
+
+def filled(text):
+    """Return the text of a page with its tables replaced by those from the results."""
+    return PLACE.sub(
+        lambda found: f"<!-- table: {found['name']} -->\n\n{TABLES[found['name']]()}\n\n<!-- end -->", text
+    )
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(filled(text), encoding="utf-8")

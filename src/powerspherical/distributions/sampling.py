@@ -78,7 +78,7 @@ class Reparameterised(Distribution):
             noise: standard normals that determine the draws, instead of ``sample_shape`` and ``generator``: the result
                 of ``noise``, or any finite tensor of shape (…) + ``event_shape`` that broadcasts with the batch shape.
                 The draws are then a deterministic function of the noise and the parameters, differentiable once in
-                both. They cost about 10 µs each on a CPU, because the cosine is a quantile.
+                both, and accurate to rounding. They take about 10 µs each on a CPU, because the cosine is a quantile.
         """
         shape = sizes("sample_shape", sample_shape)
         if noise is None:
@@ -109,11 +109,10 @@ class Reparameterised(Distribution):
         >>> import torch
         >>> from powerspherical import PowerSpherical
         >>> _ = torch.manual_seed(0)
-        >>> loc = torch.eye(3)[0]
-        >>> noise = PowerSpherical(loc, 10.0).noise((64,), sobol=True)
-        >>> x, y = PowerSpherical(loc, 10.0).rsample(noise=noise), PowerSpherical(loc, 11.0).rsample(noise=noise)
-        >>> noise.shape, x.mean(0)[0], y.mean(0)[0]  # E t = κ/(κ+2)
-        (torch.Size([64, 3]), tensor(0.8329), tensor(0.8457))
+        >>> q = PowerSpherical(torch.eye(3)[0], 10.0)
+        >>> noise = q.noise(256, sobol=True)
+        >>> noise.shape, q.rsample(noise=noise).mean(0)[0].round(decimals=2)  # E t = κ/(κ+2)
+        (torch.Size([256, 3]), tensor(0.8300))
         """
         shape = sizes("sample_shape", sample_shape)
         return explicit.normals(shape, self.batch_shape, self.event_shape, self._like, generator, sobol=sobol)

@@ -20,9 +20,8 @@ from torch.distributions.transforms import CatTransform
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import NormalizeTransform, unit_vector
 from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
-from powerspherical.distributions.sampling import Reparameterised, sizes
+from powerspherical.distributions.sampling import Draws, Reparameterised
 from powerspherical.distributions.uniform import HypersphericalUniform
-from powerspherical.sampling import noise as explicit
 
 #: A distribution on one sphere.
 Factor = RotationallySymmetric | HypersphericalUniform
@@ -40,7 +39,7 @@ def distribution_of(family: str | type[RotationallySymmetric]) -> type[Rotationa
     )
 
 
-class ProductOfSpheres(Independent):
+class ProductOfSpheres(Draws, Independent):
     """m independent unit vectors of one family and dimension d, as one event of shape (m, d).
 
     It is a ``torch.distributions.Independent`` over the last batch axis of ``factors``. All factors are computed at
@@ -125,44 +124,15 @@ class ProductOfSpheres(Independent):
         new = self._get_checked_instance(ProductOfSpheres, _instance)
         return super().expand(batch_shape, new)
 
-    def sample(
-        self,
-        sample_shape: Any = torch.Size(),
-        *,
-        generator: torch.Generator | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Return the draws of ``rsample`` without gradients."""
-        with torch.no_grad():
-            return self.rsample(sample_shape, generator=generator, noise=noise)
+    @property
+    def _like(self) -> Tensor:  # type: ignore[override]
+        return self.base_dist._like
 
-    def rsample(
-        self,
-        sample_shape: Any = torch.Size(),
-        *,
-        generator: torch.Generator | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Return draws of shape ``sample_shape + batch_shape + (m, d)``; see ``PowerSpherical.rsample``."""
-        if noise is not None:
-            # The factors check the values, but would broadcast noise of shape (d,) or (1, d).
-            device = self.base_dist._like.device
-            validation.noise(noise, self.batch_shape, self.event_shape, device, check_values=False)
-        return self.base_dist.rsample(sample_shape, generator=generator, noise=noise)
+    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        return self.base_dist._draws(shape + self.event_shape[:1], generator)
 
-    def noise(
-        self,
-        sample_shape: Any = torch.Size(),
-        *,
-        generator: torch.Generator | None = None,
-        sobol: bool = False,
-    ) -> Tensor:
-        """Return standard normals of shape ``sample_shape + batch_shape + (m, d)``; see ``PowerSpherical.noise``.
-
-        A Sobol sequence covers all m·d normals of an event jointly.
-        """
-        shape, like = sizes("sample_shape", sample_shape), self.base_dist._like
-        return explicit.normals(shape, self.batch_shape, self.event_shape, like, generator, sobol=sobol)
+    def _points(self, noise: Tensor) -> Tensor:
+        return self.base_dist._points(noise)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at ``value`` of shape (…, m, d), the sum over the factors."""

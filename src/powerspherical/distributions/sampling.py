@@ -1,4 +1,4 @@
-"""The base class that gives every distribution ``sample`` and ``rsample``."""
+"""The base classes that give every distribution ``sample``, ``rsample`` and ``noise``."""
 
 from __future__ import annotations
 
@@ -33,20 +33,11 @@ def _not_sizes(name: str, value: Any) -> ValueError:
     return ValueError(f"{name} must be an integer ≥ 0 or a tuple of them, got {value!r}")
 
 
-class Reparameterised(Distribution):
-    """A distribution with differentiable draws, from torch's generator or the caller's.
+class Draws(Distribution):
+    """``sample``, ``rsample`` and ``noise``, from torch's generator or the caller's.
 
-    A subclass checks its own arguments, with better messages than torch's, and implements ``_draws``, ``_points`` and
-    ``_like``.
+    A subclass implements ``_draws``, ``_points`` and ``_like``.
     """
-
-    has_rsample = True
-
-    def __init__(
-        self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
-    ) -> None:
-        super().__init__(batch_shape, event_shape, validate_args=False)
-        self._validate_args = validation.is_enabled(validate_args)
 
     #: A tensor with the dtype and device of the draws.
     _like: Tensor
@@ -129,3 +120,15 @@ class Reparameterised(Distribution):
     def _points(self, noise: Tensor) -> Tensor:
         """Return the draws for checked ``noise``."""
         raise NotImplementedError
+
+
+class Reparameterised(Draws):
+    """A distribution with differentiable draws that checks its own arguments, with better messages than torch's."""
+
+    has_rsample = True
+
+    def __init__(
+        self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
+    ) -> None:
+        super().__init__(batch_shape, event_shape, validate_args=False)
+        self._validate_args = validation.is_enabled(validate_args)

@@ -19,14 +19,17 @@ TFP ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPHINX := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going
 NATIVE := src/powerspherical/sampling/native
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native lint test test-fast reproduce bench clean
+.PHONY: help setup native lint test test-fast docs docs-fast reproduce bench clean
 
 help:
 	@echo "make test       set up, lint and run the tests"
 	@echo "make test-fast  one case of each test, without the slow ones, in about a minute; no linting"
+	@echo "make docs       set up, and build the documentation into build/docs, gallery included (warnings are errors)"
+	@echo "make docs-fast  the same without running the gallery"
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
 	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
 	@echo "make setup      make $(VENV) and install the package with all that its tests need"
@@ -66,6 +69,12 @@ test: lint native
 test-fast: native
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --fast
 
+docs: native
+	$(SPHINX) docs build/docs
+
+docs-fast: native
+	$(SPHINX) -D plot_gallery=0 docs build/docs-fast
+
 reproduce: native
 	@echo "remaking the paper's figures and tables in $(OUT)/, in minutes"
 	@$(BIN)/powerspherical reproduce all --quick --out $(OUT)
@@ -78,5 +87,5 @@ bench: native
 	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/training_step.py --device $(DEVICE) --out $(BENCH)
 
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,6 +27,12 @@ MODULES = [
 ]
 
 
+#: Members that only a framework calls: tests, and hooks of pytest and torch.
+HOOKS = ("test_", "pytest_", "extra_repr")
+
+DESCRIPTORS = (classmethod, staticmethod, property, functools.cached_property)
+
+
 def top_level() -> dict[str, Any]:
     """Return the objects that the modules list, by full name. Submodules are left out."""
     found: dict[str, Any] = {}
@@ -44,24 +50,20 @@ def top_level() -> dict[str, Any]:
 def members(owner: type, classes: set[type]) -> dict[str, Any]:
     """Return the public methods and properties of a class that this package defines, by name.
 
-    A member that the class has from another of the public ``classes`` is left out: it belongs to that one.
+    Members that belong to another of the public ``classes`` are left out: those that the class inherits from it, and
+    those that it overrides without a docstring of their own.
     """
     found = {}
-    inherited = {
-        id(inspect.getattr_static(base, name))
-        for base in owner.__mro__[1:]
-        if base in classes
-        for name in dir(base)
-    }
+    bases = [base for base in owner.__mro__[1:] if base in classes]
     for base in owner.__mro__:
         if base.__module__.partition(".")[0] != "powerspherical":
             continue
         for name, value in vars(base).items():
-            wanted = inspect.isfunction(value) or isinstance(
-                value, classmethod | staticmethod | property | functools.cached_property
-            )
-            own = inspect.getattr_static(owner, name) is value and id(value) not in inherited
-            if wanted and own and not name.startswith("_"):
+            if name.startswith(("_", *HOOKS)) or inspect.getattr_static(owner, name) is not value:
+                continue
+            above = [inspect.getattr_static(one, name, None) for one in bases]
+            theirs = value in above or (not value.__doc__ and any(above))
+            if (inspect.isfunction(value) or isinstance(value, DESCRIPTORS)) and not theirs:
                 found[name] = value
     return found
 
@@ -74,4 +76,17 @@ def names() -> dict[str, Any]:
     for name, value in list(found.items()):
         if isinstance(value, type):
             found |= {f"{name}.{member}": item for member, item in members(value, classes).items()}
+    return found
+
+
+@functools.cache
+def targets() -> dict[str, str]:
+    """Return the names under which text may refer to a public name, with that name: inherited members have several."""
+    found = {name: name for name in names()}
+    classes = {value: name for name, value in names().items() if isinstance(value, type)}
+    for owner, name in classes.items():
+        for base in filter(classes.__contains__, owner.__mro__[1:]):
+            for member in dir(base):
+                if f"{classes[base]}.{member}" in names():
+                    found.setdefault(f"{name}.{member}", f"{classes[base]}.{member}")
     return found

@@ -8,9 +8,7 @@ from unittest import mock
 import public
 from docstrings import as_rst
 from docutils import nodes
-from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -68,19 +66,7 @@ class CommandHelp(SphinxDirective):
 
 def convert_docstring(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Replace the lines of a docstring by reStructuredText."""
-    lines[:] = as_rst("\n".join(lines), name, public.names()).split("\n")
-
-
-def resolve_definition(
-    app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.TextElement
-) -> nodes.reference | None:
-    """Link the place where a class is defined, as type hints give it, to its public name."""
-    for name, value in public.names().items():
-        if isinstance(value, type) and f"{value.__module__}.{value.__qualname__}" == node.get("reftarget"):
-            return env.domains.python_domain.resolve_xref(
-                env, node["refdoc"], app.builder, "obj", name, node, text
-            )
-    return None
+    lines[:] = as_rst("\n".join(lines), name, public.targets()).split("\n")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -88,5 +74,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("public-names", PublicNames)
     app.add_directive("command-help", CommandHelp)
     app.connect("autodoc-process-docstring", convert_docstring, priority=400)  # before napoleon
-    app.connect("missing-reference", resolve_definition)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

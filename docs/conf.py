@@ -1,6 +1,7 @@
 """Settings of the documentation site. `make docs` builds it into `build/docs`, without network access.
 
-Our own extensions are in `_ext`: `mathml` renders formulas without JavaScript, `reference` writes the API reference.
+Our own extensions are in `_ext`: `api_reference` documents public names and commands, and `mathml` renders formulas
+without JavaScript.
 """
 
 import importlib.util
@@ -22,8 +23,8 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "api_reference",
     "mathml",
-    "reference",
 ]
 exclude_patterns = ["gallery"]  # the scripts; sphinx-gallery writes their pages into auto_gallery
 if not importlib.util.find_spec("powerspherical.plot"):

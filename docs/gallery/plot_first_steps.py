@@ -27,12 +27,14 @@ u = torch.linalg.cross(loc, torch.tensor([0.0, 0.0, 1.0]))
 u = u / u.norm()
 v = torch.linalg.cross(loc, u)
 turn = torch.linspace(0, 2 * torch.pi, 200)[:, None]
-figure, panels = plt.subplots(1, 3, subplot_kw={"projection": "3d"}, figsize=(9, 3.4), layout="constrained")
+figure = plt.figure(figsize=(9, 3.4), layout="constrained")
+panels = figure.subplots(1, 3, subplot_kw={"projection": "3d"})
 for k, panel in enumerate(panels):
     rim = angle[k].cos() * loc + angle[k].sin() * (turn.cos() * u + turn.sin() * v)
     panel.scatter(*x[:, k].T, s=4)
     panel.plot(*rim.T, color="tab:red")
-    panel.set_title(f"κ = {q.concentration[k]:.0f}, 90 % within {torch.rad2deg(angle[k]):.0f}°")
+    degrees = torch.rad2deg(angle[k])
+    panel.set_title(f"κ = {q.concentration[k]:.0f}, 90 % within {degrees:.0f}°")
     panel.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), box_aspect=(1, 1, 1))
     panel.set_axis_off()
 

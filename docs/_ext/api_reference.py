@@ -1,14 +1,14 @@
 """Directives of the API reference: ``public-names`` documents Python names, ``command-help`` the command line."""
 
 import inspect
-import os
 from typing import Any
-from unittest import mock
 
 import public
 from docstrings import as_rst
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -30,6 +30,8 @@ class PublicNames(SphinxDirective):
         lines = []
         for short in self.content:
             name = f"{self.arguments[0]}.{short}"
+            if name not in public.names():
+                raise self.error(f"{name} is not in the __all__ of its module, or belongs to another one")
             value = public.names()[name]
             if isinstance(value, type):
                 members = [full.rpartition(".") for full in public.names()]
@@ -52,8 +54,8 @@ class CommandHelp(SphinxDirective):
 
     def section(self, app: Any, name: str) -> nodes.Node:
         """Return the section of one command."""
-        with mock.patch.dict(os.environ, {"COLUMNS": "80"}):
-            shown = CliRunner().invoke(app, [name, "--help"], prog_name="powerspherical").stdout
+        runner = CliRunner(env={"COLUMNS": "80"})
+        shown = runner.invoke(app, [name, "--help"], prog_name="powerspherical").stdout
         title = f"powerspherical {name}"
         return nodes.section(
             "",
@@ -69,9 +71,21 @@ def convert_docstring(app: Sphinx, what: str, name: str, value: Any, options: An
     lines[:] = as_rst("\n".join(lines), name, public.targets()).split("\n")
 
 
+def resolve_inherited(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.TextElement
+) -> nodes.Element | None:
+    """Link a reference to an inherited member to the class that documents it."""
+    target = public.targets().get(node["reftarget"])
+    if target is None:
+        return None
+    domain = env.domains.python_domain
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, text)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives and handlers."""
     app.add_directive("public-names", PublicNames)
     app.add_directive("command-help", CommandHelp)
     app.connect("autodoc-process-docstring", convert_docstring, priority=400)  # before napoleon
+    app.connect("missing-reference", resolve_inherited)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

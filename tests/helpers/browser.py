@@ -8,12 +8,22 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+
+# Replaces itself by the browser, with two given file descriptors as 3 and 4. The copies above 9 keep them apart.
+LAUNCHER = """
+import fcntl, os, sys
+copies = [fcntl.fcntl(int(given), fcntl.F_DUPFD, 10) for given in sys.argv[1:3]]
+for copy, wanted in zip(copies, (3, 4)):
+    os.dup2(copy, wanted)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Page:
@@ -32,18 +42,22 @@ class Page:
         flags = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
         command = [BROWSER, *flags.split(), f"--user-data-dir={folder}", "about:blank"]
         self._browser = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", *command],
+            [sys.executable, "-c", LAUNCHER, str(theirs_in), str(theirs_out), *command],
             pass_fds=(theirs_in, theirs_out),
             stderr=subprocess.DEVNULL,
         )
         os.close(theirs_in)
         os.close(theirs_out)
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
 
     def __enter__(self) -> Self:
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Network", "Log"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -80,7 +80,7 @@ const Chart = (() => {
     for (const value of [0, 0.5, 1]) {
       parts.push(element("text", { x: width - EDGE.right + 6, y: y(value) + 4 }, short(value)));
     }
-    for (const [minus, label] of labels(from, to, Math.max(2, Math.floor(width / 130)))) {
+    for (const [minus, label] of labels(from, to, Math.max(3, Math.floor(width / 90)))) {
       parts.push(element("line", { class: "grid", x1: x(minus), x2: x(minus), y1: y(0), y2: y(0) + 4 }));
       parts.push(element("text", { x: x(minus), y: y(0) + 18, "text-anchor": "middle" }, label));
     }

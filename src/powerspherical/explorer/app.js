@@ -10,7 +10,7 @@
   // State. It lives in the hash of the address, so that a link or a reload shows the same.
 
   const logGrid = (from, to, steps, round) =>
-    [...new Set(Array.from({ length: steps + 1 }, (_, i) => round(from * (to / from) ** (i / steps))))]; // prettier-ignore
+    [...new Set(Array.from({ length: steps + 1 }, (_, i) => round(from * (to / from) ** (i / steps))))];
 
   /** The values at the stops of the sliders. The number fields take any value between the ends. */
   const STOPS = {
@@ -62,23 +62,27 @@
 
   const degrees = (angle) => `${number(angle / DEGREE)}°`;
 
+  const lengthText = (value, p) => (value > 0.999 ? `1−${number(Laws.meanComplement(p))}` : number(value));
+
   /** Numbers of one law: heading, value, and its text if it is not that of `number`. */
   const SUMMARIES = [
     ["KL to the uniform", Laws.klUniform],
     ["Entropy", Laws.entropy],
-    ["Mean length ‖E x‖", Laws.meanLength, (value, p) => (value > 0.999 ? `1−${number(Laws.meanComplement(p))}` : number(value))],
+    ["Mean length ‖E x‖", Laws.meanLength, lengthText],
     ["Variance of t", Laws.variance],
     ["Cap of 50 %", (p) => Laws.capAngle(p, 0.5), degrees],
     ["Cap of 95 %", (p) => Laws.capAngle(p, 0.95), degrees],
     ["Log-normaliser", Laws.logNormalizer],
-  ]; // prettier-ignore
+  ];
 
   /** What the picture shows, and what it cannot show. */
   function caption({ d, a, b }) {
     if (d === 2) return "d = 2: the circle itself. The height of a curve over it is the density.";
     if (d === 3) return "d = 3: the sphere itself. The shade is the density on it.";
-    const measured = `d = ${d}: a picture of angles. Each draw lies at its true angle from its own direction, A or B, and at a random azimuth: distances between draws are not true. The shade is the density of the draws in this picture.`; // prettier-ignore
-    return [a, b].includes("uniform") ? `${measured} The uniform has no direction: its letter marks where the angles are measured from.` : measured;
+    const picture = `d = ${d}: a picture of angles. Each draw lies at its true angle from its own direction, A or B, and
+      at a random azimuth: distances between draws are not true. The shade is the density of the draws in this picture.`;
+    const origin = "The uniform has no direction: its letter marks where the angles are measured from.";
+    return [a, b].includes("uniform") ? `${picture} ${origin}` : picture;
   }
 
   const float = (value) => (Number.isInteger(value) ? `${value}.0` : String(value));
@@ -117,7 +121,8 @@ print(kl_divergence(a, b), kl_divergence(b, a))
   function showPicture() {
     const turned = [0, state.angle * DEGREE];
     const layers = Object.fromEntries(["density", "draws", "caps"].map((name) => [name, byId(`show-${name}`).checked]));
-    sphere.show(laws.map((law, i) => Sphere.prepare(law, turned[i], uniforms[i])), layers); // prettier-ignore
+    const prepared = laws.map((law, i) => Sphere.prepare(law, turned[i], uniforms[i]));
+    sphere.show(prepared, layers);
   }
 
   function put(cell, value, text) {
@@ -144,7 +149,8 @@ print(kl_divergence(a, b), kl_divergence(b, a))
     showControls();
     showPicture();
     byId("caption").textContent = `${caption(state)} Drag or use the arrow keys to turn it.`;
-    byId("sphere").setAttribute("aria-label", `Draws of A (${Laws.FAMILIES[state.a].title}) and B (${Laws.FAMILIES[state.b].title})`); // prettier-ignore
+    const [first, second] = [state.a, state.b].map((family) => Laws.FAMILIES[family].title);
+    byId("sphere").setAttribute("aria-label", `Draws of A (${first}) and B (${second})`);
     const rows = SUMMARIES.map(([heading, value, text = number]) => {
       const row = document.createElement("tr");
       const head = document.createElement("th");
@@ -152,7 +158,8 @@ print(kl_divergence(a, b), kl_divergence(b, a))
       head.textContent = heading;
       const cells = laws.map((law) => {
         const cell = document.createElement("td");
-        put(cell, value(law), text(value(law), law));
+        const found = value(law);
+        put(cell, found, text(found, law));
         return cell;
       });
       row.append(head, ...cells);
@@ -160,10 +167,9 @@ print(kl_divergence(a, b), kl_divergence(b, a))
     });
     byId("summaries").replaceChildren(...rows);
     const angle = state.angle * DEGREE;
-    for (const [id, [p, q]] of [["kl-ab", laws], ["kl-ba", [laws[1], laws[0]]]]) { // prettier-ignore
-      const value = Laws.kl(p, q, angle);
-      put(byId(id), value, number(value));
-    }
+    const [there, back] = [Laws.kl(laws[0], laws[1], angle), Laws.kl(laws[1], laws[0], angle)];
+    put(byId("kl-ab"), there, number(there));
+    put(byId("kl-ba"), back, number(back));
     Chart.draw(byId("chart"), laws);
     byId("code").textContent = python(state);
     byId("copied").textContent = "";
@@ -201,7 +207,8 @@ print(kl_divergence(a, b), kl_divergence(b, a))
   }
   document.querySelector(".controls").addEventListener("change", () =>
     requestAnimationFrame(() => {
-      byId("announcement").textContent = `KL of A to B ${byId("kl-ab").textContent}, of B to A ${byId("kl-ba").textContent} nats`; // prettier-ignore
+      const [there, back] = ["kl-ab", "kl-ba"].map((id) => byId(id).textContent);
+      byId("announcement").textContent = `KL of A to B ${there} nats, of B to A ${back} nats`;
     }),
   );
   for (const name of ["density", "draws", "caps"]) byId(`show-${name}`).addEventListener("change", showPicture);

@@ -74,8 +74,9 @@ const Chart = (() => {
 
     const parts = [];
     for (const value of ticks(0, top, 4)) {
-      parts.push(element("line", { class: "grid", x1: EDGE.left, x2: width - EDGE.right, y1: y(value / top), y2: y(value / top) })); // prettier-ignore
-      parts.push(element("text", { x: EDGE.left - 6, y: y(value / top) + 4, "text-anchor": "end" }, short(value)));
+      const height = y(value / top);
+      parts.push(element("line", { class: "grid", x1: EDGE.left, x2: width - EDGE.right, y1: height, y2: height }));
+      parts.push(element("text", { x: EDGE.left - 6, y: height + 4, "text-anchor": "end" }, short(value)));
     }
     for (const value of [0, 0.5, 1]) {
       parts.push(element("text", { x: width - EDGE.right + 6, y: y(value) + 4 }, short(value)));
@@ -84,13 +85,15 @@ const Chart = (() => {
       parts.push(element("line", { class: "grid", x1: x(minus), x2: x(minus), y1: y(0), y2: y(0) + 4 }));
       parts.push(element("text", { x: x(minus), y: y(0) + 18, "text-anchor": "middle" }, label));
     }
-    parts.push(element("text", { x: (EDGE.left + width - EDGE.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "t")); // prettier-ignore
+    parts.push(element("text", { x: x((from + to) / 2), y: HEIGHT - 4, "text-anchor": "middle" }, "t"));
     curves.forEach((points, index) => {
+      const law = `law-${"ab"[index]}`;
+      const rising = points.map(({ minus, below }) => [x(minus), y(below)]);
       const clipped = points.map(({ minus, density }) => [x(minus), y(Math.min(1.02, density / top))]);
       const closed = [[clipped[0][0], y(0)], ...clipped, [clipped[clipped.length - 1][0], y(0)]];
-      parts.push(element("path", { class: `area law-${"ab"[index]}`, d: `${path(closed)}Z` }));
-      parts.push(element("path", { class: `density law-${"ab"[index]}`, d: path(clipped) }));
-      parts.push(element("path", { class: `cdf law-${"ab"[index]}`, d: path(points.map(({ minus, below }) => [x(minus), y(below)])) })); // prettier-ignore
+      parts.push(element("path", { class: `area ${law}`, d: `${path(closed)}Z` }));
+      parts.push(element("path", { class: `density ${law}`, d: path(clipped) }));
+      parts.push(element("path", { class: `cdf ${law}`, d: path(rising) }));
     });
     svg.replaceChildren(...parts);
   }

@@ -226,10 +226,10 @@ const Laws = (() => {
       if (surplus > 0) high = r;
       else low = r;
       const newton = r - (surplus * total) / weight(r);
-      const next = newton > low && newton < high ? newton : (low + high) / 2;
-      const step = Math.abs(next - r);
-      r = next;
-      if (step <= 1e-15 * Math.max(1e-3, Math.abs(r))) break;
+      const isInside = newton >= low && newton <= high;
+      const isLast = isInside && Math.abs(newton - r) <= 1e-9 * (edges[i + 1] - edges[i]); // the next is below rounding
+      r = isInside ? newton : (low + high) / 2;
+      if (isLast) break;
     }
     return r;
   }

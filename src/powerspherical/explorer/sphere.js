@@ -16,7 +16,7 @@ const Sphere = (() => {
   /** The unit vectors (direction, in-plane tangent, third axis) of a law turned by an angle from the first. */
   function frame(angle) {
     const [c, s] = [Math.cos(angle), Math.sin(angle)];
-    return [[s, 0, c], [c, 0, -s], [0, 1, 0]]; // prettier-ignore
+    return [[s, 0, c], [c, 0, -s], [0, 1, 0]];
   }
 
   /** Rotate a vector of the world into the view: x to the right, y up, z towards the viewer. */
@@ -61,19 +61,16 @@ const Sphere = (() => {
   /** The disc as an image of `size` pixels, with light from the viewer. It is shaded by the densities if asked for. */
   function shade(context, size, laws, colours, view, isShaded) {
     const image = context.createImageData(size, size);
-    const directions = laws.map((law) => turned(law.axes[0], view));
+    const [first, second] = laws.map((law) => turned(law.axes[0], view));
+    const opacity = (law, t) => (isShaded ? law.opacities[place(Math.acos(Math.min(1, Math.max(-1, t))))] : 0);
     for (let row = 0; row < size; row += 1) {
       for (let column = 0; column < size; column += 1) {
         const x = (2 * (column + 0.5)) / size - 1;
         const y = 1 - (2 * (row + 0.5)) / size;
         const z = Math.sqrt(Math.max(0, 1 - x * x - y * y));
-        const alphas = directions.map((v, i) => {
-          if (!isShaded) return 0;
-          const t = x * v[0] + y * v[1] + z * v[2];
-          return laws[i].opacities[place(Math.acos(Math.min(1, Math.max(-1, t))))];
-        });
-        const covered = 1 - (1 - alphas[0]) * (1 - alphas[1]);
-        const share = alphas[0] / (alphas[0] + alphas[1] || 1);
+        const [a, b] = [opacity(laws[0], dot([x, y, z], first)), opacity(laws[1], dot([x, y, z], second))];
+        const covered = 1 - (1 - a) * (1 - b);
+        const share = a / (a + b || 1);
         const light = 0.8 + 0.2 * z;
         const pixel = 4 * (row * size + column);
         for (let i = 0; i < 3; i += 1) {
@@ -133,12 +130,10 @@ const Sphere = (() => {
 
       const around = (steps) => Array.from({ length: steps + 1 }, (_, i) => (2 * Math.PI * i) / steps);
       const circle = (axes, angle) => around(120).map((a) => pointAt(axes, Math.cos(angle), Math.sin(angle), a));
+      const meridian = (axes, azimuth) => around(120).map((a) => pointAt(axes, Math.cos(a), Math.sin(a), azimuth));
       const world = frame(0);
       for (let i = 1; i < 6; i += 1) line(circle(world, (i * Math.PI) / 6), palette.grid, 0.3, 1);
-      for (let i = 0; i < 6; i += 1) {
-        const a = (i * Math.PI) / 6;
-        line(around(120).map((phi) => pointAt(world, Math.cos(phi), Math.sin(phi), a)), palette.grid, 0.3, 1); // prettier-ignore
-      }
+      for (let i = 0; i < 6; i += 1) line(meridian(world, (i * Math.PI) / 6), palette.grid, 0.3, 1);
 
       laws.forEach((law, index) => {
         const colour = palette.laws[index];

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 from urllib.parse import parse_qs
 
 import pytest
@@ -44,13 +45,15 @@ FAINT = """(() => {
   return { count: contrasts.length, faint: contrasts.filter(([, contrast]) => contrast < 4.5) };
 })()"""
 
-# How many different colours the canvas holds.
-COLOURS = """(() => {
-  const { width, height } = sphere;
-  const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+# A result computed from the pixels of the canvas.
+PIXELS = """(() => {{
+  const {{ width, height }} = sphere;
+  const copy = new OffscreenCanvas(width, height).getContext("2d", {{ willReadFrequently: true }});
   copy.drawImage(sphere, 0, 0);
-  return new Set(new Uint32Array(copy.getImageData(0, 0, width, height).data.buffer)).size;
-})()"""
+  const pixels = copy.getImageData(0, 0, width, height).data;
+  return {result};
+}})()"""
+COLOURS = PIXELS.format(result="new Set(new Uint32Array(pixels.buffer)).size")
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +188,19 @@ def test_layers_can_be_hidden(page):
         found.append(page.evaluate(COLOURS))
     assert found == sorted(found, reverse=True)
     assert found[0] > 2 * found[-1] > 100
+
+
+@pytest.mark.parametrize("dim", [2, 3, 10_000])
+@pytest.mark.parametrize("kappa", [0.001, 1e6])
+@pytest.mark.parametrize("family", ["power_spherical", "von_mises_fisher", "spherical_cauchy"])
+def test_extremes_are_drawn(page, family, kappa, dim):
+    page.open(f"{PAGE.as_uri()}#d={dim}&a={family}&ka={kappa}&b=uniform")
+    values = [value for pair in summaries(page).values() for value in pair]
+    assert all(map(math.isfinite, [*values, shown(page, "kl-ab"), shown(page, "kl-ba")]))
+    assert "NaN" not in page.evaluate("chart.innerHTML")
+    assert page.evaluate("chart.querySelectorAll('path').length") == 6
+    black = "new Uint32Array(pixels.buffer).filter((pixel) => pixel === 0xff000000).length"
+    assert page.evaluate(PIXELS.format(result=black)) == 0
 
 
 @pytest.mark.parametrize("dim", [2, 3, 100])

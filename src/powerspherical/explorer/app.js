@@ -77,12 +77,14 @@
 
   /** What the picture shows, and what it cannot show. */
   function caption({ d, a, b }) {
-    if (d === 2) return "d = 2: the circle itself. The height of a curve over it is the density.";
-    if (d === 3) return "d = 3: the sphere itself. The shade is the density on it.";
+    const scale = "relative to its own maximum";
+    if (d === 2) return `d = 2: the circle itself, draws just inside it. The height of a curve is a density ${scale}.`;
+    const turn = "Drag or use the arrow keys to turn it.";
+    if (d === 3) return `d = 3: the sphere itself. A shade is a density ${scale}. ${turn}`;
     const picture = `d = ${d}: a picture of angles. Each draw lies at its true angle from its own direction, A or B, and
-      at a random azimuth: distances between draws are not true. The shade is the density of the draws in this picture.`;
+      at a random azimuth: distances between draws are not true. A shade is the density of draws here, ${scale}.`;
     const origin = "The uniform has no direction: its letter marks where the angles are measured from.";
-    return [a, b].includes("uniform") ? `${picture} ${origin}` : picture;
+    return [picture, ...([a, b].includes("uniform") ? [origin] : []), turn].join(" ");
   }
 
   const float = (value) => (Number.isInteger(value) ? `${value}.0` : String(value));
@@ -91,8 +93,8 @@
   function python({ d, a, ka, b, kb, angle }) {
     const [first, second] = [a, b].map((family) => Laws.FAMILIES[family].python);
     const imports = [...new Set([first, second])].sort().map((name) => `from powerspherical import ${name}`);
-    const make = (family, loc, kappa) =>
-      family === "HypersphericalUniform" ? `${family}(${d}, dtype=torch.float64)` : `${family}(${loc}, ${float(kappa)})`;
+    const make = (name, loc, kappa) =>
+      name === "HypersphericalUniform" ? `${name}(${d}, dtype=torch.float64)` : `${name}(${loc}, ${float(kappa)})`;
     return `from math import cos, radians, sin
 import torch
 from torch.distributions import kl_divergence
@@ -133,7 +135,8 @@ print(kl_divergence(a, b), kl_divergence(b, a))
   function showControls() {
     for (const key of ["a", "b"]) {
       byId(key).value = state[key];
-      for (const input of document.querySelectorAll(`[data-key=k${key}] input`)) input.disabled = state[key] === "uniform";
+      const inputs = document.querySelectorAll(`[data-key=k${key}] input`);
+      for (const input of inputs) input.disabled = state[key] === "uniform";
     }
     for (const [key, stops] of Object.entries(STOPS)) {
       const slider = document.querySelector(`[data-key=${key}] [type=range]`);
@@ -148,7 +151,7 @@ print(kl_divergence(a, b), kl_divergence(b, a))
     laws = [Laws.law(state.a, state.ka, state.d), Laws.law(state.b, state.kb, state.d)];
     showControls();
     showPicture();
-    byId("caption").textContent = `${caption(state)} Drag or use the arrow keys to turn it.`;
+    byId("caption").textContent = caption(state);
     const [first, second] = [state.a, state.b].map((family) => Laws.FAMILIES[family].title);
     byId("sphere").setAttribute("aria-label", `Draws of A (${first}) and B (${second})`);
     const rows = SUMMARIES.map(([heading, value, text = number]) => {

@@ -157,7 +157,8 @@ const Laws = (() => {
     for (let i = 0; i < count; i += 1) below.push(below[i] + masses[i] / total);
     for (let i = count - 1; i >= 0; i -= 1) above[i] = above[i + 1] + masses[i] / total;
 
-    const result = { family, kappa, dim, kernel, top, weight, edges, below, above, total, logTotal: Math.log(total) + top };
+    const logTotal = Math.log(total) + top;
+    const result = { family, kappa, dim, kernel, logWeight, weight, edges, below, above, total, logTotal };
     const uniform = family === "uniform" ? result : law("uniform", 0, dim);
     result.logPartition = result.logTotal - uniform.logTotal; // log E_U exp(kernel)
     return result;
@@ -177,7 +178,7 @@ const Laws = (() => {
   const logNormalizer = (p) => p.logPartition + FAMILIES[p.family].offset(p.kappa) + logArea(p.dim);
 
   /** The log-density of t. */
-  const logDensity = (p, r) => Math.log(p.weight(r)) + p.top - p.logTotal - logSine2(r);
+  const logDensity = (p, r) => p.logWeight(r) - p.logTotal - logSine2(r);
 
   const meanLength = (p) => (p.family === "uniform" ? 0 : mean(p, Math.tanh));
   const meanComplement = (p) => mean(p, oneMinus);

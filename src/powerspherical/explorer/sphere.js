@@ -1,13 +1,15 @@
 /* The sphere of the explorer on a canvas: density, caps and draws of two laws, which one can turn.
 
 In any dimension the picture keeps the angle between a point and the direction of its law. For d = 3 it is the sphere
-itself, for d = 2 a great circle of it. Elsewhere the other d-2 angles are replaced by one random azimuth. */
+itself, and for d = 2 the circle, seen from the front. Elsewhere one random azimuth replaces the other d-2 angles. */
 "use strict";
 
 const Sphere = (() => {
   const SHADES = 1024; // density values from angle 0 to π
   const MARGIN = 1.3; // half the width of the canvas in radii: room for the labels
   const TALLEST = 0.2; // height in radii of the largest density over a circle
+  const INSIDE = [0.96, 0.91]; // radii of the draws of A and B on a circle, to tell them apart
+  const FRONT = { yaw: 0, pitch: 0 }; // the view of the circle
   const SPEED = 1.5; // radians turned by a drag over one radius
 
   const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
@@ -33,13 +35,13 @@ const Sphere = (() => {
 
   /** The density in the picture at SHADES angles, relative to its largest value, and that value. */
   function profile(law) {
-    const values = Array.from({ length: SHADES }, (_, i) => {
+    const logs = Array.from({ length: SHADES }, (_, i) => {
       const angle = (Math.PI * (i + 0.5)) / SHADES;
-      const density = Math.exp(Laws.logDensity(law, -Math.log(Math.tan(angle / 2)))); // of t: per area of S²
-      return law.dim === 2 ? density * Math.sin(angle) : density; // per length of the circle
+      const log = Laws.logDensity(law, -Math.log(Math.tan(angle / 2))); // of t: per area of S²
+      return law.dim === 2 ? log + Math.log(Math.sin(angle)) : log; // per length of the circle
     });
-    const top = Math.max(...values);
-    return { heights: values.map((value) => value / top), top };
+    const top = Math.max(...logs);
+    return { heights: logs.map((log) => Math.exp(log - top)), top: Math.exp(top) };
   }
 
   const place = (angle) => Math.min(SHADES - 1, Math.floor((angle / Math.PI) * SHADES));
@@ -83,120 +85,154 @@ const Sphere = (() => {
     return image;
   }
 
-  /** A picture on a canvas. `colours()` returns RGB triples; `turnedTo(view)` is called when the user turns it. */
-  function create(canvas, view, colours, turnedTo) {
-    const context = canvas.getContext("2d");
-    const buffer = document.createElement("canvas");
-    let [laws, layers, waiting] = [[], { density: true, draws: true, caps: true }, false];
+  const around = (steps) => Array.from({ length: steps + 1 }, (_, i) => (2 * Math.PI * i) / steps);
+  const parallel = (axes, angle) => around(120).map((a) => pointAt(axes, Math.cos(angle), Math.sin(angle), a));
+  const meridian = (axes, azimuth) => around(120).map((a) => pointAt(axes, Math.cos(a), Math.sin(a), azimuth));
 
-    function draw() {
-      waiting = false;
-      const width = canvas.clientWidth;
+  const css = ([r, g, b], alpha = 1) => `rgb(${r} ${g} ${b} / ${alpha})`;
+  const isFront = ([, , z]) => z > -1e-9; // all of a circle seen from the front is
+
+  /** Draws points and lines of the world on a canvas, as seen in a view. What lies behind is pale. */
+  class Painter {
+    constructor(canvas, view, palette) {
       const ratio = Math.min(2, window.devicePixelRatio || 1);
-      canvas.width = canvas.height = Math.round(width * ratio);
-      context.setTransform(ratio, 0, 0, ratio, 0, 0);
-      const palette = colours();
-      const radius = width / 2 / MARGIN;
-      const css = ([r, g, b], alpha = 1) => `rgb(${r} ${g} ${b} / ${alpha})`;
-      const screen = ([x, y]) => [width / 2 + radius * x, width / 2 - radius * y];
+      this.width = canvas.clientWidth;
+      this.radius = this.width / 2 / MARGIN;
+      this.view = view;
+      this.palette = palette;
+      canvas.width = canvas.height = Math.round(this.width * ratio); // also clears the canvas
+      this.context = canvas.getContext("2d");
+      this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    }
 
+    /** Where a vector of the view lies on the canvas. */
+    screen([x, y]) {
+      return [this.width / 2 + this.radius * x, this.width / 2 - this.radius * y];
+    }
+
+    /** The ball, shaded by the densities of the laws if asked for. `buffer` is a canvas to compute in. */
+    ball(buffer, laws, isShaded) {
+      const { context, radius, width } = this;
       buffer.width = buffer.height = Math.round(2 * radius);
-      const isShaded = layers.density && laws[0].dim > 2;
-      buffer.getContext("2d").putImageData(shade(context, buffer.width, laws, palette, view, isShaded), 0, 0);
+      const image = shade(context, buffer.width, laws, this.palette, this.view, isShaded);
+      buffer.getContext("2d").putImageData(image, 0, 0);
       context.save();
       context.beginPath();
       context.arc(width / 2, width / 2, radius, 0, 2 * Math.PI);
       context.clip();
       context.drawImage(buffer, width / 2 - radius, width / 2 - radius, 2 * radius, 2 * radius);
       context.restore();
+    }
 
-      /** A polyline on the sphere: full strength in front, pale behind. */
-      function line(points, colour, strength, thickness, dashes = []) {
-        context.lineWidth = thickness;
-        context.setLineDash(dashes);
-        const seen = points.map((point) => turned(point, view));
-        for (const front of [false, true]) {
-          context.strokeStyle = css(colour, front ? strength : 0.25 * strength);
-          context.beginPath();
-          for (let i = 0; i + 1 < seen.length; i += 1) {
-            if (seen[i][2] >= 0 !== front) continue;
-            if (i === 0 || seen[i - 1][2] >= 0 !== front) context.moveTo(...screen(seen[i]));
-            context.lineTo(...screen(seen[i + 1]));
-          }
-          context.stroke();
+    line(points, colour, { strength = 1, thickness = 1, dashes = [] }) {
+      const { context } = this;
+      context.lineWidth = thickness;
+      context.setLineDash(dashes);
+      const seen = points.map((point) => turned(point, this.view));
+      for (const front of [false, true]) {
+        context.strokeStyle = css(colour, front ? strength : 0.25 * strength);
+        context.beginPath();
+        for (let i = 0; i + 1 < seen.length; i += 1) {
+          if (isFront(seen[i]) !== front) continue;
+          if (i === 0 || isFront(seen[i - 1]) !== front) context.moveTo(...this.screen(seen[i]));
+          context.lineTo(...this.screen(seen[i + 1]));
         }
-        context.setLineDash([]);
+        context.stroke();
       }
+      context.setLineDash([]);
+    }
 
-      const around = (steps) => Array.from({ length: steps + 1 }, (_, i) => (2 * Math.PI * i) / steps);
-      const circle = (axes, angle) => around(120).map((a) => pointAt(axes, Math.cos(angle), Math.sin(angle), a));
-      const meridian = (axes, azimuth) => around(120).map((a) => pointAt(axes, Math.cos(a), Math.sin(a), azimuth));
-      const world = frame(0);
-      for (let i = 1; i < 6; i += 1) line(circle(world, (i * Math.PI) / 6), palette.grid, 0.3, 1);
-      for (let i = 0; i < 6; i += 1) line(meridian(world, (i * Math.PI) / 6), palette.grid, 0.3, 1);
+    dots(points, colour) {
+      const { context } = this;
+      context.lineWidth = 0.6;
+      context.strokeStyle = css(this.palette.ball, 0.9);
+      for (const point of points) {
+        const seen = turned(point, this.view);
+        const front = isFront(seen);
+        context.beginPath();
+        context.arc(...this.screen(seen), front ? 2 : 1.5, 0, 2 * Math.PI);
+        context.fillStyle = css(colour, front ? 0.9 : 0.18);
+        context.fill();
+        if (front) context.stroke();
+      }
+    }
 
-      laws.forEach((law, index) => {
-        const colour = palette.laws[index];
-        if (law.dim === 2 && layers.density) {
-          const curve = around(720).map((angle) => {
-            const height = 1 + TALLEST * law.heights[place(Math.min(angle, 2 * Math.PI - angle))];
-            return combine([height, pointAt(law.axes, Math.cos(angle), Math.sin(angle), 0)]);
-          });
-          line(curve, colour, 1, 2.5);
-        }
-        if (layers.caps) {
-          law.caps.forEach((angle, i) => {
-            if (law.dim > 2) line(circle(law.axes, angle), colour, 1, 1.75, i ? [5, 4] : []);
-            else {
-              for (const side of [0, Math.PI]) {
-                const end = pointAt(law.axes, Math.cos(angle), Math.sin(angle), side);
-                line([combine([0.92, end]), combine([1.08, end])], colour, 1, i ? 1.5 : 3);
-              }
-            }
-          });
-        }
-        if (layers.draws) {
-          for (const point of law.points) {
-            const seen = turned(point, view);
-            const front = seen[2] >= 0;
-            context.beginPath();
-            context.arc(...screen(seen), front ? 2 : 1.5, 0, 2 * Math.PI);
-            context.fillStyle = css(colour, front ? 0.9 : 0.18);
-            context.fill();
-            if (front) {
-              context.lineWidth = 0.6;
-              context.strokeStyle = css(palette.ball, 0.9);
-              context.stroke();
-            }
-          }
-        }
-      });
-
+    /** A direction: a pin on the sphere with a letter. */
+    pin(direction, letter, colour) {
+      this.line([direction, combine([1.14, direction])], colour, { thickness: 2.5 });
+      const { context } = this;
+      const seen = turned(combine([1.23, direction]), this.view);
+      const isSeen = isFront(seen) || Math.hypot(seen[0], seen[1]) > 1;
       context.font = "600 15px system-ui, sans-serif";
       context.textAlign = "center";
       context.textBaseline = "middle";
-      laws.forEach((law, index) => {
-        const direction = law.axes[0];
-        line([direction, combine([1.14, direction])], palette.laws[index], 1, 2.5);
-        const seen = turned(combine([1.23, direction]), view);
-        context.fillStyle = css(palette.laws[index], seen[2] >= 0 || Math.hypot(seen[0], seen[1]) > 1 ? 1 : 0.4);
-        context.strokeStyle = css(palette.ball);
-        context.lineWidth = 4;
-        context.lineJoin = "round";
-        context.strokeText("AB"[index], ...screen(seen));
-        context.fillText("AB"[index], ...screen(seen));
+      context.lineJoin = "round";
+      context.lineWidth = 4;
+      context.strokeStyle = css(this.palette.ball);
+      context.strokeText(letter, ...this.screen(seen));
+      context.fillStyle = css(colour, isSeen ? 1 : 0.4);
+      context.fillText(letter, ...this.screen(seen));
+    }
+  }
+
+  /** Draw laws on a circle: densities as curves around it, caps as ticks, draws inside. */
+  function paintCircle(painter, laws, layers) {
+    painter.line(meridian(frame(0), 0), painter.palette.grid, {});
+    laws.forEach((law, index) => {
+      const colour = painter.palette.laws[index];
+      const curve = around(720).map((angle) => {
+        const height = 1 + TALLEST * law.heights[place(Math.min(angle, 2 * Math.PI - angle))];
+        return combine([height, pointAt(law.axes, Math.cos(angle), Math.sin(angle), 0)]);
       });
+      if (layers.density) painter.line(curve, colour, { thickness: 2.5 });
+      const ticks = law.caps.flatMap((angle, i) => [angle, -angle].map((side) => [side, i ? 1.5 : 3]));
+      for (const [angle, thickness] of layers.caps ? ticks : []) {
+        const end = pointAt(law.axes, Math.cos(angle), Math.sin(angle), 0);
+        painter.line([combine([0.92, end]), combine([1.08, end])], colour, { thickness });
+      }
+      if (layers.draws) painter.dots(law.points.map((point) => combine([INSIDE[index], point])), colour);
+    });
+  }
+
+  /** Draw laws on the sphere: densities as shades, caps as circles, and draws. */
+  function paintSphere(painter, laws, layers, buffer) {
+    painter.ball(buffer, laws, layers.density);
+    const grid = [0, 1, 2, 3, 4, 5].map((i) => (i * Math.PI) / 6);
+    for (const angle of grid) {
+      painter.line(parallel(frame(0), angle), painter.palette.grid, { strength: 0.3 });
+      painter.line(meridian(frame(0), angle), painter.palette.grid, { strength: 0.3 });
+    }
+    laws.forEach((law, index) => {
+      const colour = painter.palette.laws[index];
+      law.caps.forEach((angle, i) => {
+        if (layers.caps) painter.line(parallel(law.axes, angle), colour, { thickness: 1.75, dashes: i ? [5, 4] : [] });
+      });
+      if (layers.draws) painter.dots(law.points, colour);
+    });
+  }
+
+  /** A picture on a canvas. `colours()` returns RGB triples; `onTurn()` is called when the user turns the view. */
+  function create(canvas, view, colours, onTurn) {
+    const buffer = document.createElement("canvas");
+    let [laws, layers, isWaiting] = [[], {}, false];
+
+    function draw() {
+      isWaiting = false;
+      const isCircle = laws[0].dim === 2;
+      const painter = new Painter(canvas, isCircle ? FRONT : view, colours());
+      (isCircle ? paintCircle : paintSphere)(painter, laws, layers, buffer);
+      laws.forEach((law, index) => painter.pin(law.axes[0], "AB"[index], painter.palette.laws[index]));
     }
 
     function redraw() {
-      if (!waiting) requestAnimationFrame(draw);
-      waiting = true;
+      if (!isWaiting) requestAnimationFrame(draw);
+      isWaiting = true;
     }
 
     function turn(yaw, pitch) {
       view.yaw += yaw;
       view.pitch = Math.max(-Math.PI / 2, Math.min(Math.PI / 2, view.pitch + pitch));
-      turnedTo(view);
+      onTurn();
       redraw();
     }
 

@@ -54,6 +54,13 @@ def in_range(dim, kappa):
     return dim <= 10_000 and (kappa == 0 or 1e-3 <= kappa <= 1e6)
 
 
+def table_rows(name, part):
+    """The rows of a table in the range of the explorer, as dictionaries by column."""
+    table = load(name)
+    rows = [dict(zip(table["columns"], map(float, row), strict=True)) for row in table[part]]
+    return [row for row in rows if in_range(row["dim"], row["kappa"])]
+
+
 def distribution(family, kappa, dim, angle=0.0):
     """The distribution of the package, whose direction forms an angle with the first axis."""
     if family == "uniform":
@@ -65,9 +72,7 @@ def distribution(family, kappa, dim, angle=0.0):
 
 @pytest.mark.parametrize("family", ["power_spherical", "von_mises_fisher"])
 def test_normaliser_entropy_and_moments(family):
-    table = load("functions.json")
-    rows = [dict(zip(table["columns"], map(float, row), strict=True)) for row in table[family]]
-    rows = [row for row in rows if in_range(row["dim"], row["kappa"])]
+    rows = table_rows("functions.json", family)
     assert len(rows) > 80
     answers = evaluate([{"ask": "summary", "p": [family, row["kappa"], row["dim"]]} for row in rows])
     for row, answer in zip(rows, answers, strict=True):
@@ -82,9 +87,7 @@ def test_normaliser_entropy_and_moments(family):
 
 
 def test_moments_of_the_spherical_cauchy():
-    table = load("cauchy.json")
-    rows = [dict(zip(table["columns"], map(float, row), strict=True)) for row in table["moments"]]
-    rows = [row for row in rows if in_range(row["dim"], row["kappa"])]
+    rows = table_rows("cauchy.json", "moments")
     assert len(rows) > 30
     answers = evaluate(
         [{"ask": "summary", "p": ["spherical_cauchy", row["kappa"], row["dim"]]} for row in rows]
@@ -97,9 +100,7 @@ def test_moments_of_the_spherical_cauchy():
 
 @pytest.mark.parametrize("family", ["power_spherical", "von_mises_fisher"])
 def test_density_tails_and_quantile_of_t(family):
-    table = load("marginals.json")
-    rows = [dict(zip(table["columns"], map(float, row), strict=True)) for row in table[family]]
-    rows = [row for row in rows if in_range(row["dim"], row["kappa"])]
+    rows = table_rows("marginals.json", family)
     assert len(rows) > 300
     points, quantiles = [], []
     for row in rows:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.browser import BROWSER, NAMES
 from helpers.result_folders import write_vae
 from powerspherical.experiments.report.page import ENLARGED, LEGIBLE, TOPICS, write_report
 
 PUBLISHED = Path(__file__).parents[3] / "results"
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason=f"no browser: none of {', '.join(NAMES)} is installed"
 )

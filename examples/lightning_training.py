@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
         latents = model.bottleneck.head(model.encoder(images)).mode
         draw_figure(latents, labels, model.decoder, path.with_suffix(".png"))
     same = (labels[(latents[split:] @ latents[:split].T).argmax(-1)] == labels[split:]).float()
-    found = {"negative ELBO": (nats + rate).item(), "rate": rate.item(), "accuracy": same.mean().item()}
+    found = {"negative ELBO": (nats + rate).item(), "rate": rate.item(), "1-NN accuracy": same.mean().item()}
     record = {"results": found, "versions": versions((*PACKAGES, "lightning")), "hardware": hardware()}
     path.with_suffix(".json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     print(f"Held-out digits: {found}")

@@ -32,7 +32,7 @@ from powerspherical.experiments.results import hardware, versions
 from powerspherical.nn import PowerSphericalHead, SphericalBottleneck
 
 SIDE, GRID, TOKENS, DIM = 32, 4, 16, 8  # pixels and tokens along a side, tokens, coordinates of a token
-WIDTH, LAYERS, COMPONENTS, BATCH = 128, 3, 8, 64  # the first three are the prior's
+WIDTH, LAYERS, COMPONENTS, BATCH = 96, 2, 8, 64  # the first three are the prior's
 
 
 def stack(conv: type[nn.Module], *channels: int) -> nn.Sequential:
@@ -79,7 +79,7 @@ class Prior(nn.Module):
         self.embed = nn.Linear(DIM, WIDTH)
         self.start = nn.Parameter(torch.zeros(1, WIDTH))
         self.positions = nn.Parameter(0.02 * torch.randn(TOKENS, WIDTH))
-        layer = nn.TransformerEncoderLayer(WIDTH, 4, 512, 0.0, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 384, 0.0, "gelu", batch_first=True, norm_first=True)
         self.body = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
         self.weights = nn.Linear(WIDTH, COMPONENTS)
         self.components = nn.Linear(WIDTH, COMPONENTS * (DIM + 1))
@@ -177,10 +177,10 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     torch.manual_seed(0)
     train, test = (images.to(options.device) for images in load(dataset, options.data))
     tokeniser, prior = Tokeniser().to(options.device), Prior().to(options.device)
-    fit("tokeniser", tokeniser, tokeniser, train, 20 if options.quick else 2000)
+    fit("tokeniser", tokeniser, tokeniser, train, 20 if options.quick else 1500)
     tokeniser.requires_grad_(False)
     # Each step draws the tokens afresh: the prior then learns the distribution that the decoder was trained on.
-    steps = 20 if options.quick else 3000
+    steps = 20 if options.quick else 2000
     fit("prior", prior, lambda images: -prior.log_prob(tokeniser.posterior(images).sample()), train, steps)
     found = measure(tokeniser, prior, test[:2000])
     pictures = {

@@ -8,8 +8,8 @@ Spherical distributions. There is no codebook, and the densities are exact. Draw
     python examples/spherical_tokeniser.py                   the small digits of scikit-learn
     python examples/spherical_tokeniser.py --data FOLDER     MNIST, from the idx files in FOLDER
 
-Each takes minutes on two cores. Ctrl-C ends the training of the current model early and goes on. ``--dataset mnist``
-without ``--data`` downloads the files. Needs ``pip install 'powerspherical[experiments]'``.
+Each takes minutes on two cores; ``--device cuda`` uses a GPU. Ctrl-C ends the training of the current model early and
+goes on. ``--dataset mnist`` without ``--data`` downloads them. Needs ``pip install 'powerspherical[experiments]'``.
 """
 
 import argparse
@@ -86,24 +86,24 @@ class Prior(nn.Module):
         self.head = PowerSphericalHead(None, DIM)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(TOKENS))
 
-    def forward(self, previous: Tensor) -> MixtureSameFamily:
+    def forward(self, previous: Tensor, temperature: float = 1.0) -> MixtureSameFamily:
         """Return the distributions of the first n + 1 tokens, given the first n of them, (B, n, DIM)."""
         n = previous.shape[1] + 1
         h = torch.cat((self.start.expand(len(previous), 1, -1), self.embed(DIM**0.5 * previous)), 1)
         h = self.body(h + self.positions[:n], self.mask[:n, :n], is_causal=True)
-        components = self.head(self.components(h).unflatten(-1, (COMPONENTS, DIM + 1)))
-        return MixtureSameFamily(Categorical(logits=self.weights(h)), components, validate_args=False)
+        q = self.head(self.components(h).unflatten(-1, (COMPONENTS, DIM + 1)))
+        q = PowerSpherical(q.loc, q.concentration / temperature, validate_args=False)
+        return MixtureSameFamily(Categorical(logits=self.weights(h) / temperature), q, validate_args=False)
 
     def log_prob(self, tokens: Tensor) -> Tensor:
         """Return the log-densities of sequences of tokens (B, TOKENS, DIM), with respect to the area: (B,)."""
         return self(tokens[:, :-1]).log_prob(tokens).sum(-1)
 
-    @torch.no_grad()
-    def sample(self, number: int) -> Tensor:
+    def sample(self, number: int, temperature: float = 1.0) -> Tensor:
         """Return draws (number, TOKENS, DIM)."""
         tokens = self.start.new_empty(number, 0, DIM)
         for _ in range(TOKENS):
-            tokens = torch.cat((tokens, self(tokens).sample()[:, -1:]), 1)
+            tokens = torch.cat((tokens, self(tokens, temperature).sample()[:, -1:]), 1)
         return tokens
 
 
@@ -114,9 +114,9 @@ def load(name: str, folder: Path | None) -> list[Tensor]:
     except datasets.DataError as error:
         reason = str(error).partition(";")[0]
         raise SystemExit(f"{reason}; without --data and --dataset, scikit-learn's digits are used") from error
-    scale, margin = divmod(SIDE, data.shape[0])
+    scale, margin = (1, 2) if data.shape[0] == 28 else (3, 4)  # scikit-learn's have 8 rows
     images = (rows.unflatten(1, (1, *data.shape)) for rows in (data.train, data.test))
-    return [pad(interpolate(each, scale_factor=scale, mode="bilinear"), [margin // 2] * 4) for each in images]
+    return [pad(interpolate(each, scale_factor=scale, mode="bilinear"), [margin] * 4) for each in images]
 
 
 def fit(name: str, model: nn.Module, loss: Callable[[Tensor], Tensor], images: Tensor, steps: int) -> None:
@@ -134,7 +134,6 @@ def fit(name: str, model: nn.Module, loss: Callable[[Tensor], Tensor], images: T
         print(f"{name}: stopped early")
 
 
-@torch.no_grad()
 def measure(tokeniser: Tokeniser, prior: Prior, images: Tensor) -> dict[str, float]:
     """Return means over the images. Rates, likelihoods and entropies are in nats."""
     q = tokeniser.posterior(images)
@@ -160,7 +159,7 @@ def draw_figure(rows: dict[str, Tensor], path: Path) -> None:
         axes.imshow(mosaic, cmap="gray_r", vmin=0, vmax=1)
         axes.set_title(title, fontsize=10, loc="left")
         axes.set_axis_off()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=120)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
@@ -182,11 +181,12 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     # Each step draws the tokens afresh: the prior then learns the distribution that the decoder was trained on.
     steps = 20 if options.quick else 2000
     fit("prior", prior, lambda images: -prior.log_prob(tokeniser.posterior(images).sample()), train, steps)
+    prior.requires_grad_(False)
     found = measure(tokeniser, prior, test[:2000])
     pictures = {
         "test images": test[:32],
         "reconstructions": tokeniser.decode(tokeniser.posterior(test[:32]).mode).sigmoid(),
-        "draws from the prior, decoded": tokeniser.decode(prior.sample(32)).sigmoid(),
+        "draws from the prior at temperature 0.5": tokeniser.decode(prior.sample(32, 0.5)).sigmoid(),
     }
     draw_figure(pictures, path := options.out / "spherical_tokeniser.png")
     record = {"dataset": dataset, "results": found, "seconds": round(time.monotonic() - start)}

@@ -135,7 +135,7 @@ class TestSphericalTokeniser:
         before, after = (prior(previous[:, :-1]).log_prob(tokens) for previous in (tokens, changed))
         torch.testing.assert_close(before[:, :6], after[:, :6])
         assert (before[:, 6:] != after[:, 6:]).all()
-        assert prior.sample(3).shape == (3, example.TOKENS, example.DIM)
+        assert prior.sample(3, temperature=0.5).shape == (3, example.TOKENS, example.DIM)
 
     def test_tokens_have_the_places_of_the_bottleneck(self, example):
         tokeniser = example.Tokeniser().eval()

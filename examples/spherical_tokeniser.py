@@ -100,7 +100,7 @@ class Prior(nn.Module):
         return self(tokens[:, :-1]).log_prob(tokens).sum(-1)
 
     def sample(self, number: int, temperature: float = 1.0) -> Tensor:
-        """Return draws (number, TOKENS, DIM)."""
+        """Return draws (number, TOKENS, DIM). A temperature below 1 favours likely tokens."""
         tokens = self.start.new_empty(number, 0, DIM)
         for _ in range(TOKENS):
             tokens = torch.cat((tokens, self(tokens, temperature).sample()[:, -1:]), 1)

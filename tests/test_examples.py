@@ -135,6 +135,11 @@ class TestSphericalTokeniser:
         before, after = (prior(previous[:, :-1]).log_prob(tokens) for previous in (tokens, changed))
         torch.testing.assert_close(before[:, :6], after[:, :6])
         assert (before[:, 6:] != after[:, 6:]).all()
+
+    def test_a_low_temperature_sharpens_the_prior(self, example):
+        prior, previous = example.Prior(), HypersphericalUniform(example.DIM).sample((4, 5))
+        usual, sharp = (prior(previous, temperature).component_distribution for temperature in (1.0, 0.5))
+        torch.testing.assert_close(sharp.concentration, 2 * usual.concentration)
         assert prior.sample(3, temperature=0.5).shape == (3, example.TOKENS, example.DIM)
 
     def test_tokens_have_the_places_of_the_bottleneck(self, example):

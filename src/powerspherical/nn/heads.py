@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -164,7 +165,7 @@ class SphericalHead(nn.Module):
         if self.product is not None:
             outputs = outputs.unflatten(-1, (self.product, self._outputs))
         loc, kappa = parameters(outputs, self.dim, Bounds(self.minimum, self.maximum))
-        concentration = self.concentration if kappa is None else kappa
+        concentration: Any = self.concentration if kappa is None else kappa
         q = self.distribution(loc, concentration, validate_args=self.validate_args)
         return q if self.product is None else ProductOfSpheres(q, validate_args=False)
 

@@ -3,12 +3,13 @@
 The step makes loc and κ from features, draws from Power Spherical, adds the KL to the uniform and runs the backward
 pass. All variants take turns in one process. The authors' `kl_divergence` cannot be compiled as one graph, so their
 package is timed twice: as it is, and with the divergence written as a constant minus the entropy, which can
-("formula"). A ratio is the median over rounds of our time over theirs in the same round.
+("formula"). A ratio is the median over rounds of our time over theirs in the same round. Steps run on one thread, and
+their times are CPU times, so that other work on the machine changes them less.
 
 The time to compile is that of a new process with empty caches at the last size, until calls no longer compile. It has
 two parts: the set-up of torch's own C++ tool chain, measured with a trivial function, and the step.
 
-    python benchmarks/compiled_step.py [--threads N] [--quick] [--out DIR]
+    python benchmarks/compiled_step.py [--quick] [--out DIR]
 """
 
 import importlib
@@ -23,7 +24,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
-from _command import NO_REFERENCE, clock_on, parsed, parser, show, write
+from _command import NO_REFERENCE, parsed, parser, show, write
 from _timing import Call, Effort, measure
 from torch import Tensor
 from torch.distributions import kl_divergence
@@ -91,6 +92,14 @@ def training(latent: Latent, batch: int, dim: int) -> Call:
     return step
 
 
+def cpu_clock(call: Call, calls: int) -> float:
+    """Return the CPU seconds per call of a method that runs on this thread."""
+    started = time.thread_time()
+    for _ in range(calls):
+        call()
+    return (time.thread_time() - started) / calls
+
+
 def timed(batch: int, dim: int, effort: Effort) -> dict[str, dict[str, list[float]]]:
     """Return the seconds per step of each layer in each round, eager and compiled."""
     torch.compiler.reset()  # torch limits the number of recompilations
@@ -98,7 +107,7 @@ def timed(batch: int, dim: int, effort: Effort) -> dict[str, dict[str, list[floa
     for name, latent in latents(dim).items():
         steps["eager", name] = training(latent, batch, dim)
         steps["compiled", name] = training(torch.compile(latent, fullgraph=name != THEIRS), batch, dim)
-    times = measure(steps, effort, clock_on(torch.device("cpu")), CALLS)
+    times = measure(steps, effort, cpu_clock, CALLS)
     return {
         mode: {name: times[mode, name] for other, name in times if other == mode}
         for mode in ("eager", "compiled")
@@ -197,9 +206,9 @@ def main(argv: list[str] | None = None) -> None:
     started = time.perf_counter()
     options = parser(str(__doc__).partition("\n")[0])
     arguments, device = parsed(options, argv)
-    if device.type != "cpu":
-        options.error("this benchmark runs on the CPU only")
-    torch.set_num_threads(arguments.threads or 1)
+    if device.type != "cpu" or arguments.threads not in (None, 1):
+        options.error("this benchmark runs on one CPU thread only")
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     effort = QUICK_EFFORT if arguments.quick else EFFORT
     rows: list[Row] = []

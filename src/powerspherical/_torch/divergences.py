@@ -15,6 +15,7 @@ def look_up_divergences(types: Iterable[type]) -> None:
     compiler traces the search, it guards every registered pair. Its graph also fills the table, which invalidates the
     graph, so that the second call compiles again. A table that grows later does the same.
     """
-    for pair in itertools.product(types, repeat=2):
-        if pair not in kl._KL_MEMOIZE:
-            kl._KL_MEMOIZE[pair] = kl._dispatch_kl(*pair)
+    types = list(types)
+    for p, q in itertools.product(types, types):
+        if (p, q) not in kl._KL_MEMOIZE:
+            kl._KL_MEMOIZE[p, q] = kl._dispatch_kl(p, q)

@@ -140,6 +140,7 @@ def _run(
     generator: torch.Generator | None = None,
 ) -> Draws:
     """The implementation of ``draw``: a fused CUDA kernel, the native library, or a composition of torch operations."""
+    shape = torch.Size(shape)  # a list, if an operator was called
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, shape):
         return fused.draw(family, loc, concentration, shape, seed, dim, generator)
     if native.covers(family, loc, concentration):

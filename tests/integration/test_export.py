@@ -21,8 +21,6 @@ LAYOUTS = {
     "fixed rate": ((8, 3), {"nats": 3.0}, (8,)),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
 
 def exported(module: nn.Module, *inputs: Tensor) -> torch.export.ExportedProgram:
     """The program of a module, with a dynamic batch size. It is traced with a batch of four."""

@@ -86,4 +86,4 @@ def test_the_figure_shows_what_the_text_says():
 
 
 def test_there_are_pages():
-    assert [page.stem for page in PAGES] == ["clustering", "few_vectors", "mathematics", "migration"]
+    assert [page.stem for page in PAGES] == ["clustering", "few_vectors", "mathematics", "migration", "noise"]

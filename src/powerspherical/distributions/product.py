@@ -20,8 +20,9 @@ from torch.distributions.transforms import CatTransform
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import NormalizeTransform, unit_vector
 from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
-from powerspherical.distributions.sampling import Reparameterised
+from powerspherical.distributions.sampling import Reparameterised, sizes
 from powerspherical.distributions.uniform import HypersphericalUniform
+from powerspherical.sampling import noise as explicit
 
 #: A distribution on one sphere.
 Factor = RotationallySymmetric | HypersphericalUniform
@@ -124,15 +125,44 @@ class ProductOfSpheres(Independent):
         new = self._get_checked_instance(ProductOfSpheres, _instance)
         return super().expand(batch_shape, new)
 
-    def sample(self, sample_shape: Any = torch.Size(), *, generator: torch.Generator | None = None) -> Tensor:
+    def sample(
+        self,
+        sample_shape: Any = torch.Size(),
+        *,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
         """Return the draws of ``rsample`` without gradients."""
-        return self.base_dist.sample(sample_shape, generator=generator)
+        with torch.no_grad():
+            return self.rsample(sample_shape, generator=generator, noise=noise)
 
     def rsample(
-        self, sample_shape: Any = torch.Size(), *, generator: torch.Generator | None = None
+        self,
+        sample_shape: Any = torch.Size(),
+        *,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
     ) -> Tensor:
         """Return draws of shape ``sample_shape + batch_shape + (m, d)``; see ``PowerSpherical.rsample``."""
-        return self.base_dist.rsample(sample_shape, generator=generator)
+        if noise is not None:
+            # The factors check the values, but would broadcast noise of shape (d,) or (1, d).
+            device = self.base_dist._like.device
+            validation.noise(noise, self.batch_shape, self.event_shape, device, check_values=False)
+        return self.base_dist.rsample(sample_shape, generator=generator, noise=noise)
+
+    def noise(
+        self,
+        sample_shape: Any = torch.Size(),
+        *,
+        generator: torch.Generator | None = None,
+        sobol: bool = False,
+    ) -> Tensor:
+        """Return standard normals of shape ``sample_shape + batch_shape + (m, d)``; see ``PowerSpherical.noise``.
+
+        A Sobol sequence covers all m·d normals of an event jointly.
+        """
+        shape, like = sizes("sample_shape", sample_shape), self.base_dist._like
+        return explicit.normals(shape, self.batch_shape, self.event_shape, like, generator, sobol=sobol)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at ``value`` of shape (…, m, d), the sum over the factors."""
@@ -275,6 +305,16 @@ class ConcatenatedSpheres(Reparameterised):
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         sample_shape = shape[: len(shape) - len(self.batch_shape)]
         return torch.cat([factor.rsample(sample_shape, generator=generator) for factor in self.factors], -1)
+
+    @property
+    def _like(self) -> Tensor:  # type: ignore[override]
+        tensors = [factor._like for factor in self.factors]
+        dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+        return tensors[0].new_empty(0, dtype=dtype)
+
+    def _points(self, noise: Tensor) -> Tensor:
+        parts = zip(self.factors, noise.split(self.dims, -1), strict=True)
+        return torch.cat([factor.rsample(noise=part) for factor, part in parts], -1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at ``value`` of shape (…, Σd), the sum over the factors."""

@@ -23,6 +23,7 @@ from powerspherical.distributions.pairwise import log_density_matrix
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import Family, family_named, register_family
 from powerspherical.sampling import draw
+from powerspherical.sampling import noise as explicit
 from powerspherical.sampling.precision import computing, unit_vectors_as
 from powerspherical.special.gamma import log_sphere_area
 
@@ -271,6 +272,15 @@ class RotationallySymmetric(Reparameterised):
         if concentration.dtype != loc.dtype or loc.dtype.itemsize < 4:
             concentration = concentration.to(computing(loc.dtype))
         return draw(self.family, loc, concentration, shape, generator=generator)
+
+    @property
+    def _like(self) -> Tensor:  # type: ignore[override]
+        return self.loc
+
+    def _points(self, noise: Tensor) -> Tensor:
+        loc, concentration = self._parameters
+        kappa = concentration.to(noise.dtype).expand(self.batch_shape)
+        return explicit.point(self.family, noise, unit_vectors_as(loc, noise.dtype), kappa).to(loc.dtype)
 
     def entropy(self) -> Tensor:
         """Return the differential entropy with respect to the area of the sphere; differentiable twice.

@@ -68,6 +68,13 @@ class PowerSphericalFamily(PreciseFamily):
         total = kappa + (dim - 1)  # α + β
         return (2 * kappa + (dim - 1)) / total * ((dim - 1) / total) / (total + 1)
 
+    def quantile_values(
+        self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor]:
+        if dim == 3:
+            return two_sphere.power_spherical_quantile(u, complement, kappa)
+        return super().quantile_values(u, complement, kappa, dim)
+
     # Draws
 
     def draw_cosine(

@@ -37,10 +37,22 @@ SMALL_KAPPA = 0.5
 _TERMS = {torch.float32: 4, torch.float64: 7}
 
 
+def _squared_length(u: Tensor, complement: Tensor) -> Tensor:
+    """The S with e^{-S/2} = u, given u and ``complement`` = 1-u; NaN for u outside [0, 1]."""
+    near = complement < 0.5
+    log_u = torch.where(near, torch.log1p(-torch.where(near, complement, 0.0)), torch.log(u))
+    return torch.where(log_u <= 0, -2 * log_u, torch.nan)
+
+
 def power_spherical_ends(squared_length: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
     """1-t and 1+t of a draw, given S = ``squared_length``: log((1+t)/2) = -S/(2(κ+1))."""
     log_half = squared_length / (kappa + 1).mul_(-2)
     return torch.expm1(log_half).mul_(-2), log_half.exp_().mul_(2)
+
+
+def power_spherical_quantile(u: Tensor, complement: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t with P(T ≤ t) = u, given u and ``complement`` = 1-u."""
+    return power_spherical_ends(_squared_length(u, complement), kappa)
 
 
 def power_spherical_slope(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Tensor:
@@ -69,6 +81,22 @@ def von_mises_fisher_ends(squared_length: Tensor, kappa: Tensor) -> tuple[Tensor
     small = kappa.clamp(max=LARGE_KAPPA)
     close = torch.expm1(small + small).mul_(u).log1p_().div_(small)
     return one_minus_t, torch.where(kappa < LARGE_KAPPA, close, 2 - one_minus_t)
+
+
+def von_mises_fisher_quantile(u: Tensor, complement: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+    """1-t and 1+t with P(T ≤ t) = u, given u and ``complement`` = 1-u.
+
+    Unlike ``von_mises_fisher_ends``, a small 1+t keeps its digits at any κ: κ(1+t) = log(1 + e^x) with
+    x = 2κ + log u + log(1-e^{-2κ}).
+    """
+    squared_length = _squared_length(u, complement)
+    one_minus_t, one_plus_t = von_mises_fisher_ends(squared_length, kappa)
+    far = (one_minus_t > 1.5) & (kappa >= LARGE_KAPPA)
+    large = torch.where(far, kappa, LARGE_KAPPA)
+    exponent = 2 * large - 0.5 * squared_length + torch.log1p(-torch.exp(-2 * large))
+    return one_minus_t, torch.where(
+        far, torch.logaddexp(exponent, torch.zeros_like(exponent)) / large, one_plus_t
+    )
 
 
 def von_mises_fisher_slope(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor) -> Tensor:

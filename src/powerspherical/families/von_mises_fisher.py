@@ -65,6 +65,13 @@ class VonMisesFisherFamily(PreciseFamily):
     def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         return bessel.bessel_ratio_slope(kappa, dim)
 
+    def quantile_values(
+        self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor]:
+        if dim == 3:
+            return two_sphere.von_mises_fisher_quantile(u, complement, kappa)
+        return super().quantile_values(u, complement, kappa, dim)
+
     def draw_cosine(
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -111,14 +111,32 @@ class SphericalBottleneck(nn.Module):
             q = self.head.distribution(pole, self.head.concentration)
             self._fixed_rate = (product or 1) * kl_divergence(q, self._uniform).item()
 
-    def forward(self, features: Tensor, raw: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self,
+        features: Tensor,
+        raw: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Return z and the rate for features with ``in_features`` entries along ``axis``.
 
         With ``in_features=None``, v and r may be two tensors: v as ``features``, with m·d entries along ``axis``, and r
         as ``raw``, with m entries, such as (B, d) and (B, 1).
+
+        Args:
+            generator: source of random numbers for the draw, on the device of the features.
+            noise: standard normals that determine z, also in evaluation, of the shape of the rate plus (d,), or (m, d)
+                for a product. See ``PowerSpherical.rsample``.
         """
         q = self.head(features, raw)
-        z = q.rsample() if self.training or self.evaluate == "draw" else q.mode
+        if isinstance(noise, Tensor) and noise.shape != q.batch_shape + q.event_shape:
+            expected = tuple(q.batch_shape + q.event_shape)
+            raise ValueError(
+                f"noise must have the shape {expected} for these features, got {tuple(noise.shape)}"
+            )
+        draws = self.training or self.evaluate == "draw" or noise is not None
+        z = q.rsample(generator=generator, noise=noise) if draws else q.mode
         rate = self._rate(q)
         if self.radius != 1:
             z = self.radius * z

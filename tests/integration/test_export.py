@@ -148,6 +148,24 @@ def test_the_documented_call() -> None:
     torch.testing.assert_close((z, rate), bottleneck(features), rtol=2e-6, atol=0.0)
 
 
+class Drawn(nn.Module):
+    """A bottleneck whose draw takes the noise as an input."""
+
+    def __init__(self, bottleneck: SphericalBottleneck) -> None:
+        super().__init__()
+        self.bottleneck = bottleneck
+
+    def forward(self, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        return self.bottleneck(features, noise=noise)
+
+
+@pytest.mark.slow
+@families
+def test_a_draw_with_explicit_noise(family: type) -> None:
+    features = torch.randn(6, 8) * torch.logspace(-2, 3, 6).unsqueeze(-1)
+    assert_exports(Drawn(SphericalBottleneck(8, 3, family)), features, torch.randn(6, 3), onnx=False)
+
+
 class TestElementary:
     """``log1p``, ``expm1`` and ``hypot`` as they are exported, against torch's in float64."""
 

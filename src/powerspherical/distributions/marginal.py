@@ -66,6 +66,13 @@ class Marginal(Reparameterised):
         super().__init__(concentration.shape, torch.Size(), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> PowerSphericalMarginal(3, torch.tensor(1.0)).expand((4,)).batch_shape
+        torch.Size([4])
+        """
         new = self._get_checked_instance(Marginal, _instance)
         batch_shape = torch.Size(batch_shape)
         new.dim, new.family = self.dim, self.family

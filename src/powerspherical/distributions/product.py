@@ -128,6 +128,13 @@ class ProductOfSpheres(Draws, Independent):
         return cls(distribution.fit(x, weights, **options), validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> from powerspherical import HypersphericalUniform
+        >>> ProductOfSpheres(HypersphericalUniform(3).expand((2,))).expand((4,)).sample().shape
+        torch.Size([4, 2, 3])
+        """
         new = self._get_checked_instance(ProductOfSpheres, _instance)
         return super().expand(batch_shape, new)
 
@@ -318,6 +325,13 @@ class ConcatenatedSpheres(Reparameterised):
         return cls((each.fit(part, weights, **options) for each, part in parts), validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> from powerspherical import HypersphericalUniform
+        >>> ConcatenatedSpheres([HypersphericalUniform(2), HypersphericalUniform(3)]).expand((4,)).sample().shape
+        torch.Size([4, 5])
+        """
         new = self._get_checked_instance(ConcatenatedSpheres, _instance)
         batch_shape = torch.Size(batch_shape)
         new.factors = tuple(factor.expand(batch_shape) for factor in self.factors)

@@ -220,6 +220,14 @@ class RotationallySymmetric(Reparameterised):
         return self
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0])).expand((4, 2)).batch_shape
+        torch.Size([4, 2])
+        """
         new = self._get_checked_instance(RotationallySymmetric, _instance)
         batch_shape = torch.Size(batch_shape)
         self.concentration.expand(batch_shape)  # raises unless the batch shape itself can expand

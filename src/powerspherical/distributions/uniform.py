@@ -54,6 +54,12 @@ class HypersphericalUniform(Reparameterised):
         super().__init__(torch.Size(), torch.Size((self.dim,)), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> HypersphericalUniform(3).expand((4, 2)).sample().shape
+        torch.Size([4, 2, 3])
+        """
         new = self._get_checked_instance(HypersphericalUniform, _instance)
         new.dim, new._like = self.dim, self._like
         self._like.expand(self.batch_shape).expand(batch_shape)  # raises unless the batch shape can expand

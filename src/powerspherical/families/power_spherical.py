@@ -26,7 +26,13 @@ def _mean_cosine(kappa: Tensor, dim: int) -> Tensor:
 
 
 class PowerSphericalFamily(PreciseFamily):
-    """The Power Spherical family, with the statistic T = log((1+t)/2). (1+t)/2 ~ Beta(β+κ, β) with β = (d-1)/2."""
+    """The Power Spherical family, with the statistic T = log((1+t)/2). (1+t)/2 ~ Beta(β+κ, β) with β = (d-1)/2.
+
+    ``POWER_SPHERICAL`` is the only instance. ``PowerSpherical`` states its accuracy.
+
+    >>> POWER_SPHERICAL.mean_cosine(torch.tensor([0.0, 2.0]), 3)  # κ/(κ+d-1)
+    tensor([0.0000, 0.5000])
+    """
 
     name = "power_spherical"
     title = "Power Spherical"

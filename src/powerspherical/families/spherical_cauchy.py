@@ -25,7 +25,13 @@ _VALUES_PER_NODE = 64  # about how many values the average over the azimuth hold
 
 
 class SphericalCauchyFamily(Family):
-    """Density (cosh τ - t sinh τ)^{-(d-1)} relative to the uniform, with e^τ = 1+κ. It is already normalised."""
+    """Density (cosh τ - t sinh τ)^{-(d-1)} relative to the uniform, with e^τ = 1+κ. It is already normalised.
+
+    ``SPHERICAL_CAUCHY`` is the only instance. ``SphericalCauchy`` states its accuracy.
+
+    >>> SPHERICAL_CAUCHY.mean_cosine(torch.tensor([0.0, 2.0]), 2)  # κ/(κ+2) on the circle
+    tensor([0.0000, 0.5000])
+    """
 
     name = "spherical_cauchy"
     title = "spherical Cauchy"

@@ -223,7 +223,18 @@ def bessel_ratio_curvature(kappa: Tensor, dim: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: bessel_ratio_curvature(kappa, dim), fused=_fused("slope"))
 def bessel_ratio_slope(kappa: Tensor, dim: float) -> Tensor:
-    """A'_d(κ), the variance of t under the von Mises–Fisher distribution."""
+    """Return A'_d(κ), the variance of t under the von Mises–Fisher distribution.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2; it need not be an integer.
+
+    Relative error about 4e-15 (float64) and 1e-6 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable
+    once.
+
+    >>> bessel_ratio_slope(torch.tensor([0.0, 1.0]), 3)  # 1/d at κ = 0
+    tensor([0.3333, 0.2759])
+    """
     return _asked_for(bessel_ratios(kappa, _order(dim), derivatives=1).slope)
 
 
@@ -245,7 +256,19 @@ def bessel_ratio(kappa: Tensor, dim: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: -bessel_ratio_slope(kappa, dim), fused=_fused("complement"))
 def bessel_ratio_complement(kappa: Tensor, dim: float) -> Tensor:
-    """1 - A_d(κ), accurate also if A_d is nearly 1."""
+    """Return 1 - A_d(κ), accurate also where A_d is nearly 1.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2; it need not be an integer.
+
+    Relative error about 3e-15 (float64) and 5e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable
+    twice.
+
+    >>> kappa = torch.tensor(1e9)
+    >>> bessel_ratio_complement(kappa, 3), 1 - bessel_ratio(kappa, 3)  # 1/κ; the subtraction loses it
+    (tensor(1.0000e-09), tensor(0.))
+    """
     return _asked_for(bessel_ratios(kappa, _order(dim), complement=True).complement)
 
 
@@ -272,7 +295,18 @@ def relative_entropy_and_mean(kappa: Tensor, dim: float) -> tuple[Tensor, Tensor
 
 @with_derivative(lambda kappa, dim: bessel_ratio(kappa, dim), fused=_fused("log_partition"))
 def log_hyp0f1(kappa: Tensor, dim: float) -> Tensor:
-    """G(κ) = log ₀F₁(; d/2; κ²/4) = log E_U e^{κt}, the von Mises–Fisher log-partition relative to the uniform."""
+    """Return G(κ) = log ₀F₁(; d/2; κ²/4) = log E_U e^{κt}, the von Mises–Fisher log-partition relative to the uniform.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2; it need not be an integer.
+
+    Relative error about 1e-15 (float64) and 5e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable
+    three times.
+
+    >>> log_hyp0f1(torch.tensor(1.0, dtype=torch.float64), 3).exp()  # sinh 1
+    tensor(1.1752, dtype=torch.float64)
+    """
     ratios = bessel_ratios(kappa, _order(dim), entropy=True)
     return kappa * ratios.value - _asked_for(ratios.entropy)
 

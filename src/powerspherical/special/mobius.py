@@ -144,7 +144,17 @@ def _inverse_log_boost(mean: Tensor, dim: int) -> Tensor:
 
 
 def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
-    """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean; differentiable."""
+    """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean.
+
+    Args:
+        mean: numbers ≥ 0 of any shape, float32 or float64. The result has their shape and dtype.
+        dim: the ambient dimension d ≥ 2.
+
+    ``mean_log_boost`` of the result agrees with ``mean`` to about 1e-15 (float64) or 4e-7 (float32). Differentiable.
+
+    >>> mean_log_boost_inverse(torch.tensor([0.0, 1.0]), 2)  # e^mean - 1 on the circle
+    tensor([0.0000, 1.7183])
+    """
     return expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
 
 
@@ -159,7 +169,18 @@ def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
 
 @with_derivative(_mean_cosine_slope)
 def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
-    """Return E t under the spherical Cauchy distribution; κ/(κ+2) on the circle."""
+    """Return E t under the spherical Cauchy distribution; κ/(κ+2) on the circle.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 5e-7 (float32) for d from 2 to 1e6 and κ from 0 to 1e9. Differentiable
+    twice.
+
+    >>> cauchy_mean_cosine(torch.tensor([0.0, 2.0, 100.0]), 3)
+    tensor([0.0000, 0.6320, 0.9984])
+    """
     if dim == 2:
         return kappa / (kappa + 2)
     s, _, weights = _moment_nodes(kappa, dim)
@@ -171,7 +192,18 @@ def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
 
 @with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
 def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
-    """Return KL(p‖U) = KL(U‖p) for the spherical Cauchy distribution p and the uniform distribution U."""
+    """Return KL(p‖U) = KL(U‖p) for the spherical Cauchy distribution p and the uniform distribution U.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 4e-7 (float32) for d from 2 to 1e6 and κ from 0 to 1e9. Differentiable
+    twice.
+
+    >>> cauchy_relative_entropy(torch.tensor([0.0, 2.0, 100.0]), 3)
+    tensor([0.0000, 0.7465, 7.2321])
+    """
     # sinh²(τ/2) = κ²/(4(1+κ)), ordered so that it cannot overflow
     return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
 
@@ -184,7 +216,18 @@ def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
 
 @with_derivative(lambda kappa, dim: -_mean_cosine_slope(kappa, dim))
 def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
-    """Return 1 - E t under the spherical Cauchy distribution, accurate where it is small."""
+    """Return 1 - E t under the spherical Cauchy distribution, accurate where it is small.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 6e-7 (float32) for d from 2 to 1e6 and κ from 0 to 1e9. Differentiable
+    twice.
+
+    >>> cauchy_mean_cosine_complement(torch.tensor([2.0, 1e6]), 2)  # 2/(κ+2) on the circle
+    tensor([5.0000e-01, 2.0000e-06])
+    """
     if dim == 2:
         return 2 / (kappa + 2)
     s, _, weights = _moment_nodes(kappa, dim)
@@ -192,7 +235,18 @@ def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
 
 
 def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
-    """Return Var t under the spherical Cauchy distribution."""
+    """Return Var t under the spherical Cauchy distribution.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-14 (float64) and 5e-6 (float32) for d from 2 to 1e6 and κ from 0 to 1e9, where the variance
+    does not underflow. Differentiable twice.
+
+    >>> cauchy_variance_cosine(torch.tensor([0.0, 2.0, 100.0]), 3)  # 1/d at κ = 0
+    tensor([0.3333, 0.1806, 0.0004])
+    """
     if dim == 2:
         return 2 * (1 + kappa) / (kappa + 2).square()
     s, complement, weights = _moment_nodes(kappa, dim)
@@ -225,11 +279,15 @@ def cauchy_mean_cosine_inverse(length: Tensor, dim: int, complement: Tensor | No
     """Return the κ with ``cauchy_mean_cosine(κ, dim)`` = length, for a length in [0, 1).
 
     Args:
-        length: of any shape, float32 or float64.
+        length: of any shape, float32 or float64. The result has its shape and dtype.
         dim: the ambient dimension d ≥ 2.
-        complement: 1 - length, if it is known more accurately than the subtraction gives.
+        complement: 1 - length, of the same shape, if it is known more accurately than the subtraction gives.
 
-    Accurate to a few roundings of ``length`` and ``complement``; differentiable in ``length``.
+    Accurate to a few roundings of ``length`` and ``complement``, for κ up to 1e8 in float64 and 1e7 in float32.
+    Differentiable in ``length``.
+
+    >>> cauchy_mean_cosine_inverse(torch.tensor([0.0, 0.5]), 2)  # 2·length/(1-length) on the circle
+    tensor([0., 2.])
     """
     rest = (1 - length if complement is None else complement).detach()
     return _inverse_mean_cosine(length, rest, dim)

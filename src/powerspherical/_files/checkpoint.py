@@ -60,10 +60,17 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Path
 
 
 def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The state that ``save_checkpoint`` wrote, with its tensors on ``device``.
+    """Return the state that ``save_checkpoint`` wrote, with its tensors on ``device``.
 
     Raises ``FileNotFoundError`` if there is no file, ``CheckpointError`` if it is truncated, damaged or not a
     checkpoint.
+
+    >>> import tempfile, torch
+    >>> path = Path(tempfile.mkdtemp()) / "run.safetensors"
+    >>> model = torch.nn.Linear(2, 1)
+    >>> _ = save_checkpoint(path, {"model": model.state_dict()})
+    >>> model.load_state_dict(load_checkpoint(path)["model"])
+    <All keys matched successfully>
     """
     _require_safetensors()
     from safetensors import SafetensorError, safe_open

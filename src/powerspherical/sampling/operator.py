@@ -69,6 +69,13 @@ def draw(
 
     Under ``torch.func.vmap`` it behaves like torch's random functions: randomness="different" draws independently for
     each example, "same" shares one draw and raises if a parameter is batched, "error" raises.
+
+    >>> import torch
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> loc, concentration = torch.eye(3)[0], torch.tensor([1.0, 10.0], requires_grad=True)
+    >>> x = draw(POWER_SPHERICAL, loc, concentration, shape=(5, 2))
+    >>> x.shape, x.requires_grad
+    (torch.Size([5, 2, 3]), True)
     """
     if generator is not None:
         check_generator(generator, loc.device)

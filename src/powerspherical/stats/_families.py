@@ -49,41 +49,99 @@ class RotationalFamily:
         return FrozenRotational(self._distribution, mu, kappa, seed)
 
     def rvs(self, mu: Any, kappa: Any, size: Any = 1, random_state: Any = None) -> Array:
-        """Draws, see ``FrozenSpherical.rvs``."""
+        """Return draws of shape ``size`` + the shape of the parameters + (d,).
+
+        Args:
+            mu: mean directions (…, d).
+            kappa: concentrations (…).
+            size: a number, a shape, or None for no axis in front of the parameters' shape.
+            random_state: None (NumPy's global state), a seed, or a ``numpy.random`` ``Generator`` or ``RandomState``.
+                It determines the draws, also in threads. Torch's global generator is not used.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.rvs(mu=[0, 0, 1], kappa=[1, 20], size=1000, random_state=0).shape
+        (1000, 2, 3)
+        """
         return self(mu, kappa).rvs(size, random_state)
 
     def pdf(self, x: Any, mu: Any, kappa: Any) -> Any:
-        """The density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
+        """Return the density at unit vectors ``x`` (…, d) with respect to the area of the sphere.
+
+        ``x.shape[:-1]`` broadcasts against the shape of the parameters, and the result has the broadcast shape.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.pdf([[0, 0, 1], [0.6, 0, 0.8]], mu=[0, 0, 1], kappa=20).round(4)
+        array([1.6711, 0.2032])
+        """
         return self(mu, kappa).pdf(x)
 
     def logpdf(self, x: Any, mu: Any, kappa: Any) -> Any:
-        """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
+        """Return the log density at unit vectors ``x`` (…, d) with respect to the area of the sphere.
+
+        Shapes are those of ``pdf``.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.logpdf([[0, 0, 1], [0.6, 0, 0.8]], mu=[0, 0, 1], kappa=20).round(4)
+        array([ 0.5135, -1.5937])
+        """
         return self(mu, kappa).logpdf(x)
 
     def entropy(self, mu: Any, kappa: Any) -> Any:
-        """The differential entropy with respect to the area of the sphere, in nats."""
+        """Return the differential entropy (…) with respect to the area of the sphere, in nats.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.entropy(mu=[0, 0, 1], kappa=[0, 20]).round(4)
+        array([2.531 , 0.4389])
+        """
         return self(mu, kappa).entropy()
 
     def mean(self, mu: Any, kappa: Any) -> Array:
-        """E x, (…, d): parallel to ``mu`` and inside the sphere."""
+        """Return the mean E x, of shape (…, d). It is parallel to ``mu`` and lies inside the sphere.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.mean(mu=[0, 0, 1], kappa=20).round(4)
+        array([0.    , 0.    , 0.9091])
+        """
         return self(mu, kappa).mean()
 
     def cov(self, mu: Any, kappa: Any) -> Array:
-        """The covariance matrix of x, (…, d, d)."""
+        """Return the covariance matrix of x, of shape (…, d, d).
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.cov(mu=[0, 0, 1], kappa=20).diagonal().round(4)
+        array([0.083 , 0.083 , 0.0075])
+        """
         return self(mu, kappa).cov()
 
     def cdf(self, angle: Any, mu: Any, kappa: Any) -> Any:
-        """The probability that x lies within ``angle`` (radians, in [0, π]) of ``mu``."""
+        """Return the probability that x lies within ``angle`` of ``mu``.
+
+        Args:
+            angle: radians in [0, π], a number or an array that broadcasts against the shape of the parameters.
+            mu: mean directions (…, d).
+            kappa: concentrations (…).
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.cdf([0.5, 1.0], mu=[0, 0, 1], kappa=20).round(4)
+        array([0.7346, 0.9958])
+        """
         return self(mu, kappa).cdf(angle)
 
     def ppf(self, probability: Any, mu: Any, kappa: Any) -> Any:
-        """The angle within which x lies with this ``probability``: the inverse of ``cdf``."""
+        """Return the angle from ``mu``, in radians, within which x lies with this ``probability``.
+
+        This is the inverse of ``cdf``, with the same shapes.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.ppf([0.5, 0.95], mu=[0, 0, 1], kappa=20).round(4)
+        array([0.3624, 0.7464])
+        """
         return self(mu, kappa).ppf(probability)
 
     def fit(
         self, x: Any, weights: Any = None, *, bias_correction: bool = False, max_iter: int = 200
     ) -> tuple[Array, Any]:
-        """The maximum-likelihood estimates of ``mu`` and ``kappa``.
+        """Return the maximum-likelihood estimates of ``mu``, of shape (…, d), and ``kappa``, of shape (…).
 
         Args:
             x: unit vectors of shape (n, …, d), n ≥ 1. The middle axes are a batch of independent fits.
@@ -123,7 +181,11 @@ class UniformFamily:
         return FrozenUniform(dim, seed)
 
     def rvs(self, dim: int, size: Any = 1, random_state: Any = None) -> Array:
-        """Draws, see ``FrozenSpherical.rvs``."""
+        """Return draws of shape ``size`` + (dim,). ``size`` and ``random_state`` are those of ``power_spherical.rvs``.
+
+        >>> uniform_sphere.rvs(3, size=5, random_state=0).shape
+        (5, 3)
+        """
         return self(dim).rvs(size, random_state)
 
 

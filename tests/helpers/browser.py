@@ -75,9 +75,10 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Page:
-    """One tab, driven through the DevTools protocol over a pipe. ``events`` holds what the browser reported: console messages, exceptions and requests.
+    """One tab, driven through the DevTools protocol over a pipe.
 
-    The protocol is JSON messages, each ended by a null byte, on the file descriptors 3 and 4 of the browser.
+    ``events`` holds what the browser reported: console messages, exceptions and requests. The protocol is JSON
+    messages, each ended by a null byte, on the file descriptors 3 and 4 of the browser.
     """
 
     def __init__(self, folder: Path, patience: float = 60.0) -> None:

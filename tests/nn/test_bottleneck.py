@@ -46,6 +46,24 @@ def made(layout: str, **options: object) -> tuple[SphericalBottleneck, int]:
     return bottleneck, in_features or per_sphere * own.get("product", 1)
 
 
+def autograd_nodes(*outputs: Tensor) -> list[str]:
+    """Names of the nodes of the autograd graph, without those of leaves."""
+    found, waiting_nodes = [], [output.grad_fn for output in outputs]
+    while waiting_nodes:
+        node = waiting_nodes.pop()
+        if node is not None and node not in found and node.next_functions:
+            found.append(node)
+            waiting_nodes += [following for following, _ in node.next_functions]
+    return sorted(node.name() for node in found)
+
+
+def test_few_autograd_nodes() -> None:
+    """The host time of a step on CUDA is mostly that of the nodes of the autograd graph."""
+    features = torch.randn(6, DIM + 1, dtype=torch.bfloat16, requires_grad=True)
+    names = autograd_nodes(*SphericalBottleneck(None, DIM, radius="sqrt_dim")(features))
+    assert names == ["_PlainLatentsBackward", "_PlainParametersBackward"]
+
+
 class TestValues:
     @families
     def test_the_mode_and_the_rate(self, family: str) -> None:

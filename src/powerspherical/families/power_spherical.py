@@ -51,6 +51,9 @@ class PowerSphericalFamily(PreciseFamily):
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return gamma.power_relative_entropy(kappa, dim)
 
+    def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        return gamma.power_relative_entropy.and_slope(kappa, dim)
+
     def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return gamma.relative_entropy_and_mean(kappa, dim)
 

@@ -43,6 +43,9 @@ class SphericalCauchyFamily(Family):
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return mobius.cauchy_relative_entropy(kappa, dim)
 
+    def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        return mobius.cauchy_relative_entropy.and_slope(kappa, dim)
+
     def mean_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         return mobius.cauchy_mean_cosine(kappa, dim)
 

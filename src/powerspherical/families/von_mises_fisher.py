@@ -50,6 +50,9 @@ class VonMisesFisherFamily(PreciseFamily):
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return bessel.exponential_relative_entropy(kappa, dim)
 
+    def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        return bessel.exponential_relative_entropy.and_slope(kappa, dim)
+
     def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return bessel.relative_entropy_and_mean(kappa, dim)
 

@@ -109,9 +109,7 @@ class _PlainDraw(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # The saved tensors are plain. Only the gradient may belong to a transform.
-        plain = not torch.is_grad_enabled() and is_plain(grad) and not is_batch_of_gradients(grad)
-        return pulled_back(ctx, grad, _run_backward if plain else _draw_backward)
+        return pulled_back(ctx, grad, draw_gradients)
 
 
 class _RecordedDraw(_PlainDraw):
@@ -215,6 +213,17 @@ def _run_backward(
     elif grad_concentration.shape != concentration.shape:
         grad_concentration = grad_concentration.sum_to_size(concentration.shape)
     return grad_loc, grad_concentration
+
+
+def draw_gradients(grad: Tensor, *saved: Any) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a plain draw in ``loc`` and κ, with the arguments of the operator ``draw_backward``."""
+    # The saved tensors are plain. Only the gradient may belong to a transform.
+    plain = not torch.is_grad_enabled() and is_plain(grad) and not is_batch_of_gradients(grad)
+    return (_run_backward if plain else _draw_backward)(grad, *saved)
+
+
+#: The operator ``draw`` without the dispatcher, for autograd functions that contain a draw.
+plain_draw = _run
 
 
 def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor:

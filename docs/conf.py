@@ -4,7 +4,6 @@ Our own extensions are in `_ext`: `api_reference` documents public names and com
 without JavaScript.
 """
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -27,9 +26,7 @@ extensions = [
     "mathml",
 ]
 exclude_patterns = ["gallery"]  # the scripts; sphinx-gallery writes their pages into auto_gallery
-if not importlib.util.find_spec("powerspherical.plot"):
-    exclude_patterns.append("api/plot.rst")
-# The navigation names pages and modules that do not exist yet. Remove this line once they all do.
+# The navigation names pages that do not exist yet. Remove this line once they all do.
 suppress_warnings = ["toc.excluded", "toc.not_readable"]
 
 # References to our own names must resolve. Those of other projects have no inventory here, because building needs no

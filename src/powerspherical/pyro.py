@@ -80,9 +80,8 @@ class PowerSphericalMarginal(distributions.PowerSphericalMarginal, TorchDistribu
     """``powerspherical.PowerSphericalMarginal`` for Pyro: the law of t, with κ of shape (…).
 
     >>> import pyro
-    >>> import torch
     >>> with pyro.plate("data", 5):
-    ...     t = pyro.sample("t", PowerSphericalMarginal(3, torch.full((5,), 10.0)))
+    ...     t = pyro.sample("t", PowerSphericalMarginal(3, 10.0))
     >>> t.shape
     torch.Size([5])
     """
@@ -92,9 +91,8 @@ class VonMisesFisherMarginal(distributions.VonMisesFisherMarginal, TorchDistribu
     """``powerspherical.VonMisesFisherMarginal`` for Pyro: the law of t, with κ of shape (…).
 
     >>> import pyro
-    >>> import torch
     >>> with pyro.plate("data", 5):
-    ...     t = pyro.sample("t", VonMisesFisherMarginal(3, torch.full((5,), 10.0)))
+    ...     t = pyro.sample("t", VonMisesFisherMarginal(3, 10.0))
     >>> t.shape
     torch.Size([5])
     """
@@ -104,9 +102,8 @@ class SphericalCauchyMarginal(distributions.SphericalCauchyMarginal, TorchDistri
     """``powerspherical.SphericalCauchyMarginal`` for Pyro: the law of t, with κ of shape (…).
 
     >>> import pyro
-    >>> import torch
     >>> with pyro.plate("data", 5):
-    ...     t = pyro.sample("t", SphericalCauchyMarginal(3, torch.full((5,), 10.0)))
+    ...     t = pyro.sample("t", SphericalCauchyMarginal(3, 10.0))
     >>> t.shape
     torch.Size([5])
     """
@@ -190,7 +187,9 @@ class SphereReparam(Reparam):
 
         >>> import pyro
         >>> from pyro import poutine
-        >>> free = poutine.reparam(lambda: pyro.sample("x", HypersphericalUniform(3)), {"x": SphereReparam()})
+        >>> def model():
+        ...     return pyro.sample("x", HypersphericalUniform(3))
+        >>> free = poutine.reparam(model, {"x": SphereReparam()})
         >>> sites = poutine.trace(free).get_trace().nodes
         >>> sites["x_vector"]["value"].shape, sites["x"]["is_observed"]
         (torch.Size([3]), True)

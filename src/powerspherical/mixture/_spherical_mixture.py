@@ -351,15 +351,17 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     >>> import numpy as np
     >>> from powerspherical.mixture import PowerSphericalMixture
     >>> rng = np.random.default_rng(0)
-    >>> X = np.concatenate([rng.normal(size=(n, 3)) + 4 * np.eye(3)[i] for i, n in enumerate((60, 40))])
+    >>> X = rng.normal(size=(100, 3)) + 4 * np.eye(3)[[0] * 60 + [1] * 40]
     >>> mixture = PowerSphericalMixture(2, random_state=0)
     >>> labels = mixture.fit_predict(X)
     >>> sorted(np.bincount(labels).tolist())
     [40, 60]
-    >>> shares = mixture.predict_proba(X)  # the probability of each component; transform returns the same
-    >>> np.array_equal(shares.argmax(1), labels), np.array_equal(mixture.transform(X), shares)
-    (True, True)
-    >>> outlier = mixture.score_samples(X).argmin()  # the row of lowest density
+    >>> shares = mixture.predict_proba(X)
+    >>> np.array_equal(shares.argmax(1), labels)
+    True
+    >>> np.array_equal(mixture.transform(X), shares)
+    True
+    >>> outlier = X[mixture.score_samples(X).argmin()]  # the row of lowest density
     >>> bool(np.isclose(mixture.score(X), mixture.score_samples(X).mean()))
     True
     >>> single = PowerSphericalMixture(1).fit(X)
@@ -490,7 +492,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         >>> rng = np.random.default_rng(0)
         >>> mixture = PowerSphericalMixture(2, random_state=0)
         >>> for _ in range(10):
-        ...     batch = rng.normal(size=(100, 3)) + 4 * np.eye(3)[rng.integers(2, size=100)]
+        ...     labels = rng.integers(2, size=100)
+        ...     batch = rng.normal(size=(100, 3)) + 4 * np.eye(3)[labels]
         ...     _ = mixture.partial_fit(batch)
         >>> mixture.n_iter_, mixture.weights_.round(1)
         (10, array([0.5, 0.5]))

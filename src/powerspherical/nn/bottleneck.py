@@ -133,8 +133,8 @@ class SphericalBottleneck(nn.Module):
 
         >>> import torch
         >>> bottleneck = SphericalBottleneck(None, dim=3).eval()
-        >>> z, rate = bottleneck(torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]]))
-        >>> z, rate
+        >>> v, r = torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]])
+        >>> bottleneck(v, r)
         (tensor([[0., 0., 1.]]), tensor([2.9514]))
         """
         q = self.head(features, raw)

@@ -53,7 +53,7 @@ class SphericalHead(nn.Module):
             features are infinite or NaN.
         distribution: class of the distribution. Only ``SphericalHead`` itself needs it.
 
-    The subclasses name the built-in families. For another one, pass the class:
+    Each built-in family has a subclass. This class takes the distribution as an argument:
 
     >>> import torch
     >>> from powerspherical import VonMisesFisher
@@ -171,7 +171,8 @@ class SphericalHead(nn.Module):
 
         >>> import torch
         >>> from powerspherical.nn import PowerSphericalHead
-        >>> q = PowerSphericalHead(None, dim=3)(torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]]))
+        >>> v, r = torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]])
+        >>> q = PowerSphericalHead(None, dim=3)(v, r)
         >>> q.loc, q.concentration
         (tensor([[0., 0., 1.]]), tensor([49.9975]))
         """

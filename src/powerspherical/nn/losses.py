@@ -80,8 +80,10 @@ class ProbabilisticEmbeddingLoss(nn.Module):
         >>> from powerspherical import VonMisesFisher
         >>> queries = VonMisesFisher(torch.eye(3)[:2], 5.0)
         >>> loss = ProbabilisticEmbeddingLoss()
-        >>> loss(queries, torch.eye(3)[:2]), loss(queries, torch.eye(3), torch.tensor([2, 2]))
-        (tensor(0.0067), tensor(2.5067))
+        >>> loss(queries, torch.eye(3)[:2])
+        tensor(0.0067)
+        >>> loss(queries, torch.eye(3), index=torch.tensor([2, 2]))
+        tensor(2.5067)
         """
         if len(queries.batch_shape) != 1:
             raise ValueError(f"queries must have a batch shape (B,), got {tuple(queries.batch_shape)}")

@@ -31,10 +31,13 @@ class Pass(NamedTuple):
     >>> import torch
     >>> from torch import nn
     >>> from powerspherical.nn import PowerSphericalHead
-    >>> model = HypersphericalVAE(nn.Linear(20, 8), nn.Linear(3, 20), PowerSphericalHead(8, dim=3))
+    >>> head = PowerSphericalHead(8, dim=3)
+    >>> model = HypersphericalVAE(nn.Linear(20, 8), nn.Linear(3, 20), head)
     >>> found = model(torch.ones(4, 20))
-    >>> found.posterior.batch_shape, found.latent.shape, found.reconstruction.mean.shape
-    (torch.Size([4]), torch.Size([4, 3]), torch.Size([4, 20]))
+    >>> found.posterior.batch_shape, found.latent.shape
+    (torch.Size([4]), torch.Size([4, 3]))
+    >>> found.reconstruction.mean.shape
+    torch.Size([4, 20])
     """
 
     posterior: Distribution
@@ -197,7 +200,8 @@ class HypersphericalVAE(nn.Module):
         >>> import torch
         >>> from torch import nn
         >>> from powerspherical.nn import PowerSphericalHead
-        >>> model = HypersphericalVAE(nn.Linear(20, 8), nn.Linear(3, 20), PowerSphericalHead(8, dim=3))
+        >>> head = PowerSphericalHead(8, dim=3)
+        >>> model = HypersphericalVAE(nn.Linear(20, 8), nn.Linear(3, 20), head)
         >>> posterior, latent, reconstruction = model(torch.ones(4, 20))
         >>> latent.shape, reconstruction.mean.shape
         (torch.Size([4, 3]), torch.Size([4, 20]))

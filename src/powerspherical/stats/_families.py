@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,16 @@ from powerspherical.distributions import (
 )
 from powerspherical.stats._arrays import Array, array_of, real, unit_vectors
 from powerspherical.stats._frozen import FrozenRotational, FrozenUniform
+
+#: The docstring of a family, from its title, its density and its name.
+_DESCRIPTION = """The {0} distribution{1} on the unit sphere of R^d.
+
+Arguments, methods and accuracy are those of ``RotationalFamily``. ``mu`` has the shape (…, d), and ``kappa`` (…).
+
+>>> p = {2}(mu=[0, 0, 1], kappa=20)
+>>> p.rvs(5, random_state=0).shape, p.pdf([[0, 0, 1], [1, 0, 0]]).shape
+((5, 3), (2,))
+"""
 
 
 class RotationalFamily:
@@ -39,8 +48,7 @@ class RotationalFamily:
 
     def __init__(self, distribution: type[RotationallySymmetric], density: str = "") -> None:
         self._distribution = distribution
-        law = f"The {distribution.family.title} distribution{density} on the unit sphere of R^d."
-        self.__doc__ = f"{law}\n\n{inspect.getdoc(type(self))}"
+        self.__doc__ = _DESCRIPTION.format(distribution.family.title, density, distribution.family.name)
 
     def __repr__(self) -> str:
         return self._distribution.family.name
@@ -59,7 +67,8 @@ class RotationalFamily:
                 It determines the draws, also in threads. Torch's global generator is not used.
 
         >>> from powerspherical.stats import power_spherical
-        >>> power_spherical.rvs(mu=[0, 0, 1], kappa=[1, 20], size=1000, random_state=0).shape
+        >>> x = power_spherical.rvs([0, 0, 1], [1, 20], size=1000, random_state=0)
+        >>> x.shape
         (1000, 2, 3)
         """
         return self(mu, kappa).rvs(size, random_state)
@@ -70,7 +79,8 @@ class RotationalFamily:
         ``x.shape[:-1]`` broadcasts against the shape of the parameters, and the result has the broadcast shape.
 
         >>> from powerspherical.stats import power_spherical
-        >>> power_spherical.pdf([[0, 0, 1], [0.6, 0, 0.8]], mu=[0, 0, 1], kappa=20).round(4)
+        >>> x = [[0, 0, 1], [0.6, 0, 0.8]]
+        >>> power_spherical.pdf(x, mu=[0, 0, 1], kappa=20).round(4)
         array([1.6711, 0.2032])
         """
         return self(mu, kappa).pdf(x)
@@ -81,7 +91,8 @@ class RotationalFamily:
         Shapes are those of ``pdf``.
 
         >>> from powerspherical.stats import power_spherical
-        >>> power_spherical.logpdf([[0, 0, 1], [0.6, 0, 0.8]], mu=[0, 0, 1], kappa=20).round(4)
+        >>> x = [[0, 0, 1], [0.6, 0, 0.8]]
+        >>> power_spherical.logpdf(x, mu=[0, 0, 1], kappa=20).round(4)
         array([ 0.5135, -1.5937])
         """
         return self(mu, kappa).logpdf(x)
@@ -164,7 +175,9 @@ class RotationalFamily:
 
 
 class UniformFamily:
-    """The uniform distribution on the unit sphere of R^dim, dim ≥ 2: ``uniform_sphere(dim)``.
+    """The uniform distribution on the unit sphere of R^dim, dim ≥ 2.
+
+    ``uniform_sphere(dim)`` fixes the dimension. ``uniform_sphere.rvs(dim, …)`` draws without that step.
 
     >>> import numpy as np
     >>> sphere = uniform_sphere(3)
@@ -195,3 +208,6 @@ spherical_cauchy = RotationalFamily(
     SphericalCauchy, ", density ∝ 1 / ‖x - rho mu‖^(2(d-1)) with rho = kappa / (kappa + 2),"
 )
 uniform_sphere = UniformFamily()
+
+#: More docstrings for doctest, which does not look at instances.
+__test__ = {repr(family): family.__doc__ for family in (power_spherical, von_mises_fisher, spherical_cauchy)}

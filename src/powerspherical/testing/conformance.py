@@ -50,9 +50,10 @@ class FamilyConformance:
     ...     distribution = PowerSpherical
     ...     concentrations = (0.5, 20.0)
     >>> suite = TestMine()
-    >>> suite.family.title, suite.kappa, suite.make(dim=3).event_shape
-    ('Power Spherical', tensor([ 0.5000, 20.0000], dtype=torch.float64), torch.Size([3]))
-    >>> suite.assert_close(suite.make(3).mean.norm(dim=-1), suite.kappa / (suite.kappa + 2))
+    >>> suite.family.title, suite.make(dim=3).batch_shape
+    ('Power Spherical', torch.Size([2]))
+    >>> length = suite.make(dim=3).mean.norm(dim=-1)
+    >>> suite.assert_close(length, suite.kappa / (suite.kappa + 2))
     """
 
     distribution: ClassVar[type[RotationallySymmetric]]

@@ -48,11 +48,11 @@ myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_type_aliases = {"ColorType": "ColorType"}  # Matplotlib's, a long union
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 add_module_names = False
+napoleon_attr_annotations = False
 napoleon_numpy_docstring = False
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

@@ -45,10 +45,13 @@ class SavedEstimator(BaseEstimator, ABC):
                 reads them.
 
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
         >>> from powerspherical.mixture import SphericalKMeans
         >>> from powerspherical.nn import load_checkpoint
         >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
-        >>> path = kmeans.save(Path(tempfile.mkdtemp()) / "kmeans.safetensors", notes={"data": "axes"})
+        >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
+        >>> _ = kmeans.save(path, notes={"data": "axes"})
         >>> load_checkpoint(path)["notes"]
         {'data': 'axes'}
         """
@@ -74,6 +77,8 @@ class SavedEstimator(BaseEstimator, ABC):
         missing or wrong, or if it holds another estimator. ``powerspherical.mixture.load`` reads any estimator.
 
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
         >>> from powerspherical.mixture import SphericalKMeans
         >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
         >>> path = kmeans.save(Path(tempfile.mkdtemp()) / "kmeans.safetensors")

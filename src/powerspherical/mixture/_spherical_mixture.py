@@ -330,8 +330,9 @@ def load(path: str | os.PathLike[str]) -> SavedEstimator:
     wrong.
 
     >>> import tempfile
-    >>> from powerspherical.mixture import SphericalKMeans, load
     >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from powerspherical.mixture import SphericalKMeans, load
     >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
     >>> _ = SphericalKMeans(2, random_state=0).fit(np.eye(2)).save(path)
     >>> load(path)

@@ -1,7 +1,5 @@
 """A density on the circle or the sphere."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -62,7 +62,7 @@ class RotationalFamily:
         Args:
             mu: mean directions (…, d).
             kappa: concentrations (…).
-            size: a number, a shape, or None for no axis in front of the parameters' shape.
+            size: a number, a shape, or None for one draw per parameter, without a further axis.
             random_state: None (NumPy's global state), a seed, or a ``numpy.random`` ``Generator`` or ``RandomState``.
                 It determines the draws, also in threads. Torch's global generator is not used.
 

@@ -372,7 +372,7 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
         return self._each(X, _distances, columns=len(self.cluster_centers_))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return minus the inertia of the rows of ``X`` (n, d), weighted by ``sample_weight`` (n,)."""
+        """Return minus the inertia of rows ``X`` (n, d), weighted by ``sample_weight`` (n,) if given."""
         rows = self._rows(X, sample_weight)
         with without_grad_or_autocast(rows.device):
             directions = self._directions(rows.device)

@@ -542,7 +542,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self._each(X, _log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the mean of ``score_samples`` over the rows of ``X`` (n, d), weighted by ``sample_weight`` (n,)."""
+        """Return the mean of ``score_samples`` over rows ``X`` (n, d), weighted by ``sample_weight`` (n,) if given."""
         return self._score(self._rows(X, sample_weight))
 
     def bic(self, X: Any) -> float:

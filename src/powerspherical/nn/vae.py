@@ -51,7 +51,7 @@ class Objective(NamedTuple):
     Attributes:
         elbo: reconstruction - β·rate, of shape (B,).
         reconstruction: E log p(x|z), averaged over draws of z, of shape (B,).
-        rate: KL(q(z|x)‖p(z)), of shape (B,). It is computed in closed form, not from draws.
+        rate: KL(q(z|x)‖p(z)), of shape (B,). It is exact, not estimated from draws.
 
     >>> import torch
     >>> from torch import nn

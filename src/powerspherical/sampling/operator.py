@@ -70,12 +70,12 @@ def draw(
     Under ``torch.func.vmap`` it behaves like torch's random functions: randomness="different" draws independently for
     each example, "same" shares one draw and raises if a parameter is batched, "error" raises.
 
-    >>> import torch
     >>> from powerspherical.families import POWER_SPHERICAL
-    >>> loc, concentration = torch.eye(3)[0], torch.tensor([1.0, 10.0], requires_grad=True)
-    >>> x = draw(POWER_SPHERICAL, loc, concentration, shape=(5, 2))
-    >>> x.shape, x.requires_grad
-    (torch.Size([5, 2, 3]), True)
+    >>> kappa = torch.tensor([1.0, 10.0])
+    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], kappa).shape
+    torch.Size([2, 3])
+    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], kappa, (5, 2)).shape
+    torch.Size([5, 2, 3])
     """
     if generator is not None:
         check_generator(generator, loc.device)
@@ -147,6 +147,7 @@ def _run(
     generator: torch.Generator | None = None,
 ) -> Draws:
     """The implementation of ``draw``: a fused CUDA kernel, the native library, or a composition of torch operations."""
+    shape = torch.Size(shape)  # a list, if an operator was called
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, shape):
         return fused.draw(family, loc, concentration, shape, seed, dim, generator)
     if native.covers(family, loc, concentration):

@@ -15,18 +15,16 @@ def uniform(
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw uniform unit vectors, as normalised Gaussian vectors.
+    """Draw uniform unit vectors of the given shape (…, d), as normalised Gaussian vectors.
 
     Args:
-        shape: shape (…, d) of the result.
-        dtype: a floating dtype. Default: torch's default dtype.
-        device: default: torch's default device.
+        shape: (…, d).
+        dtype, device: of the result. Default: torch's.
         generator: source of the random numbers. Default: torch's generator for the device.
 
-    >>> import torch
-    >>> x = uniform((5, 3), dtype=torch.float64)
-    >>> x.shape, torch.allclose(x.norm(dim=-1), torch.ones(5, dtype=torch.float64))
-    (torch.Size([5, 3]), True)
+    >>> x = uniform((1000, 3))
+    >>> x.shape, x.norm(dim=-1).allclose(torch.ones(1000))
+    (torch.Size([1000, 3]), True)
     """
     if generator is not None:
         check_generator(generator, torch.empty(0, device=device).device)

@@ -156,7 +156,14 @@ class Family(ABC):
         return quadrature.relative_entropy(self, kappa, dim)
 
     def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """``relative_entropy`` and its derivative in κ, which a family may compute together."""
+        """Return ``relative_entropy`` and its derivative in κ, both of the shape of ``kappa``.
+
+        A family may compute the two together.
+
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> POWER_SPHERICAL.relative_entropy_and_slope(torch.tensor([0.0, 3.0]), dim=3)
+        (tensor([0.0000, 0.6363]), tensor([0.0000, 0.1875]))
+        """
         return value_and_slope(lambda k: self.relative_entropy(k, dim), kappa)
 
     def mean_cosine(self, kappa: Tensor, dim: int) -> Tensor:

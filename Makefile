@@ -104,5 +104,5 @@ dist: $(DIST_TOOLS)/.installed
 	$(DIST_TOOLS)/bin/check-wheel-contents dist/*.whl
 
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

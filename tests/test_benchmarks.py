@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ from powerspherical import HypersphericalUniform, PowerSpherical
 from powerspherical.experiments.baselines.published import REFERENCE
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
-names = ("_memory", "_methods", "_shown", "_targets", "_timing", "host_time", "sampling", "training_step")
-memory, methods, shown, targets, timing, host_time, sampling, training_step = map(
+names = (
+    "_memory", "_methods", "_shown", "_targets", "_timing", "compiled_step", "host_time", "sampling", "training_step"
+)  # fmt: skip
+memory, methods, shown, targets, timing, compiled_step, host_time, sampling, training_step = map(
     importlib.import_module, names
 )
 
@@ -393,3 +396,25 @@ def test_a_step_trains(no_reference):
         for _ in range(40):
             step()
     assert losses[-1] < losses[0]
+
+
+def test_ratios_of_a_compiled_step_are_taken_within_a_round() -> None:
+    rows = compiled_step.summary({"ours": [1e-6, 2e-6, 9e-6], "reference": [2e-6, 4e-6, 6e-6]})
+    assert rows["reference"]["ours_over_this"] == pytest.approx(0.5)
+    assert "ours_over_this" not in rows["ours"]
+    assert rows["ours"]["microseconds"] == pytest.approx(2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning",  # the compiler's own use
+    "ignore:.*Function'> should not be instantiated:DeprecationWarning",
+)
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
+def test_compiled_step(tmp_path, no_reference) -> None:
+    compiled_step.main(["--quick", "--out", str(tmp_path)])
+    written = json.loads((tmp_path / "compiled_step.json").read_text(encoding="utf-8"))
+    assert [set(row["compiled"]) for row in written["results"]] == [{"ours"}]
+    found = written["compilation"]["ours"]
+    assert found["calls"][0] > found["calls"][1]  # the first call compiles, the second does not
+    assert set(found["phases"]) == set(compiled_step.PHASES)

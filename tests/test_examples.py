@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import math
 import sys
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import torch
 from torch.distributions import kl_divergence
 
 from helpers import own_family
-from powerspherical import SphericalCauchy, pairwise_kl
+from powerspherical import HypersphericalUniform, SphericalCauchy, pairwise_kl
 from powerspherical.testing import FamilyConformance
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -119,3 +121,90 @@ class TestAmbiguousQueries:
         np.savez(tmp_path / "data.npz", embeddings=np.ones((4, 3)))
         with pytest.raises(SystemExit, match=r"has no array named labels: it has embeddings"):
             example.main([str(tmp_path / "data.npz")])
+
+
+class TestSphericalTokeniser:
+    @pytest.fixture
+    def example(self):
+        return _load(EXAMPLES / "spherical_tokeniser.py")
+
+    def test_each_token_depends_on_the_previous_ones(self, example):
+        prior = example.Prior()
+        tokens = HypersphericalUniform(example.DIM).sample((4, example.TOKENS))
+        changed = torch.cat((tokens[:, :5], -tokens[:, 5:]), 1)
+        before, after = (prior(previous[:, :-1]).log_prob(tokens) for previous in (tokens, changed))
+        torch.testing.assert_close(before[:, :6], after[:, :6])
+        assert (before[:, 6:] != after[:, 6:]).all()
+
+    def test_a_low_temperature_sharpens_the_prior(self, example):
+        prior, previous = example.Prior(), HypersphericalUniform(example.DIM).sample((4, 5))
+        usual, sharp = (prior(previous, temperature).component_distribution for temperature in (1.0, 0.5))
+        torch.testing.assert_close(sharp.concentration, 2 * usual.concentration)
+        assert prior.sample(3, temperature=0.5).shape == (3, example.TOKENS, example.DIM)
+
+    def test_tokens_have_the_places_of_the_bottleneck(self, example):
+        tokeniser = example.Tokeniser().eval()
+        images = torch.rand(5, 1, example.SIDE, example.SIDE)
+        z, _ = tokeniser.bottleneck(tokeniser.encoder(images))
+        decoded = tokeniser.decode(tokeniser.posterior(images).mode)
+        torch.testing.assert_close(decoded, tokeniser.decoder(z))
+
+    def test_ctrl_c_ends_a_training_early(self, example, capsys):
+        model, batches = torch.nn.Linear(3, 1), []
+
+        def loss(rows):
+            if len(batches) == 3:
+                raise KeyboardInterrupt
+            batches.append(len(rows))
+            return model(rows).square()
+
+        example.fit("model", model, loss, torch.randn(10, 3), 20)
+        assert batches == [example.BATCH] * 3
+        assert "model: stopped early" in capsys.readouterr().out
+
+    def test_a_folder_without_data(self, example, tmp_path):
+        with pytest.raises(
+            SystemExit, match=r"contains train-images-idx3-ubyte \(or \.gz\); without --data and"
+        ):
+            example.main(["--data", str(tmp_path), "--out", str(tmp_path)])
+
+    @pytest.mark.slow
+    def test_runs(self, example, tmp_path, capsys):
+        found = example.main(["--quick", "--out", str(tmp_path)])
+        # Without any information about the image, a pixel costs log 2 nats.
+        assert 0 < found["negative ELBO per image"] < example.SIDE**2 * math.log(2)
+        assert 0 < found["rate per token, uniform prior"] < 1
+        assert json.loads((tmp_path / "spherical_tokeniser.json").read_text())["results"] == found
+        assert (tmp_path / "spherical_tokeniser.png").stat().st_size > 1000
+        assert "negative ELBO per image: " in capsys.readouterr().out
+
+
+class TestLightningTraining:
+    @pytest.fixture
+    def example(self):
+        pytest.importorskip("lightning", reason="needs Lightning")
+        return _load(EXAMPLES / "lightning_training.py")
+
+    # Lightning uses deprecated parts of torch, and asks for more workers than the data need.
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*many workers")
+    def test_trains_and_reloads(self, example, tmp_path, capsys):
+        example.main(["--epochs", "4", "--out", str(tmp_path)])
+        assert {path.suffix for path in tmp_path.iterdir()} == {".ckpt", ".json", ".png"}
+        found = json.loads((tmp_path / "lightning_training.json").read_text())["results"]
+        # New weights give at least 64 log 2 = 44 nats: these were trained, saved and loaded.
+        assert found["negative ELBO"] < 35
+        assert found["rate"] > 0.5
+        assert found["1-NN accuracy"] > 0.2  # ten classes
+        assert str(found) in capsys.readouterr().out
+
+
+def test_lightning_is_named_if_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    with pytest.raises(SystemExit, match="pip install lightning"):
+        _load(EXAMPLES / "lightning_training.py")
+
+
+@pytest.mark.parametrize(("name", "lines"), [("lightning_training", 100), ("spherical_tokeniser", 200)])
+def test_the_examples_are_short(name, lines):
+    assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -163,3 +164,18 @@ def test_misalignment_of_equal_directions(family: Family, dim: int) -> None:
     if family is POWER_SPHERICAL:
         expected = (kappa / (kappa + (dim - 3) / 2)).detach()
         torch.testing.assert_close(in_chord, expected, rtol=1e-12, atol=0)
+
+
+@dims
+@family_objects
+def test_relative_entropy_and_slope(family: Family, dim: int) -> None:
+    """Overrides agree with the default, which differentiates ``relative_entropy``."""
+    kappa = double(KAPPA).detach()
+    found, expected = (
+        method(kappa, dim)
+        for method in (
+            family.relative_entropy_and_slope,
+            functools.partial(Family.relative_entropy_and_slope, family),
+        )
+    )
+    torch.testing.assert_close(found, expected)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import kl_divergence
+from torch.distributions import kl, kl_divergence
 
 from helpers.examples import directions, families
 from helpers.members import DRAWS, EVERY, EVERY_ID, MEMBERS
@@ -222,6 +222,20 @@ def test_batch_sizes_share_a_graph() -> None:
     with torch.compiler.set_stance("fail_on_recompile"):
         actual = with_gradients(function, *leaves(17))
     torch.testing.assert_close(actual, with_gradients(seeded(step), *leaves(17)))
+
+
+def test_divergences_compile_once(monkeypatch) -> None:
+    """In a new process torch's table of divergences is empty. A graph that fills it would be compiled again."""
+    monkeypatch.setattr(kl, "_KL_MEMOIZE", {})
+    prior = HypersphericalUniform(DIM)
+
+    def rate(family: type) -> Callable:
+        return compiled(lambda loc, kappa: kl_divergence(family(loc, kappa, validate_args=False), prior))
+
+    functions = [rate(PowerSpherical), rate(VonMisesFisher)]
+    first = [function(*leaves(3)) for function in functions]
+    with torch.compiler.set_stance("fail_on_recompile"):
+        torch.testing.assert_close([function(*leaves(3)) for function in functions], first)
 
 
 @pytest.mark.slow

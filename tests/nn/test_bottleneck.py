@@ -46,6 +46,24 @@ def made(layout: str, **options: object) -> tuple[SphericalBottleneck, int]:
     return bottleneck, in_features or per_sphere * own.get("product", 1)
 
 
+def autograd_nodes(*outputs: Tensor) -> list[str]:
+    """Names of the nodes of the autograd graph, without those of leaves."""
+    found, waiting_nodes = [], [output.grad_fn for output in outputs]
+    while waiting_nodes:
+        node = waiting_nodes.pop()
+        if node is not None and node not in found and node.next_functions:
+            found.append(node)
+            waiting_nodes += [following for following, _ in node.next_functions]
+    return sorted(node.name() for node in found)
+
+
+def test_few_autograd_nodes() -> None:
+    """The host time of a step on CUDA is mostly that of the nodes of the autograd graph."""
+    features = torch.randn(6, DIM + 1, dtype=torch.bfloat16, requires_grad=True)
+    names = autograd_nodes(*SphericalBottleneck(None, DIM, radius="sqrt_dim")(features))
+    assert names == ["_PlainLatentsBackward", "_PlainParametersBackward"]
+
+
 class TestValues:
     @families
     def test_the_mode_and_the_rate(self, family: str) -> None:
@@ -220,6 +238,60 @@ def test_checkpointing_repeats_the_draws(layout: str) -> None:
         )
         results.append((z, rate, *gradients))
     torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+class TestNoise:
+    """``noise`` determines z, in training and in evaluation."""
+
+    @layouts
+    def test_z(self, layout: str) -> None:
+        bottleneck, entries = made(layout)
+        features = torch.randn(5, entries)
+        q = bottleneck.head(features)
+        noise = q.noise()
+        expected = bottleneck.radius * q.rsample(noise=noise).flatten(1)
+        for _ in range(2):
+            z, rate = bottleneck(features, noise=noise)
+            torch.testing.assert_close(z, expected)
+            torch.testing.assert_close(rate, bottleneck(features)[1])
+            bottleneck.eval()
+
+    def test_channels_first(self) -> None:
+        bottleneck = SphericalBottleneck(FEATURES, DIM, axis=1, product=2)
+        images, noise = torch.randn(2, FEATURES, 3, 3), torch.randn(2, 3, 3, 2, DIM)
+        z, _ = bottleneck(images, noise=noise)
+        expected = bottleneck.head(images).rsample(noise=noise).flatten(-2).movedim(-1, 1)
+        torch.testing.assert_close(z, expected)
+
+    @pytest.mark.parametrize("shape", [(DIM,), (1, DIM), (3, 5, DIM), (5, DIM + 1)], ids=str)
+    def test_other_shapes(self, shape: tuple[int, ...]) -> None:
+        bottleneck = SphericalBottleneck(FEATURES, DIM)
+        with pytest.raises(ValueError, match=rf"noise must have the shape \(5, {DIM}\) .*, got"):
+            bottleneck(torch.randn(5, FEATURES), noise=torch.randn(shape))
+
+    @layouts
+    def test_checkpointing(self, layout: str) -> None:
+        """Draws repeat without the state of the generator, which a checkpoint otherwise saves and restores."""
+        bottleneck, entries = made(layout)
+        features, noise = torch.randn(5, entries), bottleneck.head(torch.randn(5, entries)).noise()
+
+        def step(x: Tensor) -> Tensor:
+            z, rate = bottleneck(x.tanh(), noise=noise)
+            return z.cumsum(-1).square().sum() + rate.sum()
+
+        gradients = []
+        for call in (lambda x: checkpoint(step, x, use_reentrant=False, preserve_rng_state=False), step):
+            x = features.clone().requires_grad_()
+            gradients += torch.autograd.grad(call(x), x)
+        torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+    def test_generator(self) -> None:
+        bottleneck, features = SphericalBottleneck(FEATURES, DIM), torch.randn(5, FEATURES)
+        first, second = (
+            bottleneck(features, generator=torch.Generator().manual_seed(3))[0] for _ in range(2)
+        )
+        assert torch.equal(first, second)
+        assert not torch.equal(first, bottleneck(features)[0])
 
 
 @layouts

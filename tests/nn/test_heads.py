@@ -14,7 +14,7 @@ from torch.distributions import Distribution, Independent, kl_divergence
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.distributions.geometry import directions_of
 from powerspherical.nn import PowerSphericalHead, SphericalCauchyHead, SphericalHead, VonMisesFisherHead
-from powerspherical.nn.heads import SHORT
+from powerspherical.nn._parameters import SHORT, Bounds, bounded
 
 FEATURES, DIM = 7, 5
 
@@ -141,9 +141,8 @@ class TestShapes:
 class TestConcentration:
     @pytest.mark.parametrize(("minimum", "maximum"), [(0.0, 1e6), (1.0, 50.0), (0.3, 1e3), (2.0, math.inf)])
     def test_bounds(self, minimum: float, maximum: float) -> None:
-        head = PowerSphericalHead(1, 2, minimum=minimum, maximum=maximum)
         raw = torch.tensor([-1e30, -100.0, -5.0, 0.0, 5.0, 100.0, 1e4, 1e8, 1e30], requires_grad=True)
-        kappa = head._bounded(raw)
+        kappa = bounded(raw, Bounds(minimum, maximum))
         assert ((kappa >= minimum) & (kappa <= maximum)).all()
         assert (kappa.diff() >= 0).all()
         (slope,) = torch.autograd.grad(kappa.sum(), raw)
@@ -151,7 +150,9 @@ class TestConcentration:
         assert (slope[2:6] > 0.005).all()
         small = torch.linspace(-3, 3, 7)
         expected = minimum + nn.functional.softplus(small)
-        torch.testing.assert_close(head._bounded(small), expected, rtol=6 / maximum + 1e-6, atol=0)
+        torch.testing.assert_close(
+            bounded(small, Bounds(minimum, maximum)), expected, rtol=6 / maximum + 1e-6, atol=0
+        )
 
     def test_values(self) -> None:
         """The documented formula."""

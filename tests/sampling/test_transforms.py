@@ -94,6 +94,25 @@ def test_operators_are_registered_soundly(family, dtype: torch.dtype) -> None:
             torch.library.opcheck(backward, (*saved, 5, family.name, *needs))
 
 
+def test_call_without_the_dispatcher(family, dtype: torch.dtype) -> None:
+    """A call of the overload, as in compiled code, skips the dispatcher; one of the packet does not. Both agree."""
+    packet = torch.ops.powerspherical.draw
+    loc, kappa = parameters(4, dtype=dtype)
+    arguments = loc, kappa, [4], torch.tensor(0), 5, family.name
+
+    def run(operator: Callable) -> tuple[list[str], tuple[Tensor, ...]]:
+        torch.manual_seed(0)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            results = operator(*arguments, generator=None)
+        return [event.name for event in profile.events()], results
+
+    (dispatched, expected), (direct, actual) = run(packet), run(packet.default)
+    assert "powerspherical::draw" in dispatched
+    assert "powerspherical::draw" not in direct
+    assert all(map(torch.equal, actual, expected))
+    assert packet.default(loc.requires_grad_(), *arguments[1:])[0].requires_grad
+
+
 class TestVmap:
     def test_batched_parameters(self, draws) -> None:
         loc, kappa = parameters(4, 3)

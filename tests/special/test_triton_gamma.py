@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from powerspherical.special import gamma
+from powerspherical.special import _elementary, gamma
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -46,6 +46,27 @@ def test_entropy_and_mean(dim: int) -> None:
         entropy.cpu().double(), gamma.power_relative_entropy(exact, dim), rtol=7e-7, atol=1e-37
     )
     torch.testing.assert_close(mean.cpu().double(), -gamma.digamma_difference(exact, dim), rtol=5e-7, atol=0)
+
+
+def test_and_slope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gradients one launch computes both. With them the slope is differentiable."""
+    kappa = concentrations("cuda" if CUDA else "cpu")[1:]
+    launches = []
+
+    def runs_fused(tensor: Tensor) -> bool:
+        launches.append(tensor)
+        return True
+
+    monkeypatch.setattr(_elementary, "runs_fused", runs_fused)
+    with torch.no_grad():
+        value, slope = gamma.power_relative_entropy.and_slope(kappa, 8)
+    assert len(launches) == 1
+    _, visible = gamma.power_relative_entropy.and_slope(kappa.requires_grad_(), 8)
+    assert len(launches) == 1
+    assert visible.requires_grad
+    torch.testing.assert_close(slope, visible.detach(), rtol=2e-6, atol=1e-37)
+    exact = gamma.power_relative_entropy(kappa.detach().double(), 8)
+    torch.testing.assert_close(value.double(), exact, rtol=7e-7, atol=1e-37)
 
 
 def test_empty() -> None:

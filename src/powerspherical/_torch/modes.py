@@ -33,8 +33,8 @@ def is_plain(*tensors: Tensor) -> bool:
     In plain eager mode we bypass the dispatcher and call implementations directly.
     """
     return (
-        _PLAIN.issuperset(map(type, tensors))
-        and not torch.compiler.is_compiling()
+        not torch.compiler.is_compiling()  # first: torch.compile guards all that it traces
+        and _PLAIN.issuperset(map(type, tensors))
         and not torch._C._is_tracing()
         and not torch._C._are_functorch_transforms_active()
         and not torch._C._len_torch_dispatch_stack()
@@ -52,6 +52,11 @@ def is_tracing() -> bool:
     return (
         torch.compiler.is_compiling() or torch._C._is_tracing() or bool(torch._C._len_torch_dispatch_stack())
     )
+
+
+def is_exporting() -> bool:
+    """Whether ``torch.export`` or ``torch.onnx.export`` is tracing the call."""
+    return torch.compiler.is_exporting()
 
 
 @untraced

@@ -18,6 +18,8 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
+from powerspherical._torch.modes import is_batch_of_gradients, is_plain
+
 _ONCE = (
     "a draw is differentiable once, its second derivative is not implemented. Leave out the second "
     "differentiation (create_graph=True, nested torch.func transforms), or differentiate a closed form "
@@ -57,7 +59,27 @@ def define_operator(
     _LIBRARY.impl(operator.name(), run, "CompositeExplicitAutograd")
     torch.library.register_fake(operator.name(), fake, lib=_LIBRARY)
     torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
+    operator._op = _shortcut(operator._op, run)  # what a call of the operator in Python calls
     return operator
+
+
+def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``run`` where only values are needed, as in compiled code, otherwise ``dispatch``.
+
+    For a small batch the dispatcher takes as long as ``run``: it converts every argument and result twice.
+    """
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        if (
+            is_plain(*tensors)
+            and not any(map(is_batch_of_gradients, tensors))
+            and not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+        ):
+            return run(*inputs, **options)
+        return dispatch(*inputs, **options)
+
+    return call
 
 
 def register_derivative(forward: Operator, backward: Operator) -> None:

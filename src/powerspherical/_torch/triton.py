@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 
-def triton_takes(tensor: Tensor) -> bool:
-    """Whether a float32 kernel can run on the tensor's device."""
-    return tensor.is_cuda and tensor.dtype == torch.float32 and _compiles(tensor.device.index)
+def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> bool:
+    """Whether a kernel that reads these ``dtypes`` can run on the tensor."""
+    return tensor.is_cuda and tensor.dtype in dtypes and _compiles(tensor.device.index)
 
 
 @functools.cache

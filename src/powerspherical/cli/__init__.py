@@ -5,6 +5,7 @@
     powerspherical fit DATA                                                      fit one distribution to a file
     powerspherical cluster DATA -k K --out DIR                                   fit a mixture, write clusters
     powerspherical predict MODEL DATA                                            assign new rows to clusters
+    powerspherical explore                                                       open an interactive page
     powerspherical info                                                          show versions, check accuracy
 
 Each command has its own module here. The exit status is
@@ -75,7 +76,7 @@ def application() -> "Typer":
     import typer
 
     from powerspherical import __version__
-    from powerspherical.cli import cluster, fit, info, predict, reproduce, sample
+    from powerspherical.cli import cluster, explore, fit, info, predict, reproduce, sample
 
     # Plain help: rich's boxes leave only a narrow column for the text on an 80-column terminal.
     app = typer.Typer(
@@ -99,7 +100,7 @@ def application() -> "Typer":
     ) -> None:
         """Distributions on the unit sphere: sample, fit, cluster, and reproduce the Power Spherical paper."""
 
-    for command in (reproduce, sample, fit, cluster, predict, info):
+    for command in (reproduce, sample, fit, cluster, predict, explore, info):
         command.add_to(app)
     return app
 

@@ -12,6 +12,7 @@ from powerspherical.distributions import validation
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
 from powerspherical.sampling import draw
+from powerspherical.sampling.noise import cosine
 from powerspherical.sampling.precision import computing
 from powerspherical.special.gamma import log_cosine_normalizer
 
@@ -141,6 +142,14 @@ class Marginal(Reparameterised):
         pole = torch.nn.functional.pad(concentration.new_ones(1), (0, 1))
         points = draw(self.family, pole, concentration, shape, self.dim, generator)
         return points[..., 0].to(self.concentration.dtype)
+
+    @property
+    def _like(self) -> Tensor:  # type: ignore[override]
+        return self.concentration
+
+    def _points(self, noise: Tensor) -> Tensor:
+        one_minus_t, one_plus_t = cosine(self.family, noise, self._exact_concentration, self.dim)
+        return (0.5 * (one_plus_t - one_minus_t)).to(self.concentration.dtype)
 
     @property
     def mean(self) -> Tensor:

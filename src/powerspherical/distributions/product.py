@@ -20,7 +20,7 @@ from torch.distributions.transforms import CatTransform
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import NormalizeTransform, unit_vector
 from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
-from powerspherical.distributions.sampling import Reparameterised
+from powerspherical.distributions.sampling import Draws, Reparameterised
 from powerspherical.distributions.uniform import HypersphericalUniform
 
 #: A distribution on one sphere.
@@ -39,7 +39,7 @@ def distribution_of(family: str | type[RotationallySymmetric]) -> type[Rotationa
     )
 
 
-class ProductOfSpheres(Independent):
+class ProductOfSpheres(Draws, Independent):
     """m independent unit vectors of one family and dimension d, as one event of shape (m, d).
 
     It is a ``torch.distributions.Independent`` over the last batch axis of ``factors``. All factors are computed at
@@ -124,15 +124,15 @@ class ProductOfSpheres(Independent):
         new = self._get_checked_instance(ProductOfSpheres, _instance)
         return super().expand(batch_shape, new)
 
-    def sample(self, sample_shape: Any = torch.Size(), *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the draws of ``rsample`` without gradients."""
-        return self.base_dist.sample(sample_shape, generator=generator)
+    @property
+    def _like(self) -> Tensor:  # type: ignore[override]
+        return self.base_dist._like
 
-    def rsample(
-        self, sample_shape: Any = torch.Size(), *, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Return draws of shape ``sample_shape + batch_shape + (m, d)``; see ``PowerSpherical.rsample``."""
-        return self.base_dist.rsample(sample_shape, generator=generator)
+    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        return self.base_dist._draws(shape + self.event_shape[:1], generator)
+
+    def _points(self, noise: Tensor) -> Tensor:
+        return self.base_dist._points(noise)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at ``value`` of shape (…, m, d), the sum over the factors."""
@@ -275,6 +275,16 @@ class ConcatenatedSpheres(Reparameterised):
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         sample_shape = shape[: len(shape) - len(self.batch_shape)]
         return torch.cat([factor.rsample(sample_shape, generator=generator) for factor in self.factors], -1)
+
+    @property
+    def _like(self) -> Tensor:  # type: ignore[override]
+        tensors = [factor._like for factor in self.factors]
+        dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+        return tensors[0].new_empty(0, dtype=dtype)
+
+    def _points(self, noise: Tensor) -> Tensor:
+        parts = zip(self.factors, noise.split(self.dims, -1), strict=True)
+        return torch.cat([factor.rsample(noise=part) for factor, part in parts], -1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at ``value`` of shape (…, Σd), the sum over the factors."""

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from powerspherical._torch.constants import untraced
+from powerspherical._torch.divergences import look_up_divergences
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.density import log_density
@@ -21,8 +23,10 @@ from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.marginal import Marginal
 from powerspherical.distributions.pairwise import log_density_matrix
 from powerspherical.distributions.sampling import Reparameterised
+from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.families import Family, family_named, register_family
 from powerspherical.sampling import draw
+from powerspherical.sampling import noise as explicit
 from powerspherical.sampling.precision import computing, unit_vectors_as
 from powerspherical.special.gamma import log_sphere_area
 
@@ -40,6 +44,12 @@ def distribution_named(name: str) -> type[RotationallySymmetric]:
         title = "".join(map(str.capitalize, name.split("_")))
         type(title, (RotationallySymmetric,), {"family": family})
     return _DISTRIBUTIONS[name]
+
+
+@untraced
+def _look_up_divergences(cls: type[RotationallySymmetric]) -> None:
+    """Prepare ``kl_divergence`` for the compiler: between all classes, because a table that grows is not valid."""
+    look_up_divergences({cls, HypersphericalUniform, *_DISTRIBUTIONS.values()})
 
 
 class RotationallySymmetric(Reparameterised):
@@ -70,6 +80,8 @@ class RotationallySymmetric(Reparameterised):
     _parameters: tuple[Tensor, Tensor]
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
+        if torch.compiler.is_compiling():
+            _look_up_divergences(type(self))
         validation.vectors("loc", loc)
         dtype, device = loc.dtype, loc.device
         concentration = validation.number_or_tensor("concentration", concentration, computing(dtype), device)
@@ -271,6 +283,15 @@ class RotationallySymmetric(Reparameterised):
         if concentration.dtype != loc.dtype or loc.dtype.itemsize < 4:
             concentration = concentration.to(computing(loc.dtype))
         return draw(self.family, loc, concentration, shape, generator=generator)
+
+    @property
+    def _like(self) -> Tensor:  # type: ignore[override]
+        return self.loc
+
+    def _points(self, noise: Tensor) -> Tensor:
+        loc, concentration = self._parameters
+        kappa = concentration.to(noise.dtype).expand(self.batch_shape)
+        return explicit.point(self.family, noise, unit_vectors_as(loc, noise.dtype), kappa).to(loc.dtype)
 
     def entropy(self) -> Tensor:
         """Return the differential entropy with respect to the area of the sphere; differentiable twice.

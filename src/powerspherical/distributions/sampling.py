@@ -1,4 +1,4 @@
-"""The base class that gives every distribution ``sample`` and ``rsample``."""
+"""The base classes that give every distribution ``sample``, ``rsample`` and ``noise``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from powerspherical.distributions import validation
+from powerspherical.sampling import noise as explicit
+from powerspherical.sampling.precision import computing
 
 
 def sizes(name: str, value: Any) -> torch.Size:
@@ -31,11 +33,97 @@ def _not_sizes(name: str, value: Any) -> ValueError:
     return ValueError(f"{name} must be an integer ≥ 0 or a tuple of them, got {value!r}")
 
 
-class Reparameterised(Distribution):
-    """A distribution with differentiable draws, from torch's generator or the caller's.
+class Draws(Distribution):
+    """``sample``, ``rsample`` and ``noise``, from torch's generator or the caller's.
 
-    A subclass checks its own arguments, with better messages than torch's, and implements ``_draws``.
+    A subclass implements ``_draws``, ``_points`` and ``_like``.
     """
+
+    #: A tensor with the dtype and device of the draws.
+    _like: Tensor
+
+    def sample(
+        self,
+        sample_shape: Any = torch.Size(),
+        *,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the draws of ``rsample`` without gradients."""
+        with torch.no_grad():
+            return self.rsample(sample_shape, generator=generator, noise=noise)
+
+    def rsample(
+        self,
+        sample_shape: Any = torch.Size(),
+        *,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return draws of shape ``sample_shape + batch_shape + event_shape``, differentiable once in the parameters.
+
+        Args:
+            sample_shape: an integer ≥ 0 or a tuple of them.
+            generator: source of random numbers, on the device of the parameters. Default: torch's own generator, which
+                ``torch.manual_seed`` seeds. ``torch.compile`` can trace only draws from the default generator.
+            noise: standard normals that determine the draws, instead of ``sample_shape`` and ``generator``: the result
+                of ``noise``, or any finite tensor of shape (…) + ``event_shape`` that broadcasts with the batch shape.
+                The draws are then a deterministic function of the noise and the parameters, differentiable once in
+                both, and accurate to rounding. They take about 10 µs each on a CPU, because the cosine is a quantile.
+        """
+        shape = sizes("sample_shape", sample_shape)
+        if noise is None:
+            return self._draws(shape + self.batch_shape, generator)
+        if shape or generator is not None:
+            raise ValueError("noise determines the draws: leave out sample_shape and generator")
+        return self._points(self._checked_noise(noise))
+
+    def noise(
+        self,
+        sample_shape: Any = torch.Size(),
+        *,
+        generator: torch.Generator | None = None,
+        sobol: bool = False,
+    ) -> Tensor:
+        """Return standard normals of shape ``sample_shape + batch_shape + event_shape``, for ``rsample(noise=…)``.
+
+        They do not depend on the parameters: the same noise serves every distribution of the same event shape. Draws
+        for ``noise`` and for ``-noise`` are antithetic. The dtype is that of the draws, at least float32.
+
+        Args:
+            sample_shape: an integer ≥ 0 or a tuple of them.
+            generator: source of random numbers, as in ``rsample``.
+            sobol: whether the samples of each batch element form a randomised Sobol sequence: quasi-Monte Carlo, for
+                averages over the samples. Batch elements get different randomisations of one sequence, and are
+                uncorrelated. The event must have at most 21201 entries. Best with 2ᵏ samples.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> _ = torch.manual_seed(0)
+        >>> q = PowerSpherical(torch.eye(3)[0], 10.0)
+        >>> noise = q.noise(256, sobol=True)
+        >>> noise.shape, q.rsample(noise=noise).mean(0)[0].round(decimals=2)  # E t = κ/(κ+2)
+        (torch.Size([256, 3]), tensor(0.8300))
+        """
+        shape = sizes("sample_shape", sample_shape)
+        return explicit.normals(shape, self.batch_shape, self.event_shape, self._like, generator, sobol=sobol)
+
+    def _checked_noise(self, noise: Tensor) -> Tensor:
+        """Return ``noise`` in the dtype in which draws are computed, after a check."""
+        validation.noise(noise, self.batch_shape, self.event_shape, self._like.device, self._validate_args)
+        return noise.to(computing(self._like.dtype))
+
+    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        """Return draws of shape ``shape + event_shape``."""
+        raise NotImplementedError
+
+    def _points(self, noise: Tensor) -> Tensor:
+        """Return the draws for checked ``noise``."""
+        raise NotImplementedError
+
+
+class Reparameterised(Draws):
+    """A distribution with differentiable draws that checks its own arguments, with better messages than torch's."""
 
     has_rsample = True
 
@@ -44,24 +132,3 @@ class Reparameterised(Distribution):
     ) -> None:
         super().__init__(batch_shape, event_shape, validate_args=False)
         self._validate_args = validation.is_enabled(validate_args)
-
-    def sample(self, sample_shape: Any = torch.Size(), *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the draws of ``rsample`` without gradients."""
-        with torch.no_grad():
-            return self.rsample(sample_shape, generator=generator)
-
-    def rsample(
-        self, sample_shape: Any = torch.Size(), *, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Return draws of shape ``sample_shape + batch_shape + event_shape``, differentiable once in the parameters.
-
-        Args:
-            sample_shape: an integer ≥ 0 or a tuple of them.
-            generator: source of random numbers, on the device of the parameters. Default: torch's own generator, which
-                ``torch.manual_seed`` seeds. ``torch.compile`` can trace only draws from the default generator.
-        """
-        return self._draws(sizes("sample_shape", sample_shape) + self.batch_shape, generator)
-
-    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        """Return draws of shape ``shape + event_shape``."""
-        raise NotImplementedError

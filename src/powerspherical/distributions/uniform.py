@@ -12,6 +12,7 @@ from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.sampling import uniform
+from powerspherical.sampling.noise import unit
 from powerspherical.sampling.precision import computing
 from powerspherical.special.gamma import log_sphere_area
 
@@ -69,6 +70,10 @@ class HypersphericalUniform(Reparameterised):
         dtype, device = self._like.dtype, self._like.device
         vectors = uniform((*shape, self.dim), dtype=computing(dtype), device=device, generator=generator)
         return vectors.to(dtype)
+
+    def _points(self, noise: Tensor) -> Tensor:
+        points = unit(noise).to(self._like.dtype)
+        return points.expand(torch.broadcast_shapes(points.shape, self.batch_shape + self.event_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return -log(area), on the device and in the dtype of ``value`` (at least float32); NaN where that has NaN."""

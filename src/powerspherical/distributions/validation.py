@@ -243,6 +243,32 @@ def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, check_values: bo
     return unit_vectors("value", value) if check_values else value
 
 
+def noise(
+    value: Tensor,
+    batch_shape: torch.Size,
+    event_shape: torch.Size,
+    device: torch.device,
+    check_values: bool,
+) -> None:
+    """Check the argument ``noise`` of ``rsample``: its shape and device and, with ``check_values``, its values."""
+    floating_tensor("noise", value)
+    axes = value.dim() - len(event_shape)
+    if axes < 0 or value.shape[axes:] != event_shape:
+        expected = ", ".join(map(str, ("…", *event_shape)))
+        raise ValueError(
+            f"noise must have the shape ({expected}), got {tuple(value.shape)}; use the distribution's noise()"
+        )
+    rows = f"noise.shape[:{-len(event_shape)}]" if event_shape else "noise.shape"
+    broadcast_shape(**{rows: value.shape[:axes], "batch_shape": batch_shape})
+    if value.device != device:
+        raise ValueError(
+            f"noise is on {value.device}, but the draws are on {device}: use noise.to({str(device)!r})"
+        )
+    if check_values:
+        finite = value.detach().isfinite()
+        require([(finite, lambda: f"noise must be finite, but has {int((~finite).sum())} other value(s)")])
+
+
 def points(x: Tensor, dim: int, check_values: bool) -> Tensor:
     """Check the argument of ``log_prob_matrix``: its shape and, with ``check_values``, its norms."""
     floating_tensor("x", x)

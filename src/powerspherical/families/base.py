@@ -99,6 +99,10 @@ class Family(ABC):
         """KL(p‖U), the divergence from the uniform distribution."""
         return quadrature.relative_entropy(self, kappa, dim)
 
+    def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """``relative_entropy`` and its derivative in κ, which a family may compute together."""
+        return value_and_slope(lambda k: self.relative_entropy(k, dim), kappa)
+
     def mean_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         """E t, the length of E x."""
         return 1 - self.mean_cosine_complement(kappa, dim)

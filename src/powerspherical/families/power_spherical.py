@@ -9,6 +9,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.elementary import expm1, log1p
 from powerspherical._torch.random import standard_gamma
 from powerspherical.families import two_sphere
 from powerspherical.families._precise import Arc, PreciseFamily
@@ -36,7 +37,7 @@ class PowerSphericalFamily(PreciseFamily):
 
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
         near = one_minus_t < 1
-        close = torch.log1p(torch.where(near, one_minus_t, 0.0) / -2)
+        close = log1p(torch.where(near, one_minus_t, 0.0) / -2)
         # At the antipode the value is log 0 = -inf, and we define the derivative as 0 instead of NaN.
         antipode = one_plus_t <= 0
         far = torch.log(torch.where(near | antipode, 1.0, one_plus_t) / 2)
@@ -50,6 +51,9 @@ class PowerSphericalFamily(PreciseFamily):
 
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return gamma.power_relative_entropy(kappa, dim)
+
+    def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        return gamma.power_relative_entropy.and_slope(kappa, dim)
 
     def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return gamma.relative_entropy_and_mean(kappa, dim)
@@ -66,6 +70,13 @@ class PowerSphericalFamily(PreciseFamily):
     def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         total = kappa + (dim - 1)  # α + β
         return (2 * kappa + (dim - 1)) / total * ((dim - 1) / total) / (total + 1)
+
+    def quantile_values(
+        self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor]:
+        if dim == 3:
+            return two_sphere.power_spherical_quantile(u, complement, kappa)
+        return super().quantile_values(u, complement, kappa, dim)
 
     # Draws
 
@@ -110,7 +121,7 @@ class PowerSphericalFamily(PreciseFamily):
         # We start from w = ψ(α+β) - ψ(α) ≈ log1p(β/(α-½)), solved for α. Then Newton's method for 1/w, which is nearly
         # linear in κ.
         beta, wanted = (dim - 1) / 2, -mean
-        kappa = torch.clamp(0.5 - beta + beta / torch.expm1(wanted), min=0.0)
+        kappa = torch.clamp(0.5 - beta + beta / expm1(wanted), min=0.0)
         for _ in range(_NEWTON_STEPS):
             reached = gamma.digamma_difference(kappa, dim)
             step = reached * (1 - reached / wanted) / gamma.trigamma_difference(kappa, dim)
@@ -120,7 +131,7 @@ class PowerSphericalFamily(PreciseFamily):
     def concentration_guess(self, nats: Tensor, dim: int) -> Tensor:
         # KL ≈ β log1p(κ²/(4β(β+κ))), solved for κ.
         beta = (dim - 1) / 2
-        growth = torch.expm1(nats / beta)
+        growth = expm1(nats / beta)
         return 2 * beta * (growth + torch.sqrt(growth * (growth + 1)))
 
     # Likelihood and divergences
@@ -163,7 +174,7 @@ class PowerSphericalFamily(PreciseFamily):
         # e(b) = b^κ
         upper = lower + gap
         small = gap < lower
-        close = torch.log1p(-torch.where(small, gap, 0.0) / upper)
+        close = log1p(-torch.where(small, gap, 0.0) / upper)
         return kappa * torch.where(small, close, torch.log(lower / upper))
 
     # Along an arc
@@ -180,7 +191,7 @@ class PowerSphericalFamily(PreciseFamily):
         large = ratio < -0.5
         target = 2 * torch.sin(arc.to_antipode / 2).square()
         far = torch.log(torch.where(large, target, 1.0)) - torch.log(arc.one_plus_cosine)
-        return torch.where(large, far, torch.log1p(torch.where(large, 0.0, ratio)))
+        return torch.where(large, far, log1p(torch.where(large, 0.0, ratio)))
 
 
 POWER_SPHERICAL = PowerSphericalFamily()

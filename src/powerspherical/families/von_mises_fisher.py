@@ -50,6 +50,9 @@ class VonMisesFisherFamily(PreciseFamily):
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return bessel.exponential_relative_entropy(kappa, dim)
 
+    def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        return bessel.exponential_relative_entropy.and_slope(kappa, dim)
+
     def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return bessel.relative_entropy_and_mean(kappa, dim)
 
@@ -64,6 +67,13 @@ class VonMisesFisherFamily(PreciseFamily):
 
     def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         return bessel.bessel_ratio_slope(kappa, dim)
+
+    def quantile_values(
+        self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor]:
+        if dim == 3:
+            return two_sphere.von_mises_fisher_quantile(u, complement, kappa)
+        return super().quantile_values(u, complement, kappa, dim)
 
     def draw_cosine(
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None

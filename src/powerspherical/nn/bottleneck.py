@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import kl_divergence
 
-from powerspherical.distributions import HypersphericalUniform, ProductOfSpheres, RotationallySymmetric
+from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.product import distribution_of
+from powerspherical.families import Family
+from powerspherical.nn._latents import drawn_latents
 from powerspherical.nn.heads import SphericalHead
 
 
@@ -104,24 +105,45 @@ class SphericalBottleneck(nn.Module):
         if not 0 < self.radius < math.inf:
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
         self.evaluate = evaluate
-        self._uniform = HypersphericalUniform(self.head.dim, device="cpu", validate_args=False)
         self._fixed_rate: float | None = None
         if self.head.concentration is not None:
-            pole = torch.eye(1, self.head.dim, dtype=torch.float64, device="cpu")[0]
-            q = self.head.distribution(pole, self.head.concentration)
-            self._fixed_rate = (product or 1) * kl_divergence(q, self._uniform).item()
+            kappa = torch.tensor(self.head.concentration, dtype=torch.float64, device="cpu")
+            rate = self.head.distribution.family.relative_entropy(kappa, self.head.dim)
+            self._fixed_rate = (product or 1) * rate.item()
 
-    def forward(self, features: Tensor, raw: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self,
+        features: Tensor,
+        raw: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Return z and the rate for features with ``in_features`` entries along ``axis``.
 
         With ``in_features=None``, v and r may be two tensors: v as ``features``, with m·d entries along ``axis``, and r
         as ``raw``, with m entries, such as (B, d) and (B, 1).
+
+        Args:
+            generator: source of random numbers for the draw, on the device of the features.
+            noise: standard normals that determine z, also in evaluation, of the shape of the rate plus (d,), or (m, d)
+                for a product. See ``PowerSpherical.rsample``.
         """
         q = self.head(features, raw)
-        z = q.rsample() if self.training or self.evaluate == "draw" else q.mode
-        rate = self._rate(q)
-        if self.radius != 1:
-            z = self.radius * z
+        if isinstance(noise, Tensor) and noise.shape != q.batch_shape + q.event_shape:
+            expected = tuple(q.batch_shape + q.event_shape)
+            raise ValueError(
+                f"noise must have the shape {expected} for these features, got {tuple(noise.shape)}"
+            )
+        draws = self.training or self.evaluate == "draw" or noise is not None
+        if draws and self._fixed_rate is None and noise is None and generator is None:
+            z, rate = drawn_latents(*_family_and_parameters(q), self.radius, features.dtype)
+            rate = self._total(rate)
+        else:
+            z = q.rsample(generator=generator, noise=noise) if draws else q.mode
+            rate = self._rate(q)
+            if self.radius != 1:
+                z = self.radius * z
         moved, flattened = self.head.axis not in (-1, features.dim() - 1), self.head.product is not None
         if flattened:
             z = z.flatten(-2)
@@ -134,9 +156,19 @@ class SphericalBottleneck(nn.Module):
     def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
         if self._fixed_rate is not None:
             return q.mode.new_full(q.batch_shape, self._fixed_rate)
-        if isinstance(q, ProductOfSpheres):
-            return kl_divergence(q.base_dist, self._uniform).sum(-1)
-        return kl_divergence(q, self._uniform)
+        # Not by torch's kl_divergence: its registry takes host time, and hundreds of guards under torch.compile.
+        family, _, concentration = _family_and_parameters(q)
+        return self._total(family.relative_entropy(concentration, self.head.dim))
+
+    def _total(self, rates: Tensor) -> Tensor:
+        """The rate of a position, given those of its spheres."""
+        return rates if self.head.product is None else rates.sum(-1)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius:g}, evaluate={self.evaluate!r}"
+
+
+def _family_and_parameters(q: RotationallySymmetric | ProductOfSpheres) -> tuple[Family, Tensor, Tensor]:
+    """The family of q, with μ and κ, of all factors if q is a product."""
+    factors: Any = q.base_dist if isinstance(q, ProductOfSpheres) else q
+    return factors.family, factors.loc, factors.concentration

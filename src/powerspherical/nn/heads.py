@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +16,7 @@ from powerspherical.distributions import (
     VonMisesFisher,
     validation,
 )
-from powerspherical.distributions.geometry import directions_of
-from powerspherical.sampling.precision import computing
-
-#: A vector whose coordinates are all below this counts as zero. Its gradient would overflow.
-SHORT = 1e-12
+from powerspherical.nn._parameters import Bounds, parameters
 
 
 class SphericalHead(nn.Module):
@@ -130,14 +127,6 @@ class SphericalHead(nn.Module):
         softplus = excess / (1 - excess / (self.maximum - self.minimum))
         return softplus + math.log(-math.expm1(-softplus))
 
-    def _bounded(self, raw: Tensor) -> Tensor:
-        """κ from r."""
-        softplus = nn.functional.softplus(raw)
-        if self.maximum == math.inf:
-            return softplus + self.minimum
-        excess = softplus / (1 + softplus / (self.maximum - self.minimum))
-        return (self.minimum + excess).clamp(max=self.maximum)  # guards against rounding
-
     def _entries_last(self, name: str, value: Tensor, entries: int) -> Tensor:
         """``value`` with its features along the last axis, after a check of their number."""
         axes = validation.floating_tensor(name, value).dim()
@@ -173,12 +162,10 @@ class SphericalHead(nn.Module):
             outputs = self.linear(self._entries_last("features", features, self._entries))
         else:
             outputs = self._joined(features, raw)
-        outputs = outputs.to(computing(outputs.dtype))
         if self.product is not None:
             outputs = outputs.unflatten(-1, (self.product, self._outputs))
-        vectors, raw = outputs.split((self.dim, self._outputs - self.dim), -1)
-        loc = directions_of(vectors, SHORT)
-        concentration = self._bounded(raw.squeeze(-1)) if self.concentration is None else self.concentration
+        loc, kappa = parameters(outputs, self.dim, Bounds(self.minimum, self.maximum))
+        concentration: Any = self.concentration if kappa is None else kappa
         q = self.distribution(loc, concentration, validate_args=self.validate_args)
         return q if self.product is None else ProductOfSpheres(q, validate_args=False)
 

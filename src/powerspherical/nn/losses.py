@@ -15,9 +15,9 @@ class ProbabilisticEmbeddingLoss(nn.Module):
 
     With the scores s_ij = log q_i(x_j)/τ,
 
-    .. math:: L = \frac{1}{B} \sum_i \Big[ \frac{1}{2}\big(\log\sum_j e^{s_{ij}} - s_{i y_i}\big)
-              + \frac{1}{2}\big(\log\sum_{k \in K_i} e^{s_{k y_i}} - s_{i y_i}\big)
-              + \beta\, \mathrm{KL}(q_i \Vert U) \Big].
+    .. math:: L = \frac{1}{B} \sum_i \Bigl[ \frac{1}{2}\bigl(\log\sum_j e^{s_{ij}} - s_{i y_i}\bigr)
+              + \frac{1}{2}\bigl(\log\sum_{k \in K_i} e^{s_{k y_i}} - s_{i y_i}\bigr)
+              + \beta\, \mathrm{KL}(q_i \Vert U) \Bigr].
 
     The first term identifies the target of a query. The normaliser of q_i cancels there, so that κ acts as the inverse
     temperature of the query. The second term identifies the query of a target, among K_i: the query i and all queries

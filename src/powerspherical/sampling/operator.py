@@ -102,9 +102,7 @@ class _PlainDraw(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # The saved tensors are plain. Only the gradient may belong to a transform.
-        plain = not torch.is_grad_enabled() and is_plain(grad) and not is_batch_of_gradients(grad)
-        return pulled_back(ctx, grad, _run_backward if plain else _draw_backward)
+        return pulled_back(ctx, grad, draw_gradients)
 
 
 class _RecordedDraw(_PlainDraw):
@@ -142,6 +140,7 @@ def _run(
     generator: torch.Generator | None = None,
 ) -> Draws:
     """The implementation of ``draw``: a fused CUDA kernel, the native library, or a composition of torch operations."""
+    shape = torch.Size(shape)  # a list, if an operator was called
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, shape):
         return fused.draw(family, loc, concentration, shape, seed, dim, generator)
     if native.covers(family, loc, concentration):
@@ -208,6 +207,17 @@ def _run_backward(
     elif grad_concentration.shape != concentration.shape:
         grad_concentration = grad_concentration.sum_to_size(concentration.shape)
     return grad_loc, grad_concentration
+
+
+def draw_gradients(grad: Tensor, *saved: Any) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a plain draw in ``loc`` and κ, with the arguments of the operator ``draw_backward``."""
+    # The saved tensors are plain. Only the gradient may belong to a transform.
+    plain = not torch.is_grad_enabled() and is_plain(grad) and not is_batch_of_gradients(grad)
+    return (_run_backward if plain else _draw_backward)(grad, *saved)
+
+
+#: The operator ``draw`` without the dispatcher, for autograd functions that contain a draw.
+plain_draw = _run
 
 
 def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor:

@@ -92,6 +92,7 @@ def with_derivative(
     """Decorate ``f(kappa, dim)`` with its derivative ``derivative(kappa, dim)`` in kappa, and check the dtype of kappa.
 
     The derivative may be decorated in the same way, which gives derivatives of higher order.
+    ``f.and_slope(kappa, dim)`` returns the value and the derivative.
 
     Args:
         derivative: function of (kappa, dim).
@@ -112,6 +113,12 @@ def with_derivative(
                 return kernel(kappa, dim)
             return smooth(kappa, dim)
 
+        def and_slope(kappa: Tensor, dim: float) -> tuple[Tensor, Tensor]:
+            if fused is not None and not torch.is_grad_enabled() and runs_fused(kappa):
+                return fused(kappa, dim, True)
+            return smooth(kappa, dim), derivative(kappa, dim)
+
+        checked.and_slope = and_slope  # type: ignore[attr-defined]
         return checked
 
     return decorate

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.derivatives import raising, with_derivatives
+from powerspherical._torch.elementary import hypot, log1p
 from powerspherical.special._debye import debye, hankel
 from powerspherical.special._elementary import FusedKernel, polynomials, runs_fused, with_derivative
 
@@ -76,7 +77,7 @@ def _names(derivatives: int, entropy: bool) -> tuple[str, ...]:
 def _debye_ratio(kappa: Tensor, order: float, complement: bool, derivatives: int, entropy: bool) -> Ratio:
     """Compute ``Ratio`` at a high order by Debye's expansion in p = 1/√(1+z²), z = κ/order."""
     z = kappa / order
-    s = torch.hypot(z, torch.ones_like(z))
+    s = hypot(z, torch.ones_like(z))
     p = 1 / s
     zp = z * p
     series, names = debye(order, kappa.dtype), _names(derivatives, entropy)
@@ -93,7 +94,7 @@ def _debye_ratio(kappa: Tensor, order: float, complement: bool, derivatives: int
         ratio = ratio._replace(curvature=-zp * p * p * p * bend / (order * order))
     if entropy:
         q = z * (z / (1 + s))  # s - 1
-        logs = order * torch.log1p(q / 2) + 0.5 * (torch.log1p(q) - zp * zp)
+        logs = order * log1p(q / 2) + 0.5 * (log1p(q) - zp * zp)
         ratio = ratio._replace(entropy=torch.addcmul(logs, q * p, terms["entropy"]))
     return ratio
 
@@ -124,7 +125,7 @@ def _step_down(kappa: Tensor, top: Ratio, order: float, steps: int) -> Ratio:
         gain = torch.where(
             value < 0.5, value - top.value, _asked_for(top.complement) - _asked_for(complement)
         )
-        entropy = entropy + kappa * gain - torch.log1p(product)
+        entropy = entropy + kappa * gain - log1p(product)
     return Ratio(value, complement, slope, curvature, entropy)
 
 

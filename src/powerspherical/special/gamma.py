@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
+from powerspherical._torch.elementary import log1p
 from powerspherical.special._elementary import horner, log1pmx_near_zero, runs_fused, with_derivative
 
 
@@ -154,7 +155,7 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
     if (factors := _factors(kappa, beta, steps)) is not None:
         return factors.reciprocal().sum(-1)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
-    total = torch.log1p(beta * ends[..., 0]) + (0.5 * beta) * ends.prod(-1) + _stirling_slope(ends, terms)
+    total = log1p(beta * ends[..., 0]) + (0.5 * beta) * ends.prod(-1) + _stirling_slope(ends, terms)
     if steps:
         z = kappa.unsqueeze(-1) + _ladder(kappa, beta, steps)
         total = total + beta * (1 / (z * (z + beta))).sum(-1)
@@ -170,7 +171,7 @@ def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, 2 * b))
-    direct = torch.log1p(kappa * ends[..., 1]) - (0.5 * b) * ends.prod(-1) - _stirling_slope(ends, terms)
+    direct = log1p(kappa * ends[..., 1]) - (0.5 * b) * ends.prod(-1) - _stirling_slope(ends, terms)
     if steps:
         a, k = _ladder(kappa, beta, steps), kappa.unsqueeze(-1)
         double = 2 * a + k
@@ -236,7 +237,7 @@ def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     parts = k / sums
     z, y = sums.unbind(-1)
     v, w = parts.unbind(-1)
-    leading = torch.log1p(kappa * v / (4 * b))  # log of y²/(4bz)
+    leading = log1p(kappa * v / (4 * b))  # log of y²/(4bz)
     squares = parts.square()
     total = beta * leading + 0.5 * log1pmx_near_zero(w) + squares[..., 1] / (1 + w)
     total = total + _stirling_excesses(starts / sums, squares, b, terms)
@@ -264,7 +265,7 @@ def _product_entropy(kappa: Tensor, factors: Tensor, beta: float) -> Tensor:
     k = kappa.unsqueeze(-1)
     v = k / factors
     near = -log1pmx_near_zero(-v.clamp(max=_NEAR))
-    far = torch.log1p(k / _ladder(kappa, beta, int(beta))) - v
+    far = log1p(k / _ladder(kappa, beta, int(beta))) - v
     return torch.where(v < _NEAR, near, far).sum(-1)
 
 

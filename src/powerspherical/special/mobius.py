@@ -27,6 +27,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.elementary import expm1, hypot, log1p
 from powerspherical.special._elementary import with_derivative
 
 #: Integrands are followed until they have fallen by e^-exponent. The aliasing error is below that, too.
@@ -114,13 +115,13 @@ def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     """
     q = half_sinh_square
     if dim == 2:
-        return torch.log1p(q)
+        return log1p(q)
     # E log1p(4q(1+q)s). For q ≥ 1e8 the product might overflow, so we sum the logs of its factors.
     s, _, weights = uniform_cosine_rule(q, dim)
     small = q < 1e8
     near, far = torch.where(small, q, 1.0), torch.where(small, 1.0, q)
-    average = (weights * torch.log1p((4 * near * (1 + near)).unsqueeze(-1) * s)).sum(-1)
-    logs = 2 * torch.log(2 * far) + torch.log1p(1 / far)
+    average = (weights * log1p((4 * near * (1 + near)).unsqueeze(-1) * s)).sum(-1)
+    logs = 2 * torch.log(2 * far) + log1p(1 / far)
     rest = (weights * torch.log(s + (0.25 / far / (1 + far)).unsqueeze(-1))).sum(-1)
     return 0.5 * torch.where(small, average, logs + rest)
 
@@ -131,20 +132,20 @@ def _inverse_log_boost(mean: Tensor, dim: int) -> Tensor:
     zero = mean == 0
     wanted = torch.where(zero, 1.0, mean)
     s, _, weights = uniform_cosine_rule(mean, dim)
-    square = torch.expm1(2 * wanted) * (dim / (dim - 1))  # sinh² τ, if s were constant at its mean (d-1)/d
+    square = expm1(2 * wanted) * (dim / (dim - 1))  # sinh² τ, if s were constant at its mean (d-1)/d
     for _ in range(_NEWTON_STEPS):
         product = square.unsqueeze(-1) * s
-        reached = 0.5 * (weights * torch.log1p(product)).sum(-1)
+        reached = 0.5 * (weights * log1p(product)).sum(-1)
         slope = (weights * (product / (1 + product))).sum(-1)
-        height = torch.log(torch.expm1(2 * wanted) / torch.expm1(2 * reached))
-        square = square * torch.exp(height * (-torch.expm1(-2 * reached) / slope))
+        height = torch.log(expm1(2 * wanted) / expm1(2 * reached))
+        square = square * torch.exp(height * (-expm1(-2 * reached) / slope))
     root = torch.sqrt(square)
-    return torch.where(zero, 0.0, 0.5 * root * (root / (1 + torch.hypot(root, torch.ones_like(root)))))
+    return torch.where(zero, 0.0, 0.5 * root * (root / (1 + hypot(root, torch.ones_like(root)))))
 
 
 def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
     """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean; differentiable."""
-    return torch.expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
+    return expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
 
 
 # A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ). This gives the derivatives below.

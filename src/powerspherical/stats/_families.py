@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class RotationalFamily:
     def __init__(self, distribution: type[RotationallySymmetric], density: str = "") -> None:
         self._distribution = distribution
         law = f"The {distribution.family.title} distribution{density} on the unit sphere of R^d."
-        self.__doc__ = f"{law}\n\n{type(self).__doc__}"
+        self.__doc__ = f"{law}\n\n{inspect.getdoc(type(self))}"
 
     def __repr__(self) -> str:
         return self._distribution.family.name

@@ -1,27 +1,17 @@
 """The report in a real browser: it loads without errors, and is readable on a desktop and on a phone."""
 
 import html
-import json
-import re
 import shutil
-import subprocess
-import threading
 from pathlib import Path
 
 import pytest
 
+from helpers import browser
 from helpers.result_folders import write_vae
 from powerspherical.experiments.report.page import ENLARGED, LEGIBLE, TOPICS, write_report
 
 PUBLISHED = Path(__file__).parents[3] / "results"
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason=f"no browser: none of {', '.join(NAMES)} is installed"
-)
-
-CONSOLE = re.compile(r":CONSOLE[:(].*")
+pytestmark = browser.needs_browser
 
 # The page in a frame of a given width. What the script measures goes to the console, once the page has been drawn.
 FRAME = """<!DOCTYPE html><meta charset="utf-8">
@@ -49,59 +39,25 @@ addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame
 
 
 @pytest.fixture
-def command(tmp_path):
-    """A function that returns the command to apply an action to a page."""
-
-    def command(source, *flags):
-        path = tmp_path / "loaded.html"
-        path.write_text(source, encoding="utf-8")
-        quiet = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--hide-scrollbars",
-        ]
-        logs = ["--enable-logging=stderr", "--v=0", f"--user-data-dir={tmp_path / 'profile'}"]
-        return [BROWSER, *quiet, *logs, *flags, path.as_uri()]
-
-    return command
-
-
-@pytest.fixture
-def load(command):
+def load(tmp_path):
     """A function that loads a page and returns its elements as text and the console output."""
 
     def load(source):
-        done = subprocess.run(
-            command(source, "--dump-dom"),
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=120,
-            check=True,
-        )
-        return done.stdout, CONSOLE.findall(done.stderr)
+        path = tmp_path / "loaded.html"
+        path.write_text(source, encoding="utf-8")
+        return browser.load(path.as_uri(), tmp_path / "profile")
 
     return load
 
 
 @pytest.fixture
-def measure(command):
+def measure(tmp_path):
     """A function that returns what the script in the frame measures on a page."""
 
     def measure(source, width):
-        shown = FRAME.format(width=width, page=html.escape(source))
-        with subprocess.Popen(command(shown), stderr=subprocess.PIPE, text=True, encoding="utf-8") as browser:
-            patience = threading.Timer(120, browser.kill)
-            patience.start()
-            try:
-                said = next(filter(None, map(CONSOLE.search, browser.stderr)), None)
-            finally:
-                patience.cancel()
-                browser.terminate()
-        assert said, "the browser measured nothing"
-        return json.loads(re.search(r'"measured (.*)", source: ', said[0])[1])
+        path = tmp_path / "frame.html"
+        path.write_text(FRAME.format(width=width, page=html.escape(source)), encoding="utf-8")
+        return browser.measured(path.as_uri(), tmp_path / "profile")
 
     return measure
 

@@ -1,0 +1,31 @@
+"""`powerspherical explore`: open the interactive page on distributions in a browser."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option, Typer
+
+import powerspherical
+from powerspherical.cli._common import Failure
+
+PAGE = Path(powerspherical.__file__).parent / "explorer" / "index.html"
+
+
+def add_to(app: Typer) -> None:
+    """Add the command to the application."""
+
+    @app.command()
+    def explore(
+        print_path: Annotated[
+            bool, Option("--print-path", help="Print the path of the page instead of opening it.")
+        ] = False,
+    ) -> None:
+        """Open a page to explore the distributions: turn the sphere, move κ, d and the angle, read KL and caps.
+
+        The page runs in the browser, from a local file. It needs no server and no network.
+        """
+        if print_path:
+            print(PAGE)
+        elif not webbrowser.open(PAGE.as_uri()):
+            raise Failure(f"found no browser to open; open this file in one: {PAGE}", 1)

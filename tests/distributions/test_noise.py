@@ -1,0 +1,375 @@
+"""Explicit noise: draws as a deterministic, differentiable function of standard normals and the parameters."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.distributions import Distribution
+
+from helpers.examples import (
+    BRAIN,
+    DOUBLE,
+    FAMILIES,
+    FLOAT,
+    Example,
+    comparable,
+    directions,
+    examples,
+    families,
+)
+from helpers.statistical import assert_law, assert_mean, assert_uncorrelated
+from powerspherical import (
+    ConcatenatedSpheres,
+    HypersphericalUniform,
+    PowerSpherical,
+    PowerSphericalMarginal,
+    ProductOfSpheres,
+    VonMisesFisher,
+)
+from powerspherical.sampling import noise as explicit
+
+dimensions = pytest.mark.parametrize("dim", [2, 3, 4, 16])
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def parameters(family: type, dim: int, dtype: torch.dtype = DOUBLE) -> tuple[Tensor, Tensor]:
+    """Six directions, among them ±e₁ and the neighbourhood of -e₁, and a range of concentrations."""
+    loc = directions(6, dim)
+    loc[0], loc[1] = torch.eye(dim)[0], -torch.eye(dim)[0]
+    loc[2] = torch.nn.functional.normalize(1e-6 * loc[2] - torch.eye(dim)[0], dim=-1)
+    kappa = torch.tensor([comparable(family, kappa, dim) for kappa in (0.0, 0.5, 3.0, 30.0, 300.0, 1e4)])
+    return loc.to(dtype), kappa.to(dtype)
+
+
+@examples()
+def test_shapes_and_dtypes(example: Example) -> None:
+    q = example.make()
+    noise = q.noise((3, 2), generator=generator())
+    assert noise.shape == (3, 2, *example.batch_shape, example.dim)
+    assert noise.dtype == (DOUBLE if example.dtype == DOUBLE else FLOAT)
+    x = q.rsample(noise=noise)
+    assert (x.shape, x.dtype) == (noise.shape, example.dtype)
+    rounding = 0.01 if example.dtype == BRAIN else 1e-6
+    assert ((x.double().norm(dim=-1) - 1).abs() < rounding).all()
+    assert torch.equal(x, q.sample(noise=noise))
+    assert not torch.equal(noise, q.noise((3, 2)))
+    assert torch.equal(noise, q.noise((3, 2), generator=generator()))
+
+
+@families
+@dimensions
+class TestLaw:
+    def test_points(self, family: type, dim: int) -> None:
+        q = family(*parameters(family, dim))
+        x = q.rsample(noise=q.noise((4000,), generator=generator()))
+        assert ((x.norm(dim=-1) - 1).abs() < 1e-14).all()
+        assert_mean(x, q.mean)
+        across = x - (x * q.loc).sum(-1, keepdim=True) * q.loc
+        covariance = q.covariance_matrix.diagonal(dim1=-2, dim2=-1)
+        assert_mean((x - q.mean).square(), covariance, rounding=1e-12)
+        assert_mean(across, 0.0, rounding=1e-14)
+
+    def test_cosine(self, family: type, dim: int) -> None:
+        q = family(directions(dim), comparable(family, 5.0, dim))
+        noise = q.noise((2000,), generator=generator())
+        t = (q.rsample(noise=noise) * q.loc).sum(-1)
+        assert_law(t, lambda t: q.marginal.cdf(torch.as_tensor(t)).numpy())
+        torch.testing.assert_close(q.marginal.rsample(noise=noise[:, 0]), t, rtol=0, atol=1e-14)
+
+    def test_both_tails_keep_their_digits(self, family: type, dim: int) -> None:
+        kappa = torch.full((2,), comparable(family, 5.0, dim))
+        ends = explicit.cosine(family.family, torch.tensor([-6.0, 6.0]), kappa, dim)
+        assert ends[0].dtype == FLOAT
+        below, above = family.family.log_tails(*(end.double() for end in ends), kappa.double(), dim)
+        expected = torch.special.log_ndtr(torch.tensor(-6.0, dtype=DOUBLE))
+        torch.testing.assert_close(torch.stack((below[0], above[1])), expected.expand(2), rtol=0, atol=1e-5)
+
+
+@families
+@pytest.mark.parametrize("dim", [2, 3, 5])
+def test_gradients_are_those_of_the_map(family: type, dim: int) -> None:
+    vectors, kappa = parameters(family, dim)
+    chosen = [0, 3, 4] if dim > 2 else [0, 1, 3, 4]
+    vectors, kappa = vectors[chosen], kappa[chosen] + 0.1
+    noise = torch.randn(len(chosen), dim, dtype=DOUBLE, generator=generator())
+
+    def x(vectors: Tensor, kappa: Tensor, noise: Tensor) -> Tensor:
+        loc = torch.nn.functional.normalize(vectors, dim=-1)
+        return family(loc, kappa, validate_args=False).rsample(noise=noise)
+
+    inputs = [tensor.clone().requires_grad_() for tensor in (vectors, kappa, noise)]
+    assert gradcheck(x, inputs, rtol=1e-5, atol=1e-7)
+
+
+@families
+@pytest.mark.parametrize("dtype", [FLOAT, DOUBLE, BRAIN], ids=str)
+def test_gradients_are_finite_and_tangential(family: type, dtype: torch.dtype) -> None:
+    loc, kappa = parameters(family, 4, dtype)
+    loc, kappa = loc.requires_grad_(), kappa.requires_grad_()
+    noise = torch.randn(6, 4, generator=generator())
+    noise[0, 1:] = 0
+    weight = torch.randn(6, 4, generator=generator(1))
+    (family(loc, kappa).rsample(noise=noise) * weight).sum().backward()
+    assert loc.grad.isfinite().all()
+    assert kappa.grad.isfinite().all()
+    radial = (loc.grad.double() * loc.double()).sum(-1).abs()
+    assert (radial <= 0.02 * loc.grad.double().norm(dim=-1)).all()
+
+
+@families
+def test_gradient_in_expectation(family: type) -> None:
+    """The mean of dx/dκ over the noise is the derivative of E x."""
+    loc, kappa = directions(5), torch.tensor(2.0, dtype=DOUBLE, requires_grad=True)
+    q = family(loc, kappa.expand(4000))
+    t = (q.rsample(noise=q.noise(generator=generator())) * loc).sum(-1)
+    expected = torch.autograd.grad(family(loc, kappa).mean @ loc, kappa)[0]
+    slopes = torch.autograd.grad(t.sum(), q.concentration)[0]
+    assert_mean(slopes, expected)
+
+
+class TestReuse:
+    def test_draws_are_smooth_in_the_parameters(self) -> None:
+        noise = torch.randn(100, 8, generator=generator())
+        x, y = (PowerSpherical(directions(8, dtype=FLOAT), k).rsample(noise=noise) for k in (10.0, 10.01))
+        assert 0 < (x - y).norm(dim=-1).max() < 1e-2
+
+    def test_noise_broadcasts(self) -> None:
+        q = VonMisesFisher(directions(3, 4), torch.tensor([1.0, 5.0, 9.0], dtype=DOUBLE))
+        shared = torch.randn(7, 1, 4, dtype=DOUBLE)
+        x = q.rsample(noise=shared)
+        assert x.shape == (7, 3, 4)
+        torch.testing.assert_close(x, q.rsample(noise=shared.expand(7, 3, 4)))
+        single = VonMisesFisher(q.loc[1], q.concentration[1])
+        torch.testing.assert_close(x[:, 1], single.rsample(noise=shared[:, 0]))
+        assert HypersphericalUniform(4).expand((3,)).rsample(noise=shared.float()).shape == (7, 3, 4)
+
+    def test_shards_are_parts_of_the_whole(self) -> None:
+        q = PowerSpherical(directions(6, 4), torch.arange(6.0, dtype=DOUBLE))
+        noise = q.noise((2,))
+        parts = [
+            PowerSpherical(*pair).rsample(noise=part)
+            for *pair, part in zip(
+                q.loc.split(2), q.concentration.split(2), noise.split(2, dim=1), strict=True
+            )
+        ]
+        torch.testing.assert_close(torch.cat(parts, 1), q.rsample(noise=noise), rtol=0, atol=1e-15)
+
+    def test_saved(self) -> None:
+        q = HypersphericalUniform(4)
+        noise, file = q.noise((2,)), io.BytesIO()
+        torch.save(noise, file)
+        file.seek(0)
+        assert torch.equal(q.rsample(noise=torch.load(file, weights_only=True)), q.rsample(noise=noise))
+
+    @families
+    def test_antithetic_pairs(self, family: type) -> None:
+        """-noise mirrors the tangential part, and the probability of the cosine."""
+        q = family(directions(5), 3.0)
+        noise = q.noise((50,))
+        x, y = q.rsample(noise=noise), q.rsample(noise=-noise)
+        t, s = x @ q.loc, y @ q.loc
+        torch.testing.assert_close(q.marginal.cdf(s), 1 - q.marginal.cdf(t), rtol=0, atol=1e-9)
+        across, mirrored = x - t[:, None] * q.loc, y - s[:, None] * q.loc
+        cosine = torch.nn.functional.cosine_similarity(across, mirrored, dim=-1)
+        torch.testing.assert_close(cosine, torch.full_like(cosine, -1.0))
+
+    def test_antithetic_draws_of_the_uniform(self) -> None:
+        q, noise = HypersphericalUniform(5), torch.randn(9, 5)
+        assert torch.equal(q.rsample(noise=-noise), -q.rsample(noise=noise))
+
+
+class TestSobol:
+    @dimensions
+    def test_is_standard_normal(self, dim: int) -> None:
+        q = PowerSpherical(directions(50, dim), 1.0)
+        noise = q.noise((64,), sobol=True, generator=generator())
+        assert noise.shape == (64, 50, dim)
+        assert_law(noise[0].flatten(), lambda x: torch.special.ndtr(torch.as_tensor(x)).numpy())
+        # Every 64 points have one in each of 64 intervals of equal probability.
+        cells = (torch.special.ndtr(noise) * 64).long().sort(0).values
+        assert torch.equal(cells, torch.arange(64)[:, None, None].expand_as(cells))
+
+    def test_batch_elements_are_uncorrelated(self) -> None:
+        noise = PowerSpherical(directions(2, 3), 1.0).noise((1024,), sobol=True, generator=generator())
+        products = (
+            noise[:, 0].abs() * noise[:, 1].abs()
+        )  # would be extreme if one were a function of the other
+        assert_uncorrelated(noise[:, 0, 0], noise[:, 1, 0])
+        assert_mean(products, 2 / torch.pi)
+
+    def test_a_product_is_covered_jointly(self) -> None:
+        q = ProductOfSpheres(HypersphericalUniform(2).expand((3, 2)))
+        noise = q.noise((256,), sobol=True, generator=generator())
+        assert noise.shape == (256, 3, 2, 2)
+        # A net in base 2: each of 16 × 16 cells of the first coordinates of both factors has one point.
+        first, second = ((torch.special.ndtr(noise[:, 0, i, 0].double()) * 16).long() for i in (0, 1))
+        assert len((16 * first + second).unique()) == 256
+
+    def test_lowers_the_variance(self) -> None:
+        q = VonMisesFisher(directions(8), 10.0).expand((50,))
+        weight = directions(8, seed=2)
+
+        def means(sobol: bool) -> Tensor:
+            return (
+                (q.rsample(noise=q.noise((64,), sobol=sobol, generator=generator())) @ weight).exp().mean(0)
+            )
+
+        assert means(sobol=True).var() < means(sobol=False).var() / 10
+
+    def test_reproducible(self) -> None:
+        q = HypersphericalUniform(3)
+        first, second = (q.noise((8,), sobol=True, generator=generator()) for _ in range(2))
+        assert torch.equal(first, second)
+        torch.manual_seed(0)
+        assert torch.equal(first, q.noise((8,), sobol=True))
+        assert not torch.equal(first, q.noise((8,), sobol=True))
+
+    def test_many_dimensions(self) -> None:
+        with pytest.raises(ValueError, match="at most 21201 dimensions, but a draw needs 21202 normals"):
+            HypersphericalUniform(21202).noise((2,), sobol=True)
+
+
+class TestProducts:
+    def test_stacked(self) -> None:
+        factors = PowerSpherical(directions(2, 3, 4), torch.tensor([0.0, 1.0, 20.0]).double())
+        q = ProductOfSpheres(factors)
+        noise = q.noise((5,), generator=generator())
+        assert noise.shape == (5, 2, 3, 4)
+        assert torch.equal(q.rsample(noise=noise), factors.rsample(noise=noise))
+        assert torch.equal(q.sample(noise=noise), q.rsample(noise=noise))
+        for shape in ((4,), (1, 4), (5, 3, 3, 4)):
+            with pytest.raises(ValueError, match="noise"):
+                q.rsample(noise=torch.ones(shape, dtype=DOUBLE))
+
+    def test_concatenated(self) -> None:
+        factors = PowerSpherical(directions(2), 3.0), VonMisesFisher(directions(2, 3, dtype=FLOAT), 7.0)
+        q = ConcatenatedSpheres(factors)
+        noise = q.noise((5,), sobol=True)
+        assert (noise.shape, noise.dtype) == ((5, 2, 5), DOUBLE)
+        parts = zip(q.factors, noise.split((2, 3), -1), strict=True)
+        assert torch.equal(
+            q.rsample(noise=noise), torch.cat([f.rsample(noise=part) for f, part in parts], -1)
+        )
+
+
+MAKERS: list[Callable[[], Distribution]] = [
+    lambda: PowerSpherical(directions(3, 4), 2.0),
+    lambda: HypersphericalUniform(4, dtype=DOUBLE).expand((3,)),
+    lambda: ProductOfSpheres(PowerSpherical(directions(3, 2, 4), 2.0)),
+    lambda: ConcatenatedSpheres([PowerSpherical(directions(3, 4), 2.0), HypersphericalUniform(3)]),
+    lambda: PowerSphericalMarginal(4, torch.ones(3)),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+class TestBadNoise:
+    def test_shapes(self, make: Callable[[], Distribution]) -> None:
+        q = make()
+        if q.event_shape:
+            with pytest.raises(ValueError, match=r"noise must have the shape \(…, .*\), got \(.*\); use the"):
+                q.rsample(noise=torch.ones(3, *q.event_shape[:-1], 5, dtype=DOUBLE))
+        with pytest.raises(ValueError, match=r"the batch shapes do not broadcast: noise.shape.* \(2,\) and"):
+            q.rsample(noise=torch.ones(2, *q.event_shape, dtype=DOUBLE))
+
+    def test_kinds(self, make: Callable[[], Distribution]) -> None:
+        q = make()
+        with pytest.raises(ValueError, match=r"noise must be a torch\.Tensor, got int"):
+            q.rsample(noise=3)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"noise must have a floating-point dtype, got torch\.int64"):
+            q.rsample(noise=torch.ones(3, *q.event_shape, dtype=torch.int64))
+        with pytest.raises(
+            ValueError, match=r"noise is on meta, but the draws are on cpu: use noise\.to\('cpu'\)"
+        ):
+            q.rsample(noise=torch.ones(3, *q.event_shape, device="meta"))
+
+    def test_values(self, make: Callable[[], Distribution]) -> None:
+        q = make()
+        noise = q.noise()
+        noise.view(-1)[0] = torch.nan
+        with pytest.raises(ValueError, match=r"noise must be finite, but has 1 other value\(s\)"):
+            q.rsample(noise=noise)
+
+    def test_other_arguments(self, make: Callable[[], Distribution]) -> None:
+        q = make()
+        for options in ({"sample_shape": 3}, {"generator": generator()}):
+            with pytest.raises(ValueError, match="leave out sample_shape and generator"):
+                q.rsample(noise=q.noise(), **options)
+        with pytest.raises(ValueError, match=r"generator must be a torch\.Generator"):
+            q.noise(generator=5)
+        with pytest.raises(ValueError, match="sample_shape must be an integer"):
+            q.noise(-1)
+
+
+@families
+@dimensions
+def test_vmap(family: type, dim: int) -> None:
+    loc, kappa = parameters(family, dim)
+    noise = torch.randn(6, dim, dtype=DOUBLE)
+
+    def x(loc: Tensor, kappa: Tensor, noise: Tensor) -> Tensor:
+        return family(loc, kappa).rsample(noise=noise)
+
+    expected = x(loc, kappa, noise)
+    torch.testing.assert_close(torch.func.vmap(x)(loc, kappa, noise), expected)
+
+    def slope(loc: Tensor, kappa: Tensor, noise: Tensor) -> Tensor:
+        return torch.func.grad(lambda kappa: x(loc, kappa, noise)[0])(kappa)
+
+    kappa.requires_grad_()
+    (gradient,) = torch.autograd.grad(x(loc, kappa, noise)[:, 0].sum(), kappa)
+    torch.testing.assert_close(torch.func.vmap(slope)(loc, kappa.detach(), noise), gradient)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize(("family", "dim"), [*((family, 3) for family in FAMILIES), (PowerSpherical, 4)])
+def test_compile(family: type, dim: int) -> None:
+    torch.compiler.reset()
+
+    def step(loc: Tensor, kappa: Tensor, noise: Tensor) -> Tensor:
+        return family(loc, kappa).rsample(noise=noise)
+
+    loc, kappa = (tensor.requires_grad_() for tensor in parameters(family, dim, FLOAT))
+    noise = torch.randn(6, dim)
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    results = []
+    for function in (compiled, step):
+        x = function(loc, kappa, noise)
+        results.append((x, *torch.autograd.grad(x[:, 0].sum(), (loc, kappa))))
+    torch.testing.assert_close(*results)
+    torch.compiler.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "dim"), [*((family, 3) for family in FAMILIES), (PowerSpherical, 4)])
+def test_export(family: type, dim: int) -> None:
+    class Draw(torch.nn.Module):
+        def forward(self, loc: Tensor, kappa: Tensor, noise: Tensor) -> Tensor:
+            return family(loc, kappa).rsample(noise=noise)
+
+    inputs = *parameters(family, dim, FLOAT), torch.randn(6, dim)
+    with torch.no_grad():
+        exported = torch.export.export(Draw(), inputs)
+        targets = {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
+        assert not [target for target in targets if "powerspherical" in target]
+        torch.testing.assert_close(exported.module()(*inputs), Draw()(*inputs))
+
+
+def test_the_map_of_tangent_spaces() -> None:
+    """``_turned`` is an isometry onto the tangent space at μ, also next to -e₁, and to rounding in float32."""
+    for dtype, rounding in ((DOUBLE, 1e-14), (FLOAT, 1e-6)):
+        steps = torch.tensor([0.0, 1e-30, 1e-12, 1e-7, 1e-4, 0.1, 1.0, 10.0, 1e9], dtype=DOUBLE)
+        pole = torch.eye(4, dtype=DOUBLE)[0]
+        loc = torch.nn.functional.normalize(steps[:, None] * directions(4) - pole, dim=-1).to(dtype)
+        tangent = explicit.unit(torch.randn(200, 9, 3, dtype=dtype, generator=generator()))
+        turned = explicit._turned(tangent, loc)
+        assert ((turned * loc).sum(-1).abs() < rounding).all()
+        assert ((turned.norm(dim=-1) - 1).abs() < rounding).all()

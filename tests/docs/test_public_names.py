@@ -1,0 +1,104 @@
+"""Every public name has a docstring with an example, and with shapes if it takes or returns tensors.
+
+`incomplete_docstrings.txt` lists the names that lack something. The list must be exact: a name leaves it together with
+the gap.
+"""
+
+import inspect
+import re
+from pathlib import Path
+
+import public
+
+ALLOWED = Path(__file__).with_name("incomplete_docstrings.txt")
+
+TENSOR = re.compile(r"\b(Tensor|Array|ndarray)\b")
+SHAPE = re.compile(r"\bshapes?\b|\bscalars?\b|\bbroadcast|\([^()]*(…|\b[a-zA-Z]\w*,)[^()]*\)")
+
+
+def takes_or_returns_tensors(value):
+    """Return whether the signature of a function, a class or a property mentions tensors or arrays."""
+    value = getattr(value, "fget", value)
+    if not callable(value):
+        return False
+    signature = inspect.signature(value)
+    hints = [str(one.annotation) for one in signature.parameters.values()] + [
+        str(signature.return_annotation)
+    ]
+    return bool(TENSOR.search(" ".join(hints)) or {"x", "X"} & set(signature.parameters))
+
+
+def gaps(name):
+    """Return what the docstring of a public name lacks.
+
+    The example of a member may be in the docstring of its class or a base class. Exceptions need none.
+    """
+    value = public.names()[name]
+    owner, _, short = name.rpartition(".")
+    owner = public.names().get(owner)
+    if owner:
+        value = inspect.getattr_static(owner, short)
+        value = getattr(owner, short) if isinstance(value, classmethod | staticmethod) else value
+    text = inspect.getdoc(value)
+    if not text:
+        return ["docstring"]
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return []
+    classes = owner.__mro__ if owner else ()
+    used = re.compile(rf"^ *(>>>|\.\.\.) .*\.{short}\b", re.MULTILINE)
+    found = []
+    if ">>> " not in text and not any(used.search(one.__doc__ or "") for one in classes):
+        found.append("example")
+    if takes_or_returns_tensors(value) and not SHAPE.search(text):
+        found.append("shapes")
+    return found
+
+
+def test_docstrings_are_complete():
+    found = {name: ", ".join(gaps(name)) for name in public.names()}
+    found = {name: missing for name, missing in found.items() if missing}
+    lines = ALLOWED.read_text(encoding="utf-8").splitlines()
+    assert found == dict(line.split(": ") for line in lines)
+
+
+def test_gaps_would_be_found(monkeypatch):
+    def bare(x): ...
+
+    def unshaped(x):
+        """Return x.
+
+        >>> unshaped(1)
+        """
+
+    def without_example(x: "Tensor"):  # noqa: F821
+        """Return x of shape (n, d)."""
+
+    def complete(x: "Tensor"):  # noqa: F821
+        """Return x, (…, d).
+
+        >>> complete(1)
+        """
+
+    class Owner:
+        """A class.
+
+        >>> Owner().shown
+        """
+
+        @property
+        def shown(self):
+            """A number."""
+
+        @property
+        def hidden(self):
+            """A number."""
+
+    found = {"Owner.shown": Owner.shown, "Owner.hidden": Owner.hidden, "Owner": Owner}
+    found |= {one.__name__: one for one in (bare, unshaped, without_example, complete)}
+    monkeypatch.setattr(public, "names", lambda: found)
+    assert {name: gaps(name) for name in found if gaps(name)} == {
+        "Owner.hidden": ["example"],
+        "bare": ["docstring"],
+        "unshaped": ["shapes"],
+        "without_example": ["example"],
+    }

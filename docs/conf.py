@@ -29,8 +29,6 @@ extensions = [
 exclude_patterns = ["gallery"]  # the scripts; sphinx-gallery writes their pages into auto_gallery
 if not importlib.util.find_spec("powerspherical.plot"):
     exclude_patterns.append("api/plot.rst")
-# The navigation names pages and modules that do not exist yet. Remove this line once they all do.
-suppress_warnings = ["toc.excluded", "toc.not_readable"]
 
 # References to our own names must resolve. Those of other projects have no inventory here, because building needs no
 # network.

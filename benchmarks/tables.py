@@ -179,6 +179,17 @@ def bottleneck():
     return table(["n × d", "latent", *next(iter(groups.values()))], rows)
 
 
+def tokeniser():
+    """Return the table of the tokeniser's rates, in nats and bits, with a uniform and with a learned prior."""
+    found, tokens = results("spherical_tokeniser"), 16
+    rows = []
+    for prior in ("uniform", "learned"):
+        rate = found[f"rate per token, {prior} prior"]
+        cells = (f"{rate * scale:.2f} nats, {rate * scale / math.log(2):.2f} bits" for scale in (1, tokens))
+        rows.append([prior, *cells])
+    return table(["prior", "rate per token", "rate per image"], rows)
+
+
 def pairwise():
     """Return the table of the times of all pairs, as multiples of the matrix product's."""
     groups = {}
@@ -245,7 +256,7 @@ def summary():
     return table(["", "ours", "others"], rows)
 
 
-MAKERS = (summary, concentrations, nats_for_rate, draws, bottleneck, pairwise, vae, time)
+MAKERS = (summary, concentrations, nats_for_rate, draws, bottleneck, tokeniser, pairwise, vae, time)
 TABLES = {make.__name__: make for make in MAKERS}
 
 

@@ -26,8 +26,6 @@ extensions = [
     "mathml",
 ]
 exclude_patterns = ["gallery"]  # the scripts; sphinx-gallery writes their pages into auto_gallery
-# The navigation names pages that do not exist yet. Remove this line once they all do.
-suppress_warnings = ["toc.excluded", "toc.not_readable"]
 
 # References to our own names must resolve. Those of other projects have no inventory here, because building needs no
 # network.
@@ -38,9 +36,6 @@ nitpick_ignore = [
     ("py:class", "powerspherical.compat.Factors"),
     ("py:class", "powerspherical.families.base.PointSums"),
     ("py:class", "powerspherical.mixture._saving.SavedEstimator"),
-    # Pages that do not exist yet. Remove each line with its page.
-    ("myst", "custom_family.md"),
-    ("myst", "tokenisers.md"),
 ]
 
 myst_enable_extensions = ["dollarmath"]

@@ -44,7 +44,7 @@ globe.set_title(f"95 % of the distribution lies within {math.degrees(angle):.0f}
 # The mean cosine alone does not determine this angle: the tails matter too. These three distributions have the same
 # mean cosine of 0.9.
 
-angles = torch.linspace(0, math.pi, 400)
+angles = torch.linspace(0, math.radians(120), 400)
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for family, color in ((PowerSpherical, "#0072B2"), (VonMisesFisher, "#D55E00"), (SphericalCauchy, "#009E73")):
     p = family.from_mean_length(q.loc, 0.9)
@@ -53,9 +53,7 @@ for family, color in ((PowerSpherical, "#0072B2"), (VonMisesFisher, "#D55E00"), 
     ax.plot(angles.rad2deg(), p.cap_probability(angles), color=color, label=label)
     ax.plot(degrees, 0.95, "o", color=color)
 ax.axhline(0.95, color="#9a9a9a", linewidth=0.8)
-ax.set(
-    xlim=(0, 120), ylim=(0, 1.02), xlabel="angle to the mean direction, degrees", ylabel="probability inside"
-)
+ax.set(xlim=(0, 120), ylim=(0, 1.02), xlabel="angle to the mean direction, degrees", ylabel="probability")
 ax.set_title("Probability inside a cone, at equal mean cosine")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, loc="lower right")

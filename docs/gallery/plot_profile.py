@@ -3,10 +3,8 @@ Where the time of a training step goes
 ======================================
 
 Profile training steps of a small variational auto-encoder, with a latent variable on a sphere and with a Gaussian one.
+``record_function`` names the parts of a step for the profiler.
 """
-
-# %%
-# ``record_function`` names a part of a step for the profiler.
 
 import matplotlib.pyplot as plt
 import torch
@@ -33,9 +31,9 @@ def profiled(head, prior):
     encoder = Sequential(Linear(784, 512), ReLU())
     decoder = Sequential(Linear(32, 512), ReLU(), Linear(512, 784))
     adam = torch.optim.Adam([*encoder.parameters(), *head.parameters(), *decoder.parameters()])
-    images = torch.rand(256, 784)
+    images = torch.rand(128, 784)
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        for _ in range(15):
+        for _ in range(25):
             q = part("distribution", head, part("encoder", encoder, images))
             output = part("decoder", decoder, part("draw", q.rsample))
             loss = (output - images).square().sum(dim=-1) + part("KL divergence", kl_divergence, q, prior)
@@ -46,7 +44,7 @@ def profiled(head, prior):
 
 
 # %%
-# Each bar is the shortest time of 15 steps. The layers, their gradients and the optimiser take most of the time.
+# Each bar is the shortest time in 25 steps. The layers, their gradients and the optimiser take most of the time.
 
 parts = ("encoder", "distribution", "draw", "decoder", "KL divergence", "backward", "optimiser")
 sphere = profiled(PowerSphericalHead(512, 32), HypersphericalUniform(32))

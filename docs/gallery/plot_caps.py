@@ -1,5 +1,5 @@
 """
-A cone that holds 95 %
+A cone that holds 95 %
 ======================
 
 You measured 300 directions in space. Report their mean direction with the cone around it that holds 95 % of the
@@ -35,7 +35,9 @@ longitude, latitude = math.degrees(q.loc[1].atan2(q.loc[0])), math.degrees(q.loc
 
 figure = plt.figure(figsize=(7, 4.9), layout="constrained")
 globe = figure.add_subplot(projection="3d")
-plot_density(q, globe, points=x, label="", view=(latitude - 15, longitude - 30))
+plot_density(
+    q, globe, points=x, label="", colorbar=False, color="#56B4E9", view=(latitude - 15, longitude - 30)
+)
 globe.set_box_aspect((1, 1, 1), zoom=1.4)
 globe.plot(*rim.T, color="#D55E00", linewidth=2.5, zorder=6)
 globe.set_title(f"95 % of the distribution lies within {math.degrees(angle):.0f}° of the mean")

@@ -2,12 +2,13 @@
 A cone that holds 95 %
 ======================
 
-You measured 300 directions in space. Report their mean direction with the cone around it that holds 95 % of the
+You measured 300 directions in space. Report their mean direction with the cone around it that holds 95 % of the
 distribution.
 """
 
 # %%
-# Fit a distribution to the measurements. ``cap_angle`` returns the opening of the cone in radians.
+# Fit a distribution to the measurements. ``cap_angle`` returns the angle between the mean direction and the side of the
+# cone, in radians.
 
 import math
 
@@ -25,19 +26,17 @@ inside = (x @ q.loc > angle.cos()).float().mean()
 print(f"κ = {q.concentration:.1f}, cone of {math.degrees(angle):.0f}°, {inside:.1%} of the points inside")
 
 # %%
-# The rim of the cone is a circle on the sphere. We look at it from 30° beside the mean direction.
+# The rim of the cone is a circle on the sphere. We look at it from the side, with all of the rim in sight.
 
 east = torch.nn.functional.normalize(torch.linalg.cross(torch.eye(3)[2], q.loc), dim=0)
 north = torch.linalg.cross(q.loc, east)
 turn = torch.linspace(0, 2 * math.pi, 200)[:, None]
 rim = angle.cos() * q.loc + angle.sin() * (turn.cos() * east + turn.sin() * north)
-longitude, latitude = math.degrees(q.loc[1].atan2(q.loc[0])), math.degrees(q.loc[2].asin())
+view = math.degrees(q.loc[2].asin()) - 15, math.degrees(q.loc[1].atan2(q.loc[0])) - 30
 
 figure = plt.figure(figsize=(7, 4.9), layout="constrained")
 globe = figure.add_subplot(projection="3d")
-plot_density(
-    q, globe, points=x, label="", colorbar=False, color="#56B4E9", view=(latitude - 15, longitude - 30)
-)
+plot_density(q, globe, points=x, color="#56B4E9", label="", colorbar=False, view=view)
 globe.set_box_aspect((1, 1, 1), zoom=1.4)
 globe.plot(*rim.T, color="#D55E00", linewidth=2.5, zorder=6)
 globe.set_title(f"95 % of the distribution lies within {math.degrees(angle):.0f}° of the mean")

@@ -58,6 +58,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_gallery",
     "abort_on_example_error": True,
     "download_all_examples": False,
+    "ignore_repr_types": r"matplotlib",  # a cell may end in a call that returns a legend or a title
     "show_signature": False,
     "write_computation_times": False,
 }

@@ -23,6 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "api_reference",
+    "explorer",
     "mathml",
 ]
 exclude_patterns = ["gallery"]  # the scripts; sphinx-gallery writes their pages into auto_gallery

@@ -19,7 +19,7 @@ from powerspherical import cli
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-WITHOUT_CODE = ("changelog", "cite")
+WITHOUT_CODE = ("changelog", "cite", "explorer")
 STEP = re.compile(r"(?ms)^```python\n(?P<block>.*?)^```|^    (?P<command>powerspherical [^\n]*)$")
 
 

@@ -199,6 +199,20 @@ def pairwise():
     return table(["B × N", "", "forward", "with gradients", "memory, in outputs"], rows)
 
 
+def swaps():
+    """Return the table of the cases of the migration page: times before and after, and their ratios."""
+    found = [results(name) for name in ("swaps", "swaps_cuda") if (RESULTS / f"{name}.json").exists()]
+    rows = []
+    for devices in zip(*found, strict=True):
+        sizes = " and ".join("(" + ", ".join(map(str, shape)) + ")" for shape in devices[0]["shapes"])
+        cells = [
+            f"{row['microseconds']['before']:,.0f} µs, {row['microseconds']['after']:,.0f} µs, {row['faster']:.2g}"
+            for row in devices
+        ]
+        rows.append([devices[0]["case"], sizes or "–", *cells])
+    return table(["case", "inputs", "CPU, one thread", "H200"][: 2 + len(found)], rows)
+
+
 def with_gradients(name, method, rows):
     """Return the time of draws in R⁶⁴ with their gradients as a multiple of the normals', with the fewest threads."""
     wanted = {"section": "sizes", "floor": "randn", "quantity": "forward and backward", "loc": "per row"}
@@ -246,7 +260,7 @@ def summary():
     return table(["", "ours", "others"], rows)
 
 
-MAKERS = (summary, concentrations, nats_for_rate, draws, bottleneck, pairwise, vae, time)
+MAKERS = (summary, concentrations, nats_for_rate, draws, bottleneck, pairwise, swaps, vae, time)
 TABLES = {make.__name__: make for make in MAKERS}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import re
 import sys
 import warnings
@@ -233,6 +234,16 @@ def test_the_contents_name_every_section() -> None:
     sections = re.findall(r"(?m)^##+ (.*)$", TEXT)
     named = [section.removesuffix(" 0.8.1") for section in sections if section != CASES.removeprefix("## ")]
     assert {link.lower() for link in links} == {name.lower() for name in named}
+
+
+def test_the_text_names_the_slower_cases() -> None:
+    rows = json.loads((PAGE.parents[1] / "results" / "swaps.json").read_text(encoding="utf-8"))["results"]
+    titles = {row["case"].partition(", ")[0] for row in rows}
+    assert titles <= {title.partition(",")[0] for title in case_titles()}
+    slower = [row["case"] for row in rows if row["faster"] < 1]
+    named = re.findall(r"(?m)^- \*(.*)\*:", TEXT.partition("## Time of each case")[2])
+    assert len(slower) == len(named) == 3
+    assert all(any(name.lower() in case.lower() for case in slower) for name in named)
 
 
 def test_scipy_s_arguments_give_scipy_s_numbers() -> None:

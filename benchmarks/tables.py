@@ -205,10 +205,10 @@ def swaps():
     rows = []
     for devices in zip(*found, strict=True):
         sizes = " and ".join("(" + ", ".join(map(str, shape)) + ")" for shape in devices[0]["shapes"])
-        cells = [
-            f"{row['microseconds']['before']:,.0f} µs, {row['microseconds']['after']:,.0f} µs, {row['faster']:.2g}"
-            for row in devices
-        ]
+        cells = []
+        for row in devices:
+            before, after = (rounded(row["microseconds"][name] / 1000) for name in ("before", "after"))
+            cells.append(f"{before} ms → {after} ms, {row['faster']:#.2g}")
         rows.append([devices[0]["case"], sizes or "–", *cells])
     return table(["case", "inputs", "CPU, one thread", "H200"][: 2 + len(found)], rows)
 

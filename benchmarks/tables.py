@@ -204,7 +204,7 @@ def swaps():
     found = [results(name) for name in ("swaps", "swaps_cuda") if (RESULTS / f"{name}.json").exists()]
     rows = []
     for devices in zip(*found, strict=True):
-        sizes = " and ".join("(" + ", ".join(map(str, shape)) + ")" for shape in devices[0]["shapes"])
+        sizes = " and ".join(str(tuple(shape)) for shape in devices[0]["shapes"])
         cells = []
         for row in devices:
             before, after = (rounded(row["microseconds"][name] / 1000) for name in ("before", "after"))

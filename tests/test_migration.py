@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -112,7 +112,7 @@ class Page(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory) -> Iterator[Page]:
+def page(tmp_path_factory) -> Page:
     """Run the blocks and tables in order in one namespace. A block of theirs runs in a copy of it."""
     torch.manual_seed(0)
     namespace: dict[str, Any] = {}
@@ -138,7 +138,7 @@ def page(tmp_path_factory) -> Iterator[Page]:
                 exec(compile(step["block"], str(PAGE), "exec"), namespace)
                 if title:
                     found.cases[title] = Case(before, step["block"], theirs, dict(namespace))
-        yield found
+    return found
 
 
 def case_titles() -> list[str]:

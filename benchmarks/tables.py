@@ -209,6 +209,20 @@ def pairwise():
     return table(["B × N", "", "forward", "with gradients", "memory, in outputs"], rows)
 
 
+def swaps():
+    """Return the table of the cases of the migration page: times before and after, and their ratios."""
+    found = [results(name) for name in ("swaps", "swaps_cuda") if (RESULTS / f"{name}.json").exists()]
+    rows = []
+    for devices in zip(*found, strict=True):
+        sizes = " and ".join(str(tuple(shape)) for shape in devices[0]["shapes"])
+        cells = []
+        for row in devices:
+            before, after = (rounded(row["microseconds"][name] / 1000) for name in ("before", "after"))
+            cells.append(f"{before} ms → {after} ms, {row['faster']:#.2g}")
+        rows.append([devices[0]["case"], sizes or "–", *cells])
+    return table(["case", "inputs", "CPU, one thread", "H200"][: 2 + len(found)], rows)
+
+
 def with_gradients(name, method, rows):
     """Return the time of draws in R⁶⁴ with their gradients as a multiple of the normals', with the fewest threads."""
     wanted = {"section": "sizes", "floor": "randn", "quantity": "forward and backward", "loc": "per row"}
@@ -256,7 +270,18 @@ def summary():
     return table(["", "ours", "others"], rows)
 
 
-MAKERS = (summary, concentrations, nats_for_rate, draws, bottleneck, tokeniser, pairwise, vae, time)
+MAKERS = (
+    summary,
+    concentrations,
+    nats_for_rate,
+    draws,
+    bottleneck,
+    tokeniser,
+    pairwise,
+    swaps,
+    vae,
+    time,
+)
 TABLES = {make.__name__: make for make in MAKERS}
 
 

@@ -18,9 +18,10 @@ from powerspherical.experiments.baselines.published import REFERENCE
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
 names = (
-    "_memory", "_methods", "_shown", "_targets", "_timing", "compiled_step", "host_time", "sampling", "training_step"
+    "_memory", "_methods", "_shown", "_targets", "_timing", "compiled_step", "host_time", "sampling", "swaps",
+    "training_step"
 )  # fmt: skip
-memory, methods, shown, targets, timing, compiled_step, host_time, sampling, training_step = map(
+memory, methods, shown, targets, timing, compiled_step, host_time, sampling, swaps, training_step = map(
     importlib.import_module, names
 )
 
@@ -377,6 +378,33 @@ def test_training_step(reference, monkeypatch, tmp_path):
         (dim, latent) for dim in training_step.DIMS for latent in ("none", "our_ps", "reference_ps")
     ]
     assert all(row["milliseconds"] > 0 for row in document["results"])
+
+
+def test_swaps(reference, monkeypatch, tmp_path):
+    monkeypatch.setattr(swaps, "QUICK_EFFORT", EFFORT)
+    swaps.main(["--quick", "--out", str(tmp_path)])
+    document = json.loads((tmp_path / "swaps.json").read_text(encoding="utf-8"))
+    assert len(document["results"]) == 14
+    assert all(row["faster"] > 0 for row in document["results"])
+
+
+def test_swaps_compute_the_same(reference):
+    """Both variants of a case: outputs of the same shapes, and the same values where nothing is drawn."""
+    for swap in swaps.swaps(sys.modules[REFERENCE], CPU, batch=2):
+        inputs = [torch.randn(*shape).to(swap.dtype) for shape in swap.shapes]
+        outputs = [variant(*inputs) for variant in (swap.before, swap.after)]
+        before, after = ((one,) if isinstance(one, torch.Tensor) else one for one in outputs)
+        assert [x.shape for x in before] == [x.shape for x in after], swap.title
+        draws = len(before) < 3  # otherwise an actor's, whose density is that of its draw
+        for index, (theirs, ours) in enumerate(zip(before, after, strict=True)):
+            if (index == 1 and draws) or index == 2 or swap.title == "Probabilistic embeddings":
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_swaps_need_the_reference(no_reference, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        swaps.main(["--out", str(tmp_path)])
+    assert "pip install --no-deps power-spherical" in capsys.readouterr().err
 
 
 def test_a_step_trains(no_reference):

@@ -18,12 +18,13 @@ from powerspherical.experiments.baselines.published import REFERENCE
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
 names = (
-    "_memory", "_methods", "_shown", "_targets", "_timing", "compiled_step", "host_time", "sampling", "swaps",
-    "training_step"
+    "_memory", "_methods", "_shown", "_targets", "_timing", "bottleneck", "compiled_step", "host_time", "pairwise",
+    "sampling", "swaps", "training_step"
 )  # fmt: skip
-memory, methods, shown, targets, timing, compiled_step, host_time, sampling, swaps, training_step = map(
-    importlib.import_module, names
-)
+(
+    memory, methods, shown, targets, timing, bottleneck, compiled_step, host_time, pairwise, sampling, swaps,
+    training_step
+) = map(importlib.import_module, names)  # fmt: skip
 
 CPU = torch.device("cpu")
 EFFORT = timing.Effort(seconds=0, least=2, most=2)
@@ -378,6 +379,38 @@ def test_training_step(reference, monkeypatch, tmp_path):
         (dim, latent) for dim in training_step.DIMS for latent in ("none", "our_ps", "reference_ps")
     ]
     assert all(row["milliseconds"] > 0 for row in document["results"])
+
+
+def test_bottleneck(reference, monkeypatch, tmp_path):
+    """Without the compiler, which the package's own tests of compiled bottlenecks use."""
+    monkeypatch.setattr(bottleneck, "QUICK_EFFORT", EFFORT)
+    monkeypatch.setattr(torch, "compile", lambda layer: layer)
+    bottleneck.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
+    document = json.loads((tmp_path / "bottleneck.json").read_text(encoding="utf-8"))
+    names = [name for name, _, _ in bottleneck.layers(8, CPU)]
+    assert names[0] == bottleneck.GAUSSIAN
+    assert names[-1] == "reference"
+    assert [(row["layer"], row["mode"]) for row in document["results"]] == [
+        (name, mode) for name in names for mode in ("eager", "compiled")
+    ]
+    assert all(row["over_gaussian"] == 1 for row in document["results"] if row["layer"] == names[0])
+
+
+def test_layers_of_a_bottleneck_return_latents_and_rates(reference):
+    for _, entries, layer in bottleneck.layers(8, CPU):
+        z, rate = layer(torch.randn(5, entries, dtype=torch.bfloat16))
+        assert (z.shape, z.dtype, rate.shape) == ((5, 8), torch.bfloat16, (5,))
+        assert (rate >= 0).all()
+
+
+def test_pairwise(monkeypatch, tmp_path):
+    monkeypatch.setattr(pairwise, "QUICK_EFFORT", EFFORT)
+    pairwise.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
+    document = json.loads((tmp_path / "pairwise.json").read_text(encoding="utf-8"))
+    rows = document["results"]
+    assert {row["matrix"] for row in rows} == {"mm", *(family.__name__ for family in pairwise.FAMILIES)}
+    assert all(row["over_mm"] == 1 for row in rows if row["matrix"] == "mm")
+    assert all(row["peak_outputs"] is None for row in rows)  # only CUDA reports it
 
 
 def test_swaps(reference, monkeypatch, tmp_path):

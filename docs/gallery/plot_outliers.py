@@ -2,7 +2,7 @@
 Clusters among outliers
 =======================
 
-Find five clusters of directions although a fifth of the points belongs to none of them, and tell these points apart.
+Find five clusters of directions although a fifth of the points belongs to none of them, and flag these outliers.
 """
 
 # %%
@@ -29,7 +29,7 @@ X = torch.cat([points, HypersphericalUniform(3).sample((250,))])
 # adjusted Rand index between true and found clusters, without the outliers.
 
 models = {"von Mises–Fisher": VonMisesFisherMixture, "spherical Cauchy": SphericalCauchyMixture}
-figure = plt.figure(figsize=(7, 4.9), layout="constrained")
+figure = plt.figure(figsize=(7, 4.4), layout="constrained")
 panels = figure.subplots(1, 2, subplot_kw={"projection": "3d"})
 scores = {}
 for ax, (name, model) in zip(panels, models.items(), strict=True):
@@ -37,8 +37,8 @@ for ax, (name, model) in zip(panels, models.items(), strict=True):
     labels = mixture.predict(X)
     scores[name] = mixture.score_samples(X)
     plot_clusters(X, labels, ax, names=[""] * 5, view=(35, 40))
-    ax.set_box_aspect((1, 1, 1), zoom=1.4)
-    ax.set_title(f"{name}: ARI {adjusted_rand_score(truth, labels[:1000]):.2f}", y=0.98)
+    ax.set_box_aspect((1, 1, 1), zoom=1.35)
+    ax.set_title(f"{name}: ARI {adjusted_rand_score(truth, labels[:1000]):.2f}", y=0.97)
 figure.suptitle("Five clusters and 20 % outliers")
 
 # %%
@@ -48,13 +48,8 @@ figure.suptitle("Five clusters and 20 % outliers")
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.4), sharey=True, layout="constrained")
 for ax, (name, score) in zip(axes, scores.items(), strict=True):
     auc = roc_auc_score([0] * 1000 + [1] * 250, -score)
-    ax.hist(
-        [score[:1000], score[1000:]],
-        40,
-        stacked=True,
-        color=("#0072B2", "#9a9a9a"),
-        label=("clusters", "outliers"),
-    )
+    groups = [score[:1000], score[1000:]]
+    ax.hist(groups, 40, stacked=True, color=["#0072B2", "#9a9a9a"], label=["clusters", "outliers"])
     ax.set(xlabel="log-density", title=f"{name}: AUC {auc:.2f}")
     ax.spines[["top", "right"]].set_visible(False)
 axes[0].set_ylabel("points")

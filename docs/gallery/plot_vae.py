@@ -32,39 +32,29 @@ for _ in range(800):
     optimiser.zero_grad()
     (-model.elbo(batch).elbo.mean()).backward()
     optimiser.step()
-with torch.no_grad():
-    q = model.encode(images)
-    bound, _, rate = model.elbo(images)
+bound, _, rate = model.elbo(images)
 print(f"evidence lower bound {bound.mean():.1f} nats, rate {rate.mean():.1f} nats")
 
 # %%
-# The mean direction of each image. The encoder has not seen the labels, which give the colours.
+# Each point is the mean direction of an image. Colours are the true digits, which the model has not seen.
 
-figure = plt.figure(figsize=(7, 4.9), layout="constrained")
+figure = plt.figure(figsize=(7, 4.4), layout="constrained")
 panels = figure.subplots(1, 2, subplot_kw={"projection": "3d"})
 for ax, azimuth in zip(panels, (40, 220), strict=True):
-    plot_clusters(q.loc, digits, ax, view=(20, azimuth))
+    plot_clusters(model.encode(images).loc.detach(), digits, ax, view=(20, azimuth))
     ax.set_box_aspect((1, 1, 1), zoom=1.3)
 figure.suptitle("Latent sphere of handwritten digits, from both sides")
 
 # %%
-# The decoder turns every point of the sphere into an image. Here are those of a grid of longitudes and latitudes.
+# The decoder turns every point of the sphere into an image. Here is a grid of longitudes and latitudes.
 
 longitude, latitude = np.meshgrid(np.radians(range(-180, 180, 24)), np.radians(range(80, -81, -20)))
 level = np.cos(latitude)
 z = np.stack([level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)], axis=-1)
 with torch.no_grad():
-    tiles = model.decode(torch.from_numpy(z).flatten(0, 1)).mean.unflatten(-1, (8, 8))
-mosaic = (
-    nn.functional.pad(tiles, (2, 2, 1, 1))
-    .unflatten(0, longitude.shape)
-    .transpose(1, 2)
-    .flatten(2)
-    .flatten(0, 1)
-)
-
+    tiles = model.decode(torch.from_numpy(z).flatten(0, 1)).mean.reshape(-1, 8, 8)
+tiles = nn.functional.pad(tiles, (2, 2, 1, 1)).reshape(9, 15, 10, 12)
 figure, ax = plt.subplots(figsize=(7, 4.4), layout="constrained")
-ax.imshow(mosaic, extent=(-192, 168, -90, 90), cmap="gray_r")
-ax.set(
-    xlabel="longitude, degrees", ylabel="latitude, degrees", title="Images decoded from all over the sphere"
-)
+ax.imshow(tiles.transpose(1, 2).reshape(90, 180).numpy(), extent=(-192, 168, -90, 90), cmap="gray_r")
+ax.set(xlabel="longitude, degrees", ylabel="latitude, degrees")
+ax.set_title("Images decoded from all over the sphere")

@@ -174,10 +174,20 @@ def bottleneck():
         cell = f"{row['microseconds']:.0f} µs, {row['over_gaussian']:.2f}"
         groups.setdefault((row["rows"], row["dim"], row["layer"]), {})[row["mode"]] = cell
     rows = [
-        [f"{count:,} × {dim}", names[layer], cells["eager"], cells["compiled"]]
-        for (count, dim, layer), cells in groups.items()
+        [f"{count:,} × {dim}", names[layer], *cells.values()] for (count, dim, layer), cells in groups.items()
     ]
-    return table(["n × d", "latent", "eager", "compiled"], rows)
+    return table(["n × d", "latent", *next(iter(groups.values()))], rows)
+
+
+def tokeniser():
+    """Return the table of the tokeniser's rates, in nats and bits, with a uniform and with a learned prior."""
+    found, tokens = results("spherical_tokeniser"), 16
+    rows = []
+    for prior in ("uniform", "learned"):
+        rate = found[f"rate per token, {prior} prior"]
+        cells = (f"{rate * scale:.2f} nats, {rate * scale / math.log(2):.2f} bits" for scale in (1, tokens))
+        rows.append([prior, *cells])
+    return table(["prior", "rate per token", "rate per image"], rows)
 
 
 def pairwise():
@@ -246,7 +256,7 @@ def summary():
     return table(["", "ours", "others"], rows)
 
 
-MAKERS = (summary, concentrations, nats_for_rate, draws, bottleneck, pairwise, vae, time)
+MAKERS = (summary, concentrations, nats_for_rate, draws, bottleneck, tokeniser, pairwise, vae, time)
 TABLES = {make.__name__: make for make in MAKERS}
 
 

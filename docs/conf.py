@@ -4,7 +4,6 @@ Our own extensions are in `_ext`: `api_reference` documents public names and com
 without JavaScript.
 """
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -27,16 +26,13 @@ extensions = [
     "mathml",
 ]
 exclude_patterns = ["gallery"]  # the scripts; sphinx-gallery writes their pages into auto_gallery
-if not importlib.util.find_spec("powerspherical.plot"):
-    exclude_patterns.append("api/plot.rst")
-# The navigation names pages and modules that do not exist yet. Remove this line once they all do.
-suppress_warnings = ["toc.excluded", "toc.not_readable"]
 
 # References to our own names must resolve. Those of other projects have no inventory here, because building needs no
 # network.
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!powerspherical\.).*")]
-nitpick_ignore = [  # types in signatures that are not public
+nitpick_ignore = [
+    # Types in signatures that are not public.
     ("py:class", "powerspherical.compat.Factors"),
     ("py:class", "powerspherical.families.base.PointSums"),
     ("py:class", "powerspherical.mixture._saving.SavedEstimator"),
@@ -51,6 +47,7 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 add_module_names = False
+napoleon_attr_annotations = False
 napoleon_numpy_docstring = False
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -61,6 +58,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_gallery",
     "abort_on_example_error": True,
     "download_all_examples": False,
+    "ignore_repr_types": r"matplotlib",  # a cell may end in a call that returns a legend or a title
     "show_signature": False,
     "write_computation_times": False,
 }

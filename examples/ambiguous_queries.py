@@ -118,7 +118,7 @@ def draw_figure(found: dict[str, Tensor], path: Path) -> None:
         if len(kappa):
             axes.hist(kappa.numpy(), bins, density=True, histtype="step", linewidth=1.5, label=name)
     axes.set(xlabel="concentration κ", ylabel="density")
-    axes.legend(frameon=False)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
     figure.savefig(path, dpi=150)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import own_family
 from helpers.clusters import clustered
 from powerspherical import cli
 
@@ -22,13 +23,14 @@ WITHOUT_CODE = ("changelog", "cite")
 STEP = re.compile(r"(?ms)^```python\n(?P<block>.*?)^```|^    (?P<command>powerspherical [^\n]*)$")
 
 
+# Dynamo makes an instance of torch.autograd.Function to trace one. Pyro's tracing compares sizes.
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore:.*Function'> should not be instantiated:DeprecationWarning"
-)  # torch.compile
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    own_family.use(monkeypatch, own_family.entries())  # a page may define a family, for itself alone
     np.save("embeddings.npy", clustered(400, dim=16, kappas=(300.0,) * 8)[0])
     torch.manual_seed(0)
     steps = list(STEP.finditer(page.read_text(encoding="utf-8")))

@@ -8,6 +8,7 @@ TOKEN = re.compile(
             ^[ ]*(?:>>>|\.\.)[ ].*?(?:\n[ ]*(?=\n)|\Z)  # a doctest or a directive, up to a blank line
           | ::\n[ ]*\n(?P<indent>[ ]+).*?(?=\n[ ]*\n(?!(?P=indent))|\Z)  # a literal block
           | :[\w:]+:`[^`]*`  # a role, in docstrings inherited from torch
+          | ^[ ]*\w+_(?=:[ ])  # an attribute, such as weights_, whose name napoleon does not unescape
         )
       | ``(?P<code>[^`]+)``
       | (?P<special>[*|`]|_+(?!\w))

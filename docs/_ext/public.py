@@ -2,30 +2,24 @@
 
 import functools
 import importlib
-import importlib.util
 import inspect
 from typing import Any
 
 #: A name that several modules list belongs to the first of them.
 MODULES = [
-    module
-    for module in (
-        "powerspherical",
-        "powerspherical.distributions",
-        "powerspherical.families",
-        "powerspherical.special",
-        "powerspherical.sampling",
-        "powerspherical.nn",
-        "powerspherical.mixture",
-        "powerspherical.stats",
-        "powerspherical.plot",
-        "powerspherical.pyro",
-        "powerspherical.compat",
-        "powerspherical.testing",
-    )
-    if importlib.util.find_spec(module)
+    "powerspherical",
+    "powerspherical.distributions",
+    "powerspherical.families",
+    "powerspherical.special",
+    "powerspherical.sampling",
+    "powerspherical.nn",
+    "powerspherical.mixture",
+    "powerspherical.stats",
+    "powerspherical.plot",
+    "powerspherical.pyro",
+    "powerspherical.compat",
+    "powerspherical.testing",
 ]
-
 
 #: Members that only a framework calls: tests, and hooks of pytest and torch.
 HOOKS = ("test_", "pytest_", "extra_repr")

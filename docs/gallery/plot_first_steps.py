@@ -2,44 +2,39 @@
 Draws on the sphere
 ===================
 
-Draw points around a direction, at three concentrations, and mark the cone that holds 90 % of them.
+Draw points around a direction, at four concentrations.
 """
 
 # %%
 # ``loc`` is the mean direction, a unit vector. ``concentration`` says how close to it the points are: 0 is the uniform
-# distribution. A batch of three concentrations makes three distributions.
+# distribution. A batch of four concentrations makes four distributions.
 
 import matplotlib.pyplot as plt
 import torch
 
 from powerspherical import PowerSpherical
+from powerspherical.plot import plot_density
 
 torch.manual_seed(0)
 loc = torch.tensor([0.48, -0.64, 0.6])
-q = PowerSpherical(loc, torch.tensor([2.0, 20.0, 200.0]))
-x = q.sample((300,))  # (300, 3, 3): draws, distributions, coordinates
-angle = q.cap_angle(0.9)  # (3,), in radians
+q = PowerSpherical(loc, torch.tensor([1.0, 10.0, 50.0, 250.0]))
+x = q.sample((300,))  # (300, 4, 3): draws, distributions, coordinates
+print(x.shape)
 
 # %%
-# The circle around ``loc`` at this angle is the rim of the cone.
+# Colours show the density, and dots the draws.
 
-u = torch.linalg.cross(loc, torch.tensor([0.0, 0.0, 1.0]))
-u = u / u.norm()
-v = torch.linalg.cross(loc, u)
-turn = torch.linspace(0, 2 * torch.pi, 200)[:, None]
-figure = plt.figure(figsize=(9, 3.4), layout="constrained")
-panels = figure.subplots(1, 3, subplot_kw={"projection": "3d"})
-for k, panel in enumerate(panels):
-    rim = angle[k].cos() * loc + angle[k].sin() * (turn.cos() * u + turn.sin() * v)
-    panel.scatter(*x[:, k].T, s=4)
-    panel.plot(*rim.T, color="tab:red")
-    degrees = torch.rad2deg(angle[k])
-    panel.set_title(f"κ = {q.concentration[k]:.0f}, 90 % within {degrees:.0f}°")
-    panel.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), box_aspect=(1, 1, 1))
-    panel.set_axis_off()
+figure = plt.figure(figsize=(7, 4.9), layout="constrained")
+globes = figure.subplots(2, 2, subplot_kw={"projection": "3d"}).flat
+for k, globe in enumerate(globes):
+    one = PowerSpherical(loc, q.concentration[k])
+    plot_density(one, globe, points=x[:, k], label="", colorbar=False, color="#56B4E9", view=(30, -25))
+    globe.set_box_aspect((1, 1, 1), zoom=1.4)
+    globe.set_title(f"κ = {one.concentration:.0f}")
+figure.suptitle("300 draws and the density, at four concentrations")
 
 # %%
-# About 90 % of the draws lie inside.
+# The length of the mean says how concentrated the draws are. For the distribution it is κ/(κ + d − 1).
 
-inside = (x @ loc > angle.cos()).float().mean(0)
-print(inside)
+print(x.mean(dim=0).norm(dim=-1))
+print(q.mean.norm(dim=-1))

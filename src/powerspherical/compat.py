@@ -48,8 +48,8 @@ class HypersphericalUniform(distributions.HypersphericalUniform):
     ``log_prob`` follows the dtype and device of its argument; the original uses its own.
 
     >>> prior = HypersphericalUniform(3, "cpu", torch.float64)
-    >>> prior.sample((5,)).shape, prior.dtype
-    (torch.Size([5, 3]), torch.float64)
+    >>> prior.sample((5,)).shape, prior.dtype, prior.device
+    (torch.Size([5, 3]), torch.float64, device(type='cpu'))
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class MarginalTDistribution(distributions.PowerSphericalMarginal):
     The accuracy is that of ``powerspherical.PowerSphericalMarginal``.
 
     >>> t = MarginalTDistribution(3, torch.tensor(2.0))
-    >>> t.mean, t.base_dist.mean
-    (tensor(0.5000), tensor(0.7500))
+    >>> t.scale, t.mean, t.base_dist.mean
+    (tensor(2.), tensor(0.5000), tensor(0.7500))
     """
 
     def __init__(self, dim: int | Tensor, scale: Tensor | float, validate_args: bool | None = None) -> None:
@@ -95,7 +95,7 @@ class MarginalTDistribution(distributions.PowerSphericalMarginal):
 
     @property
     def scale(self) -> Tensor:
-        """The concentration κ."""
+        """The concentration κ, of shape ``batch_shape``."""
         return self.concentration
 
     @property
@@ -132,8 +132,8 @@ class PowerSpherical(distributions.PowerSpherical):
     ``stddev`` is the elementwise square root of that, NaN where the covariance is negative.
 
     >>> p = PowerSpherical(torch.tensor([0.0, 0.6, 0.8]), torch.tensor(4.0))
-    >>> p.log_normalizer()
-    tensor(-3.6942)
+    >>> p.scale, p.log_normalizer()
+    (tensor(4.), tensor(-3.6942))
     >>> p.variance.shape, p.base_dist.marginal_t.mean
     (torch.Size([3, 3]), tensor(0.6667))
     """

@@ -66,35 +66,87 @@ __all__ = [
 
 
 class HypersphericalUniform(distributions.HypersphericalUniform, TorchDistributionMixin):
-    """``powerspherical.HypersphericalUniform`` for Pyro."""
+    """``powerspherical.HypersphericalUniform`` for Pyro.
+
+    >>> import pyro
+    >>> with pyro.plate("data", 5):
+    ...     x = pyro.sample("x", HypersphericalUniform(3))
+    >>> x.shape
+    torch.Size([5, 3])
+    """
 
 
 class PowerSphericalMarginal(distributions.PowerSphericalMarginal, TorchDistributionMixin):
-    """``powerspherical.PowerSphericalMarginal`` for Pyro."""
+    """``powerspherical.PowerSphericalMarginal`` for Pyro: the law of t, with κ of shape (…).
+
+    >>> import pyro
+    >>> with pyro.plate("data", 5):
+    ...     t = pyro.sample("t", PowerSphericalMarginal(3, 10.0))
+    >>> t.shape
+    torch.Size([5])
+    """
 
 
 class VonMisesFisherMarginal(distributions.VonMisesFisherMarginal, TorchDistributionMixin):
-    """``powerspherical.VonMisesFisherMarginal`` for Pyro."""
+    """``powerspherical.VonMisesFisherMarginal`` for Pyro: the law of t, with κ of shape (…).
+
+    >>> import pyro
+    >>> with pyro.plate("data", 5):
+    ...     t = pyro.sample("t", VonMisesFisherMarginal(3, 10.0))
+    >>> t.shape
+    torch.Size([5])
+    """
 
 
 class SphericalCauchyMarginal(distributions.SphericalCauchyMarginal, TorchDistributionMixin):
-    """``powerspherical.SphericalCauchyMarginal`` for Pyro."""
+    """``powerspherical.SphericalCauchyMarginal`` for Pyro: the law of t, with κ of shape (…).
+
+    >>> import pyro
+    >>> with pyro.plate("data", 5):
+    ...     t = pyro.sample("t", SphericalCauchyMarginal(3, 10.0))
+    >>> t.shape
+    torch.Size([5])
+    """
 
 
 class SphericalCauchy(distributions.SphericalCauchy, TorchDistributionMixin):
-    """``powerspherical.SphericalCauchy`` for Pyro."""
+    """``powerspherical.SphericalCauchy`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…).
+
+    >>> import pyro
+    >>> import torch
+    >>> with pyro.plate("data", 5):
+    ...     x = pyro.sample("x", SphericalCauchy(torch.eye(3)[0], 10.0))
+    >>> x.shape
+    torch.Size([5, 3])
+    """
 
     _marginal_class = SphericalCauchyMarginal
 
 
 class VonMisesFisher(distributions.VonMisesFisher, TorchDistributionMixin):
-    """``powerspherical.VonMisesFisher`` for Pyro."""
+    """``powerspherical.VonMisesFisher`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…).
+
+    >>> import pyro
+    >>> import torch
+    >>> with pyro.plate("data", 5):
+    ...     x = pyro.sample("x", VonMisesFisher(torch.eye(3)[0], 10.0))
+    >>> x.shape
+    torch.Size([5, 3])
+    """
 
     _marginal_class = VonMisesFisherMarginal
 
 
 class PowerSpherical(distributions.PowerSpherical, TorchDistributionMixin):
-    """``powerspherical.PowerSpherical`` for Pyro."""
+    """``powerspherical.PowerSpherical`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…).
+
+    >>> import pyro
+    >>> import torch
+    >>> with pyro.plate("data", 5):
+    ...     x = pyro.sample("x", PowerSpherical(torch.eye(3)[0], 10.0))
+    >>> x.shape
+    torch.Size([5, 3])
+    """
 
     _marginal_class = PowerSphericalMarginal
 
@@ -131,6 +183,17 @@ class SphereReparam(Reparam):
     """
 
     def apply(self, msg: Any) -> Any:
+        """Return the message of the deterministic site x, after sampling z of the same shape. Pyro calls this method.
+
+        >>> import pyro
+        >>> from pyro import poutine
+        >>> def model():
+        ...     return pyro.sample("x", HypersphericalUniform(3))
+        >>> free = poutine.reparam(model, {"x": SphereReparam()})
+        >>> sites = poutine.trace(free).get_trace().nodes
+        >>> sites["x_vector"]["value"].shape, sites["x"]["is_observed"]
+        (torch.Size([3]), True)
+        """
         name, fn, value = msg["name"], msg["fn"], msg["value"]
         if msg["is_observed"]:
             raise NotImplementedError(

@@ -26,6 +26,7 @@ TARGETS = {
         ("package.g", ".. math:: a_\n   b^*\n\nc*", ".. math:: a_\n   b^*\n\nc\\*"),
         ("package.g", "so::\n\n    a * b\n\n    c_\n\nd*", "so::\n\n    a * b\n\n    c_\n\nd\\*"),
         ("package.g", ":class:`~torch.Size_` *", ":class:`~torch.Size_` \\*"),
+        ("package.g", "Attributes:\n    a_: b_ *", "Attributes:\n    a_: b\\_ \\*"),
     ],
 )
 def test_conversion(name, text, expected):

@@ -1,4 +1,4 @@
-"""Every example of the gallery runs, and draws a figure."""
+"""Every example of the gallery runs, and draws figures with titles, which become the alt texts of the images."""
 
 import runpy
 from pathlib import Path
@@ -16,7 +16,9 @@ def test_an_example_runs(path, monkeypatch, tmp_path):
     pyplot.close("all")
     pyplot.switch_backend("agg")
     runpy.run_path(str(path))
-    assert pyplot.get_fignums()
+    figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+    assert figures
+    assert all(one.get_suptitle() or any(ax.get_title() for ax in one.axes) for one in figures)
     pyplot.close("all")
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from helpers.examples import FAMILIES, IDS
-from powerspherical.families import Family
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, ExponentialFamily, Family
 
 DOUBLE = torch.float64
 KAPPAS = {
@@ -161,3 +161,26 @@ def test_derivatives_of_a_divergence(known: Family, half_chord: float) -> None:
     for value, right in zip(found, expected, strict=True):
         # At the ends the derivative of sin θ in the chord is infinite and amplifies rounding errors.
         torch.testing.assert_close(value, right, rtol=1e-3 if half_chord in (0.0, 1.0) else 1e-9, atol=1e-9)
+
+
+class PlainExponential(ExponentialFamily):
+    """An exponential family that defines nothing but its statistic."""
+
+    name = title = "plain exponential"
+
+    def __init__(self, known: ExponentialFamily) -> None:
+        self.known = known
+
+    def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
+        return self.known.statistic(one_minus_t, one_plus_t)
+
+
+@pytest.mark.parametrize("known", [POWER_SPHERICAL, VON_MISES_FISHER], ids=str)
+@pytest.mark.parametrize("dim", [2, 3, 10, 100])
+def test_moments_of_the_statistic(known: ExponentialFamily, dim: int) -> None:
+    """The defaults hold at κ = 0 too, where the fit of a concentration starts."""
+    kappa, plain = torch.tensor([0.0, 1e-3, 0.5, 10.0], dtype=DOUBLE), PlainExponential(known)
+    mean = known.mean_statistic(kappa, dim)
+    assert_close(plain.mean_statistic(kappa, dim), mean)
+    assert_close(plain.variance_statistic(kappa, dim), known.variance_statistic(kappa, dim))
+    assert_close(plain.concentration_from_mean_statistic(mean, dim)[1:], kappa[1:])

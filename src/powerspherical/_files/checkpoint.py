@@ -41,7 +41,9 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Path
     ``{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}``. Other types raise
     ``TypeError`` before anything is written.
 
-    >>> import tempfile, torch
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import torch
     >>> path = Path(tempfile.mkdtemp()) / "run.safetensors"
     >>> _ = save_checkpoint(path, {"weights": torch.ones(2), "epoch": 3})
     >>> load_checkpoint(path)
@@ -60,10 +62,19 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Path
 
 
 def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The state that ``save_checkpoint`` wrote, with its tensors on ``device``.
+    """Return the state that ``save_checkpoint`` wrote, with its tensors on ``device``.
 
     Raises ``FileNotFoundError`` if there is no file, ``CheckpointError`` if it is truncated, damaged or not a
     checkpoint.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import torch
+    >>> path = Path(tempfile.mkdtemp()) / "run.safetensors"
+    >>> model = torch.nn.Linear(2, 1)
+    >>> _ = save_checkpoint(path, {"model": model.state_dict()})
+    >>> model.load_state_dict(load_checkpoint(path)["model"])
+    <All keys matched successfully>
     """
     _require_safetensors()
     from safetensors import SafetensorError, safe_open

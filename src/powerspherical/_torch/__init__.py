@@ -3,6 +3,7 @@
 - ``modes``: queries about how the current call is run.
 - ``derivatives``: functions with hand-written derivatives that work in every mode.
 - ``divergences``: torch's table of KL divergences.
+- ``elementary``: functions that exported programs must write differently.
 - ``constants``: cached constant tensors.
 - ``chunks``: elementwise functions in bounded memory.
 - ``random``: Gamma draws, and random numbers from a generator.

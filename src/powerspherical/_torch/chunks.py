@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from powerspherical._torch.modes import differentiates_through_functions, transforms_active
+from powerspherical._torch.modes import differentiates_through_functions, is_exporting, transforms_active
 
 Result = TypeVar("Result", Tensor, tuple[Tensor, Tensor])
 
@@ -20,10 +20,11 @@ CHUNK = 1 << 12
 def in_chunks(function: Callable[..., Result], *tensors: Tensor, chunk: int = CHUNK) -> Result:
     """Apply an elementwise ``function`` to tensors of one shape, ``chunk`` entries at a time.
 
-    The backward pass computes each chunk again instead of storing its intermediate values.
+    The backward pass computes each chunk again instead of storing its intermediate values. An exported program has no
+    chunks: their number would fix the batch size.
     """
     shape = tensors[0].shape
-    if tensors[0].numel() <= chunk:
+    if is_exporting() or tensors[0].numel() <= chunk:
         return function(*tensors)
     # Checkpoints use hooks, which torch.func and forward-mode AD do not support.
     keep_all = not torch.is_grad_enabled() or transforms_active() or differentiates_through_functions()

@@ -54,6 +54,11 @@ def is_tracing() -> bool:
     )
 
 
+def is_exporting() -> bool:
+    """Whether ``torch.export`` or ``torch.onnx.export`` is tracing the call."""
+    return torch.compiler.is_exporting()
+
+
 @untraced
 def is_recording() -> bool:
     """Whether ``torch.jit.trace`` is recording. Sizes of tensors are then tensors themselves."""

@@ -26,7 +26,17 @@ def norm_error(value: Tensor) -> Tensor:
 
 
 class UnitVector(constraints.Constraint):
-    """Vectors of norm one to within 1 %, which covers rounding in every dtype."""
+    """Vectors of norm one to within 1 %, which covers rounding in every dtype.
+
+    ``unit_vector`` is an instance of it. The last axis of a value of shape (…, d) holds the vector.
+
+    >>> import torch
+    >>> from torch.distributions import transform_to
+    >>> unit_vector.check(torch.tensor([[0.6, 0.8], [1.0, 1.0]]))
+    tensor([ True, False])
+    >>> transform_to(unit_vector)(torch.tensor([3.0, 4.0]))
+    tensor([0.6000, 0.8000])
+    """
 
     event_dim = 1
 
@@ -34,6 +44,12 @@ class UnitVector(constraints.Constraint):
         return "unit_vector"
 
     def check(self, value: Tensor) -> Tensor:
+        """Return whether each vector of ``value`` (…, d) has norm one to within 1 %, of shape (…); False for integers.
+
+        >>> import torch
+        >>> unit_vector.check(torch.tensor([0.6, 0.8]))
+        tensor(True)
+        """
         if not value.is_floating_point():
             return torch.zeros(value.shape[:-1], dtype=torch.bool, device=value.device)
         return norm_error(value) <= NORM_TOLERANCE
@@ -43,9 +59,14 @@ unit_vector = UnitVector()
 
 
 class NormalizeTransform(Transform):
-    """x ↦ x/‖x‖ from R^d onto the sphere. It is not bijective; its inverse is the identity.
+    """x ↦ x/‖x‖ from R^d onto the sphere, for x of shape (…, d). It is not bijective; its inverse is the identity.
 
     The origin, where optimisers often start, maps to the first unit vector, with a finite derivative.
+
+    >>> import torch
+    >>> NormalizeTransform()(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [1.0000, 0.0000]])
     """
 
     domain = constraints.real_vector

@@ -31,6 +31,12 @@ class Marginal(Reparameterised):
 
     With ``validate_args`` a t outside [-1, 1] and a probability outside [0, 1] are errors. Without it, ``log_prob`` is
     -inf and the cdf 0 or 1 outside [-1, 1], and the quantile of a probability outside [0, 1] is NaN.
+
+    >>> marginal = Marginal(3, torch.tensor([1.0, 10.0]), family=POWER_SPHERICAL)
+    >>> marginal.cdf(torch.tensor(0.0))  # 2^-(κ+1)
+    tensor([0.2500, 0.0005])
+    >>> marginal.expand((4, 2)).sample().shape
+    torch.Size([4, 2])
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"concentration": constraints.nonnegative}
@@ -60,6 +66,13 @@ class Marginal(Reparameterised):
         super().__init__(concentration.shape, torch.Size(), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> PowerSphericalMarginal(3, torch.tensor(1.0)).expand((4,)).batch_shape
+        torch.Size([4])
+        """
         new = self._get_checked_instance(Marginal, _instance)
         batch_shape = torch.Size(batch_shape)
         new.dim, new.family = self.dim, self.family
@@ -82,7 +95,15 @@ class Marginal(Reparameterised):
         return value.to(dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log density at t = ``value``; differentiable twice."""
+        """Return the log density at t = ``value``; differentiable twice.
+
+        The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.log_prob(torch.tensor([0.0, 0.5])).exp()
+        tensor([0.5000, 0.7500])
+        """
         self._validate_sample(value)
         dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
@@ -104,33 +125,89 @@ class Marginal(Reparameterised):
         return torch.where(ends, at_end, density)
 
     def tails(self, one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log P(T ≤ t) and log P(T > t) in float64, from 1-t and 1+t."""
+        """Return log P(T ≤ t) and log P(T > t) in float64, from 1-t and 1+t.
+
+        Both have the shape of the arguments broadcast against the batch shape.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> t = torch.tensor(0.0)
+        >>> log_cdf, log_sf = marginal.tails(1 - t, 1 + t)
+        >>> log_cdf.exp(), log_sf.exp()
+        (tensor(0.2500, dtype=torch.float64), tensor(0.7500, dtype=torch.float64))
+        """
         minus, plus, kappa = torch.broadcast_tensors(one_minus_t, one_plus_t, self.concentration.double())
         return self.family.log_tails(minus, plus, kappa, self.dim)
 
     def quantile(self, probability: Tensor, complement: Tensor) -> tuple[Tensor, Tensor]:
-        """Return 1-t and 1+t in float64, where P(T ≤ t) = ``probability`` = 1 - ``complement``."""
+        """Return 1-t and 1+t in float64, where P(T ≤ t) = ``probability`` = 1 - ``complement``.
+
+        Both have the shape of the arguments broadcast against the batch shape.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.quantile(torch.tensor(0.36), torch.tensor(0.64))  # t = 0.2
+        (tensor(0.8000, dtype=torch.float64), tensor(1.2000, dtype=torch.float64))
+        """
         below, above, kappa = torch.broadcast_tensors(probability, complement, self.concentration.double())
         return self.family.quantile(below, above, kappa, self.dim)
 
     def log_cdf(self, value: Tensor) -> Tensor:
-        """Return log P(T ≤ value), accurate in both tails."""
+        """Return log P(T ≤ value), accurate in both tails.
+
+        The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
+        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
+        probabilities down to 1e-30.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.log_cdf(torch.tensor([0.0, 1.0]))
+        tensor([-1.3863,  0.0000])
+        """
         self._validate_sample(value)
         exact = value.double()
         return self._result(self.tails(1 - exact, 1 + exact)[0], value)
 
     def log_sf(self, value: Tensor) -> Tensor:
-        """Return log P(T > value), accurate in both tails."""
+        """Return log P(T > value), accurate in both tails.
+
+        The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
+        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
+        probabilities down to 1e-30.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.log_sf(torch.tensor([-1.0, 0.0]))
+        tensor([ 0.0000, -0.2877])
+        """
         self._validate_sample(value)
         exact = value.double()
         return self._result(self.tails(1 - exact, 1 + exact)[1], value)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Return P(T ≤ value)."""
+        """Return P(T ≤ value).
+
+        The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
+        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
+        probabilities down to 1e-30.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.cdf(torch.tensor([-1.0, 0.0, 1.0]))
+        tensor([0.0000, 0.2500, 1.0000])
+        """
         return self.log_cdf(value).exp()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Return the t with P(T ≤ t) = ``value``."""
+        """Return the t with P(T ≤ t) = ``value``.
+
+        The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.icdf(torch.tensor([0.0, 0.36, 1.0]))  # 2√u - 1
+        tensor([-1.0000,  0.2000,  1.0000])
+        """
         self._validate_number(value, 0.0, 1.0)
         exact = value.double()
         one_minus_t, one_plus_t = self.quantile(exact, 1 - exact)
@@ -153,14 +230,34 @@ class Marginal(Reparameterised):
 
     @property
     def mean(self) -> Tensor:
+        """E t, of the batch shape.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.mean
+        tensor(0.3333)
+        """
         return self.family.mean_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     @property
     def variance(self) -> Tensor:
+        """Var t, of the batch shape.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.variance
+        tensor(0.2222)
+        """
         return self.family.variance_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     def entropy(self) -> Tensor:
-        """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²); differentiable twice."""
+        """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²), of the batch shape; differentiable twice.
+
+        >>> from powerspherical import PowerSphericalMarginal
+        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
+        >>> marginal.entropy()  # 1/2
+        tensor(0.5000)
+        """
         concentration = self.concentration.double()
         logs = self.family.mean_log1p_cosine(concentration, self.dim)
         logs = logs + self.family.mean_log1m_cosine(concentration, self.dim)
@@ -180,7 +277,7 @@ class Marginal(Reparameterised):
 class PowerSphericalMarginal(Marginal):
     """The law of t = μᵀx for x Power Spherical: T = 2Z-1 with Z ~ Beta(β+κ, β), β = (dim-1)/2.
 
-    Arguments are those of :class:`Marginal`.
+    Arguments, with their shapes, are those of :class:`Marginal`.
 
     >>> t = PowerSphericalMarginal(3, torch.tensor(1.0, dtype=torch.float64))
     >>> t.cdf(torch.tensor(0.0, dtype=torch.float64))  # density (1+t)/2
@@ -193,7 +290,7 @@ class PowerSphericalMarginal(Marginal):
 class VonMisesFisherMarginal(Marginal):
     """The law of t = μᵀx for x von Mises–Fisher: density ∝ e^{κt}(1-t²)^{(d-3)/2}.
 
-    Arguments are those of :class:`Marginal`.
+    Arguments, with their shapes, are those of :class:`Marginal`.
 
     >>> t = VonMisesFisherMarginal(3, torch.tensor(2.0, dtype=torch.float64))
     >>> t.mean  # coth 2 - 1/2
@@ -206,7 +303,7 @@ class VonMisesFisherMarginal(Marginal):
 class SphericalCauchyMarginal(Marginal):
     """The law of t = μᵀx for x spherical Cauchy: a uniform point's cosine with artanh t shifted by log(1+κ).
 
-    Arguments are those of :class:`Marginal`.
+    Arguments, with their shapes, are those of :class:`Marginal`.
 
     >>> t = SphericalCauchyMarginal(2, torch.tensor(2.0, dtype=torch.float64))
     >>> t.mean  # κ/(κ+2) on the circle

@@ -42,10 +42,16 @@ class PowerSpherical(RotationallySymmetric):
     _marginal_class = PowerSphericalMarginal
 
     def closest_von_mises_fisher(self) -> VonMisesFisher:
-        """Return the von Mises–Fisher distribution q that minimises KL(self‖q).
+        """Return the von Mises–Fisher distribution q that minimises KL(self‖q), with the same batch shape.
 
         vMF is an exponential family with the statistic x, so q has the same mean: its concentration κ' solves
         A_d(κ') = κ/(κ+d-1).
+
+        >>> import torch
+        >>> p = PowerSpherical(torch.eye(3)[0], 10.0)
+        >>> q = p.closest_von_mises_fisher()
+        >>> q.concentration, q.mean, p.mean
+        (tensor(5.9996), tensor([0.8333, 0.0000, 0.0000]), tensor([0.8333, 0.0000, 0.0000]))
         """
         kappa = self._exact_concentration
         length = self.family.mean_cosine(kappa, self.dim)

@@ -82,7 +82,14 @@ class ProductOfSpheres(Draws, Independent):
 
     @property
     def dim(self) -> int:
-        """The ambient dimension d of each sphere."""
+        """The ambient dimension d of each sphere.
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform
+        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
+        >>> q.dim
+        3
+        """
         return self.base_dist.dim
 
     @classmethod
@@ -121,6 +128,13 @@ class ProductOfSpheres(Draws, Independent):
         return cls(distribution.fit(x, weights, **options), validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> from powerspherical import HypersphericalUniform
+        >>> ProductOfSpheres(HypersphericalUniform(3).expand((2,))).expand((4,)).sample().shape
+        torch.Size([4, 2, 3])
+        """
         new = self._get_checked_instance(ProductOfSpheres, _instance)
         return super().expand(batch_shape, new)
 
@@ -135,7 +149,16 @@ class ProductOfSpheres(Draws, Independent):
         return self.base_dist._points(noise)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log density at ``value`` of shape (…, m, d), the sum over the factors."""
+        """Return the log density at ``value`` of shape (…, m, d), the sum over the factors.
+
+        The result has the shape (…), broadcast against the batch shape.
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform
+        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
+        >>> q.log_prob(torch.eye(3)[:2])  # -2 log 4π
+        tensor(-5.0620)
+        """
         validation.floating_tensor("value", value)
         # A value of shape (d,) or (1, d) would broadcast to all factors.
         if value.shape[-2:] != self.event_shape:
@@ -144,7 +167,14 @@ class ProductOfSpheres(Draws, Independent):
         return self.base_dist.log_prob(value).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Return the sum of the factors' entropies."""
+        """Return the sum of the factors' entropies, of the batch shape.
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform
+        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
+        >>> q.entropy()  # 2 log 4π
+        tensor(5.0620)
+        """
         return self.base_dist.entropy().sum(-1)
 
     def __repr__(self) -> str:
@@ -152,7 +182,13 @@ class ProductOfSpheres(Draws, Independent):
 
 
 class ConcatenatedUnitVectors(constraints.Constraint):
-    """Vectors of length Σd that consist of unit vectors of lengths ``dims``, each to within 1 %."""
+    """Vectors of length Σd that consist of unit vectors of lengths ``dims``, each to within 1 %.
+
+    >>> import torch
+    >>> from torch.distributions import transform_to
+    >>> transform_to(ConcatenatedUnitVectors((2, 2)))(torch.tensor([3.0, 4.0, 0.0, 2.0]))
+    tensor([0.6000, 0.8000, 0.0000, 1.0000])
+    """
 
     event_dim = 1
 
@@ -163,6 +199,12 @@ class ConcatenatedUnitVectors(constraints.Constraint):
         return f"concatenated_unit_vectors{self.dims}"
 
     def check(self, value: Tensor) -> Tensor:
+        """Return whether each part of ``value`` (…, Σd) is a unit vector to within 1 %, of shape (…).
+
+        >>> import torch
+        >>> ConcatenatedUnitVectors((2, 2)).check(torch.tensor([0.6, 0.8, 0.0, 1.0]))
+        tensor(True)
+        """
         return torch.stack([unit_vector.check(part) for part in value.split(self.dims, -1)]).all(0)
 
 
@@ -192,6 +234,8 @@ class ConcatenatedSpheres(Reparameterised):
     >>> q = ConcatenatedSpheres([circle, sphere])
     >>> q.batch_shape, q.event_shape, q.rsample((4,)).shape
     (torch.Size([2]), torch.Size([5]), torch.Size([4, 2, 5]))
+    >>> q.expand((3, 2)).batch_shape
+    torch.Size([3, 2])
     >>> kl_divergence(q, ConcatenatedSpheres([HypersphericalUniform(2), HypersphericalUniform(3)]))
     tensor([1.4002, 2.5517])
     """
@@ -215,11 +259,26 @@ class ConcatenatedSpheres(Reparameterised):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The ambient dimension of each factor."""
+        """The ambient dimension of each factor.
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform, PowerSpherical
+        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
+        >>> q.dims
+        (2, 3)
+        """
         return tuple(factor.dim for factor in self.factors)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> ConcatenatedUnitVectors:
+        """The constraint that each part of an event (…, Σd) is a unit vector.
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform, PowerSpherical
+        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
+        >>> q.support
+        concatenated_unit_vectors(2, 3)
+        """
         return ConcatenatedUnitVectors(self.dims)
 
     @classmethod
@@ -266,6 +325,13 @@ class ConcatenatedSpheres(Reparameterised):
         return cls((each.fit(part, weights, **options) for each, part in parts), validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> from powerspherical import HypersphericalUniform
+        >>> ConcatenatedSpheres([HypersphericalUniform(2), HypersphericalUniform(3)]).expand((4,)).sample().shape
+        torch.Size([4, 5])
+        """
         new = self._get_checked_instance(ConcatenatedSpheres, _instance)
         batch_shape = torch.Size(batch_shape)
         new.factors = tuple(factor.expand(batch_shape) for factor in self.factors)
@@ -287,28 +353,65 @@ class ConcatenatedSpheres(Reparameterised):
         return torch.cat([factor.rsample(noise=part) for factor, part in parts], -1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log density at ``value`` of shape (…, Σd), the sum over the factors."""
+        """Return the log density at ``value`` of shape (…, Σd), the sum over the factors.
+
+        The result has the shape (…), broadcast against the batch shape.
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform, PowerSpherical
+        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
+        >>> q.log_prob(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0]))
+        tensor(-2.6327)
+        """
         _checked_event("value", value, self.dims)
         parts = zip(self.factors, value.split(self.dims, -1), strict=True)
         return _total(factor.log_prob(part) for factor, part in parts)
 
     def entropy(self) -> Tensor:
-        """Return the sum of the factors' entropies."""
+        """Return the sum of the factors' entropies, of the batch shape.
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform, PowerSpherical
+        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
+        >>> q.entropy()
+        tensor(3.1203)
+        """
         return _total(factor.entropy() for factor in self.factors)
 
     @property
     def mean(self) -> Tensor:
-        """The concatenated means of the factors."""
+        """The concatenated means of the factors, of shape batch_shape + (Σd,).
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform, PowerSpherical
+        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
+        >>> q.mean
+        tensor([0.9091, 0.0000, 0.0000, 0.0000, 0.0000])
+        """
         return torch.cat([factor.mean for factor in self.factors], -1)
 
     @property
     def mode(self) -> Tensor:
-        """The concatenated modes of the factors."""
+        """The concatenated modes of the factors, of shape batch_shape + (Σd,). That of a uniform factor is NaN.
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform, PowerSpherical
+        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
+        >>> q.mode
+        tensor([1., 0., nan, nan, nan])
+        """
         return torch.cat([factor.mode for factor in self.factors], -1)
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each coordinate."""
+        """The variance of each coordinate, of shape batch_shape + (Σd,).
+
+        >>> import torch
+        >>> from powerspherical import HypersphericalUniform, PowerSpherical
+        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
+        >>> q.variance
+        tensor([0.0145, 0.1591, 0.3333, 0.3333, 0.3333])
+        """
         return torch.cat([factor.variance for factor in self.factors], -1)
 
     def __repr__(self) -> str:

@@ -38,6 +38,9 @@ def distribution_named(name: str) -> type[RotationallySymmetric]:
     """Return the distribution class of the family registered under this name, such as "power_spherical".
 
     If nobody wrote a distribution class for the family, one is made.
+
+    >>> distribution_named("power_spherical").__name__
+    'PowerSpherical'
     """
     family = family_named(name)  # raises if there is no such family
     if name not in _DISTRIBUTIONS:
@@ -55,7 +58,22 @@ def _look_up_divergences(cls: type[RotationallySymmetric]) -> None:
 class RotationallySymmetric(Reparameterised):
     """A distribution on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
 
-    A subclass only names its ``family``, which registers it.
+    A subclass only names its ``family``, which registers it. Here are the members that all of them share.
+
+    Args:
+        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %; vectors that are off by
+            more than rounding are normalised. Half precision is computed in float32.
+        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
+        validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting.
+
+    >>> from powerspherical.families import VON_MISES_FISHER
+    >>> class Fisher(RotationallySymmetric):
+    ...     family = VON_MISES_FISHER
+    >>> p = Fisher(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+    >>> p.dim, p.batch_shape, p.event_shape
+    (3, torch.Size([2]), torch.Size([3]))
+    >>> p.expand((4, 2)).sample().shape
+    torch.Size([4, 2, 3])
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
@@ -113,10 +131,22 @@ class RotationallySymmetric(Reparameterised):
 
     @classmethod
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
-        """Return the distribution whose KL divergence from the uniform is ``nats`` ≥ 0.
+        """Return the distribution whose KL divergence from the uniform is ``nats``.
 
-        Differentiable; at ``nats`` = 0 the derivative is infinite. κ is computed and stored in at least float32.
-        Without validation ``nats`` < 0 gives κ = NaN.
+        Args:
+            loc: mean directions, unit vectors of shape (…, d).
+            nats: numbers ≥ 0 that broadcast against ``loc.shape[:-1]``.
+            validate_args: as in the constructor. Without validation ``nats`` < 0 gives κ = NaN.
+
+        Differentiable; at ``nats`` = 0 the derivative is infinite. κ is computed and stored in at least float32. In
+        float64 the divergence of the result agrees with ``nats`` to about 1e-13.
+
+        >>> import torch
+        >>> from torch.distributions import kl_divergence
+        >>> from powerspherical import HypersphericalUniform, PowerSpherical
+        >>> p = PowerSpherical.from_kl(torch.eye(3)[0], torch.tensor([0.5, 2.0]))
+        >>> kl_divergence(p, HypersphericalUniform(3))
+        tensor([0.5000, 2.0000])
         """
         nats, dim, dtype = cls._scalar_argument(loc, "nats", nats)
         if validation.is_enabled(validate_args):
@@ -128,9 +158,17 @@ class RotationallySymmetric(Reparameterised):
 
     @classmethod
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
-        """Return the distribution whose mean resultant length ‖E x‖ is ``length`` in [0, 1); differentiable.
+        """Return the distribution whose mean resultant length ‖E x‖ is ``length``; differentiable.
 
-        Without validation any other ``length`` gives κ = NaN.
+        Args:
+            loc: mean directions, unit vectors of shape (…, d).
+            length: numbers in [0, 1) that broadcast against ``loc.shape[:-1]``.
+            validate_args: as in the constructor. Without validation any other ``length`` gives κ = NaN.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> PowerSpherical.from_mean_length(torch.eye(3)[0], 0.9).mean
+        tensor([0.9000, 0.0000, 0.0000])
         """
         length, dim, dtype = cls._scalar_argument(loc, "length", length)
         if validation.is_enabled(validate_args):
@@ -193,6 +231,14 @@ class RotationallySymmetric(Reparameterised):
         return self
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0])).expand((4, 2)).batch_shape
+        torch.Size([4, 2])
+        """
         new = self._get_checked_instance(RotationallySymmetric, _instance)
         batch_shape = torch.Size(batch_shape)
         self.concentration.expand(batch_shape)  # raises unless the batch shape itself can expand
@@ -203,12 +249,24 @@ class RotationallySymmetric(Reparameterised):
 
     @property
     def dim(self) -> int:
-        """The ambient dimension d."""
+        """The ambient dimension d.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> PowerSpherical(torch.eye(3)[0], 1.0).dim
+        3
+        """
         return validation.dimension(self._event_shape[0])
 
     @property
     def mean_direction(self) -> Tensor:
-        """Alias of ``loc``."""
+        """Alias of ``loc``, of shape batch_shape + (d,).
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> PowerSpherical(torch.eye(3)[0], 1.0).mean_direction
+        tensor([1., 0., 0.])
+        """
         return self.loc
 
     @property
@@ -221,7 +279,14 @@ class RotationallySymmetric(Reparameterised):
 
     @property
     def marginal(self) -> Marginal:
-        """The distribution of t = ``loc``ᵀx, with the ``validate_args`` of this one."""
+        """The distribution of t = ``loc``ᵀx, with the batch shape and the ``validate_args`` of this one.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+        >>> p.marginal.mean  # κ/(κ+2)
+        tensor([0.3333, 0.8333])
+        """
         marginal = self._marginal_class(
             self.dim, self._exact_concentration, validate_args=False, family=self.family
         )
@@ -230,17 +295,32 @@ class RotationallySymmetric(Reparameterised):
 
     @property
     def log_normalizer(self) -> Tensor:
-        """The log of the integral of the unnormalised density over the sphere.
+        """The log of the integral of the unnormalised density over the sphere, of the batch shape.
 
         It is log(area) plus the log-partition relative to the uniform. The error is at most 2e-6 of the larger term in
         float32, also where the two nearly cancel.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+        >>> p.log_normalizer  # log of the integral of (1+t)^κ
+        tensor([2.5310, 7.0646])
         """
         return self.family.log_partition(self._exact_concentration, self.dim) + log_sphere_area(self.dim)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.
 
-        Norms may be off by 1 %. With validation, vectors that are off by more than rounding are normalised.
+        The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms may be off by 1
+        %. With validation, vectors that are off by more than rounding are normalised.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+        >>> p.log_prob(torch.eye(3)[0])
+        tensor([-1.8379, -0.1331])
+        >>> p.log_prob(torch.eye(3)[:, None]).shape  # three points under each of two distributions
+        torch.Size([3, 2])
         """
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
@@ -294,34 +374,71 @@ class RotationallySymmetric(Reparameterised):
         return explicit.point(self.family, noise, unit_vectors_as(loc, noise.dtype), kappa).to(loc.dtype)
 
     def entropy(self) -> Tensor:
-        """Return the differential entropy with respect to the area of the sphere; differentiable twice.
+        """Return the differential entropy with respect to the area of the sphere, of the batch shape; differentiable
+        twice.
 
         It is log(area) minus KL from the uniform. The error is at most 2e-6 of the larger term in float32, also where
         the two nearly cancel.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+        >>> p.entropy()
+        tensor([2.3379, 1.0422])
         """
         return log_sphere_area(self.dim) - self.family.relative_entropy(self._exact_concentration, self.dim)
 
     @property
     def mean(self) -> Tensor:
-        """E x = E[t]·loc."""
+        """E x = E[t]·loc, of shape batch_shape + (d,).
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+        >>> p.mean
+        tensor([[0.3333, 0.0000, 0.0000],
+                [0.8333, 0.0000, 0.0000]])
+        """
         length = self.family.mean_cosine(self._exact_concentration, self.dim)
         return (length.unsqueeze(-1) * self._exact_loc).to(self.loc.dtype)
 
     @property
     def mode(self) -> Tensor:
-        """``loc`` (at κ = 0, the uniform, every point is a mode)."""
+        """``loc``, of shape batch_shape + (d,). At κ = 0, the uniform, every point is a mode.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> PowerSpherical(torch.eye(3)[0], 1.0).mode
+        tensor([1., 0., 0.])
+        """
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """The diagonal of ``covariance_matrix``."""
+        """The variance of each coordinate, of shape batch_shape + (d,): the diagonal of ``covariance_matrix``.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+        >>> p.variance
+        tensor([[0.2222, 0.3333, 0.3333],
+                [0.0235, 0.1410, 0.1410]])
+        """
         along, across = (x.unsqueeze(-1) for x in self._variances())
         squares = self._exact_loc.square()
         return (along * squares + across * (1 - squares)).to(self.loc.dtype)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """Var[t] μμᵀ + (1 - E t²)/(d-1) (I - μμᵀ), of shape batch_shape + (d, d)."""
+        """Var[t] μμᵀ + (1 - E t²)/(d-1) (I - μμᵀ), of shape batch_shape + (d, d).
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> PowerSpherical(torch.eye(3)[0], 1.0).covariance_matrix
+        tensor([[0.2222, 0.0000, 0.0000],
+                [0.0000, 0.3333, 0.0000],
+                [0.0000, 0.0000, 0.3333]])
+        """
         along, across = (x[..., None, None] for x in self._variances())
         loc = self._exact_loc
         outer = loc.unsqueeze(-1) * loc.unsqueeze(-2)
@@ -341,9 +458,19 @@ class RotationallySymmetric(Reparameterised):
         return number.to(torch.promote_types(dtype, computing(number.dtype)))
 
     def cap_probability(self, angle: Tensor | float) -> Tensor:
-        """Return the probability within ``angle`` (radians, in [0, π]) of ``loc``.
+        """Return the probability within ``angle`` of ``loc``.
 
-        Without validation it is 0 for angles below 0 and 1 above π.
+        Args:
+            angle: radians in [0, π], a number or a tensor that broadcasts against the batch shape. Without validation
+                the probability is 0 for angles below 0 and 1 above π.
+
+        The result has the broadcast shape and at least float32. It is computed in float64.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+        >>> p.cap_probability(torch.pi / 4)
+        tensor([0.2714, 0.8248])
         """
         angle = self._number("angle", angle)
         if self._validate_args:
@@ -356,7 +483,17 @@ class RotationallySymmetric(Reparameterised):
     def cap_angle(self, probability: Tensor | float) -> Tensor:
         """Return the angle of the cone around ``loc`` with this ``probability``: the inverse of ``cap_probability``.
 
-        Without validation a ``probability`` outside [0, 1] gives NaN.
+        Args:
+            probability: a number in [0, 1], or a tensor of them that broadcasts against the batch shape. Without
+                validation any other number gives NaN.
+
+        The result, in radians, has the broadcast shape and at least float32. It is computed in float64.
+
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+        >>> p.cap_angle(0.95).rad2deg()
+        tensor([123.5584,  58.4534])
         """
         probability = self._number("probability", probability)
         if self._validate_args:

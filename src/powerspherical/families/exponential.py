@@ -30,6 +30,16 @@ class ExponentialFamily(Family):
 
     A subclass must define ``statistic``. It should override the methods that have closed forms, first of all
     ``log_partition``.
+
+    The von Mises–Fisher family from its statistic alone:
+
+    >>> class Exponential(ExponentialFamily):
+    ...     name = title = "exponential"
+    ...
+    ...     def statistic(self, one_minus_t, one_plus_t):
+    ...         return -one_minus_t
+    >>> Exponential().mean_statistic(torch.tensor([0.0, 1.0]), 3)  # E t - 1
+    tensor([-1.0000, -0.6870])
     """
 
     #: The log of the customary unnormalised density at the mode, over κ: log 2 for (1+t)^κ, 1 for e^{κt}.
@@ -37,26 +47,54 @@ class ExponentialFamily(Family):
 
     @abstractmethod
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-        """T as a function of 1-t and 1+t; elementwise and differentiable."""
+        """Return T as a function of 1-t and 1+t, which have one shape; elementwise and differentiable.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> t = torch.tensor([-1.0, 0.0, 1.0])
+        >>> POWER_SPHERICAL.statistic(1 - t, 1 + t)  # log((1+t)/2)
+        tensor([   -inf, -0.6931, -0.0000])
+        """
 
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         return kappa * (_finite_at_zero(self.statistic(one_minus_t, one_plus_t), kappa) + self.peak)
 
     def mean_statistic(self, kappa: Tensor, dim: int) -> Tensor:
-        """E T ≤ 0."""
+        """Return E T ≤ 0.
+
+        The result has the shape of ``kappa``.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> POWER_SPHERICAL.mean_statistic(torch.tensor([0.0, 1.0]), 3)
+        tensor([-1.0000, -0.5000])
+        """
         return value_and_slope(lambda k: self.log_partition(k, dim), kappa)[1] - self.peak
 
     def variance_statistic(self, kappa: Tensor, dim: int) -> Tensor:
-        """Var T, the derivative of ``mean_statistic``."""
+        """Return Var T, the derivative of ``mean_statistic``.
+
+        The result has the shape of ``kappa``.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> POWER_SPHERICAL.variance_statistic(torch.tensor([0.0, 1.0]), 3)
+        tensor([1.0000, 0.2500])
+        """
         return value_and_slope(lambda k: self.mean_statistic(k, dim), kappa)[1]
 
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return kappa * (self.mean_statistic(kappa, dim) + self.peak) - self.log_partition(kappa, dim)
 
     def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """``relative_entropy`` and ``mean_statistic``, which a family may compute together.
+        """Return ``relative_entropy`` and ``mean_statistic``, which a family may compute together.
 
-        The derivatives of the results are not used.
+        Both have the shape of ``kappa``. Their derivatives are not used.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> POWER_SPHERICAL.entropy_and_mean_statistic(torch.tensor(1.0), 3)
+        (tensor(0.1931), tensor(-0.5000))
         """
         return self.relative_entropy(kappa, dim), self.mean_statistic(kappa, dim)
 
@@ -73,9 +111,15 @@ class ExponentialFamily(Family):
         return self.concentration_from_mean_statistic(mean_score, dim)
 
     def concentration_from_mean_statistic(self, mean: Tensor, dim: int) -> Tensor:
-        """The κ with E T = ``mean`` < 0, or 0 if ``mean`` is at most that of the uniform distribution.
+        """Return the κ with E T = ``mean`` < 0, or 0 if ``mean`` is at most that of the uniform distribution.
 
-        If ``mean`` is the mean of T over data, this is the maximum-likelihood estimate of κ.
+        The result has the shape of ``mean``. If ``mean`` is the mean of T over data, it is the maximum-likelihood
+        estimate of κ.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> POWER_SPHERICAL.concentration_from_mean_statistic(torch.tensor([-2.0, -0.4]), 3)
+        tensor([0.0000, 1.5000])
         """
 
         def over_uniform(mean: Tensor) -> Tensor:
@@ -104,9 +148,16 @@ class ExponentialFamily(Family):
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
-        """KL(p‖self) = KL(p‖U) + Ψ - κ E_p T(νᵀX), where -E_p T(νᵀX) = ``mean_loss`` + ``mean_misalignment``.
+        """Return KL(p‖self) = KL(p‖U) + Ψ - κ E_p T(νᵀX).
 
-        Within the family this is the Bregman divergence of Ψ plus κ times the misalignment.
+        Arguments and shapes are those of ``Family.divergence_from``. -E_p T(νᵀX) is ``mean_loss`` +
+        ``mean_misalignment``. Within the family this is the Bregman divergence of Ψ plus κ times the misalignment.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> kappa_p, kappa, half_chord = torch.tensor([[1.0], [0.0], [0.5]], dtype=torch.float64)
+        >>> POWER_SPHERICAL.divergence_from(POWER_SPHERICAL, kappa_p, kappa, half_chord, 3)  # from the uniform
+        tensor([0.1931], dtype=torch.float64)
         """
         misaligned = self.mean_misalignment(p, kappa_p, half_chord, dim, single=single)
         if p is self:
@@ -121,13 +172,31 @@ class ExponentialFamily(Family):
         return bregman(torch.zeros_like(kappa), kappa, self, dim)
 
     def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
-        """-E_p T(μᵀX) ≥ 0, where X has mean direction μ and is from the member κ_p of the family ``p``."""
+        """Return -E_p T(μᵀX) ≥ 0, where X has mean direction μ and is from the member κ_p of the family ``p``.
+
+        The result has the shape of ``kappa_p``. With ``single``, float32 accuracy is enough.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
+        >>> VON_MISES_FISHER.mean_loss(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3)  # 1 - E t
+        tensor([1.0000, 0.5000])
+        """
         return quadrature.expectation(p, kappa_p, dim, lambda minus, plus: -self.statistic(minus, plus))
 
     def mean_misalignment(
         self, p: Family, kappa_p: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
-        """E_p T(μᵀX) - E_p T(νᵀX) ≥ 0, where (1-μᵀν)/2 = ``half_chord``."""
+        """Return E_p T(μᵀX) - E_p T(νᵀX) ≥ 0, where (1-μᵀν)/2 = ``half_chord``.
+
+        ``kappa_p`` and ``half_chord`` have one shape, which the result has, too. With ``single``, float32 accuracy is
+        enough.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
+        >>> kappa_p, half_chord = torch.tensor([[2.0, 2.0], [0.0, 0.25]])
+        >>> VON_MISES_FISHER.mean_misalignment(POWER_SPHERICAL, kappa_p, half_chord, 3)  # 2 half_chord · E t
+        tensor([0.0000, 0.2500])
+        """
 
         def difference(minus: Tensor, plus: Tensor, other_minus: Tensor, other_plus: Tensor) -> Tensor:
             return self.statistic(minus, plus) - self.statistic(other_minus, other_plus)
@@ -171,8 +240,9 @@ class _EagerLogDensity(torch.autograd.Function):
 
 
 def _finite_at_zero(statistic: Tensor, kappa: Tensor) -> Tensor:
-    """Clamp T where κ = 0: at the antipode T may be -inf, and 0·T would be NaN."""
-    return torch.where(kappa == 0, statistic.clamp(min=-1.0), statistic)
+    """Make T finite where κ = 0: at the antipode T may be -inf, and 0·T would be NaN."""
+    smallest = torch.finfo(statistic.dtype).min
+    return torch.where(kappa == 0, statistic.clamp(min=smallest), statistic)
 
 
 @with_derivatives(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.elementary import expm1, log1p
 from powerspherical._torch.random import standard_gamma
 from powerspherical.families import two_sphere
 from powerspherical.families._precise import Arc, PreciseFamily
@@ -25,7 +26,13 @@ def _mean_cosine(kappa: Tensor, dim: int) -> Tensor:
 
 
 class PowerSphericalFamily(PreciseFamily):
-    """The Power Spherical family, with the statistic T = log((1+t)/2). (1+t)/2 ~ Beta(β+κ, β) with β = (d-1)/2."""
+    """The Power Spherical family, with the statistic T = log((1+t)/2). (1+t)/2 ~ Beta(β+κ, β) with β = (d-1)/2.
+
+    ``POWER_SPHERICAL`` is the only instance. ``PowerSpherical`` states its accuracy.
+
+    >>> POWER_SPHERICAL.mean_cosine(torch.tensor([0.0, 2.0]), 3)  # κ/(κ+d-1)
+    tensor([0.0000, 0.5000])
+    """
 
     name = "power_spherical"
     title = "Power Spherical"
@@ -36,7 +43,7 @@ class PowerSphericalFamily(PreciseFamily):
 
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
         near = one_minus_t < 1
-        close = torch.log1p(torch.where(near, one_minus_t, 0.0) / -2)
+        close = log1p(torch.where(near, one_minus_t, 0.0) / -2)
         # At the antipode the value is log 0 = -inf, and we define the derivative as 0 instead of NaN.
         antipode = one_plus_t <= 0
         far = torch.log(torch.where(near | antipode, 1.0, one_plus_t) / 2)
@@ -120,7 +127,7 @@ class PowerSphericalFamily(PreciseFamily):
         # We start from w = ψ(α+β) - ψ(α) ≈ log1p(β/(α-½)), solved for α. Then Newton's method for 1/w, which is nearly
         # linear in κ.
         beta, wanted = (dim - 1) / 2, -mean
-        kappa = torch.clamp(0.5 - beta + beta / torch.expm1(wanted), min=0.0)
+        kappa = torch.clamp(0.5 - beta + beta / expm1(wanted), min=0.0)
         for _ in range(_NEWTON_STEPS):
             reached = gamma.digamma_difference(kappa, dim)
             step = reached * (1 - reached / wanted) / gamma.trigamma_difference(kappa, dim)
@@ -130,7 +137,7 @@ class PowerSphericalFamily(PreciseFamily):
     def concentration_guess(self, nats: Tensor, dim: int) -> Tensor:
         # KL ≈ β log1p(κ²/(4β(β+κ))), solved for κ.
         beta = (dim - 1) / 2
-        growth = torch.expm1(nats / beta)
+        growth = expm1(nats / beta)
         return 2 * beta * (growth + torch.sqrt(growth * (growth + 1)))
 
     # Likelihood and divergences
@@ -173,7 +180,7 @@ class PowerSphericalFamily(PreciseFamily):
         # e(b) = b^κ
         upper = lower + gap
         small = gap < lower
-        close = torch.log1p(-torch.where(small, gap, 0.0) / upper)
+        close = log1p(-torch.where(small, gap, 0.0) / upper)
         return kappa * torch.where(small, close, torch.log(lower / upper))
 
     # Along an arc
@@ -190,7 +197,7 @@ class PowerSphericalFamily(PreciseFamily):
         large = ratio < -0.5
         target = 2 * torch.sin(arc.to_antipode / 2).square()
         far = torch.log(torch.where(large, target, 1.0)) - torch.log(arc.one_plus_cosine)
-        return torch.where(large, far, torch.log1p(torch.where(large, 0.0, ratio)))
+        return torch.where(large, far, log1p(torch.where(large, 0.0, ratio)))
 
 
 POWER_SPHERICAL = PowerSphericalFamily()

@@ -13,7 +13,11 @@ _FAMILIES: dict[str, Family] = {}
 def register_family(family: Family) -> Family:
     """Register a family, so that operators, heads, mixtures and the command line accept its name. Returns it.
 
-    A family of the same class and name replaces the earlier one, as when a module is reloaded.
+    A family of the same class and name replaces the earlier one, as when a module is reloaded. A distribution class
+    registers its family by itself.
+
+    >>> register_family(POWER_SPHERICAL)
+    <Power Spherical family>
     """
     known = _FAMILIES.get(family.name)
     if known is not None and type(known).__qualname__ != type(family).__qualname__:
@@ -23,7 +27,11 @@ def register_family(family: Family) -> Family:
 
 
 def family_named(name: str) -> Family:
-    """Return the family registered under this name."""
+    """Return the family registered under this name.
+
+    >>> family_named("spherical_cauchy")
+    <spherical Cauchy family>
+    """
     try:
         return _FAMILIES[name]
     except KeyError:
@@ -31,7 +39,11 @@ def family_named(name: str) -> Family:
 
 
 def family_names() -> tuple[str, ...]:
-    """Return the names of all registered families, those of the package first."""
+    """Return the names of all registered families, those of the package first.
+
+    >>> family_names()[:3]
+    ('power_spherical', 'von_mises_fisher', 'spherical_cauchy')
+    """
     return tuple(_FAMILIES)
 
 

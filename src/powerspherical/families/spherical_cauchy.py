@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import scalar_constant
+from powerspherical._torch.elementary import expm1, log1p
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
@@ -24,15 +25,21 @@ _VALUES_PER_NODE = 64  # about how many values the average over the azimuth hold
 
 
 class SphericalCauchyFamily(Family):
-    """Density (cosh τ - t sinh τ)^{-(d-1)} relative to the uniform, with e^τ = 1+κ. It is already normalised."""
+    """Density (cosh τ - t sinh τ)^{-(d-1)} relative to the uniform, with e^τ = 1+κ. It is already normalised.
+
+    ``SPHERICAL_CAUCHY`` is the only instance. ``SphericalCauchy`` states its accuracy.
+
+    >>> SPHERICAL_CAUCHY.mean_cosine(torch.tensor([0.0, 2.0]), 2)  # κ/(κ+2) on the circle
+    tensor([0.0000, 0.5000])
+    """
 
     name = "spherical_cauchy"
     title = "spherical Cauchy"
 
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         # cosh τ - t sinh τ = e^{-τ}(1 + (1-t)κ(κ+2)/2). The log of each factor is accurate.
-        spread = torch.log1p(0.5 * one_minus_t * kappa * (kappa + 2))
-        return (dim - 1) * (torch.log1p(kappa) - spread)
+        spread = log1p(0.5 * one_minus_t * kappa * (kappa + 2))
+        return (dim - 1) * (log1p(kappa) - spread)
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
         return 0 * kappa * kappa  # zero, but twice differentiable in κ, and NaN where κ is NaN
@@ -59,10 +66,10 @@ class SphericalCauchyFamily(Family):
     # So the mean of its log is that for the uniform, plus the log of one factor and the mean log of the other.
 
     def mean_log1p_cosine(self, kappa: Tensor, dim: int) -> Tensor:
-        return self._mean_log_distance(kappa, dim) + torch.log1p(kappa)
+        return self._mean_log_distance(kappa, dim) + log1p(kappa)
 
     def mean_log1m_cosine(self, kappa: Tensor, dim: int) -> Tensor:
-        return self._mean_log_distance(kappa, dim) - torch.log1p(kappa)
+        return self._mean_log_distance(kappa, dim) - log1p(kappa)
 
     def _mean_log_distance(self, kappa: Tensor, dim: int) -> Tensor:
         return mean_log1p(torch.zeros_like(kappa), dim) - self.relative_entropy(kappa, dim) / (dim - 1)
@@ -72,7 +79,7 @@ class SphericalCauchyFamily(Family):
         loss = half_chord * (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))
         small = loss < 0.5
         left = (1 - half_chord) + half_chord / (1 + kappa).square()
-        return -torch.where(small, torch.log1p(-torch.where(small, loss, 0.0)), torch.log(left))
+        return -torch.where(small, log1p(-torch.where(small, loss, 0.0)), torch.log(left))
 
     # Probabilities and draws are those of the uniform, shifted in rapidity.
 
@@ -128,7 +135,7 @@ class SphericalCauchyFamily(Family):
     def fitted_concentration(self, mean_score: Tensor, kappa: Tensor, dim: int) -> Tensor:
         # Fisher scoring in the rapidity τ, in which the information (d-1)²·E t₀² = (d-1)²/d is constant.
         step = mean_score * (1 + kappa) * dim / (dim - 1) ** 2
-        return torch.expm1(torch.log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
+        return expm1(log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
 
     def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
         inverse = mobius.cauchy_mean_cosine_inverse(length.double(), dim, complement.double())

@@ -22,6 +22,8 @@ import math
 import torch
 from torch import Tensor
 
+from powerspherical._torch.elementary import expm1, log1p
+
 #: Smaller κ are replaced by this one, so that the formulas can divide by κ.
 LEAST_KAPPA = 1e-20
 
@@ -40,14 +42,14 @@ _TERMS = {torch.float32: 4, torch.float64: 7}
 def _squared_length(u: Tensor, complement: Tensor) -> Tensor:
     """The S with e^{-S/2} = u, given u and ``complement`` = 1-u; NaN for u outside [0, 1]."""
     near = complement < 0.5
-    log_u = torch.where(near, torch.log1p(-torch.where(near, complement, 0.0)), torch.log(u))
+    log_u = torch.where(near, log1p(-torch.where(near, complement, 0.0)), torch.log(u))
     return torch.where(log_u <= 0, -2 * log_u, torch.nan)
 
 
 def power_spherical_ends(squared_length: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
     """1-t and 1+t of a draw, given S = ``squared_length``: log((1+t)/2) = -S/(2(κ+1))."""
     log_half = squared_length / (kappa + 1).mul_(-2)
-    return torch.expm1(log_half).mul_(-2), log_half.exp_().mul_(2)
+    return expm1(log_half).mul_(-2), log_half.exp_().mul_(2)
 
 
 def power_spherical_quantile(u: Tensor, complement: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,9 +61,7 @@ def power_spherical_slope(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor
     """d artanh(t)/dκ = -log((1+t)/2)/((κ+1)(1-t))."""
     near = one_minus_t < one_plus_t
     minus = one_minus_t.clamp(min=LEAST_END)
-    log_half = torch.where(
-        near, torch.log1p(minus * -0.5), torch.log(one_plus_t.clamp(min=LEAST_END).mul_(0.5))
-    )
+    log_half = torch.where(near, log1p(minus * -0.5), torch.log(one_plus_t.clamp(min=LEAST_END).mul_(0.5)))
     return log_half.div_(minus).div_((kappa + 1).neg_())
 
 
@@ -73,13 +73,13 @@ def von_mises_fisher_ends(squared_length: Tensor, kappa: Tensor) -> tuple[Tensor
     """
     kappa = kappa.clamp(min=LEAST_KAPPA)
     double, log_u = kappa * -2, squared_length * -0.5
-    u, minus_rest = torch.exp(log_u), torch.expm1(log_u)  # u and -(1-u)
-    complement = torch.expm1(double).mul_(minus_rest)  # 1-q
+    u, minus_rest = torch.exp(log_u), expm1(log_u)  # u and -(1-u)
+    complement = expm1(double).mul_(minus_rest)  # 1-q
     q = torch.addcmul(u, minus_rest, double.exp_(), value=-1)
-    log_q = torch.where(complement < 0.5, torch.log1p(-complement), q.log_())
+    log_q = torch.where(complement < 0.5, log1p(-complement), q.log_())
     one_minus_t = log_q.div_(kappa).neg_()
     small = kappa.clamp(max=LARGE_KAPPA)
-    close = torch.expm1(small + small).mul_(u).log1p_().div_(small)
+    close = log1p(expm1(small + small).mul_(u)).div_(small)
     return one_minus_t, torch.where(kappa < LARGE_KAPPA, close, 2 - one_minus_t)
 
 
@@ -93,7 +93,7 @@ def von_mises_fisher_quantile(u: Tensor, complement: Tensor, kappa: Tensor) -> t
     one_minus_t, one_plus_t = von_mises_fisher_ends(squared_length, kappa)
     far = (one_minus_t > 1.5) & (kappa >= LARGE_KAPPA)
     large = torch.where(far, kappa, LARGE_KAPPA)
-    exponent = 2 * large - 0.5 * squared_length + torch.log1p(-torch.exp(-2 * large))
+    exponent = 2 * large - 0.5 * squared_length + log1p(-torch.exp(-2 * large))
     return one_minus_t, torch.where(
         far, torch.logaddexp(exponent, torch.zeros_like(exponent)) / large, one_plus_t
     )
@@ -107,9 +107,9 @@ def von_mises_fisher_slope(one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tenso
     large = kappa.clamp(min=SMALL_KAPPA)
     a, b = large * one_plus_t.clamp(min=LEAST_END), large * one_minus_t.clamp(min=LEAST_END)
     minus_a, minus_b = a.neg(), b.neg()
-    first = torch.expm1(minus_a).div_(a)  # -E(a)/a
-    second = torch.expm1(minus_b).div_(b).mul_(minus_a.exp_())
-    far = first.sub_(second).div_(torch.expm1(large * -2))
+    first = expm1(minus_a).div_(a)  # -E(a)/a
+    second = expm1(minus_b).div_(b).mul_(minus_a.exp_())
+    far = first.sub_(second).div_(expm1(large * -2))
     return torch.where(kappa < SMALL_KAPPA, _series_slope(one_minus_t, one_plus_t, kappa), far)
 
 

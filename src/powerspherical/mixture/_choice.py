@@ -29,6 +29,13 @@ class Choice(NamedTuple):
         training: the mean log-likelihood per training row.
         bic: the Bayesian information criterion on the training rows; lower is better.
         mixture: the fitted estimator.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(size=(200, 3)) + 5 * np.eye(3)[i] for i in range(3)])
+    >>> choice = max(compare(X, [1, 3], random_state=0), key=lambda choice: choice.held_out)
+    >>> choice.n_components, choice.mixture.predict(X).shape
+    (3, (600,))
     """
 
     model: str
@@ -119,6 +126,12 @@ def plot_comparison(choices: Sequence[Choice]) -> Figure:
     """Plot held-out likelihood and BIC against k, with one line per model and the best choice marked.
 
     ``choices`` come from :func:`compare`. Returns a Matplotlib figure; ``figure.savefig("choice.png")`` writes it.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> figure = plot_comparison(compare(X, [1, 2, 3], random_state=0))
+    >>> [axes.get_title() for axes in figure.axes]
+    ['Log-likelihood per held-out row (higher is better)', 'BIC (lower is better)']
     """
     try:
         from matplotlib.figure import Figure

@@ -37,9 +37,23 @@ class SavedEstimator(BaseEstimator, ABC):
         """Write the fitted estimator to a safetensors file, atomically, and return its path.
 
         The file holds the parameters and the fitted attributes, except ``labels_``. A ``random_state`` that is a
-        generator and a ``verbose`` that is a function are not saved: the loaded estimator has their defaults. ``notes``
-        are texts and numbers to store with the estimator; ``powerspherical.nn.load_checkpoint(path)["notes"]`` reads
-        them.
+        generator and a ``verbose`` that is a function are not saved: the loaded estimator has their defaults.
+
+        Args:
+            path: the file to write. An existing file is replaced.
+            notes: texts and numbers to store with the estimator. ``powerspherical.nn.load_checkpoint(path)["notes"]``
+                reads them.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from powerspherical.mixture import SphericalKMeans
+        >>> from powerspherical.nn import load_checkpoint
+        >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
+        >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
+        >>> _ = kmeans.save(path, notes={"data": "axes"})
+        >>> load_checkpoint(path)["notes"]
+        {'data': 'axes'}
         """
         check_is_fitted(self)
         self._validate_params()
@@ -61,6 +75,16 @@ class SavedEstimator(BaseEstimator, ABC):
 
         Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, if a field is
         missing or wrong, or if it holds another estimator. ``powerspherical.mixture.load`` reads any estimator.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from powerspherical.mixture import SphericalKMeans
+        >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
+        >>> path = kmeans.save(Path(tempfile.mkdtemp()) / "kmeans.safetensors")
+        >>> loaded = SphericalKMeans.load(path)
+        >>> np.array_equal(loaded.cluster_centers_, kmeans.cluster_centers_)
+        True
         """
         state = _state(path)
         name = state.get("estimator")

@@ -290,6 +290,11 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
     >>> kmeans = SphericalKMeans(2, random_state=0).fit(X)
     >>> np.bincount(kmeans.labels_)
     array([100, 100])
+    >>> distances = kmeans.transform(X)
+    >>> distances.shape, np.array_equal(distances.argmin(1), kmeans.predict(X))
+    ((200, 2), True)
+    >>> bool(np.isclose(kmeans.score(X), -kmeans.inertia_))
+    True
     """
 
     _saved = ("cluster_centers_", "inertia_", "n_iter_")
@@ -319,7 +324,13 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Cluster the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
+        """Cluster the directions of rows, and return the estimator.
+
+        Args:
+            X: rows (n, d), n ≥ ``n_clusters``.
+            y: ignored.
+            sample_weight: weights ≥ 0 of the rows, (n,). Default: equal weights.
+        """
         self._validate_params()
         rows = self._rows(X, sample_weight, reset=True)
         random = check_random_state(self.random_state)
@@ -352,16 +363,16 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return the index of the nearest centre for each row, (n,)."""
+        """Return the index of the nearest centre for each row of ``X`` (n, d), (n,)."""
         return self._each(X, _nearest, dtype=torch.int64)
 
     def transform(self, X: Any) -> Any:
-        """Return the distance √(2-2t) of each row's direction from each centre, (n, n_clusters)."""
+        """Return the distance √(2-2t) of each row's direction from each centre, (n, n_clusters), for ``X`` (n, d)."""
         check_is_fitted(self)
         return self._each(X, _distances, columns=len(self.cluster_centers_))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return minus the inertia of the rows of ``X`` with the fitted centres."""
+        """Return minus the inertia of rows ``X`` (n, d), weighted by ``sample_weight`` (n,) if given."""
         rows = self._rows(X, sample_weight)
         with without_grad_or_autocast(rows.device):
             directions = self._directions(rows.device)

@@ -313,6 +313,9 @@ def mixture_named(name: str) -> type[SphericalMixture]:
     """Return the mixture class of the family registered under this name, such as "power_spherical".
 
     If nobody wrote a mixture class for the family, one is made.
+
+    >>> mixture_named("von_mises_fisher")(n_components=3)
+    VonMisesFisherMixture(n_components=3)
     """
     distribution = distribution_named(name)  # raises if there is no such family
     if name not in _MIXTURES:
@@ -327,8 +330,9 @@ def load(path: str | os.PathLike[str]) -> SavedEstimator:
     wrong.
 
     >>> import tempfile
-    >>> from powerspherical.mixture import SphericalKMeans, load
     >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from powerspherical.mixture import SphericalKMeans, load
     >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
     >>> _ = SphericalKMeans(2, random_state=0).fit(np.eye(2)).save(path)
     >>> load(path)
@@ -344,6 +348,29 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     Arguments, attributes and kinds of rows are those of :class:`PowerSphericalMixture`. For a distribution of your own:
     ``class MyMixture(SphericalMixture): distribution = MyDistribution``.
+
+    >>> import numpy as np
+    >>> from powerspherical.mixture import PowerSphericalMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 3)) + 4 * np.eye(3)[[0] * 60 + [1] * 40]
+    >>> mixture = PowerSphericalMixture(2, random_state=0)
+    >>> labels = mixture.fit_predict(X)
+    >>> sorted(np.bincount(labels).tolist())
+    [40, 60]
+    >>> shares = mixture.predict_proba(X)
+    >>> np.array_equal(shares.argmax(1), labels)
+    True
+    >>> np.array_equal(mixture.transform(X), shares)
+    True
+    >>> outlier = X[mixture.score_samples(X).argmin()]  # the row of lowest density
+    >>> bool(np.isclose(mixture.score(X), mixture.score_samples(X).mean()))
+    True
+    >>> single = PowerSphericalMixture(1).fit(X)
+    >>> mixture.bic(X) < single.bic(X), mixture.aic(X) < single.aic(X)
+    (True, True)
+    >>> draws, components = mixture.sample(5)
+    >>> draws.shape, components.shape
+    ((5, 3), (5,))
     """
 
     #: The distribution of the components.
@@ -405,7 +432,13 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self.concentration_type == "tied"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the mixture to the directions of the rows of ``X`` (n, d), with ``sample_weight`` (n,) if given."""
+        """Fit the mixture to the directions of rows, and return the estimator.
+
+        Args:
+            X: rows (n, d), n ≥ ``n_components``.
+            y: ignored.
+            sample_weight: weights ≥ 0 of the rows, (n,). Default: equal weights.
+        """
         self._validate_params()
         tied = self._is_tied()
         rows = self._rows(X, sample_weight, reset=True)
@@ -445,10 +478,26 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from one more batch of rows: a step of online EM (Cappé & Moulines, 2009).
+        """Learn from one more batch of rows, a step of online EM (Cappé & Moulines, 2009), and return the estimator.
 
         The first batch chooses the directions, so it should have many rows per component. Running averages of the
         statistics then move towards those of each batch of b rows, by the fraction (1 + n/b)^-0.7 after n rows.
+
+        Args:
+            X: rows (b, d). Batches may differ in b.
+            y: ignored.
+            sample_weight: weights ≥ 0 of the rows, (b,). Default: equal weights.
+
+        >>> import numpy as np
+        >>> from powerspherical.mixture import PowerSphericalMixture
+        >>> rng = np.random.default_rng(0)
+        >>> mixture = PowerSphericalMixture(2, random_state=0)
+        >>> for _ in range(10):
+        ...     labels = rng.integers(2, size=100)
+        ...     batch = rng.normal(size=(100, 3)) + 4 * np.eye(3)[labels]
+        ...     _ = mixture.partial_fit(batch)
+        >>> mixture.n_iter_, mixture.weights_.round(1)
+        (10, array([0.5, 0.5]))
         """
         self._validate_params()
         tied, family = self._is_tied(), self.distribution.family
@@ -469,37 +518,40 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the likeliest component of each row, (n,)."""
+        """Fit to the rows of ``X`` (n, d), and return the likeliest component of each row, (n,)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def predict(self, X: Any) -> Any:
-        """Return the likeliest component of each row, (n,)."""
+        """Return the likeliest component of each row of ``X`` (n, d), as integers (n,)."""
         return self._each(X, _likeliest, dtype=torch.int64)
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each component given the row, (n, n_components)."""
+        """Return the probability of each component given each row of ``X`` (n, d), (n, n_components)."""
         check_is_fitted(self)
         return self._each(X, _responsibilities, columns=len(self.weights_))
 
     def transform(self, X: Any) -> Any:
-        """Return the soft assignments of ``predict_proba``, (n, n_components)."""
+        """Return the soft assignments of ``predict_proba`` for the rows of ``X`` (n, d), (n, n_components)."""
         return self.predict_proba(X)
 
     def score_samples(self, X: Any) -> Any:
-        """Return the log density of each row's direction with respect to the area of the sphere, (n,)."""
+        """Return the log density at the direction of each row of ``X`` (n, d), (n,).
+
+        It is a density with respect to the area of the sphere.
+        """
         return self._each(X, _log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the weighted mean of ``score_samples``."""
+        """Return the mean of ``score_samples`` over rows ``X`` (n, d), weighted by ``sample_weight`` (n,) if given."""
         return self._score(self._rows(X, sample_weight))
 
     def bic(self, X: Any) -> float:
-        """Return the Bayesian information criterion; lower is better."""
+        """Return the Bayesian information criterion for the rows of ``X`` (n, d); lower is better."""
         rows = self._rows(X)
         return -2 * self._score(rows) * rows.count + self._n_parameters() * math.log(rows.count)
 
     def aic(self, X: Any) -> float:
-        """Return the Akaike information criterion; lower is better."""
+        """Return the Akaike information criterion for the rows of ``X`` (n, d); lower is better."""
         rows = self._rows(X)
         return -2 * self._score(rows) * rows.count + 2 * self._n_parameters()
 

@@ -98,7 +98,8 @@ def _gradient(
         length = (exact[..., :dim] * loc).sum(-1, keepdim=True)
         # A short v was replaced by v + e₁.
         length = length + torch.where(length > SHORT, 0.0, loc[..., :1])
-        parts.append((grad_loc - loc * (grad_loc * loc).sum(-1, keepdim=True)) / length)
+        along = (grad_loc * loc).sum(-1, keepdim=True)
+        parts.append(torch.addcmul(grad_loc, loc, along, value=-1) / length)
     if outputs.shape[-1] > dim:
         raw = exact[..., dim:]
         if grad_kappa is None:

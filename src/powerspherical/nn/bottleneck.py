@@ -119,15 +119,23 @@ class SphericalBottleneck(nn.Module):
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return z and the rate for features with ``in_features`` entries along ``axis``.
+        """Return z and the rate.
 
-        With ``in_features=None``, v and r may be two tensors: v as ``features``, with m·d entries along ``axis``, and r
-        as ``raw``, with m entries, such as (B, d) and (B, 1).
+        z has the shape of the features, with m·d entries along ``axis``. The rate has that shape without ``axis``.
 
         Args:
+            features: ``in_features`` entries along ``axis``. Without a linear layer, the entries are (v, r).
+            raw: r, for a bottleneck without a linear layer whose ``features`` are v alone. It has m entries along
+                ``axis``, and v has m·d, such as (B, 1) and (B, d).
             generator: source of random numbers for the draw, on the device of the features.
             noise: standard normals that determine z, also in evaluation, of the shape of the rate plus (d,), or (m, d)
                 for a product. See ``PowerSpherical.rsample``.
+
+        >>> import torch
+        >>> bottleneck = SphericalBottleneck(None, dim=3).eval()
+        >>> v, r = torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]])
+        >>> bottleneck(v, r)
+        (tensor([[0., 0., 1.]]), tensor([2.9514]))
         """
         q = self.head(features, raw)
         if isinstance(noise, Tensor) and noise.shape != q.batch_shape + q.event_shape:

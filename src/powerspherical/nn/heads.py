@@ -52,6 +52,15 @@ class SphericalHead(nn.Module):
         validate_args: passed to the distribution. Off by default: the parameters are valid by construction unless the
             features are infinite or NaN.
         distribution: class of the distribution. Only ``SphericalHead`` itself needs it.
+
+    Each built-in family has a subclass. This class takes the distribution as an argument:
+
+    >>> import torch
+    >>> from powerspherical import VonMisesFisher
+    >>> head = SphericalHead(32, dim=16, nats=5.0, distribution=VonMisesFisher)
+    >>> q = head(torch.randn(8, 100, 32))
+    >>> q.batch_shape, q.event_shape, type(q).__name__
+    (torch.Size([8, 100]), torch.Size([16]), 'VonMisesFisher')
     """
 
     #: Class of the distribution. Subclasses set it; this class takes it as an argument.
@@ -153,10 +162,19 @@ class SphericalHead(nn.Module):
     def forward(
         self, features: Tensor, raw: Tensor | None = None
     ) -> RotationallySymmetric | ProductOfSpheres:
-        """The distribution for features of shape (…, in_features). Its batch shape is (…).
+        """Return the distribution for features of shape (…, in_features). Its batch shape is (…).
 
-        With ``in_features=None``, v and r may be two tensors: v as ``features``, with m·d entries along the axis, and r
-        as ``raw``, with m entries, such as (B, d) and (B, 1).
+        Args:
+            features: ``in_features`` entries along ``axis``. Without a linear layer, the entries are (v, r).
+            raw: r, for a head without a linear layer whose ``features`` are v alone. It has m entries along ``axis``,
+                and v has m·d, such as (B, 1) and (B, d).
+
+        >>> import torch
+        >>> from powerspherical.nn import PowerSphericalHead
+        >>> v, r = torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]])
+        >>> q = PowerSphericalHead(None, dim=3)(v, r)
+        >>> q.loc, q.concentration
+        (tensor([[0., 0., 1.]]), tensor([49.9975]))
         """
         if raw is None:
             outputs = self.linear(self._entries_last("features", features, self._entries))

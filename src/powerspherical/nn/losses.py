@@ -75,6 +75,15 @@ class ProbabilisticEmbeddingLoss(nn.Module):
             targets: unit vectors of shape (N, d), or distributions of batch shape (N,).
             index: y_i, the number of the target of each query, integers of shape (B,). Default: 0, 1, …, B-1, which
                 needs N = B.
+
+        >>> import torch
+        >>> from powerspherical import VonMisesFisher
+        >>> queries = VonMisesFisher(torch.eye(3)[:2], 5.0)
+        >>> loss = ProbabilisticEmbeddingLoss()
+        >>> loss(queries, torch.eye(3)[:2])
+        tensor(0.0067)
+        >>> loss(queries, torch.eye(3), index=torch.tensor([2, 2]))
+        tensor(2.5067)
         """
         if len(queries.batch_shape) != 1:
             raise ValueError(f"queries must have a batch shape (B,), got {tuple(queries.batch_shape)}")

@@ -21,19 +21,53 @@ Transform = Callable[..., Distribution]
 
 
 class Pass(NamedTuple):
-    """The results of one pass through the model."""
+    """The results of one pass through the model, ``HypersphericalVAE.forward``, for B examples.
 
-    posterior: Distribution  #: q(z|x)
-    latent: Tensor  #: z, one draw from q(z|x)
-    reconstruction: Distribution  #: p(x|z)
+    Attributes:
+        posterior: q(z|x), with a batch shape that starts with B.
+        latent: z, one draw from q(z|x) for each example, of shape (B, d), or (B, m, d) for a product of m spheres.
+        reconstruction: p(x|z), a distribution over data of the shape of x.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from powerspherical.nn import PowerSphericalHead
+    >>> head = PowerSphericalHead(8, dim=3)
+    >>> model = HypersphericalVAE(nn.Linear(20, 8), nn.Linear(3, 20), head)
+    >>> found = model(torch.ones(4, 20))
+    >>> found.posterior.batch_shape, found.latent.shape
+    (torch.Size([4]), torch.Size([4, 3]))
+    >>> found.reconstruction.mean.shape
+    torch.Size([4, 20])
+    """
+
+    posterior: Distribution
+    latent: Tensor
+    reconstruction: Distribution
 
 
 class Objective(NamedTuple):
-    """The evidence lower bound per example and its parts, each of shape (B,)."""
+    """The evidence lower bound per example and its parts, in nats, as ``HypersphericalVAE.elbo`` returns them.
 
-    elbo: Tensor  #: reconstruction - β·rate
-    reconstruction: Tensor  #: E log p(x|z), averaged over draws of z
-    rate: Tensor  #: KL(q(z|x)‖p(z)) in nats, exact
+    Attributes:
+        elbo: reconstruction - β·rate, of shape (B,).
+        reconstruction: E log p(x|z), averaged over draws of z, of shape (B,).
+        rate: KL(q(z|x)‖p(z)), of shape (B,). It is exact, not estimated from draws.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from powerspherical.nn import PowerSphericalHead
+    >>> head = PowerSphericalHead(8, dim=3, nats=2.0)
+    >>> model = HypersphericalVAE(nn.Linear(20, 8), nn.Linear(3, 20), head)
+    >>> objective = model.elbo(torch.ones(4, 20), beta=0.5)
+    >>> objective.rate
+    tensor([2., 2., 2., 2.])
+    >>> torch.equal(objective.elbo, objective.reconstruction - 0.5 * objective.rate)
+    True
+    """
+
+    elbo: Tensor
+    reconstruction: Tensor
+    rate: Tensor
 
 
 def bernoulli(logits: Tensor) -> Bernoulli:
@@ -90,6 +124,8 @@ class HypersphericalVAE(nn.Module):
     >>> (-objective.elbo.mean()).backward()
     >>> objective.rate.shape
     torch.Size([8])
+    >>> model.encode(x).batch_shape, model.decode(torch.eye(5)).mean.shape
+    (torch.Size([8]), torch.Size([5, 20]))
     >>> model.log_likelihood(x, samples=500).shape
     torch.Size([8])
     >>> closest = PowerSpherical.closest_von_mises_fisher
@@ -137,7 +173,7 @@ class HypersphericalVAE(nn.Module):
         return prior
 
     def encode(self, x: Tensor) -> Distribution:
-        """q(z|x) for x of shape (B, …). Its batch shape starts with B."""
+        """Return the posterior q(z|x) for ``x`` of shape (B, …). Its batch shape starts with B."""
         q: Distribution = self.head(self.encoder(x))
         if q.batch_shape[:1] != x.shape[:1]:
             raise ValueError(
@@ -147,14 +183,29 @@ class HypersphericalVAE(nn.Module):
         return q
 
     def decode(self, z: Tensor) -> Distribution:
-        """p(x|z) for z of shape (B, …, d)."""
+        """Return p(x|z), a distribution over data of shape (B, …).
+
+        Args:
+            z: unit vectors of shape (B, d), or (B, m, d) for a product of m spheres. They are converted to the dtype
+                of the decoder.
+        """
         weight = next(self.decoder.parameters(), None)
         if weight is not None and weight.is_floating_point():
             z = z.to(weight.dtype)
         return self.likelihood(self.decoder(z))
 
     def forward(self, x: Tensor) -> Pass:
-        """The posterior, a draw from it, and the distribution of the data given the draw."""
+        """Return the posterior for ``x`` of shape (B, …), a draw from it, and the distribution of data given the draw.
+
+        >>> import torch
+        >>> from torch import nn
+        >>> from powerspherical.nn import PowerSphericalHead
+        >>> head = PowerSphericalHead(8, dim=3)
+        >>> model = HypersphericalVAE(nn.Linear(20, 8), nn.Linear(3, 20), head)
+        >>> posterior, latent, reconstruction = model(torch.ones(4, 20))
+        >>> latent.shape, reconstruction.mean.shape
+        (torch.Size([4, 3]), torch.Size([4, 20]))
+        """
         q = self.encode(x)
         z = q.rsample()
         return Pass(q, z, self.decode(z))
@@ -173,10 +224,12 @@ class HypersphericalVAE(nn.Module):
         return _per_example(reconstruction.log_prob(targets), 1).unflatten(0, (samples, x.shape[0]))
 
     def elbo(self, x: Tensor, beta: float = 1.0, samples: int = 1) -> Objective:
-        """The evidence lower bound per example (to be maximised) and its parts.
+        """Return the evidence lower bound per example (to be maximised) and its parts, each of shape (B,).
 
-        ``beta`` weighs the rate. With 1 this is the usual bound on log p(x); below 1 it is no bound. ``samples`` is
-        the number of draws of z that the reconstruction is averaged over.
+        Args:
+            x: data of shape (B, …).
+            beta: weight of the rate. With 1 this is the usual bound on log p(x); below 1 it is no bound.
+            samples: number of draws of z that the reconstruction is averaged over.
         """
         q = self.encode(x)
         reconstruction = self._log_likelihood_of(x, q.rsample(torch.Size((samples,)))).mean(0)
@@ -187,14 +240,19 @@ class HypersphericalVAE(nn.Module):
     def log_likelihood(
         self, x: Tensor, samples: int = 5000, chunk: int = 100, posterior: Transform | None = None
     ) -> Tensor:
-        r"""An estimate of log p(x) per example by importance sampling from the posterior, without gradients.
+        r"""Return an estimate of log p(x), of shape (B,), by importance sampling from the posterior. No gradients.
 
         .. math:: \log p(x) \approx \log \frac1S \sum_{s=1}^S \frac{p(x|z_s) p(z_s)}{q(z_s|x)}, \qquad z_s \sim q(z|x).
 
         Its mean is a lower bound on log p(x), at least as tight as the ELBO, and converges to log p(x) as S =
-        ``samples`` grows. Draws are decoded ``chunk`` at a time, so memory does not grow with S. Sums are in float64.
-        ``posterior`` maps the posterior of each sphere to another proposal, such as
-        ``PowerSpherical.closest_von_mises_fisher``.
+        ``samples`` grows. Sums are in float64.
+
+        Args:
+            x: data of shape (B, …).
+            samples: number S of draws of z for each example.
+            chunk: number of draws that are decoded at a time. Memory grows with it, but not with S.
+            posterior: a function that maps the posterior of each sphere to another proposal, such as
+                ``PowerSpherical.closest_von_mises_fisher``.
         """
         if samples < 1 or chunk < 1:
             raise ValueError(f"samples and chunk must be ≥ 1, got {samples} and {chunk}")
@@ -211,16 +269,22 @@ class HypersphericalVAE(nn.Module):
 
     @torch.no_grad()
     def reconstruct(self, x: Tensor, *, sample: bool = False, posterior: Transform | None = None) -> Tensor:
-        """E[x|z] at the mode of the posterior, or at a draw from it with ``sample=True``. No gradients.
+        """Return E[x|z], of the shape of ``x`` (B, …), with z the mode of the posterior. No gradients.
 
-        ``posterior`` first replaces the posterior of each sphere, as in ``log_likelihood``.
+        Args:
+            x: data of shape (B, …).
+            sample: whether z is a draw from the posterior instead of its mode.
+            posterior: a function that first replaces the posterior of each sphere, as in ``log_likelihood``.
         """
         q = _replaced(self.encode(x), posterior)
         return self.decode(q.sample() if sample else q.mode).mean
 
     @torch.no_grad()
     def sample(self, n: int, *, mean: bool = False) -> Tensor:
-        """``n`` draws of x from p(x|z)p(z), or E[x|z] for ``n`` draws of z with ``mean=True``. No gradients."""
+        """Return ``n`` draws of x from p(x|z)p(z), of shape (n, …). No gradients.
+
+        With ``mean=True``, return E[x|z] for ``n`` draws of z instead.
+        """
         reconstruction = self.decode(self.prior().sample(torch.Size((n,))))
         return reconstruction.mean if mean else reconstruction.sample()
 

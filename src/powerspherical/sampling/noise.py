@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from powerspherical._torch.elementary import normal_cdf
 from powerspherical._torch.random import check_generator, from_generator
 from powerspherical.families import Family
 from powerspherical.sampling.precision import computing
@@ -73,7 +74,7 @@ def cosine(family: Family, normal: Tensor, concentration: Tensor, dim: int) -> t
     Both tails Φ(±normal) enter, so that t is as accurate near 1 as near -1. The result has the promoted dtype of the
     arguments.
     """
-    below, above = torch.special.ndtr(normal.double()), torch.special.ndtr(-normal.double())
+    below, above = normal_cdf(normal.double()), normal_cdf(-normal.double())
     ends = family.quantile(below, above, concentration.double(), dim)
     dtype = torch.promote_types(normal.dtype, concentration.dtype)
     return ends[0].to(dtype), ends[1].to(dtype)

@@ -69,6 +69,13 @@ def draw(
 
     Under ``torch.func.vmap`` it behaves like torch's random functions: randomness="different" draws independently for
     each example, "same" shares one draw and raises if a parameter is batched, "error" raises.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> kappa = torch.tensor([1.0, 10.0])
+    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], kappa).shape
+    torch.Size([2, 3])
+    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], kappa, (5, 2)).shape
+    torch.Size([5, 2, 3])
     """
     if generator is not None:
         check_generator(generator, loc.device)

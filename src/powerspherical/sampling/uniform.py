@@ -15,7 +15,17 @@ def uniform(
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw uniform unit vectors of the given shape (…, d), as normalised Gaussian vectors."""
+    """Draw uniform unit vectors of the given shape (…, d), as normalised Gaussian vectors.
+
+    Args:
+        shape: (…, d).
+        dtype, device: of the result. Default: torch's.
+        generator: source of the random numbers. Default: torch's generator for the device.
+
+    >>> x = uniform((1000, 3))
+    >>> x.shape, x.norm(dim=-1).allclose(torch.ones(1000))
+    (torch.Size([1000, 3]), True)
+    """
     if generator is not None:
         check_generator(generator, torch.empty(0, device=device).device)
     with torch.no_grad():

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.derivatives import raising, with_derivatives
+from powerspherical._torch.elementary import hypot, log1p
 from powerspherical.special._debye import debye, hankel
 from powerspherical.special._elementary import FusedKernel, polynomials, runs_fused, with_derivative
 
@@ -76,7 +77,7 @@ def _names(derivatives: int, entropy: bool) -> tuple[str, ...]:
 def _debye_ratio(kappa: Tensor, order: float, complement: bool, derivatives: int, entropy: bool) -> Ratio:
     """Compute ``Ratio`` at a high order by Debye's expansion in p = 1/√(1+z²), z = κ/order."""
     z = kappa / order
-    s = torch.hypot(z, torch.ones_like(z))
+    s = hypot(z, torch.ones_like(z))
     p = 1 / s
     zp = z * p
     series, names = debye(order, kappa.dtype), _names(derivatives, entropy)
@@ -93,7 +94,7 @@ def _debye_ratio(kappa: Tensor, order: float, complement: bool, derivatives: int
         ratio = ratio._replace(curvature=-zp * p * p * p * bend / (order * order))
     if entropy:
         q = z * (z / (1 + s))  # s - 1
-        logs = order * torch.log1p(q / 2) + 0.5 * (torch.log1p(q) - zp * zp)
+        logs = order * log1p(q / 2) + 0.5 * (log1p(q) - zp * zp)
         ratio = ratio._replace(entropy=torch.addcmul(logs, q * p, terms["entropy"]))
     return ratio
 
@@ -124,7 +125,7 @@ def _step_down(kappa: Tensor, top: Ratio, order: float, steps: int) -> Ratio:
         gain = torch.where(
             value < 0.5, value - top.value, _asked_for(top.complement) - _asked_for(complement)
         )
-        entropy = entropy + kappa * gain - torch.log1p(product)
+        entropy = entropy + kappa * gain - log1p(product)
     return Ratio(value, complement, slope, curvature, entropy)
 
 
@@ -222,7 +223,18 @@ def bessel_ratio_curvature(kappa: Tensor, dim: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: bessel_ratio_curvature(kappa, dim), fused=_fused("slope"))
 def bessel_ratio_slope(kappa: Tensor, dim: float) -> Tensor:
-    """A'_d(κ), the variance of t under the von Mises–Fisher distribution."""
+    """Return A'_d(κ), the variance of t under the von Mises–Fisher distribution.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2; it need not be an integer.
+
+    Relative error about 4e-15 (float64) and 1e-6 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable
+    once.
+
+    >>> bessel_ratio_slope(torch.tensor([0.0, 1.0]), 3)  # 1/d at κ = 0
+    tensor([0.3333, 0.2759])
+    """
     return _asked_for(bessel_ratios(kappa, _order(dim), derivatives=1).slope)
 
 
@@ -244,7 +256,19 @@ def bessel_ratio(kappa: Tensor, dim: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: -bessel_ratio_slope(kappa, dim), fused=_fused("complement"))
 def bessel_ratio_complement(kappa: Tensor, dim: float) -> Tensor:
-    """1 - A_d(κ), accurate also if A_d is nearly 1."""
+    """Return 1 - A_d(κ), accurate also where A_d is nearly 1.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2; it need not be an integer.
+
+    Relative error about 3e-15 (float64) and 5e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable
+    twice.
+
+    >>> kappa = torch.tensor(1e9)
+    >>> bessel_ratio_complement(kappa, 3), 1 - bessel_ratio(kappa, 3)  # 1/κ; the subtraction loses it
+    (tensor(1.0000e-09), tensor(0.))
+    """
     return _asked_for(bessel_ratios(kappa, _order(dim), complement=True).complement)
 
 
@@ -271,7 +295,18 @@ def relative_entropy_and_mean(kappa: Tensor, dim: float) -> tuple[Tensor, Tensor
 
 @with_derivative(lambda kappa, dim: bessel_ratio(kappa, dim), fused=_fused("log_partition"))
 def log_hyp0f1(kappa: Tensor, dim: float) -> Tensor:
-    """G(κ) = log ₀F₁(; d/2; κ²/4) = log E_U e^{κt}, the von Mises–Fisher log-partition relative to the uniform."""
+    """Return G(κ) = log ₀F₁(; d/2; κ²/4) = log E_U e^{κt}, the von Mises–Fisher log-partition relative to the uniform.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2; it need not be an integer.
+
+    Relative error about 1e-15 (float64) and 5e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable
+    three times.
+
+    >>> log_hyp0f1(torch.tensor(1.0, dtype=torch.float64), 3).exp()  # sinh 1
+    tensor(1.1752, dtype=torch.float64)
+    """
     ratios = bessel_ratios(kappa, _order(dim), entropy=True)
     return kappa * ratios.value - _asked_for(ratios.entropy)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.elementary import hypot, log1p
 from powerspherical.special._debye import debye
 from powerspherical.special._elementary import polynomials
 from powerspherical.special.bessel import bessel_ratio, bessel_ratio_slope, recurrence_steps
@@ -24,11 +25,11 @@ def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor,
     high, low, change = kappa * (lower + gap), kappa * lower, kappa * gap
     z1, z2 = high / top, low / top
     one = torch.ones_like(z1)
-    s1, s2 = torch.hypot(z1, one), torch.hypot(z2, one)
+    s1, s2 = hypot(z1, one), hypot(z2, one)
     p1, p2 = 1 / s1, 1 / s2
     q1, q2 = z1 * (z1 / (1 + s1)), z2 * (z2 / (1 + s2))
     q_gain = (change / top) * ((z1 + z2) / (s1 + s2))
-    logs = top * (q_gain - torch.log1p(q_gain / (2 + q2))) - 0.5 * torch.log1p(q_gain / (1 + q2))
+    logs = top * (q_gain - log1p(q_gain / (2 + q2))) - 0.5 * log1p(q_gain / (1 + q2))
     log_sum1, ratio1 = polynomials((series.log_sum, series.ratio), 2 * p1 - 1)
     log_sum2, ratio2 = polynomials((series.log_sum, series.ratio), 2 * p2 - 1)
     gain = logs + (q1 * p1 * log_sum1 - q2 * p2 * log_sum2)
@@ -39,7 +40,7 @@ def _gains(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> tuple[Tensor,
     for i in range(steps):
         j = order + steps - i
         d1, d2 = 2 * j + u1, 2 * j + u2
-        gain = gain + torch.log1p(u_gain / d2)
+        gain = gain + log1p(u_gain / d2)
         u_gain = (squares_gain - (low * u_gain) * (low / d2)) / d1
         u1, u2 = high * (high / d1), low * (low / d2)
     return gain, torch.where(kappa > 0, u_gain / torch.where(kappa > 0, kappa, 1.0), 0.0)

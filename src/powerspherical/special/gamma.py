@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
+from powerspherical._torch.elementary import log1p
 from powerspherical.special._elementary import horner, log1pmx_near_zero, runs_fused, with_derivative
 
 
@@ -111,7 +112,19 @@ def _third_cumulant(kappa: Tensor, dim: float) -> Tensor:
 
 @with_derivative(lambda kappa, dim: _third_cumulant(kappa, dim))
 def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
-    """Return ψ₁(α) - ψ₁(α+β) = D''(κ), the variance of log(1+t) under the Power Spherical distribution."""
+    """Return ψ₁(α) - ψ₁(α+β) = D''(κ), the variance of log(1+t) under the Power Spherical distribution.
+
+    Here α = β+κ and β = (dim-1)/2.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 5e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable.
+
+    >>> trigamma_difference(torch.tensor(1.0, dtype=torch.float64), 3)  # ψ₁(2) - ψ₁(3) = 1/4
+    tensor(0.2500, dtype=torch.float64)
+    """
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:
@@ -154,7 +167,7 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
     if (factors := _factors(kappa, beta, steps)) is not None:
         return factors.reciprocal().sum(-1)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
-    total = torch.log1p(beta * ends[..., 0]) + (0.5 * beta) * ends.prod(-1) + _stirling_slope(ends, terms)
+    total = log1p(beta * ends[..., 0]) + (0.5 * beta) * ends.prod(-1) + _stirling_slope(ends, terms)
     if steps:
         z = kappa.unsqueeze(-1) + _ladder(kappa, beta, steps)
         total = total + beta * (1 / (z * (z + beta))).sum(-1)
@@ -165,12 +178,23 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
 def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
     """Return D'(κ) = E log(1+t) = log 2 - ψ(α+β) + ψ(α) under the Power Spherical distribution.
 
-    It is accurate also for large d and small κ, where it is about (κ-½)/d and log 2 would cancel.
+    Here α = β+κ and β = (dim-1)/2.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 3e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. It is accurate also
+    for large d and small κ, where the value is about (κ-½)/d and log 2 would cancel. Near its zero the error is
+    relative to 1/d. Differentiable twice.
+
+    >>> mean_log1p(torch.tensor(1.0, dtype=torch.float64), 3)  # log 2 - 1/2
+    tensor(0.1931, dtype=torch.float64)
     """
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, 2 * b))
-    direct = torch.log1p(kappa * ends[..., 1]) - (0.5 * b) * ends.prod(-1) - _stirling_slope(ends, terms)
+    direct = log1p(kappa * ends[..., 1]) - (0.5 * b) * ends.prod(-1) - _stirling_slope(ends, terms)
     if steps:
         a, k = _ladder(kappa, beta, steps), kappa.unsqueeze(-1)
         double = 2 * a + k
@@ -236,7 +260,7 @@ def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     parts = k / sums
     z, y = sums.unbind(-1)
     v, w = parts.unbind(-1)
-    leading = torch.log1p(kappa * v / (4 * b))  # log of y²/(4bz)
+    leading = log1p(kappa * v / (4 * b))  # log of y²/(4bz)
     squares = parts.square()
     total = beta * leading + 0.5 * log1pmx_near_zero(w) + squares[..., 1] / (1 + w)
     total = total + _stirling_excesses(starts / sums, squares, b, terms)
@@ -264,7 +288,7 @@ def _product_entropy(kappa: Tensor, factors: Tensor, beta: float) -> Tensor:
     k = kappa.unsqueeze(-1)
     v = k / factors
     near = -log1pmx_near_zero(-v.clamp(max=_NEAR))
-    far = torch.log1p(k / _ladder(kappa, beta, int(beta))) - v
+    far = log1p(k / _ladder(kappa, beta, int(beta))) - v
     return torch.where(v < _NEAR, near, far).sum(-1)
 
 
@@ -285,6 +309,10 @@ def relative_entropy_and_mean(kappa: Tensor, dim: float) -> tuple[Tensor, Tensor
 @with_derivative(lambda kappa, dim: mean_log1p(kappa, dim))
 def log_gamma_ratio(kappa: Tensor, dim: float) -> Tensor:
     """Return D(κ) = log E_U (1+t)^κ = κD' - KL, the Power Spherical log-partition relative to the uniform.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
 
     Relative error about 1e-15 (float64) and 2e-6 (float32). Near the zeros D(0) = D(1) = 0 this is the absolute error.
     Differentiable three times.

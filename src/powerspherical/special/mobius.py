@@ -27,6 +27,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.elementary import expm1, hypot, log1p
 from powerspherical.special._elementary import with_derivative
 
 #: Integrands are followed until they have fallen by e^-exponent. The aliasing error is below that, too.
@@ -114,13 +115,13 @@ def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     """
     q = half_sinh_square
     if dim == 2:
-        return torch.log1p(q)
+        return log1p(q)
     # E log1p(4q(1+q)s). For q ≥ 1e8 the product might overflow, so we sum the logs of its factors.
     s, _, weights = uniform_cosine_rule(q, dim)
     small = q < 1e8
     near, far = torch.where(small, q, 1.0), torch.where(small, 1.0, q)
-    average = (weights * torch.log1p((4 * near * (1 + near)).unsqueeze(-1) * s)).sum(-1)
-    logs = 2 * torch.log(2 * far) + torch.log1p(1 / far)
+    average = (weights * log1p((4 * near * (1 + near)).unsqueeze(-1) * s)).sum(-1)
+    logs = 2 * torch.log(2 * far) + log1p(1 / far)
     rest = (weights * torch.log(s + (0.25 / far / (1 + far)).unsqueeze(-1))).sum(-1)
     return 0.5 * torch.where(small, average, logs + rest)
 
@@ -131,20 +132,30 @@ def _inverse_log_boost(mean: Tensor, dim: int) -> Tensor:
     zero = mean == 0
     wanted = torch.where(zero, 1.0, mean)
     s, _, weights = uniform_cosine_rule(mean, dim)
-    square = torch.expm1(2 * wanted) * (dim / (dim - 1))  # sinh² τ, if s were constant at its mean (d-1)/d
+    square = expm1(2 * wanted) * (dim / (dim - 1))  # sinh² τ, if s were constant at its mean (d-1)/d
     for _ in range(_NEWTON_STEPS):
         product = square.unsqueeze(-1) * s
-        reached = 0.5 * (weights * torch.log1p(product)).sum(-1)
+        reached = 0.5 * (weights * log1p(product)).sum(-1)
         slope = (weights * (product / (1 + product))).sum(-1)
-        height = torch.log(torch.expm1(2 * wanted) / torch.expm1(2 * reached))
-        square = square * torch.exp(height * (-torch.expm1(-2 * reached) / slope))
+        height = torch.log(expm1(2 * wanted) / expm1(2 * reached))
+        square = square * torch.exp(height * (-expm1(-2 * reached) / slope))
     root = torch.sqrt(square)
-    return torch.where(zero, 0.0, 0.5 * root * (root / (1 + torch.hypot(root, torch.ones_like(root)))))
+    return torch.where(zero, 0.0, 0.5 * root * (root / (1 + hypot(root, torch.ones_like(root)))))
 
 
 def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
-    """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean; differentiable."""
-    return torch.expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
+    """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean.
+
+    Args:
+        mean: numbers ≥ 0 of any shape, float32 or float64. The result has their shape and dtype.
+        dim: the ambient dimension d ≥ 2.
+
+    ``mean_log_boost`` of the result agrees with ``mean`` to about 1e-15 (float64) or 4e-7 (float32). Differentiable.
+
+    >>> mean_log_boost_inverse(torch.tensor([0.0, 1.0]), 2)  # e^mean - 1 on the circle
+    tensor([0.0000, 1.7183])
+    """
+    return expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
 
 
 # A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ). This gives the derivatives below.
@@ -158,7 +169,18 @@ def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
 
 @with_derivative(_mean_cosine_slope)
 def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
-    """Return E t under the spherical Cauchy distribution; κ/(κ+2) on the circle."""
+    """Return E t under the spherical Cauchy distribution; κ/(κ+2) on the circle.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 5e-7 (float32) for d from 2 to 1e6 and κ from 0 to 1e9. Differentiable
+    twice.
+
+    >>> cauchy_mean_cosine(torch.tensor([0.0, 2.0, 100.0]), 3)
+    tensor([0.0000, 0.6320, 0.9984])
+    """
     if dim == 2:
         return kappa / (kappa + 2)
     s, _, weights = _moment_nodes(kappa, dim)
@@ -170,7 +192,18 @@ def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
 
 @with_derivative(lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa))
 def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
-    """Return KL(p‖U) = KL(U‖p) for the spherical Cauchy distribution p and the uniform distribution U."""
+    """Return KL(p‖U) = KL(U‖p) for the spherical Cauchy distribution p and the uniform distribution U.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 4e-7 (float32) for d from 2 to 1e6 and κ from 0 to 1e9. Differentiable
+    twice.
+
+    >>> cauchy_relative_entropy(torch.tensor([0.0, 2.0, 100.0]), 3)
+    tensor([0.0000, 0.7465, 7.2321])
+    """
     # sinh²(τ/2) = κ²/(4(1+κ)), ordered so that it cannot overflow
     return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
 
@@ -183,7 +216,18 @@ def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
 
 @with_derivative(lambda kappa, dim: -_mean_cosine_slope(kappa, dim))
 def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
-    """Return 1 - E t under the spherical Cauchy distribution, accurate where it is small."""
+    """Return 1 - E t under the spherical Cauchy distribution, accurate where it is small.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 6e-7 (float32) for d from 2 to 1e6 and κ from 0 to 1e9. Differentiable
+    twice.
+
+    >>> cauchy_mean_cosine_complement(torch.tensor([2.0, 1e6]), 2)  # 2/(κ+2) on the circle
+    tensor([5.0000e-01, 2.0000e-06])
+    """
     if dim == 2:
         return 2 / (kappa + 2)
     s, _, weights = _moment_nodes(kappa, dim)
@@ -191,7 +235,18 @@ def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
 
 
 def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
-    """Return Var t under the spherical Cauchy distribution."""
+    """Return Var t under the spherical Cauchy distribution.
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-14 (float64) and 5e-6 (float32) for d from 2 to 1e6 and κ from 0 to 1e9, where the variance
+    does not underflow. Differentiable twice.
+
+    >>> cauchy_variance_cosine(torch.tensor([0.0, 2.0, 100.0]), 3)  # 1/d at κ = 0
+    tensor([0.3333, 0.1806, 0.0004])
+    """
     if dim == 2:
         return 2 * (1 + kappa) / (kappa + 2).square()
     s, complement, weights = _moment_nodes(kappa, dim)
@@ -224,11 +279,15 @@ def cauchy_mean_cosine_inverse(length: Tensor, dim: int, complement: Tensor | No
     """Return the κ with ``cauchy_mean_cosine(κ, dim)`` = length, for a length in [0, 1).
 
     Args:
-        length: of any shape, float32 or float64.
+        length: of any shape, float32 or float64. The result has its shape and dtype.
         dim: the ambient dimension d ≥ 2.
-        complement: 1 - length, if it is known more accurately than the subtraction gives.
+        complement: 1 - length, of the same shape, if it is known more accurately than the subtraction gives.
 
-    Accurate to a few roundings of ``length`` and ``complement``; differentiable in ``length``.
+    Accurate to a few roundings of ``length`` and ``complement``, for κ up to 1e8 in float64 and 1e7 in float32.
+    Differentiable in ``length``.
+
+    >>> cauchy_mean_cosine_inverse(torch.tensor([0.0, 0.5]), 2)  # 2·length/(1-length) on the circle
+    tensor([0., 2.])
     """
     rest = (1 - length if complement is None else complement).detach()
     return _inverse_mean_cosine(length, rest, dim)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,16 @@ from powerspherical.distributions import (
 )
 from powerspherical.stats._arrays import Array, array_of, real, unit_vectors
 from powerspherical.stats._frozen import FrozenRotational, FrozenUniform
+
+#: The docstring of a family, from its title, its density and its name.
+_DESCRIPTION = """The {0} distribution{1} on the unit sphere of R^d.
+
+Arguments, methods and accuracy are those of ``RotationalFamily``. ``mu`` has the shape (…, d), and ``kappa`` (…).
+
+>>> p = {2}(mu=[0, 0, 1], kappa=20)
+>>> p.rvs(5, random_state=0).shape, p.pdf([[0, 0, 1], [1, 0, 0]]).shape
+((5, 3), (2,))
+"""
 
 
 class RotationalFamily:
@@ -39,8 +48,7 @@ class RotationalFamily:
 
     def __init__(self, distribution: type[RotationallySymmetric], density: str = "") -> None:
         self._distribution = distribution
-        law = f"The {distribution.family.title} distribution{density} on the unit sphere of R^d."
-        self.__doc__ = f"{law}\n\n{inspect.getdoc(type(self))}"
+        self.__doc__ = _DESCRIPTION.format(distribution.family.title, density, distribution.family.name)
 
     def __repr__(self) -> str:
         return self._distribution.family.name
@@ -49,41 +57,102 @@ class RotationalFamily:
         return FrozenRotational(self._distribution, mu, kappa, seed)
 
     def rvs(self, mu: Any, kappa: Any, size: Any = 1, random_state: Any = None) -> Array:
-        """Draws, see ``FrozenSpherical.rvs``."""
+        """Return draws of shape ``size`` + the shape of the parameters + (d,).
+
+        Args:
+            mu: mean directions (…, d).
+            kappa: concentrations (…).
+            size: a number, a shape, or None for one draw per parameter, without a further axis.
+            random_state: None (NumPy's global state), a seed, or a ``numpy.random`` ``Generator`` or ``RandomState``.
+                It determines the draws, also in threads. Torch's global generator is not used.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> x = power_spherical.rvs([0, 0, 1], [1, 20], size=1000, random_state=0)
+        >>> x.shape
+        (1000, 2, 3)
+        """
         return self(mu, kappa).rvs(size, random_state)
 
     def pdf(self, x: Any, mu: Any, kappa: Any) -> Any:
-        """The density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
+        """Return the density at unit vectors ``x`` (…, d) with respect to the area of the sphere.
+
+        ``x.shape[:-1]`` broadcasts against the shape of the parameters, and the result has the broadcast shape.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> x = [[0, 0, 1], [0.6, 0, 0.8]]
+        >>> power_spherical.pdf(x, mu=[0, 0, 1], kappa=20).round(4)
+        array([1.6711, 0.2032])
+        """
         return self(mu, kappa).pdf(x)
 
     def logpdf(self, x: Any, mu: Any, kappa: Any) -> Any:
-        """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
+        """Return the log density at unit vectors ``x`` (…, d) with respect to the area of the sphere.
+
+        Shapes are those of ``pdf``.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> x = [[0, 0, 1], [0.6, 0, 0.8]]
+        >>> power_spherical.logpdf(x, mu=[0, 0, 1], kappa=20).round(4)
+        array([ 0.5135, -1.5937])
+        """
         return self(mu, kappa).logpdf(x)
 
     def entropy(self, mu: Any, kappa: Any) -> Any:
-        """The differential entropy with respect to the area of the sphere, in nats."""
+        """Return the differential entropy (…) with respect to the area of the sphere, in nats.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.entropy(mu=[0, 0, 1], kappa=[0, 20]).round(4)
+        array([2.531 , 0.4389])
+        """
         return self(mu, kappa).entropy()
 
     def mean(self, mu: Any, kappa: Any) -> Array:
-        """E x, (…, d): parallel to ``mu`` and inside the sphere."""
+        """Return the mean E x, of shape (…, d). It is parallel to ``mu`` and lies inside the sphere.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.mean(mu=[0, 0, 1], kappa=20).round(4)
+        array([0.    , 0.    , 0.9091])
+        """
         return self(mu, kappa).mean()
 
     def cov(self, mu: Any, kappa: Any) -> Array:
-        """The covariance matrix of x, (…, d, d)."""
+        """Return the covariance matrix of x, of shape (…, d, d).
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.cov(mu=[0, 0, 1], kappa=20).diagonal().round(4)
+        array([0.083 , 0.083 , 0.0075])
+        """
         return self(mu, kappa).cov()
 
     def cdf(self, angle: Any, mu: Any, kappa: Any) -> Any:
-        """The probability that x lies within ``angle`` (radians, in [0, π]) of ``mu``."""
+        """Return the probability that x lies within ``angle`` of ``mu``.
+
+        Args:
+            angle: radians in [0, π], a number or an array that broadcasts against the shape of the parameters.
+            mu: mean directions (…, d).
+            kappa: concentrations (…).
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.cdf([0.5, 1.0], mu=[0, 0, 1], kappa=20).round(4)
+        array([0.7346, 0.9958])
+        """
         return self(mu, kappa).cdf(angle)
 
     def ppf(self, probability: Any, mu: Any, kappa: Any) -> Any:
-        """The angle within which x lies with this ``probability``: the inverse of ``cdf``."""
+        """Return the angle from ``mu``, in radians, within which x lies with this ``probability``.
+
+        This is the inverse of ``cdf``, with the same shapes.
+
+        >>> from powerspherical.stats import power_spherical
+        >>> power_spherical.ppf([0.5, 0.95], mu=[0, 0, 1], kappa=20).round(4)
+        array([0.3624, 0.7464])
+        """
         return self(mu, kappa).ppf(probability)
 
     def fit(
         self, x: Any, weights: Any = None, *, bias_correction: bool = False, max_iter: int = 200
     ) -> tuple[Array, Any]:
-        """The maximum-likelihood estimates of ``mu`` and ``kappa``.
+        """Return the maximum-likelihood estimates of ``mu``, of shape (…, d), and ``kappa``, of shape (…).
 
         Args:
             x: unit vectors of shape (n, …, d), n ≥ 1. The middle axes are a batch of independent fits.
@@ -106,7 +175,9 @@ class RotationalFamily:
 
 
 class UniformFamily:
-    """The uniform distribution on the unit sphere of R^dim, dim ≥ 2: ``uniform_sphere(dim)``.
+    """The uniform distribution on the unit sphere of R^dim, dim ≥ 2.
+
+    ``uniform_sphere(dim)`` fixes the dimension. ``uniform_sphere.rvs(dim, …)`` draws without that step.
 
     >>> import numpy as np
     >>> sphere = uniform_sphere(3)
@@ -123,7 +194,11 @@ class UniformFamily:
         return FrozenUniform(dim, seed)
 
     def rvs(self, dim: int, size: Any = 1, random_state: Any = None) -> Array:
-        """Draws, see ``FrozenSpherical.rvs``."""
+        """Return draws of shape ``size`` + (dim,). ``size`` and ``random_state`` are those of ``power_spherical.rvs``.
+
+        >>> uniform_sphere.rvs(3, size=5, random_state=0).shape
+        (5, 3)
+        """
         return self(dim).rvs(size, random_state)
 
 
@@ -133,3 +208,6 @@ spherical_cauchy = RotationalFamily(
     SphericalCauchy, ", density ∝ 1 / ‖x - rho mu‖^(2(d-1)) with rho = kappa / (kappa + 2),"
 )
 uniform_sphere = UniformFamily()
+
+#: More docstrings for doctest, which does not look at instances.
+__test__ = {repr(family): family.__doc__ for family in (power_spherical, von_mises_fisher, spherical_cauchy)}

@@ -18,7 +18,18 @@ LEVEL = 1e-6
 
 
 def plain_twin(family: Family) -> Family:
-    """A family with the same ``log_kernel``, whose other methods are the quadrature defaults of ``Family``."""
+    """Return a family with the same ``log_kernel``, whose other methods are quadrature defaults.
+
+    The defaults are those of ``powerspherical.families.Family``. The suite compares closed forms with them.
+
+    >>> import torch
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> kappa = torch.tensor([0.5, 20.0], dtype=torch.float64)
+    >>> twin = plain_twin(POWER_SPHERICAL)
+    >>> error = twin.mean_cosine(kappa, 3) - POWER_SPHERICAL.mean_cosine(kappa, 3)
+    >>> error.abs() < 1e-12
+    tensor([True, True])
+    """
 
     class PlainTwin(Family):
         name = f"{family.name}_by_quadrature"

@@ -41,6 +41,19 @@ class FamilyConformance:
         rtol: relative tolerance of float64 results against quadrature. The absolute tolerance is a tenth of it.
         single_rtol: relative tolerance of float32 results against float64 results.
         draws: number of draws per randomised test. These tests have significance level 1e-6 and a fixed seed.
+
+    Your own tests in the subclass can use the same members as the suite:
+
+    >>> import torch
+    >>> from powerspherical import PowerSpherical
+    >>> class TestMine(FamilyConformance):
+    ...     distribution = PowerSpherical
+    ...     concentrations = (0.5, 20.0)
+    >>> suite = TestMine()
+    >>> suite.family.title, suite.make(dim=3).batch_shape
+    ('Power Spherical', torch.Size([2]))
+    >>> length = suite.make(dim=3).mean.norm(dim=-1)
+    >>> suite.assert_close(length, suite.kappa / (suite.kappa + 2))
     """
 
     distribution: ClassVar[type[RotationallySymmetric]]
@@ -71,11 +84,11 @@ class FamilyConformance:
 
     @property
     def kappa(self) -> Tensor:
-        """The concentrations, of shape (k,)."""
+        """The concentrations as a float64 tensor of shape (k,)."""
         return torch.tensor(self.concentrations, dtype=torch.float64)
 
     def make(self, dim: int, dtype: torch.dtype = torch.float64) -> RotationallySymmetric:
-        """A batch of distributions with a common direction, one per concentration."""
+        """Return the distributions of R^dim with a common direction and batch shape (k,), one per concentration."""
         loc = torch.nn.functional.normalize(torch.arange(1, dim + 1, dtype=dtype), dim=0)
         return self.distribution(loc, self.kappa.to(dtype))
 

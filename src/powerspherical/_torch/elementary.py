@@ -1,0 +1,89 @@
+"""``log1p``, ``expm1``, ``hypot`` and the normal distribution function, as ``torch.export`` and ONNX need them.
+
+ONNX has none of the first three. Its exporter writes log(1+x) and exp(x) - 1, which lose all digits of a small x, and
+rejects ``hypot``. onnxruntime has no error function in float64. So during an export these functions are traced as other
+operations. Elsewhere they are torch's own.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from powerspherical._torch.constants import tensor_constant
+from powerspherical._torch.modes import is_exporting
+
+
+def log1p(x: Tensor) -> Tensor:
+    """Return log(1+x). Exported, the relative error is a few ε, and so is that of the derivative.
+
+    >>> log1p(torch.tensor(1e-30))
+    tensor(1.0000e-30)
+    """
+    return _exported_log1p(x) if is_exporting() else torch.log1p(x)
+
+
+def _exported_log1p(x: Tensor) -> Tensor:
+    """Return log(u) + (1+x-u)/u, where u is 1+x after rounding. x - (u-1) is the rounding error, without error."""
+    u = 1 + x
+    # For other x the rounding error does no harm, and the quotient may be 0/0 or inf - inf.
+    return torch.log(u) + torch.where(x.abs() < 0.5, (x - (u - 1)) / u, 0.0)
+
+
+def expm1(x: Tensor) -> Tensor:
+    """Return exp(x) - 1. Exported, the relative error is a few ε, and so is that of the derivative.
+
+    >>> expm1(torch.tensor(1e-30))
+    tensor(1.0000e-30)
+    """
+    return torch.tanh(0.5 * x) * (torch.exp(x) + 1) if is_exporting() else torch.expm1(x)
+
+
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    """Return √(x²+y²) without overflow. Exported, the relative error is a few ε, and y must not be zero.
+
+    >>> hypot(torch.tensor(3e30), torch.tensor(4e30))
+    tensor(5.0000e+30)
+    """
+    return _exported_hypot(x, y) if is_exporting() else torch.hypot(x, y)
+
+
+def _exported_hypot(x: Tensor, y: Tensor) -> Tensor:
+    x, y = x.abs(), y.abs()
+    large = torch.maximum(x, y)
+    return large * torch.sqrt(1 + (torch.minimum(x, y) / large).square())
+
+
+def normal_cdf(z: Tensor) -> Tensor:
+    """Return Φ(z) for float64 ``z``. The relative error is about (1+z²)ε, also in the lower tail.
+
+    >>> normal_cdf(torch.tensor([-10.0, 0.0], dtype=torch.float64))
+    tensor([7.6199e-24, 5.0000e-01], dtype=torch.float64)
+    """
+    # ``torch.special.ndtr`` loses the lower tail: at z = -9 it has no digit left.
+    return _exported_normal_cdf(z) if is_exporting() else 0.5 * torch.erfc(z * -math.sqrt(0.5))
+
+
+_STEP = 0.5
+
+
+@tensor_constant
+def _nodes() -> list[list[float]]:
+    """t² and e^{-t²} at the mid-points t = h/2, 3h/2, … with h = ``_STEP``."""
+    squares = [((k + 0.5) * _STEP) ** 2 for k in range(13)]
+    return [squares, [math.exp(-square) for square in squares]]
+
+
+def _exported_normal_cdf(z: Tensor) -> Tensor:
+    """Compute Φ(-x√2) = erfc(x)/2 = (x/2π) e^{-x²} ∫ e^{-t²}/(t²+x²) dt for x ≥ 0 by the mid-point rule.
+
+    The poles at t = ±ix add 1/(1+e^{2πx/h}). The remaining error of the rule is e^{-π²/h²}, below 1e-17.
+    """
+    x = z.abs() / math.sqrt(2)
+    squares, heights = _nodes(z).unbind()
+    square = x.square()
+    total = (heights / (squares + square.unsqueeze(-1))).sum(-1)
+    tail = (_STEP / math.pi) * x * torch.exp(-square) * total + torch.sigmoid(x * (-2 * math.pi / _STEP))
+    return torch.where(z > 0, 1 - tail, tail)

@@ -53,7 +53,7 @@ with torch.no_grad():
 print(f"median κ: {q.concentration.median():.1f}, misclassified {q.concentration[wrong].median():.1f}")
 
 figure, ax = plt.subplots(figsize=(7, 4.9), layout="constrained")
-figure.colorbar(ax.contourf(x, y, kappa, 12, cmap="Greys_r"), label="κ")
+figure.colorbar(ax.contourf(x, y, kappa, 12, cmap="Greys_r", alpha=0.5), label="κ")
 for k, color in enumerate(("#0072B2", "#D55E00", "#009E73")):
     ax.scatter(*items[classes == k].T, s=12, color=color, edgecolor="white", linewidth=0.3)
 ax.set(xlim=(-3.6, 3.6), ylim=(-2.6, 3.4), xticks=[], yticks=[])

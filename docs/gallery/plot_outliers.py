@@ -6,7 +6,7 @@ Find five clusters of directions although a fifth of the points belongs to none 
 """
 
 # %%
-# Each cluster has 200 points. Another 250 points are uniform on the sphere.
+# Each cluster has 200 points. The other 250 points are uniform on the sphere.
 
 import matplotlib.pyplot as plt
 import torch
@@ -25,15 +25,16 @@ X = torch.cat([points, HypersphericalUniform(3).sample((250,))])
 
 # %%
 # A von Mises–Fisher density has light tails: one component moves to the outliers on the far side of the sphere, and two
-# clusters are merged. A spherical Cauchy density has heavy tails, and each component finds a cluster. ARI is the
-# adjusted Rand index between true and found clusters, without the outliers.
+# neighbouring clusters are merged. A spherical Cauchy density has heavy tails, and each component finds a cluster. Were
+# the clusters farther apart, both mixtures would find them. ``n_init`` is the number of starts: with few of them, a fit
+# may end in a local maximum. ARI is the adjusted Rand index between true and found clusters, without the outliers.
 
 models = {"von Mises–Fisher": VonMisesFisherMixture, "spherical Cauchy": SphericalCauchyMixture}
 figure = plt.figure(figsize=(7, 4.4), layout="constrained")
 panels = figure.subplots(1, 2, subplot_kw={"projection": "3d"})
 scores = {}
 for ax, (name, model) in zip(panels, models.items(), strict=True):
-    mixture = model(5, n_init=5, random_state=0).fit(X)
+    mixture = model(5, n_init=20, random_state=0).fit(X)
     labels = mixture.predict(X)
     scores[name] = mixture.score_samples(X)
     plot_clusters(X, labels, ax, names=[""] * 5, view=(35, 40))
@@ -53,4 +54,5 @@ for ax, (name, score) in zip(axes, scores.items(), strict=True):
     ax.set(xlabel="log-density", title=f"{name}: AUC {auc:.2f}")
     ax.spines[["top", "right"]].set_visible(False)
 axes[0].set_ylabel("points")
+figure.suptitle("Log-densities of points in clusters and of outliers")
 axes[0].legend(frameon=False, loc="upper left")

@@ -55,6 +55,6 @@ tube, height = 2 - np.sin(psi), np.cos(psi)  # 0° in the evening is at the top
 colors[..., :3] *= 0.85 + 0.15 * height[..., None]  # light from above
 surface = tube * np.cos(phi), tube * np.sin(phi), height
 torus.plot_surface(*surface, facecolors=colors, rcount=181, ccount=181, shade=False, antialiased=False)
-torus.set_box_aspect((1, 1, 0.33), zoom=1.6)
+torus.set_box_aspect((1, 1, 0.33), zoom=1.4)
 torus.set_axis_off()
 figure.suptitle("Wind in the morning and in the evening: fitted density on the torus")

@@ -7,7 +7,7 @@ Average a function over a distribution with few draws: take their noise from a S
 
 # %%
 # ``noise`` returns standard normals, and ``rsample(noise=…)`` turns them into points. On the circle, a histogram of
-# points with Sobol noise follows the density closely.
+# points with Sobol noise follows the density closely. :doc:`/noise` explains how the noise becomes a point.
 
 import matplotlib.pyplot as plt
 import torch

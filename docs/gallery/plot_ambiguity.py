@@ -28,7 +28,7 @@ def draw(n):  # items of shape (n, 2) and their classes
 # %%
 # The network maps an item to a Power Spherical distribution on the sphere in R¹⁶. Each class has a learned direction,
 # and the loss is contrastive. Its ``rate`` penalises the KL divergence to the uniform distribution, so κ stays small
-# where a larger one does not help.
+# where a larger one does not help. See :doc:`/embeddings`.
 
 head = PowerSphericalHead(64, dim=16, initial=5.0)
 embed = nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), head)

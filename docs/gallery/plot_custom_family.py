@@ -8,7 +8,7 @@ Use a distribution that the library does not have. A formula for its density is 
 # %%
 # The Poisson kernel density (Golzy and Markatou, 2020) is (1-ρ²)/‖x - ρμ‖ᵈ relative to the uniform distribution. We set
 # ρ = κ/(κ+2), so that κ may be any number ≥ 0. ``log_kernel`` gets 1-t and 1+t, for the cosine t = μᵀx, because t alone
-# has too few digits near the mean direction.
+# has too few digits near the mean direction. See :doc:`/custom_family`.
 
 import math
 

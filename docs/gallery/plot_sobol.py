@@ -30,7 +30,7 @@ figure.suptitle("512 points on the circle, and their density")
 
 loc, a = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 2.0, 0.0])
 q = VonMisesFisher(loc, 2.0).expand((100,))
-tilted = VonMisesFisher(loc, torch.linalg.vector_norm(2 * loc + a))  # the direction does not matter here
+tilted = VonMisesFisher(loc, torch.linalg.vector_norm(2 * loc + a))
 exact = torch.exp(tilted.log_normalizer - q.log_normalizer)
 numbers = [2**k for k in range(4, 13)]
 

@@ -7,7 +7,7 @@ Train a variational auto-encoder whose latent variable is a point on the sphere,
 
 # %%
 # ``HypersphericalVAE`` takes an encoder, a decoder and a head, which turns features into a distribution. The prior is
-# uniform on the sphere. The data are black and white images of digits, 8 by 8 pixels.
+# uniform on the sphere. The data are black and white images of digits, 8 by 8 pixels. See :doc:`/vae`.
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -33,6 +33,7 @@ from powerspherical.sampling.triton.random import (
     gamma_candidate,
     normal_pair,
     normals,
+    reciprocal,
     uniform,
 )
 from powerspherical.special.triton_elementary import log1p
@@ -214,12 +215,12 @@ def _draw(
             chi_squared = 2.0 * gamma(row * 0.0 + 0.5 * degrees, seed, row, LENGTH, FAST)
         if FAMILY == _CAUCHY:
             # The cosine of a uniform point, shifted in rapidity, as in ``SphericalCauchyFamily.draw_cosine``.
-            far = tl.sqrt(normal * normal + chi_squared) + tl.abs(normal)
-            far = far * far
-            shrink = 1.0 / (1.0 + kappa)
+            root = tl.sqrt(normal * normal + chi_squared) + tl.abs(normal)
+            far = root * root
+            shrink = reciprocal(1.0 + kappa, FAST)
             minus = tl.where(normal > 0, chi_squared, far) * shrink * shrink
             plus = tl.where(normal > 0, far, chi_squared)
-            scale = 2.0 / (minus + plus)
+            scale = 2.0 * reciprocal(minus + plus, FAST)
             one_minus_t = minus * scale
             one_plus_t = plus * scale
         elif TWO_SPHERE:
@@ -238,7 +239,12 @@ def _draw(
         tl.store(plus_ptr + row, one_plus_t, mask=row_mask)
 
     t = 0.5 * (one_plus_t - one_minus_t)[:, None]
-    stretch = tl.sqrt(one_minus_t * one_plus_t / squared_length)[:, None]
+    if FAMILY == _CAUCHY and not OTHER_DIM:
+        stretch = (root * shrink * scale)[
+            :, None
+        ]  # the same as below, as (1-t)(1+t) = χ² (root·shrink·scale)²
+    else:
+        stretch = tl.sqrt(one_minus_t * one_plus_t / squared_length)[:, None]
     target = x_ptr + row[:, None] * DIM + column
     dtype = x_ptr.dtype.element_ty
     valid = row_mask[:, None]

@@ -3,8 +3,9 @@
 The generator is Philox (Salmon et al., 2011), keyed by a 64-bit seed, with the counter (index, row, stream). A random
 number depends on these only, and not on how rows are distributed over programs.
 
-With ``FAST``, logarithm, sine and cosine are the hardware's approximations. Their errors, about 1e-6, are too small for
-a statistical test to detect. Triton's interpreter does not support inline assembly and needs ``FAST`` off.
+With ``FAST``, logarithm, sine, cosine and reciprocal are the hardware's approximations. Their errors, about 1e-6, are
+too small for a statistical test to detect. Triton's interpreter does not support inline assembly and needs ``FAST``
+off.
 """
 
 # mypy: ignore-errors
@@ -44,6 +45,12 @@ def _cosine(x, FAST: tl.constexpr):
 @triton.jit
 def _sine(x, FAST: tl.constexpr):
     return _hardware(x, "sin.approx.ftz.f32 $0, $1;") if FAST else tl.sin(x)
+
+
+@triton.jit
+def reciprocal(x, FAST: tl.constexpr):
+    """1/x."""
+    return _hardware(x, "rcp.approx.ftz.f32 $0, $1;") if FAST else 1.0 / x
 
 
 @triton.jit

@@ -48,7 +48,8 @@ def quantile(
         u, complement: P(Y ≤ y) and 1 - P(Y ≤ y), of shape (…).
     """
     mode, deviation = mode.unsqueeze(-1), deviation.unsqueeze(-1)
-    target = torch.minimum(u, complement).clamp(min=_SMALLEST).unsqueeze(-1)
+    lower = (u < complement).unsqueeze(-1)
+    target = torch.where(u < complement, u, complement).clamp(min=_SMALLEST).unsqueeze(-1)
     unit, weights = gauss_legendre(_NODES, u)
     edges = _edges(u)
     widths = edges.diff()
@@ -58,7 +59,6 @@ def quantile(
     cells = torch.exp(log_masses - log_total).unflatten(-1, (_CELLS, _NODES)).sum(-1)
 
     # We work in the smaller tail. If it is the upper one, we reflect the table, whose edges are symmetric.
-    lower = (u < complement).unsqueeze(-1)
     side = torch.where(lower, 1.0, -1.0).to(u.dtype)
     cells = torch.where(lower, cells, cells.flip(-1))
     masses = torch.nn.functional.pad(cells.cumsum(-1), (1, 0))

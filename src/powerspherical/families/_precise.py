@@ -118,10 +118,10 @@ class PreciseFamily(ExponentialFamily):
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         if is_exporting():
-            return self._exported_quantile(u, complement, kappa, dim)
+            return self.exported_quantile(u, complement, kappa, dim)
         return _Law(self, kappa, dim).quantile(u, complement)
 
-    def _exported_quantile(
+    def exported_quantile(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         """``quantile_values`` for exported programs, by a quantile of the rapidity y = artanh t."""

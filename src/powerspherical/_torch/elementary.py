@@ -1,8 +1,8 @@
-"""``log1p``, ``expm1``, ``hypot`` and the normal distribution function, as ``torch.export`` and ONNX need them.
+"""``log1p``, ``expm1``, ``hypot``, ``sigmoid`` and the normal distribution function, as exported programs need them.
 
 ONNX has none of the first three. Its exporter writes log(1+x) and exp(x) - 1, which lose all digits of a small x, and
-rejects ``hypot``. onnxruntime has no error function in float64. So during an export these functions are traced as other
-operations. Elsewhere they are torch's own.
+rejects ``hypot``. In float64 onnxruntime has no error function, and its ``Sigmoid`` is zero at -40. So during an export
+these functions are traced as other operations. Elsewhere they are torch's own.
 """
 
 from __future__ import annotations
@@ -56,6 +56,20 @@ def _exported_hypot(x: Tensor, y: Tensor) -> Tensor:
     return large * torch.sqrt(1 + (torch.minimum(x, y) / large).square())
 
 
+def sigmoid(x: Tensor) -> Tensor:
+    """Return 1/(1+e^-x). Exported, the relative error is a few ε, also for negative x.
+
+    >>> sigmoid(torch.tensor(-80.0))
+    tensor(1.8049e-35)
+    """
+    return _exported_sigmoid(x) if is_exporting() else torch.sigmoid(x)
+
+
+def _exported_sigmoid(x: Tensor) -> Tensor:
+    small = torch.exp(-x.abs())
+    return torch.where(x > 0, 1.0, small) / (1 + small)
+
+
 def normal_cdf(z: Tensor) -> Tensor:
     """Return Φ(z) for float64 ``z``. The relative error is about (1+z²)ε, also in the lower tail.
 
@@ -85,5 +99,5 @@ def _exported_normal_cdf(z: Tensor) -> Tensor:
     squares, heights = _nodes(z).unbind()
     square = x.square()
     total = (heights / (squares + square.unsqueeze(-1))).sum(-1)
-    tail = (_STEP / math.pi) * x * torch.exp(-square) * total + torch.sigmoid(x * (-2 * math.pi / _STEP))
+    tail = (_STEP / math.pi) * x * torch.exp(-square) * total + sigmoid(x * (-2 * math.pi / _STEP))
     return torch.where(z > 0, 1 - tail, tail)

@@ -24,7 +24,8 @@ from torch import Tensor
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
-from powerspherical._torch.modes import can_look
+from powerspherical._torch.modes import can_look, is_exporting
+from powerspherical.families import _exported_quantile as exported_quantile
 from powerspherical.families import _overlap as overlap
 from powerspherical.families._quadrature import cosine_ends_of
 from powerspherical.families.exponential import ExponentialFamily
@@ -73,6 +74,10 @@ class PreciseFamily(ExponentialFamily):
         """A starting point for the solution κ of ``relative_entropy`` = nats."""
 
     @abstractmethod
+    def rapidity_mode_odds(self, kappa: Tensor, dim: int) -> Tensor:
+        """(1-t)/(1+t) at the mode of the density of artanh t."""
+
+    @abstractmethod
     def log_shrink(self, kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
         """log e(lower)/e(lower + gap) for the generating function e of ``_overlap``."""
 
@@ -112,7 +117,27 @@ class PreciseFamily(ExponentialFamily):
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
+        if is_exporting():
+            return self.exported_quantile(u, complement, kappa, dim)
         return _Law(self, kappa, dim).quantile(u, complement)
+
+    def exported_quantile(
+        self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
+    ) -> tuple[Tensor, Tensor]:
+        """``quantile_values`` for exported programs, by a quantile of the rapidity y = artanh t."""
+        odds = self.rapidity_mode_odds(kappa, dim)
+        mode = -0.5 * torch.log(odds)
+        deviation = torch.sqrt(
+            (1 + odds) / (2 * (dim - 1))
+        )  # from the curvature of the log-density at the mode
+
+        def log_weight(y: Tensor) -> Tensor:
+            one_minus_t, one_plus_t = cosine_ends_of(y)
+            log_squared_sine = torch.log(one_minus_t) + torch.log(one_plus_t)
+            statistic = self.statistic(one_minus_t, one_plus_t)
+            return kappa.unsqueeze(-1) * statistic + 0.5 * (dim - 1) * log_squared_sine
+
+        return cosine_ends_of(exported_quantile.quantile(log_weight, mode, deviation, u, complement))
 
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         law = _Law(self, kappa, dim)
@@ -249,26 +274,13 @@ class _Law:
         mean = 1 - rest
         total = mean * rest / (self.family.variance_cosine(self.kappa, self.dim) / 4) - 1
         a, b = mean * total, rest * total
-        normal = _rough_normal_quantile(u, complement)
+        normal = torch.erfinv((u - complement).clamp(-1 + 1e-7, 1 - 1e-7)) * math.sqrt(2)
         skew = (normal * normal - 3) / 6
         inverse_a, inverse_b = 1 / (2 * a - 1).clamp(min=0.5), 1 / (2 * b - 1).clamp(min=0.5)
         harmonic = 2 / (inverse_a + inverse_b)
         spread = -normal * torch.sqrt((harmonic + skew).clamp(min=0.1)) / harmonic
         width = spread - (inverse_b - inverse_a) * (skew + 5 / 6 - 2 / (3 * harmonic))
         return (torch.log(a / b) - 2 * width).clamp(-60, 60)
-
-
-def _rough_normal_quantile(u: Tensor, complement: Tensor) -> Tensor:
-    """Return about z with Φ(z) = u = 1 - ``complement``, for |z| up to 5, by Winitzki's formula (2008).
-
-    Its relative error is 2e-3, good enough to start from. ONNX has no ``erfinv``.
-    """
-    a = 0.147
-    log_gap = torch.log((4 * u * complement).clamp(min=4e-7))  # log(1-x²) for x = erf(z/√2) = 2u-1
-    half = 2 / (math.pi * a) + 0.5 * log_gap
-    return torch.sign(u - complement) * torch.sqrt(
-        2 * (torch.sqrt(half * half - log_gap / a) - half).clamp(min=0)
-    )
 
 
 @with_derivatives(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
+from powerspherical._torch.elementary import sigmoid
 from powerspherical._torch.modes import is_plain
 from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.mobius import uniform_cosine_rule
@@ -52,7 +53,7 @@ def _equidistant(count: int) -> Numbers:
 
 def cosine_ends_of(y: Tensor) -> tuple[Tensor, Tensor]:
     """Return 1-t and 1+t for t = tanh y."""
-    return 2 * torch.sigmoid(-2 * y), 2 * torch.sigmoid(2 * y)
+    return 2 * sigmoid(-2 * y), 2 * sigmoid(2 * y)
 
 
 def _log_uniform(y: Tensor, dim: int) -> Tensor:

@@ -191,6 +191,9 @@ class PowerSphericalFamily(PreciseFamily):
     def statistic_curvature(self, kappa: Tensor) -> Tensor:
         return kappa / 2
 
+    def rapidity_mode_odds(self, kappa: Tensor, dim: int) -> Tensor:
+        return (dim - 1) / (2 * kappa + (dim - 1))
+
     def statistic_change(self, arc: Arc) -> Tensor:
         # log((1+t')/(1+t)). If the change is large, 1 + t' = 2 sin²((π-φ')/2) directly.
         ratio = arc.cosine_change / arc.one_plus_cosine

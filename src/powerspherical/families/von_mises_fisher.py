@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from powerspherical._torch.elementary import hypot
 from powerspherical._torch.modes import is_capturing
 from powerspherical._torch.random import standard_gamma
 from powerspherical.families import two_sphere
@@ -177,6 +178,9 @@ class VonMisesFisherFamily(PreciseFamily):
     def statistic_curvature(self, kappa: Tensor) -> Tensor:
         # The mean of cos over [0, φ] in the quadratic sense, (1-cos φ)/(φ²/2), is least at φ = π: 4/π² > 0.405.
         return 0.405 * kappa
+
+    def rapidity_mode_odds(self, kappa: Tensor, dim: int) -> Tensor:
+        return (dim - 1) / (2 * kappa + hypot(2 * kappa, kappa.new_full((), dim - 1)))
 
     def statistic_change(self, arc: Arc) -> Tensor:
         return arc.cosine_change

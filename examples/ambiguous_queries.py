@@ -1,10 +1,10 @@
-"""Embeddings with an uncertainty: ambiguous queries get a smaller concentration κ.
+"""Train embeddings with an uncertainty: ambiguous queries get a smaller concentration κ.
 
-The data are embeddings with class labels, as an .npz file with arrays "embeddings" (n, d) and "labels" (n,). A small
-network maps an embedding to a Power Spherical distribution, the query. Each class has a learned direction, its target.
-``ProbabilisticEmbeddingLoss`` trains both. A quarter of the training queries are ambiguous: the mean of two embeddings,
-with the label of one of them. Held-out queries then show what κ has learned. The means of two embeddings of one class
-are the control: averaging alone must not lower κ.
+The input is an .npz file with arrays "embeddings" (n, d) and "labels" (n,). A small network maps an embedding to a
+Power Spherical distribution, the query. Each class has a learned direction, its target. ``ProbabilisticEmbeddingLoss``
+trains both. A quarter of the training queries are ambiguous: the mean of two random embeddings, with the label of one
+of them. A table then compares κ of clear and ambiguous held-out queries. The means of two embeddings of one class are
+the control: averaging alone must not lower κ.
 
 Run it with ``python examples/ambiguous_queries.py data.npz --figure kappa.png`` (the figure needs matplotlib).
 """

@@ -1,8 +1,8 @@
-"""A distribution that the package does not have, from its log density alone: the Poisson kernel law on the sphere.
+"""Add a distribution that the package does not have, from its log-density alone: the Poisson kernel on the sphere.
 
-Relative to the uniform distribution its density is (1-ρ²)/‖x - ρμ‖^d, 0 ≤ ρ < 1 (Golzy & Markatou 2020). It is where a
-Brownian motion that starts at ρμ leaves the unit ball, so its mean is exactly ρμ. On the circle it is the spherical
-Cauchy distribution.
+Relative to the uniform distribution its density is (1-ρ²)/‖x - ρμ‖^d, 0 ≤ ρ < 1 (Golzy & Markatou 2020). A Brownian
+motion that starts at ρμ leaves the unit ball at a point with this distribution, so the mean is exactly ρμ. On the
+circle it is the spherical Cauchy distribution.
 
 Run it with ``python examples/custom_family.py`` (needs the extra ``mixture``).
 """
@@ -17,22 +17,22 @@ from powerspherical.mixture import SphericalMixture
 
 
 class PoissonKernelFamily(Family):
-    """The law of t = μᵀx. The concentration is κ ≥ 0 with ρ = κ/(κ+2), as for the spherical Cauchy distribution.
+    """The distribution of t = μᵀx. The concentration is κ ≥ 0 with ρ = κ/(κ+2), as for spherical Cauchy.
 
-    This map keeps the digits of 1-ρ = 2/(κ+2), which ρ itself loses near 1, and κ needs no upper bound.
+    1-ρ = 2/(κ+2) is accurate for every κ, while a ρ near 1 has lost its digits. And κ needs no upper bound.
     """
 
     name = "poisson_kernel"
     title = "Poisson kernel"
 
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        """log(1-ρ²) - d log‖x-ρμ‖, where ‖x-ρμ‖² = (1-ρ)² + 2ρ(1-t) = (1-ρ)²(1 + κ(κ+2)(1-t)/2)."""
+        """Return log(1-ρ²) - d log‖x-ρμ‖, where ‖x-ρμ‖² = (1-ρ)² + 2ρ(1-t) = (1-ρ)²(1 + κ(κ+2)(1-t)/2)."""
         constant = torch.log1p(kappa) + (dim - 2) * torch.log1p(kappa / 2)
         return constant - 0.5 * dim * torch.log1p(0.5 * kappa * (kappa + 2) * one_minus_t)
 
 
 class PoissonKernel(RotationallySymmetric):
-    """The distribution, with a mean direction ``loc`` and a ``concentration``."""
+    """The Poisson kernel distribution, with a mean direction ``loc`` and a ``concentration``."""
 
     family = PoissonKernelFamily()
 
@@ -43,7 +43,7 @@ class PoissonKernel(RotationallySymmetric):
 
 
 class PoissonKernelMixture(SphericalMixture):
-    """A mixture of them, as a scikit-learn estimator."""
+    """A mixture of Poisson kernels, as a scikit-learn estimator."""
 
     distribution = PoissonKernel
 

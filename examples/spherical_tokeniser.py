@@ -1,15 +1,16 @@
-"""A tokeniser of images with tokens on the sphere, and a generative model of the tokens.
+"""Train a tokeniser of images with tokens on the sphere, and a generative model of the tokens.
 
 An encoder turns an image into a 4×4 grid of tokens on the unit sphere of R⁸. ``SphericalBottleneck`` draws each token
 from a Power Spherical distribution and returns its rate, the information in it. A decoder reconstructs the image. Then
 a causal transformer learns the sequence of tokens: given the previous ones, the next token follows a mixture of Power
-Spherical distributions. There is no codebook, and the densities are exact. Draws from it decode to new images.
+Spherical distributions. There is no codebook, and the densities are exact. Sequences drawn from the transformer decode
+to new images.
 
     python examples/spherical_tokeniser.py                   the small digits of scikit-learn
     python examples/spherical_tokeniser.py --data FOLDER     MNIST, from the idx files in FOLDER
 
-Each takes minutes on two cores; ``--device cuda`` uses a GPU. Ctrl-C ends the training of the current model early and
-goes on. ``--dataset mnist`` without ``--data`` downloads them. Needs ``pip install 'powerspherical[experiments]'``.
+Each takes minutes on two cores; ``--device cuda`` uses a GPU. Ctrl-C ends the training of the current model and goes on
+with the next step. ``--dataset mnist`` without ``--data`` downloads MNIST. The script needs the extra ``experiments``.
 """
 
 import argparse

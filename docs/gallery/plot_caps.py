@@ -1,9 +1,10 @@
 """
-A cone that holds 95 %
-======================
+A cone that contains 95 % of the distribution
+=============================================
 
-You measured 300 directions in space. Report their mean direction with the cone around it that holds 95 % of the
-distribution.
+You measured 300 directions in space. Report their mean direction, and the cone around it that contains 95 % of the
+fitted distribution. A new measurement falls into this cone with a probability of about 95 %. The cone is not a
+confidence region for the mean direction, which is much narrower.
 """
 
 # %%
@@ -26,7 +27,7 @@ inside = (x @ q.loc > angle.cos()).float().mean()
 print(f"κ = {q.concentration:.1f}, cone of {math.degrees(angle):.0f}°, {inside:.1%} of the points inside")
 
 # %%
-# The rim of the cone is a circle on the sphere. We look at it from the side, with all of the rim in sight.
+# The cone meets the sphere in a circle, drawn in orange.
 
 east = torch.nn.functional.normalize(torch.linalg.cross(torch.eye(3)[2], q.loc), dim=0)
 north = torch.linalg.cross(q.loc, east)
@@ -42,8 +43,7 @@ globe.plot(*rim.T, color="#D55E00", linewidth=2.5, zorder=6)
 globe.set_title(f"95 % of the distribution lies within {math.degrees(angle):.0f}° of the mean")
 
 # %%
-# The mean cosine alone does not determine this angle: the tails matter too. These three distributions have the same
-# mean cosine of 0.9.
+# The angle depends on the family: these three distributions have the same mean cosine of 0.9, but different tails.
 
 angles = torch.linspace(0, math.radians(120), 400)
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")

@@ -7,8 +7,8 @@ the circle, and compare how well they fit.
 """
 
 # %%
-# Most calls come around 21:30, and one in eight at any time. A point of the circle is (sin, cos) of the angle, so that
-# midnight is at the top and hours run clockwise.
+# The data are simulated. Seven of eight calls come around 21:30, and the others at any time. A point of the circle is
+# (sin, cos) of the angle. So midnight is at the top, and hours run clockwise.
 
 import math
 
@@ -40,8 +40,8 @@ for name, q in fits.items():
     print(f"{name:17} peak {hour:.1f} h, κ = {q.concentration:5.2f}, log-likelihood {nats[name]:.0f} nats")
 
 # %%
-# A Power Spherical density is zero opposite to its mean direction, so the calls at odd hours broaden it most. The
-# spherical Cauchy distribution has heavy tails and fits best, but its peak is too sharp.
+# The Power Spherical density is zero opposite to its mean direction. So the few calls in the morning broaden it most,
+# and it fits worst. The spherical Cauchy distribution has heavy tails and fits best, but its peak is too sharp.
 
 figure, ax = plt.subplots(figsize=(7, 4.9), layout="constrained")
 for k, (name, q) in enumerate(fits.items()):

@@ -3,11 +3,12 @@ A classifier from one density per class
 =======================================
 
 Turn embeddings into a classifier without training a network: fit one distribution per class, and choose the class under
-which a new point has the highest density.
+which a new point has the highest density. This is Bayes' rule for equally frequent classes.
 """
 
 # %%
-# The embeddings are the handwritten digits of scikit-learn, mapped to nine dimensions by linear discriminant analysis.
+# The embeddings are the handwritten digits of scikit-learn, mapped to nine dimensions by linear discriminant analysis
+# and normalised.
 
 import matplotlib.pyplot as plt
 import torch
@@ -24,8 +25,8 @@ x = normalize(torch.from_numpy(embedding.transform(digits.data)), dim=-1)  # (17
 y = torch.from_numpy(digits.target)
 
 # %%
-# ``fit`` takes weights, and a point with weight 0 does not count. With one column of weights per class, one call fits
-# all ten distributions. ``log_prob_matrix`` evaluates all pairs of distributions and points.
+# ``fit`` takes weights. With one column of weights per class, 1 for its points and 0 for the others, one call fits all
+# ten distributions. ``log_prob_matrix`` evaluates all pairs of distributions and points.
 
 weights = one_hot(y[train]).double()  # (1200, 10)
 q = PowerSpherical.fit(x[train, None].expand(-1, 10, -1), weights)  # batch shape (10,)
@@ -35,7 +36,7 @@ print(f"accuracy {(found == y[test]).double().mean():.1%} on {found.numel()} dig
 print("κ of the classes:", q.concentration.round().int().tolist())
 
 # %%
-# The bright staircase shows the right classes. Below it are the eight most doubtful digits, those whose two best
+# The bright blocks on the diagonal are the right classes. Below are the eight most doubtful digits, whose two best
 # classes have nearly equal densities.
 
 figure = plt.figure(figsize=(7, 4.9), layout="constrained")

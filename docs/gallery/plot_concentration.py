@@ -2,8 +2,9 @@
 κ for a given rate or mean cosine
 =================================
 
-κ depends on the dimension: κ = 20 is a narrow cap in three dimensions and almost uniform in a thousand. Choose the rate
-in nats or the mean cosine instead, and let the library find κ.
+The same κ means different things in different dimensions: κ = 20 is a narrow cap in three dimensions, and almost
+uniform in a thousand. Choose the rate in nats or the mean cosine instead, and let the library find κ.
+:doc:`Choosing a family and κ </choosing>` says which to take.
 """
 
 # %%
@@ -20,8 +21,8 @@ for dim in (3, 64, 768):
     print(f"d = {dim:3}: κ = {q.concentration:6.1f}, mean cosine {q.mean.norm():.3f}")
 
 # %%
-# ``from_kl`` and ``from_mean_length`` take a tensor as well, so that one call makes a curve. For equal mean cosines, κ
-# is proportional to d − 1. For equal rates it is not: the curves cross.
+# ``from_kl`` and ``from_mean_length`` also take tensors, so one call computes a curve. At a given mean cosine, κ is
+# proportional to d − 1. At a given rate it is not: the curves cross.
 
 dims = (2, 3, 8, 64, 768)
 nats = torch.logspace(-2, 3, 200, dtype=torch.float64)

@@ -2,12 +2,12 @@
 Draws on the sphere
 ===================
 
-Draw points around a direction, at four concentrations.
+Draw points around a direction at four concentrations, and see how κ changes their spread.
 """
 
 # %%
-# ``loc`` is the mean direction, a unit vector. ``concentration`` says how close to it the points are: 0 is the uniform
-# distribution. A batch of four concentrations makes four distributions.
+# ``loc`` is the mean direction, a unit vector. ``concentration`` is κ: the larger it is, the closer the points are to
+# ``loc``, and 0 is the uniform distribution. A batch of four concentrations makes four distributions.
 
 import matplotlib.pyplot as plt
 import torch
@@ -22,7 +22,7 @@ x = q.sample((300,))  # (300, 4, 3): draws, distributions, coordinates
 print(x.shape)
 
 # %%
-# Colours show the density, and dots the draws.
+# Blue shows the density, and black dots are draws.
 
 figure = plt.figure(figsize=(7, 4.9), layout="constrained")
 globes = figure.subplots(2, 2, subplot_kw={"projection": "3d"}).flat
@@ -34,7 +34,8 @@ for k, globe in enumerate(globes):
 figure.suptitle("300 draws and the density, at four concentrations")
 
 # %%
-# The length of the mean says how concentrated the draws are. For the distribution it is κ/(κ + d − 1).
+# The closer the draws are to each other, the longer is their mean. Compare its length, for the 300 draws, with the
+# exact value κ/(κ + d − 1).
 
 print(x.mean(dim=0).norm(dim=-1))
 print(q.mean.norm(dim=-1))

@@ -2,12 +2,13 @@
 Earthquakes on the globe
 ========================
 
-Find the active regions in a catalogue of epicentres, with a background of quakes that belong to none. The catalogue is
+Find the active regions in a catalogue of epicentres, in which some quakes belong to no region. The catalogue is
 simulated.
 """
 
 # %%
-# Two regions, and a background that is uniform on the globe. Rows are unit vectors.
+# The catalogue has two regions of 400 quakes each, and a background of 300 that is uniform on the globe. Its rows are
+# unit vectors.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,7 +30,8 @@ regions = VonMisesFisher(centres, torch.tensor([60.0, 25.0])).sample((400,)).fla
 X = torch.cat([regions, HypersphericalUniform(3).sample((300,))]).numpy()
 
 # %%
-# One κ per component (``"free"``): a component with a small κ is spread over the whole globe and takes the background.
+# ``"free"`` gives each component its own κ. The third component gets a κ near 0. So it is almost uniform, and takes the
+# background.
 
 mixture = VonMisesFisherMixture(3, concentration_type="free", random_state=0).fit(X)
 order = np.argsort(-mixture.concentrations_)
@@ -39,7 +41,7 @@ for k in order:
     print(f"{place}: {mixture.weights_[k]:.0%} of the quakes, κ = {mixture.concentrations_[k]:.1f}")
 
 # %%
-# The Mollweide projection keeps areas, so that equal densities look equally dense everywhere on the map.
+# The Mollweide projection preserves areas. So equal densities look equal everywhere on the map.
 
 longitude, latitude = np.meshgrid(np.linspace(-np.pi, np.pi, 241), np.linspace(-np.pi / 2, np.pi / 2, 121))
 log_density = mixture.score_samples(vectors(longitude, latitude).reshape(-1, 3)).reshape(longitude.shape)

@@ -3,7 +3,7 @@ Where a closed form loses its digits
 ====================================
 
 The KL divergence of a Power Spherical distribution to the uniform has a closed form. Evaluated as written, it subtracts
-large numbers that nearly cancel. Map its error over d and κ, beside the error of the library.
+large numbers that nearly cancel. Map its relative error over d and κ, and compare with the library.
 """
 
 # %%
@@ -44,7 +44,7 @@ with mpmath.workdps(60):
 exact = torch.tensor(exact, dtype=torch.float64)
 
 # %%
-# float64 does not save the closed form: where κ is small and d is large, no digit is right.
+# Darker is worse. In float64 too, the closed form has no correct digit where κ is small and d is large.
 
 figure, axes = plt.subplots(2, 2, figsize=(7, 5.2), sharex=True, sharey=True, layout="constrained")
 for (name, kl), row in zip({"closed form": closed_form, "library": library}.items(), axes, strict=True):

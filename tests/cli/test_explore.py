@@ -30,5 +30,5 @@ def test_without_a_browser_it_says_where_the_page_is(capsys, monkeypatch):
     assert cli.run(["explore"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("powerspherical: found no browser to open; open this file in one: ")
+    assert shown.err.startswith("powerspherical: no browser was found: open this file in a browser: ")
     assert Path(shown.err.rpartition(": ")[2].strip()).is_file()

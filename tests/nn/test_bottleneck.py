@@ -355,11 +355,15 @@ class TestBadInput:
         bottleneck = SphericalBottleneck(None, DIM)
         for v, r, message in (
             ((3, DIM + 1), (3, 1), "features must have 5 entries along axis -1"),
-            ((3, DIM), (3,), r"raw must have 1 entries along axis -1, got the shape \(3,\)"),
+            ((3, DIM), (3,), r"raw must have 1 entry along axis -1, got the shape \(3,\)"),
             ((3, DIM), (2, 1), r"got the shapes \(3, 5\) and \(2, 1\)"),
         ):
             with pytest.raises(ValueError, match=message):
                 bottleneck(torch.ones(v), torch.ones(r))
+        with pytest.raises(
+            ValueError, match=r"got the shape \(3, 5\); each sphere takes 5 entries .* unless you pass raw"
+        ):
+            bottleneck(torch.ones(3, DIM))
         for other in (SphericalBottleneck(FEATURES, DIM), SphericalBottleneck(None, DIM, nats=1.0)):
             with pytest.raises(ValueError, match="raw is for heads with in_features=None"):
                 other(torch.ones(3, DIM), torch.ones(3, 1))

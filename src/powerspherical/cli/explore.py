@@ -28,4 +28,4 @@ def add_to(app: Typer) -> None:
         if print_path:
             print(PAGE)
         elif not webbrowser.open(PAGE.as_uri()):
-            raise Failure(f"found no browser to open; open this file in one: {PAGE}", 1)
+            raise Failure(f"no browser was found: open this file in a browser: {PAGE}", 1)

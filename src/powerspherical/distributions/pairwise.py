@@ -236,7 +236,7 @@ def pairwise_kl(
             )
     if p.dim != q.dim:
         raise ValueError(
-            f"pairwise_kl needs two distributions of one dimension, got dim {p.dim} and dim {q.dim}"
+            f"pairwise_kl needs two distributions of the same dimension, got dim {p.dim} and dim {q.dim}"
         )
     shape = p.batch_shape + q.batch_shape
     if isinstance(q, HypersphericalUniform):

@@ -92,7 +92,9 @@ class Draws(Distribution):
         if noise is None:
             return self._draws(shape + self.batch_shape, generator)
         if shape or generator is not None:
-            raise ValueError("noise determines the draws: leave out sample_shape and generator")
+            raise ValueError(
+                "noise determines the draws and their shape: leave out sample_shape and generator"
+            )
         return self._points(self._checked_noise(noise))
 
     def noise(

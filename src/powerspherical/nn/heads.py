@@ -140,15 +140,22 @@ class SphericalHead(nn.Module):
         """``value`` with its features along the last axis, after a check of their number."""
         axes = validation.floating_tensor(name, value).dim()
         if not -axes <= self.axis < axes or value.shape[self.axis] != entries:
+            number = f"{entries} entries" if entries > 1 else "1 entry"
+            hint = ""
+            if self.in_features is None and entries == (self.product or 1) * (self.dim + 1):
+                hint = f"; each sphere takes {self.dim} entries for its direction and one for κ, unless you pass raw"
             raise ValueError(
-                f"{name} must have {entries} entries along axis {self.axis}, got the shape {tuple(value.shape)}"
+                f"{name} must have {number} along axis {self.axis}, got the shape {tuple(value.shape)}{hint}"
             )
         return value if self.axis in (-1, axes - 1) else value.movedim(self.axis, -1)
 
     def _joined(self, vectors: Tensor, raw: Tensor) -> Tensor:
         """(v, r) of each sphere in turn along the last axis, for v and r in two tensors."""
         if self.in_features is not None or self.concentration is not None:
-            raise ValueError("raw is for heads with in_features=None and without a fixed κ: leave it out")
+            raise ValueError(
+                "raw is for heads with in_features=None and without a fixed κ, but this head has "
+                f"in_features={self.in_features} and concentration={self.concentration}: leave raw out"
+            )
         factors = self.product or 1
         v = self._entries_last("features", vectors, factors * self.dim).unflatten(-1, (factors, self.dim))
         r = self._entries_last("raw", raw, factors).unsqueeze(-1)

@@ -168,7 +168,8 @@ class HypersphericalVAE(nn.Module):
         expected = (*factors, head.dim)
         if prior.event_shape != expected:
             raise ValueError(
-                f"prior has event shape {tuple(prior.event_shape)}, but the posterior's is {expected}"
+                f"prior has event shape {tuple(prior.event_shape)}, but the posterior's is {expected}: "
+                "the two must be equal"
             )
         return prior
 

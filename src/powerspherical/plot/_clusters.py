@@ -55,13 +55,15 @@ def plot_clusters(
     labels = labels.predict(X) if hasattr(labels, "predict") else labels
     labels = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if labels.shape != rows.shape[:1]:
-        raise ValueError(f"labels has the shape {labels.shape}, but X has {len(rows)} rows: pass one per row")
+        raise ValueError(
+            f"labels has the shape {labels.shape}, but X has {len(rows)} rows: pass one label per row"
+        )
     outside = labels == -1
     found = np.unique(labels[~outside])
     if names is None:
         names = [str(label) for label in found]
     if len(names) != len(found):
-        raise ValueError(f"names has {len(names)} texts for {len(found)} clusters: pass one per cluster")
+        raise ValueError(f"names has {len(names)} texts for {len(found)} clusters: pass one name per cluster")
     names = [name if place < NAMED else "" for place, name in enumerate(names)]
     clusters: list[Cluster] = [
         (name, colour, rows[labels == label])

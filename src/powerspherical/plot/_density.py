@@ -58,13 +58,13 @@ def plot_density(
     """
     law = cosine_law(q)
     if not isinstance(q, RotationallySymmetric):
-        raise TypeError(f"q is a {type(q).__name__}, a law on [-1, 1]: use plot_marginal")
+        raise TypeError(f"q is a {type(q).__name__}, a distribution on [-1, 1]: use plot_marginal")
     if q.dim > 3:
         raise ValueError(f"plot_density can draw d = 2 and d = 3, got d = {q.dim}: use plot_marginal")
     if q.batch_shape:
         raise ValueError(
             f"q has the batch shape {tuple(q.batch_shape)}, but plot_density draws one distribution: "
-            "make one of q.loc[i] and q.concentration[i]"
+            f"pass {type(q).__name__}(q.loc[i], q.concentration[i])"
         )
     loc = unit_rows(q.loc[None], q.dim)[0]
     rows = None if points is None else unit_rows(points, q.dim)

@@ -44,7 +44,7 @@ def plot_marginal(
     if labels is None:
         labels = [_title(law, kappa) for law in laws for kappa in law.concentration.tolist()]
     if len(labels) != count:
-        raise ValueError(f"labels has {len(labels)} texts for {count} curves: pass one per curve")
+        raise ValueError(f"labels has {len(labels)} texts for {count} curves: pass one label per curve")
 
     axes = plane_axes(ax, (6, 3.6))
     curves = [curve for law in laws for curve in _curves(law, cdf)]

@@ -98,7 +98,10 @@ def application() -> "Typer":
             bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
         ] = False,
     ) -> None:
-        """Distributions on the unit sphere: sample, fit, cluster, and reproduce the Power Spherical paper."""
+        """Sample from, fit and cluster with distributions on the unit sphere.
+
+        powerspherical COMMAND --help shows the options of a command.
+        """
 
     for command in (reproduce, sample, fit, cluster, predict, explore, info):
         command.add_to(app)

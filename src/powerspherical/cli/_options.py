@@ -23,7 +23,7 @@ Key = Annotated[
     str | None,
     Option(
         metavar="NAME",
-        help="Array of an .npz file, or list column of a Parquet file.",
+        help="Name of the array in an .npz file, or of the list column in a Parquet file.",
         show_default="the only one",
     ),
 ]
@@ -47,10 +47,13 @@ Header = Annotated[
         show_default="detected",
     ),
 ]
-Strict = Annotated[bool, Option("--strict", help="Reject rows that are not unit vectors.")]
-Force = Annotated[bool, Option("--force", help="Overwrite files that this command did not write.")]
+Strict = Annotated[
+    bool, Option("--strict", help="Fail if a row is not a unit vector, instead of normalising it.")
+]
+Force = Annotated[bool, Option("--force", help="Also overwrite files that this command did not write.")]
 Seed = Annotated[
-    int, Option(metavar="N", min=0, max=LARGEST_SEED, help="Random seed: the same seed, the same result.")
+    int,
+    Option(metavar="N", min=0, max=LARGEST_SEED, help="Random seed: the same seed gives the same result."),
 ]
 
 

@@ -46,13 +46,18 @@ def add_to(app: Typer) -> None:
             Literal["tied", "free"],
             Option(
                 metavar="HOW",
-                help="tied: one for all clusters, finds groups better; free: one each, fits the rows better.",
+                help="tied: all clusters share one, finds groups better; free: one per cluster, fits the data better.",
             ),
         ] = "tied",
         starts: Annotated[
-            int, Option(metavar="N", min=1, help="Number of starts; the most likely fit is kept.")
+            int,
+            Option(
+                metavar="N", min=1, help="Number of random starts; keeps the fit with the highest likelihood."
+            ),
         ] = 1,
-        max_iter: Annotated[int, Option(metavar="N", min=1, help="Maximum number of steps per start.")] = 200,
+        max_iter: Annotated[
+            int, Option(metavar="N", min=1, help="Maximum number of EM iterations per start.")
+        ] = 200,
         seed: options.Seed = 0,
         key: options.Key = None,
         columns: options.Columns = None,
@@ -62,7 +67,7 @@ def add_to(app: Typer) -> None:
             str | None,
             Option(
                 metavar="FILE|COLUMN",
-                help="Show the texts of central rows: a file with one line per row, or a column of DATA.",
+                help="Texts to show for the central rows: a file with one line per row, or a column of DATA.",
             ),
         ] = None,
         strict: options.Strict = False,
@@ -71,8 +76,9 @@ def add_to(app: Typer) -> None:
         """Cluster the rows of a file by direction.
 
         Writes labels.npy (the cluster of each row), model.safetensors (for `powerspherical predict`), summary.json
-        (sizes, concentrations, most central rows) and clusters.png: all of them or none. For example:
-        powerspherical cluster embeddings.npy -k 20 --out clusters
+        (sizes, concentrations, most central rows) and clusters.png. If the command fails, it writes none of them.
+
+        Example: powerspherical cluster embeddings.npy -k 20 --out clusters
         """
         require("matplotlib", "safetensors", "scipy", "sklearn", needed_for="cluster")
         from powerspherical.mixture import mixture_named

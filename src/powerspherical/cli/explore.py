@@ -21,9 +21,10 @@ def add_to(app: Typer) -> None:
             bool, Option("--print-path", help="Print the path of the page instead of opening it.")
         ] = False,
     ) -> None:
-        """Open a page to explore the distributions: turn the sphere, move κ, d and the angle, read KL and caps.
+        """Open an interactive page in the browser.
 
-        The page runs in the browser, from a local file. It needs no server and no network.
+        The page shows draws and densities of two distributions, their KL divergences, entropies and cap angles, for the
+        d, κ and angle that you choose. It is a local file and needs no network.
         """
         if print_path:
             print(PAGE)

@@ -47,14 +47,16 @@ def add_to(app: Typer) -> None:
         header: options.Header = None,
         strict: options.Strict = False,
         out: Annotated[
-            str | None, Option(metavar="FILE", help="Save the most likely fit as FILE.safetensors.")
+            str | None,
+            Option(metavar="FILE", help="Save the fit with the highest likelihood as FILE.safetensors."),
         ] = None,
         force: options.Force = False,
     ) -> None:
         """Fit one distribution to the rows of a file.
 
-        Fits every family by maximum likelihood, or only --model, and compares with the uniform distribution. For
-        example: powerspherical fit embeddings.npy
+        Fits every family, or only --model, by maximum likelihood. Prints the fits beside the uniform distribution.
+
+        Example: powerspherical fit embeddings.npy
         """
         require("scipy", "sklearn", *(["safetensors"] if out else []), needed_for="fit")
         path = None if out is None else _output(out, data, force)

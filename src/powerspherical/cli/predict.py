@@ -24,7 +24,9 @@ def add_to(app: Typer) -> None:
         model: Annotated[
             Path,
             Argument(
-                metavar="MODEL", help="model.safetensors, from `powerspherical cluster`.", show_default=False
+                metavar="MODEL",
+                help="The model.safetensors that `powerspherical cluster` wrote.",
+                show_default=False,
             ),
         ],
         data: options.DataFile,
@@ -34,14 +36,15 @@ def add_to(app: Typer) -> None:
         header: options.Header = None,
         strict: options.Strict = False,
         out: Annotated[
-            str, Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - is the standard output.")
+            str, Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - prints them.")
         ] = array_files.STDOUT,
         force: options.Force = False,
     ) -> None:
-        """Assign the rows of a file to clusters.
+        """Assign the rows of a file to the clusters of a model.
 
-        Writes one label per row, in the order of the rows. For example:
-        powerspherical predict clusters/model.safetensors new.npy --out labels.npy
+        Writes one label per row, in the order of the rows.
+
+        Example: powerspherical predict clusters/model.safetensors new.npy --out labels.npy
         """
         require("safetensors", "scipy", "sklearn", needed_for="predict")
         from powerspherical.mixture import CheckpointError, load

@@ -62,7 +62,9 @@ def add_to(app: "Typer") -> None:
         seed: Annotated[
             int, Option(metavar="N", min=0, max=LARGEST_SEED, help="Seed of all random draws.")
         ] = 0,
-        quick: Annotated[bool, Option("--quick", help="Run smaller experiments, in minutes.")] = False,
+        quick: Annotated[
+            bool, Option("--quick", help="Run smaller experiments, which take minutes.")
+        ] = False,
         # The name is explicit because some versions of typer take it from the metavar: --DEVICE.
         device: Annotated[
             str, Option("--device", metavar="DEVICE", help="Where to compute: cpu, cuda, cuda:1, …")
@@ -71,7 +73,7 @@ def add_to(app: "Typer") -> None:
             Data | None,
             Option(
                 metavar="NAME",
-                help=f"vae: the images to train on: {', '.join(get_args(Data))}.",
+                help=f"Only for vae. Images to train on: {', '.join(get_args(Data))}.",
                 show_default="mnist; with --quick digits",
             ),
         ] = None,
@@ -81,7 +83,7 @@ def add_to(app: "Typer") -> None:
                 metavar="DIR",
                 exists=True,
                 file_okay=False,
-                help="vae: the folder with the image files.",
+                help="Only for vae. Folder with the image files.",
                 show_default="POWERSPHERICAL_DATA if set; else download",
             ),
         ] = None,
@@ -90,19 +92,19 @@ def add_to(app: "Typer") -> None:
             Option(
                 metavar="N",
                 min=1,
-                help="vae: train with N consecutive seeds, starting at --seed.",
+                help="Only for vae. Train with N consecutive seeds, starting at --seed.",
                 show_default="3; with --quick 1",
             ),
         ] = None,
         jobs: Annotated[
             int | None,
-            Option(metavar="N", min=1, help="vae: run N trainings in parallel.", show_default="1"),
+            Option(metavar="N", min=1, help="Only for vae. Run N trainings in parallel.", show_default="1"),
         ] = None,
         posterior: Annotated[
             Posterior | None,
             Option(
                 metavar="NAME",
-                help="vae: train this posterior only and keep the table's other rows: "
+                help="Only for vae. Train this posterior and keep the other rows of the table: "
                 f"{', '.join(get_args(Posterior))}.",
                 show_default="all",
             ),
@@ -113,14 +115,17 @@ def add_to(app: "Typer") -> None:
             Option(
                 metavar="N",
                 min=1,
-                help="CPU threads, shared by the --jobs. More threads do not speed up small models.",
+                help="CPU threads, shared by all --jobs. More threads do not speed up small models.",
             ),
         ] = 1,
     ) -> None:
         """Reproduce the paper's figures and tables.
 
-        The last line of the output is the path of a report on all results in the folder. The exit status is 1 if a
-        check fails; timings are not checked. After Ctrl-C, the same command resumes trainings at their last epoch.
+        Writes the results and a report on them into the folder --out. The last line of the output is the path of the
+        report. The exit status is 1 if a check fails; timings are not checked. After Ctrl-C, the same command resumes
+        trainings at their last epoch.
+
+        Example: powerspherical reproduce all --quick
         """
         require(*NEEDED, needed_for="reproduce", extra="experiments")
         experiments = {

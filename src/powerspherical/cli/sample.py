@@ -46,7 +46,7 @@ def add_to(app: Typer) -> None:
         ] = None,
         concentration: Annotated[
             float | None,
-            Option(metavar="K", help="Concentration around --loc; 0 is the uniform distribution."),
+            Option(metavar="K", help="Concentration around --loc; required, except for uniform."),
         ] = None,
         loc: Annotated[
             str | None,
@@ -63,7 +63,7 @@ def add_to(app: Typer) -> None:
                 metavar="N",
                 min=0,
                 max=LARGEST_SEED,
-                help="Random seed: the same seed, the same draws.",
+                help="Random seed: the same seed gives the same draws.",
                 show_default="new draws each time",
             ),
         ] = None,
@@ -72,13 +72,13 @@ def add_to(app: Typer) -> None:
             str, Option("--device", metavar="DEVICE", help="Where to draw: cpu, cuda, cuda:1, …")
         ] = "cpu",
         out: Annotated[
-            str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - writes CSV to the standard output.")
+            str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - prints CSV.")
         ] = array_files.STDOUT,
         force: Force = False,
     ) -> None:
         """Draw random unit vectors, one per row.
 
-        For example: powerspherical sample --loc 0,0,1 --concentration 20 -n 1000 --out draws.npy
+        Example: powerspherical sample --loc 0,0,1 --concentration 20 -n 1000 --out draws.npy
         """
         _require_parameters(family, concentration, loc, dtype)
         try:

@@ -19,6 +19,7 @@ from powerspherical.experiments.autoencoder.table import POSTERIORS, collect, pl
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 PLACE = re.compile(r"<!-- table: (?P<name>\w+) -->.*?<!-- end -->", re.S)
 
 
@@ -127,7 +128,10 @@ def draws():
 
 
 def rounded(value):
-    """Return three digits, with a comma between thousands."""
+    """Return three digits, with a comma between thousands, or a power of ten from a million on."""
+    if value >= 1e6:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{float(mantissa):g}·10{str(int(exponent)).translate(SUPERSCRIPTS)}"
     if value >= 100:
         return f"{float(f'{value:.3g}'):,.0f}"
     return f"{value:.3g}"
@@ -157,7 +161,7 @@ def nats_for_rate():
         pole = torch.eye(1, dim, dtype=torch.float64)[0]
         found = [PowerSpherical.from_kl(pole, rate).concentration.item() for rate in rates]
         rows.append([str(dim), *map(rounded, found)])
-    return table(["d", *(f"{rate:g} nats" for rate in rates)], rows)
+    return table(["d", *(f"{rate:g} nat{'s' if rate != 1 else ''}" for rate in rates)], rows)
 
 
 def bottleneck():
@@ -188,6 +192,25 @@ def tokeniser():
         cells = (f"{rate * scale:.2f} nats, {rate * scale / math.log(2):.2f} bits" for scale in (1, tokens))
         rows.append([prior, *cells])
     return table(["prior", "rate per token", "rate per image"], rows)
+
+
+def training():
+    """Return the table of the distribution's share of a training step."""
+    rows = []
+    for name, machine in (("training_step_cuda", "H200"), ("training_step", "CPU, two threads")):
+        found = [row for row in results(name) if row["latent"] != "none"]
+        most = max(row["threads"] for row in found)
+        for batch in sorted({row["batch"] for row in found}, reverse=True):
+            shares = [
+                ", ".join(
+                    f"{row['share']:.0%}".replace("%", " %")
+                    for row in found
+                    if (row["threads"], row["batch"], row["latent"]) == (most, batch, latent)
+                )
+                for latent in ("our_ps", "reference_ps")
+            ]
+            rows.append([machine, f"{batch:,}", *shares])
+    return table(["", "latent vectors", "ours", "the authors' package"], rows)
 
 
 def pairwise():
@@ -240,13 +263,13 @@ def summary():
     samples = stability["samples"]
     rows = [
         [
-            "relative error of KL to the uniform, float32, d to 10⁷, κ to 10⁹",
+            "error of KL to the uniform, relative above 1, float32, d to 10⁷, κ to 10⁹",
             f"{ours:.0e}",
             f"{worst['ps/kl/published_float32']:.0f} by `lgamma`; NaN in {lost['not_finite']} of {lost['cells']} cells "
             "by Bessel functions",
         ],
         [
-            "cells of the paper's grid in which draws or gradients fail",
+            "pairs (d, κ) up to 9·10⁵ at which draws or gradients fail",
             f"{samples['our_ps']['bad'] + samples['our_vmf']['bad']} of {samples['our_ps']['cells']:,}",
             f"{samples['published_vmf']['bad']}, published von Mises–Fisher",
         ],
@@ -276,6 +299,7 @@ MAKERS = (
     nats_for_rate,
     draws,
     bottleneck,
+    training,
     tokeniser,
     pairwise,
     swaps,

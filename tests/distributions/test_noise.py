@@ -373,3 +373,8 @@ def test_the_map_of_tangent_spaces() -> None:
         turned = explicit._turned(tangent, loc)
         assert ((turned * loc).sum(-1).abs() < rounding).all()
         assert ((turned.norm(dim=-1) - 1).abs() < rounding).all()
+
+
+@pytest.mark.parametrize("sobol", [False, True])
+def test_no_samples(sobol: bool) -> None:
+    assert PowerSpherical(torch.eye(3)[0], 1.0).noise((0,), sobol=sobol).shape == (0, 3)

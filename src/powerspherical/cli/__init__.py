@@ -103,7 +103,7 @@ def application() -> "Typer":
         powerspherical COMMAND --help shows the options of a command.
         """
 
-    for command in (reproduce, sample, fit, cluster, predict, explore, info):
+    for command in (cluster, predict, fit, sample, explore, reproduce, info):
         command.add_to(app)
     return app
 

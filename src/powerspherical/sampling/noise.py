@@ -38,7 +38,7 @@ def normals(
     if generator is not None:
         check_generator(generator, like.device)
     shape, dtype = sample_shape + batch_shape + event_shape, computing(like.dtype)
-    if sobol:
+    if sobol and shape.numel():
         number, batch, entries = (x.numel() for x in (sample_shape, batch_shape, event_shape))
         return _sobol_normals(number, batch, entries, like.device, generator).to(dtype).reshape(shape)
     return torch.randn(shape, dtype=dtype, device=like.device, **from_generator(generator))

@@ -213,6 +213,21 @@ def training():
     return table(["", "latent vectors", "ours", "the authors' package"], rows)
 
 
+def compiled():
+    """Return the table of a small step on the CPU, eager and compiled, beside the authors' package."""
+    document = json.loads((RESULTS / "compiled_step.json").read_text(encoding="utf-8"))
+    rows = []
+    for row in document["results"]:
+        cells = [f"{row['batch']} × {row['dim']}"]
+        for mode in ("eager", "compiled"):
+            theirs = row[mode]["reference"]["ours_over_this"]
+            rewritten = row[mode]["reference, formula"]["ours_over_this"]
+            cells += [f"{row[mode]['ours']['microseconds']:.0f} µs", f"{theirs:.2f}, {rewritten:.2f}"]
+        rows.append(cells)
+    head = ["n × d", "eager", "ours over theirs", "compiled", "ours over theirs"]
+    return table(head, rows)
+
+
 def pairwise():
     """Return the table of the times of all pairs, as multiples of the matrix product's."""
     groups = {}
@@ -300,6 +315,7 @@ MAKERS = (
     draws,
     bottleneck,
     training,
+    compiled,
     tokeniser,
     pairwise,
     swaps,

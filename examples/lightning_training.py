@@ -1,8 +1,6 @@
 """Train a variational auto-encoder with latents on the sphere of R³, with Lightning, in less than a minute.
 
-The script saves a checkpoint, loads it, prints the scores of held-out digits, and draws two maps of the sphere.
-
-Run it with ``python examples/lightning_training.py`` (needs lightning, matplotlib and scikit-learn).
+It saves and loads a checkpoint, prints scores of held-out digits, and draws two maps. Needs matplotlib, scikit-learn.
 """
 
 import argparse

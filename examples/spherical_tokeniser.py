@@ -3,8 +3,7 @@
 An encoder turns an image into a 4×4 grid of tokens on the unit sphere of R⁸. ``SphericalBottleneck`` draws each token
 from a Power Spherical distribution and returns its rate, the information in it. A decoder reconstructs the image. Then
 a causal transformer learns the sequence of tokens: given the previous ones, the next token follows a mixture of Power
-Spherical distributions. There is no codebook, and the densities are exact. Sequences drawn from the transformer decode
-to new images.
+Spherical distributions. There is no codebook, and the densities are exact. Its draws decode to new images.
 
     python examples/spherical_tokeniser.py                   the small digits of scikit-learn
     python examples/spherical_tokeniser.py --data FOLDER     MNIST, from the idx files in FOLDER

@@ -20,7 +20,7 @@ TFP ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPHINX := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going
-NATIVE := src/powerspherical/sampling/native
+NATIVE := src/powerspherical/_native
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native lint test test-fast docs docs-fast reproduce bench clean

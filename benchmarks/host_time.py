@@ -93,23 +93,21 @@ def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, f
                 call()
             torch.cuda.synchronize()
         return {event.key: event.self_device_time_total / repeats for event in profiled.key_averages()}
-    try:
-        from powerspherical.sampling.native import kernel
-    except ImportError:  # an earlier version of the package
-        return {}
-    run, times = kernel._run, {0: [], 1: []}
+    from powerspherical.sampling import native
+
+    run, times = native._run, {0: [], 1: []}
 
     def timed(which: int, packed: bytes) -> None:
         started = time.perf_counter()
         run(which, packed)
         times[which].append(1e6 * (time.perf_counter() - started))
 
-    kernel._run = timed
+    native._run = timed
     try:
         for _ in range(10 * repeats):
             call()
     finally:
-        kernel._run = run
+        native._run = run
     return {
         name: sorted(times[which])[len(times[which]) // 2] for which, name in ((0, "draw"), (1, "pull-back"))
     }

@@ -27,7 +27,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A part may import itself and the parts on earlier lines; parts on one line do not know each other.
 LAYERS = [
     ["_extras"],
-    ["_files", "_torch"],
+    ["_files", "_native", "_torch"],
     ["special"],
     ["families"],
     ["sampling"],

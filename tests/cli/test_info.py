@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from powerspherical import cli
+from powerspherical._native.library import description as native_kernel
 from powerspherical.experiments import accuracy
-from powerspherical.sampling.native.library import description as native_kernel
 
 
 def test_what_a_person_sees(capsys):

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from helpers.statistical import assert_reproducible
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher, stats
+from powerspherical._native import build, library
 from powerspherical.families import POWER_SPHERICAL
-from powerspherical.sampling import draw, geometry
-from powerspherical.sampling.native import build, kernel, library
+from powerspherical.sampling import draw, geometry, native
 
 LEVEL = 1e-6
 STREAM = 5  # DOUBLE_NORMALS in random.h
@@ -31,7 +31,7 @@ needs_compiler = pytest.mark.skipif(shutil.which(build.compiler()[0]) is None, r
 
 
 def normals(*shape: int, seed: int = 1) -> Tensor:
-    return kernel.standard_normals(shape, FLOAT64, torch.Generator().manual_seed(seed))
+    return native.standard_normals(shape, FLOAT64, torch.Generator().manual_seed(seed))
 
 
 def unit(*shape: int) -> Tensor:
@@ -119,7 +119,7 @@ def test_philox_and_box_muller() -> None:
     """Block by block of 32: the first normals of 16 pairs, then the second ones."""
     generator = torch.Generator().manual_seed(7)
     seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator.manual_seed(7)))
-    found = kernel.standard_normals((20, 32), FLOAT64, generator.manual_seed(7))
+    found = native.standard_normals((20, 32), FLOAT64, generator.manual_seed(7))
     for block, row in enumerate(found.tolist()):
         pairs = [box_muller(*philox(block * 16 + i, seed)) for i in range(16)]
         assert max(errors(row, [one for one, _ in pairs] + [two for _, two in pairs])) < 4
@@ -187,7 +187,7 @@ def test_a_number_depends_on_its_place_only(count: int) -> None:
 def test_results_do_not_depend_on_the_number_of_threads(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for threads in (1, 2, 3, 7):
-        monkeypatch.setattr(kernel, "_threads", lambda numbers, threads=threads: threads)
+        monkeypatch.setattr(native, "_threads", lambda numbers, threads=threads: threads)
         results.append(normals(count))
     assert all(torch.equal(results[0], other) for other in results[1:])
 
@@ -204,13 +204,13 @@ def test_shapes() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_other_dtypes_are_torchs(dtype: torch.dtype) -> None:
     torch.manual_seed(3)
-    found = kernel.standard_normals((4, 3), torch.empty(0, dtype=dtype), None)
+    found = native.standard_normals((4, 3), torch.empty(0, dtype=dtype), None)
     torch.manual_seed(3)
     assert torch.equal(found, torch.randn(4, 3, dtype=dtype))
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "_functions", lambda: None)
+    monkeypatch.setattr(native, "_functions", lambda: None)
     expected = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     assert torch.equal(normals(4, 3, seed=5), expected)
 
@@ -223,8 +223,8 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dim", [2, 3, 40])
 def test_draws_use_it(family: type, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    run = kernel._run
-    monkeypatch.setattr(kernel, "_run", lambda which, call: (calls.append(which), run(which, call))[1])
+    run = native._run
+    monkeypatch.setattr(native, "_run", lambda which, call: (calls.append(which), run(which, call))[1])
     kappa = torch.ones(5, dtype=torch.float64, requires_grad=True)
     family(unit(5, dim), kappa).rsample().sum().backward()
     assert calls == [2]

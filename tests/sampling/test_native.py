@@ -26,9 +26,9 @@ from torch import Tensor
 from helpers.gamma import log_slope
 from helpers.statistical import assert_reproducible
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical._native import build, library
 from powerspherical.families import VON_MISES_FISHER, family_named
-from powerspherical.sampling import geometry
-from powerspherical.sampling.native import build, kernel, library
+from powerspherical.sampling import geometry, native
 
 ROOT = Path(__file__).parents[2]
 LEVEL = 1e-6
@@ -36,7 +36,7 @@ CLASSES = [PowerSpherical, VonMisesFisher, SphericalCauchy]
 
 needs_library = pytest.mark.skipif(isinstance(library.loaded(), str), reason="no native library")
 needs_compiler = pytest.mark.skipif(shutil.which(build.compiler()[0]) is None, reason="no C compiler")
-names = pytest.mark.parametrize("name", kernel.FAMILIES)
+names = pytest.mark.parametrize("name", native.FAMILIES)
 
 
 def unit(*shape: int) -> Tensor:
@@ -47,13 +47,13 @@ def draw(
     name: str, loc: Tensor, kappa: Tensor, dim: int | None = None, seed: int = 1
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return kernel.draw(name, loc, kappa, kappa.shape, dim or loc.shape[-1], generator)
+    return native.draw(name, loc, kappa, kappa.shape, dim or loc.shape[-1], generator)
 
 
 def slopes(name: str, ends: tuple[Tensor, Tensor], noise: Tensor, kappa: Tensor, dim: int) -> Tensor:
     """(dt/dκ)/(1-t²) by the kernel: the gradient in κ for g = μ, where nothing else is left of it."""
     pole = torch.tensor([1.0, 0.0]).expand(*kappa.shape, 2).contiguous()
-    _, rate = kernel.pull_back(name, pole, pole, pole, *ends, noise, kappa, dim, False, True)
+    _, rate = native.pull_back(name, pole, pole, pole, *ends, noise, kappa, dim, False, True)
     return rate.double() / (ends[0].double() * ends[1].double())
 
 
@@ -102,7 +102,7 @@ def test_why_it_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv(library.SWITCH, raising=False)
     assert reason().startswith("not used: it was not built, which takes a C compiler; run: ")
     build.LIBRARY.write_text("no library")
-    assert "python -m powerspherical.sampling.native.build" in reason()
+    assert "python -m powerspherical._native.build" in reason()
     monkeypatch.setenv(library.SWITCH, "0")
     assert reason() == "not used: switched off by POWERSPHERICAL_NATIVE=0"
 
@@ -118,21 +118,21 @@ def test_an_outdated_library_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
 @names
 def test_what_it_covers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loc, kappa = unit(2, 3), torch.ones(2)
-    assert kernel.covers(name, loc, kappa)
-    assert kernel.covers(name, loc.bfloat16(), kappa)
-    assert not kernel.covers(name, loc.double(), kappa.double())
-    assert not kernel.covers("another", loc, kappa)
-    assert not kernel.covers(name, loc.to("meta"), kappa.to("meta"))
-    monkeypatch.setattr(kernel, "_functions", lambda: None)
-    assert not kernel.covers(name, loc, kappa)
+    assert native.covers(name, loc, kappa)
+    assert native.covers(name, loc.bfloat16(), kappa)
+    assert not native.covers(name, loc.double(), kappa.double())
+    assert not native.covers("another", loc, kappa)
+    assert not native.covers(name, loc.to("meta"), kappa.to("meta"))
+    monkeypatch.setattr(native, "_functions", lambda: None)
+    assert not native.covers(name, loc, kappa)
 
 
 @needs_library
 @pytest.mark.parametrize("family", CLASSES)
 def test_distributions_use_it(family: type, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    run = kernel._run
-    monkeypatch.setattr(kernel, "_run", lambda which, call: (calls.append(which), run(which, call))[1])
+    run = native._run
+    monkeypatch.setattr(native, "_run", lambda which, call: (calls.append(which), run(which, call))[1])
     kappa = torch.ones(5, requires_grad=True)
     family(unit(5, 4), kappa).rsample().sum().backward()
     assert calls == [0, 1]
@@ -213,7 +213,7 @@ def test_a_nan_stays_alone(name: str, dim: int) -> None:
     for tensor in (x, *rows[:2]):
         assert tensor[7].isnan().all()
         assert tensor[others].isfinite().all()
-    grads = kernel.pull_back(name, torch.randn(40, dim), x, loc, *rows, kappa, dim, True, True)
+    grads = native.pull_back(name, torch.randn(40, dim), x, loc, *rows, kappa, dim, True, True)
     for tensor in grads:
         assert tensor is not None
         assert tensor[7].isnan().all()
@@ -230,7 +230,7 @@ def test_extreme_concentrations(name: str, dim: int, kappa: float) -> None:
     torch.testing.assert_close(x.norm(dim=-1), torch.ones(300), rtol=0, atol=1e-6)
     if kappa >= 1e9:
         torch.testing.assert_close(x, loc, rtol=0, atol=1e-3)
-    grads = kernel.pull_back(name, torch.randn(300, dim), x, loc, *rows, concentration, dim, True, True)
+    grads = native.pull_back(name, torch.randn(300, dim), x, loc, *rows, concentration, dim, True, True)
     assert all(grad is not None and grad.isfinite().all() for grad in grads)
 
 
@@ -347,7 +347,7 @@ def test_pull_back(name: str, dim: int, m: int) -> None:
     count = 3000
     loc, kappa, grad = unit(m, dim), torch.rand(count // m, m) * 20, torch.randn(count // m, m, dim)
     x, minus, plus, noise = draw(name, loc, kappa)
-    found = kernel.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, True, True)
+    found = native.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, True, True)
     expected = geometry.pull_back(
         grad.double(),
         x.double(),
@@ -361,10 +361,10 @@ def test_pull_back(name: str, dim: int, m: int) -> None:
         assert one is not None
         assert other is not None
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=2e-6 * other.abs().max().item())
-    alone = kernel.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, False, True)
+    alone = native.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, False, True)
     assert alone[0] is None
     torch.testing.assert_close(alone[1], found[1], rtol=0, atol=0)
-    alone = kernel.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, True, False)
+    alone = native.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, True, False)
     assert alone[1] is None
     torch.testing.assert_close(alone[0], found[0], rtol=0, atol=0)
 
@@ -386,13 +386,13 @@ def test_layouts(name: str) -> None:
         (unit(1, 1, dim).expand(6, 5, dim), torch.rand(1).expand(6, 5)),
         (torch.complex(unit(5, dim), unit(5, dim)).conj().imag, torch.rand(5)),
     ]:
-        x, *rows = kernel.draw(name, loc, kappa, shape, dim, generator.manual_seed(3))
+        x, *rows = native.draw(name, loc, kappa, shape, dim, generator.manual_seed(3))
         full = loc.expand(*shape, dim).clone(), kappa.expand(shape).clone()
-        other, *other_rows = kernel.draw(name, *full, shape, dim, generator.manual_seed(3))
+        other, *other_rows = native.draw(name, *full, shape, dim, generator.manual_seed(3))
         torch.testing.assert_close((x, *rows), (other, *other_rows), rtol=2e-6, atol=2e-6)
         grad = torch.complex(torch.randn(*shape, dim), torch.randn(*shape, dim)).conj().imag
-        got = kernel.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
-        full_grad = kernel.pull_back(name, grad.clone(), x, full[0], *rows, full[1], dim, True, True)
+        got = native.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
+        full_grad = native.pull_back(name, grad.clone(), x, full[0], *rows, full[1], dim, True, True)
         assert got[0] is not None
         assert full_grad[0] is not None
         assert got[0].shape == loc.shape
@@ -408,7 +408,7 @@ def test_no_rows(name: str, dim: int) -> None:
         loc, kappa = unit(m, dim), torch.ones(0, 4) if m else torch.ones(0)
         x, *rows = draw(name, loc, kappa)
         assert x.shape == (*kappa.shape, dim)
-        grad_loc, grad_kappa = kernel.pull_back(name, x, x, loc, *rows, kappa, dim, True, True)
+        grad_loc, grad_kappa = native.pull_back(name, x, x, loc, *rows, kappa, dim, True, True)
         assert grad_loc is not None
         assert grad_kappa is not None
         assert torch.equal(grad_loc, torch.zeros(m, dim))
@@ -427,7 +427,7 @@ def test_half_precision(name: str, dtype: torch.dtype) -> None:
     assert x.dtype == dtype
     assert torch.equal(x, expected.to(dtype))
     assert all(torch.equal(a, b) for a, b in zip(rows, expected_rows, strict=True))
-    found = kernel.pull_back(name, grad, x, loc, *rows, kappa, 6, True, True)
+    found = native.pull_back(name, grad, x, loc, *rows, kappa, 6, True, True)
     wanted = geometry.pull_back(
         grad,
         x,
@@ -466,9 +466,9 @@ def test_results_do_not_depend_on_the_number_of_threads(
         loc, kappa, grad = unit(m, dim), torch.rand(rows) * 60, torch.randn(rows, dim)
         results = []
         for threads in (1, 2, 3, 7):
-            monkeypatch.setattr(kernel, "_threads", lambda numbers, threads=threads: threads)
+            monkeypatch.setattr(native, "_threads", lambda numbers, threads=threads: threads)
             x, *scalars = draw(name, loc, kappa)
-            grads = kernel.pull_back(name, grad, x, loc, *scalars, kappa, dim, True, True)
+            grads = native.pull_back(name, grad, x, loc, *scalars, kappa, dim, True, True)
             results.append((x, *scalars, *grads))
         for other in results[1:]:
             assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
@@ -478,9 +478,9 @@ def test_threads_have_enough_to_do() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
-        assert [kernel._threads(count << 18) for count in (0, 1, 2, 3, 9)] == [1, 1, 2, 3, 4]
+        assert [native._threads(count << 18) for count in (0, 1, 2, 3, 9)] == [1, 1, 2, 3, 4]
         torch.set_num_threads(1)
-        assert kernel._threads(1 << 30) == 1
+        assert native._threads(1 << 30) == 1
     finally:
         torch.set_num_threads(before)
 
@@ -623,17 +623,17 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
     levels = [at_level(level, tmp_path) for level in levels_here()]
     like, all_normals = torch.empty(0, dtype=torch.float64), []
     for functions in levels:
-        monkeypatch.setattr(kernel, "_functions", lambda functions=functions: functions)
-        all_normals.append(kernel.standard_normals((10_001,), like, torch.Generator().manual_seed(1)))
+        monkeypatch.setattr(native, "_functions", lambda functions=functions: functions)
+        all_normals.append(native.standard_normals((10_001,), like, torch.Generator().manual_seed(1)))
     for other in all_normals[1:]:
         torch.testing.assert_close(all_normals[0], other, rtol=2e-15, atol=0)
-    for name, dim in itertools.product(kernel.FAMILIES, (2, 3, 4, 6, 11, 40, 101)):
+    for name, dim in itertools.product(native.FAMILIES, (2, 3, 4, 6, 11, 40, 101)):
         loc, kappa, grad = unit(1000, dim), torch.rand(1000) * 50, torch.randn(1000, dim)
         results = []
         for functions in levels:
-            monkeypatch.setattr(kernel, "_functions", lambda functions=functions: functions)
+            monkeypatch.setattr(native, "_functions", lambda functions=functions: functions)
             x, *rows = draw(name, loc, kappa)
-            grads = kernel.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
+            grads = native.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
             results.append([x, *rows, grads[0], grads[1]])
         for other in results[1:]:
             for one, two in zip(results[0], other, strict=True):
@@ -658,7 +658,7 @@ class Hook:
     """The installation's hook in a copy of the project, with a compiler that only records its arguments."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = tmp_path / "src" / "powerspherical" / "sampling" / "native"
+        self.folder = tmp_path / "src" / "powerspherical" / "_native"
         shutil.copytree(build.FOLDER, self.folder, ignore=shutil.ignore_patterns("*.so", "__pycache__", ".*"))
         self.compiler, self.commands = tmp_path / "cc", tmp_path / "commands"
         self.compiler.write_text(
@@ -705,7 +705,7 @@ def test_installation_with_a_compiler(hook: Hook, monkeypatch: pytest.MonkeyPatc
     assert hook() == {
         "pure_python": False,
         "tag": "py3-none-manylinux_2_17_x86_64",
-        "artifacts": ["src/powerspherical/sampling/native/_sphere.so"],
+        "artifacts": ["src/powerspherical/_native/_sphere.so"],
     }
     assert (hook.folder / "_sphere.so").read_text() == "built\n"
     commands = hook.commands.read_text()

@@ -12,7 +12,7 @@ import torch
 
 import powerspherical
 from helpers.examples import directions, families
-from powerspherical.sampling.native import library
+from powerspherical._native import library
 
 PACKAGE = str(Path(powerspherical.__file__).parent)
 #: The class that owns torch's functions on tensors: randn_like, div, where, …

@@ -75,9 +75,9 @@ def add_to(app: Typer) -> None:
 
 def gather(device: str) -> Facts:
     """Everything to show, as JSON values. The help of the command describes the keys."""
+    from powerspherical._native.library import description as native_kernel
     from powerspherical.experiments import accuracy
     from powerspherical.experiments.results import hardware, versions
-    from powerspherical.sampling.native.library import description as native_kernel
 
     gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     cuda = [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from powerspherical.sampling.native.kernel import standard_normals
+from powerspherical.sampling.native import standard_normals
 from powerspherical.sampling.precision import unit_vectors_as
 
 #: Elements per block of a CPU tensor.

@@ -39,8 +39,7 @@ from powerspherical._torch.modes import (
 from powerspherical._torch.operators import Operator, define_operator, pulled_back, register_derivative
 from powerspherical._torch.random import check_generator, from_generator, standard_gamma
 from powerspherical.families import Family, family_named
-from powerspherical.sampling import geometry
-from powerspherical.sampling.native import kernel as native
+from powerspherical.sampling import geometry, native
 from powerspherical.sampling.precision import unit_vectors_as
 from powerspherical.sampling.triton import fused
 

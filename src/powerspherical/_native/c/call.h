@@ -1,9 +1,9 @@
-/* The arguments that Python passes: one struct of 8-byte fields per call. `_CALL` and `_NORMALS_CALL` in kernel.py have
- * the same fields in the same order. */
+/* The arguments that Python passes: one struct of 8-byte fields per call. `_CALL` and `_NORMALS_CALL` in
+ * sampling/native.py have the same fields in the same order. */
 #pragma once
 #include <stdint.h>
 
-/* The families, with the numbers that kernel.py uses. */
+/* The families, with the numbers that sampling/native.py uses. */
 enum { POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY };
 
 /* n = rows, d = dim, m = directions. All arrays are contiguous and hold float32. */

@@ -11,14 +11,14 @@ SWITCH = "POWERSPHERICAL_NATIVE"
 
 _LEVELS = {0: "compiled for this processor", 1: "SSE2", 3: "AVX2", 4: "AVX-512"}
 
-_REBUILD = "run: python -m powerspherical.sampling.native.build"
+_REBUILD = "run: python -m powerspherical._native.build"
 
 
 @functools.cache
 def loaded() -> ctypes.CDLL | str:
     """The library, or why it is not used."""
     # Imported here, so that ``python -m`` can run the module.
-    from powerspherical.sampling.native import build
+    from powerspherical._native import build
 
     if os.environ.get(SWITCH) == "0":
         return f"switched off by {SWITCH}=0"

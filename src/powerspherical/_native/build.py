@@ -3,7 +3,7 @@
 The installation runs it (``hatch_build.py``), and so does ``make native``. It uses the standard library only, because
 torch is not there yet while the package is being installed. By hand:
 
-    python -m powerspherical.sampling.native.build
+    python -m powerspherical._native.build
 
 ``CC`` is the compiler, by default ``cc``; it may have arguments, such as a target.
 """

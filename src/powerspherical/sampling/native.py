@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from powerspherical._native.library import loaded
 from powerspherical.sampling import layout
-from powerspherical.sampling.native.library import loaded
 from powerspherical.sampling.precision import unit_vectors_as
 
 if TYPE_CHECKING:

@@ -21,6 +21,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPHINX := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going
 NATIVE := src/powerspherical/_native
+# Tests that run every code block of the README, the pages and the docstrings. Building the site runs the gallery.
+DOCUMENTED := tests/test_readme.py tests/test_docs.py tests/docs/test_docstrings.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native lint test test-fast docs docs-fast reproduce bench clean
@@ -28,8 +30,8 @@ NATIVE := src/powerspherical/_native
 help:
 	@echo "make test       set up, lint and run the tests"
 	@echo "make test-fast  one case of each test, without the slow ones, in about a minute; no linting"
-	@echo "make docs       set up, and build the documentation into build/docs, gallery included (warnings are errors)"
-	@echo "make docs-fast  the same without running the gallery"
+	@echo "make docs       set up, run all documented code, and build the site with its gallery in build/docs"
+	@echo "make docs-fast  build the site alone, without running the gallery"
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
 	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
 	@echo "make setup      make $(VENV) and install the package with all that its tests need"
@@ -71,6 +73,7 @@ test-fast: native
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --fast
 
 docs: native
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(DOCUMENTED)
 	$(SPHINX) docs build/docs
 
 docs-fast: native

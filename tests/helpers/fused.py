@@ -36,9 +36,8 @@ def kernels(engine: str, functions: str) -> Kernels:
 
 def use(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """Make the functions take the engine's kernels wherever they take any, Triton's also on the CPU."""
-    for functions in (bessel, gamma):
-        module = kernels(engine, functions.__name__.rpartition(".")[2]).module
-        monkeypatch.setattr(functions, "_kernels", lambda kappa, module=module: module)
+    for user in (bessel, gamma):
+        monkeypatch.setattr(user, "kernels", lambda functions, kappa: kernels(engine, functions).module)
     if engine == "triton" and not torch.cuda.is_available():
         for user in (_elementary, bessel, gamma):
             monkeypatch.setattr(user, "runs_fused", is_plain)

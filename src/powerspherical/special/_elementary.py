@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,15 @@ def runs_fused(kappa: Tensor) -> bool:
     On CUDA they are Triton kernels, and on the CPU functions of the C library. Either may be missing.
     """
     return is_plain(kappa) and (triton_takes(kappa) if kappa.is_cuda else native_takes(kappa))
+
+
+def kernels(functions: str, kappa: Tensor) -> ModuleType:
+    """Return the module with the fused kernels for "bessel" or "gamma" on the device of κ."""
+    return _module(f"powerspherical.special._{'triton' if kappa.is_cuda else 'native'}_{functions}")
+
+
+#: Modules with kernels are imported at their first use: they import the functions that use them, and one needs Triton.
+_module = functools.cache(importlib.import_module)
 
 
 #: Computes (value, derivative) of a function of (kappa, dim) in one kernel. The derivative may be left empty if the

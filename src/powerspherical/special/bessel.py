@@ -18,7 +18,6 @@ kernel computes each function together with its derivative: ``_triton_bessel`` o
 from __future__ import annotations
 
 import math
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -28,7 +27,7 @@ from powerspherical._torch.constants import untraced
 from powerspherical._torch.derivatives import raising, with_derivatives
 from powerspherical._torch.elementary import hypot, log1p
 from powerspherical.special._debye import debye, hankel
-from powerspherical.special._elementary import FusedKernel, polynomials, runs_fused, with_derivative
+from powerspherical.special._elementary import FusedKernel, kernels, polynomials, runs_fused, with_derivative
 
 # Debye's series is exact to rounding from order _DEBYE_ORDER on, and Hankel's from κ = _HANKEL_START + ν² on.
 _DEBYE_ORDER = {torch.float64: 20.0, torch.float32: 10.0}
@@ -190,18 +189,9 @@ def bessel_ratios(
     return Ratio(*parts)  # type: ignore[arg-type]
 
 
-def _kernels(kappa: Tensor) -> ModuleType:
-    """Return the module with the fused kernels for the device of κ, which is imported at its first use."""
-    if kappa.is_cuda:
-        from powerspherical.special import _triton_bessel as kernels
-    else:
-        from powerspherical.special import _native_bessel as kernels
-    return kernels
-
-
 def _fused_ratios(kappa: Tensor, order: float, complement: bool, derivatives: int, entropy: bool) -> Ratio:
     """Compute ``bessel_ratios`` by fused kernels, with one call per part."""
-    evaluate = _kernels(kappa).evaluate
+    evaluate = kernels("bessel", kappa).evaluate
 
     def part(form: str) -> Tensor:
         return evaluate(form, kappa, order, needs_slope=False)[0]
@@ -225,7 +215,7 @@ def _fused(form: str) -> FusedKernel:
     """Return the fused kernel for one of ``FORMS``."""
 
     def run(kappa: Tensor, dim: float, needs_slope: bool) -> tuple[Tensor, Tensor]:
-        return _kernels(kappa).evaluate(form, kappa, _order(dim), needs_slope=needs_slope)
+        return kernels("bessel", kappa).evaluate(form, kappa, _order(dim), needs_slope=needs_slope)
 
     return run
 

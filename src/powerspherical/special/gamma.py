@@ -15,14 +15,13 @@ factors α, α+1, …, α+β-1.
 from __future__ import annotations
 
 import math
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.elementary import log1p
-from powerspherical.special._elementary import horner, log1pmx_near_zero, runs_fused, with_derivative
+from powerspherical.special._elementary import horner, kernels, log1pmx_near_zero, runs_fused, with_derivative
 
 
 @untraced
@@ -239,21 +238,12 @@ def _recurrence(beta: float, steps: int) -> list[list[float]]:
     return [double, odd, a, [x + 1 for x in a], [x / (2 * (beta + steps)) for x in odd]]
 
 
-def _kernels(kappa: Tensor) -> ModuleType:
-    """Return the module with the fused kernels for the device of κ, which is imported at its first use."""
-    if kappa.is_cuda:
-        from powerspherical.special import _triton_gamma as kernels
-    else:
-        from powerspherical.special import _native_gamma as kernels
-    return kernels
-
-
 def _fused_relative_entropy(
     kappa: Tensor, dim: float, needs_slope: bool, mean: bool = False
 ) -> tuple[Tensor, Tensor]:
     beta = (dim - 1) / 2
     shift = _shift(beta, kappa.dtype)
-    return _kernels(kappa).relative_entropy(kappa, beta, *shift, needs_slope=needs_slope, mean=mean)
+    return kernels("gamma", kappa).relative_entropy(kappa, beta, *shift, needs_slope=needs_slope, mean=mean)
 
 
 @with_derivative(lambda kappa, dim: kappa * trigamma_difference(kappa, dim), fused=_fused_relative_entropy)

@@ -11,7 +11,7 @@ import torch
 
 from powerspherical._native import library
 from powerspherical._torch.modes import is_plain
-from powerspherical.special import _elementary, bessel, gamma
+from powerspherical.special import _elementary, bessel, gamma, mobius
 
 #: Triton's kernels run on a GPU, or else in its interpreter. The C library runs on the CPU.
 ENGINES = ["triton", "native"]
@@ -25,7 +25,7 @@ class Kernels(NamedTuple):
 
 
 def kernels(engine: str, functions: str) -> Kernels:
-    """Return the kernels of one of ``ENGINES`` for "bessel" or "gamma", or skip the test."""
+    """Return the kernels of one of ``ENGINES`` for "bessel", "gamma" or "cauchy", or skip the test."""
     if engine == "triton":
         pytest.importorskip("triton", reason="Triton is not installed")
     elif isinstance(library.loaded(), str):
@@ -36,7 +36,7 @@ def kernels(engine: str, functions: str) -> Kernels:
 
 def use(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """Make the functions take the engine's kernels wherever they take any, Triton's also on the CPU."""
-    for user in (bessel, gamma):
+    for user in (bessel, gamma, mobius):
         monkeypatch.setattr(user, "kernels", lambda functions, kappa: kernels(engine, functions).module)
     if engine == "triton" and not torch.cuda.is_available():
         for user in (_elementary, bessel, gamma):

@@ -59,15 +59,15 @@ int main(void) {
         }
     const int64_t values[] = {0, 1, 3, 4, 5, 15, 16, 17, 33, 1000, 4095, 4097, 9000};
     for (int a = 0; a < 13; a++)
-        for (int form = 0; form <= POWER_SPHERICAL_ENTROPY_AND_MEAN; form++)
+        for (int form = 0; form <= SPHERICAL_CAUCHY_ENTROPY; form++)
             for (int kind = 0; kind < 6; kind++, cases++) {
                 int64_t n = values[a], power = form >= POWER_SPHERICAL_ENTROPY, terms = 2 + kind % 3;
-                int64_t size = power ? 2 * (2 * terms - 1) : 8 * LONG_ROW;
+                int64_t steps = kind < 3 ? 0 : power ? 3 : 10, size = power ? 2 * (2 * terms - 1) : 8 * LONG_ROW;
+                if (form == SPHERICAL_CAUCHY_ENTROPY) size = 3 * steps;
                 float *kappa = numbers(n), *value = numbers(n), *slope = numbers(n), *table = numbers(size);
                 for (int64_t i = 0; i < n; i++) kappa[i] = scales[cases % 6] * (float)(i * 37 % 100);
                 for (int64_t i = 0; i < size; i++) table[i] = 0.01f;
                 if (n > 2) kappa[1] = NAN, kappa[2] = INFINITY;
-                int64_t steps = kind < 3 ? 0 : power ? 3 : 10;
                 functions_call c = {
                     .value = value, .slope = kind % 2 ? slope : 0, .kappa = kappa, .table = table, .count = n,
                     .form = form, .steps = steps, .terms = terms, .threads = 1 + cases % 3,

@@ -88,7 +88,7 @@ def runs_fused(kappa: Tensor) -> bool:
 
 
 def kernels(functions: str, kappa: Tensor) -> ModuleType:
-    """Return the module with the fused kernels for "bessel" or "gamma" on the device of κ."""
+    """Return the module with the fused kernels for "bessel", "gamma" or "cauchy" on the device of κ."""
     return _module(f"powerspherical.special._{'triton' if kappa.is_cuda else 'native'}_{functions}")
 
 

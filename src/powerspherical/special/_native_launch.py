@@ -12,7 +12,7 @@ from torch import Tensor
 from powerspherical._native.library import loaded
 
 #: The functions of κ that the library knows, as c/call.h numbers them: those of ``bessel.FORMS``, then those of Power
-#: Spherical.
+#: Spherical and spherical Cauchy.
 FORMS = (
     "ratio",
     "complement",
@@ -23,6 +23,7 @@ FORMS = (
     "entropy_and_mean",
     "power_entropy",
     "power_entropy_and_mean",
+    "cauchy_entropy",
 )
 
 #: Values that each thread must have to compute, about 200 µs of work. A late thread is waited for.

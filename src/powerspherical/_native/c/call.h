@@ -40,7 +40,7 @@ typedef struct {
 enum {
     BESSEL_RATIO, BESSEL_COMPLEMENT, BESSEL_SLOPE, /* of the mean cosine A of von Mises-Fisher: A, 1-A, A' */
     RELATIVE_ENTROPY, LOG_PARTITION, SCALED_LOG_PARTITION, ENTROPY_AND_MEAN, /* of von Mises-Fisher */
-    POWER_SPHERICAL_ENTROPY, POWER_SPHERICAL_ENTROPY_AND_MEAN
+    POWER_SPHERICAL_ENTROPY, POWER_SPHERICAL_ENTROPY_AND_MEAN, SPHERICAL_CAUCHY_ENTROPY
 };
 
 /* A request for a function of kappa. */
@@ -51,10 +51,10 @@ typedef struct {
     const float *table;       /* coefficients of polynomials that depend on the dimension only */
     int64_t count;
     int64_t form;
-    int64_t steps;            /* of a recurrence */
+    int64_t steps;            /* of a recurrence; spherical Cauchy: nodes of the quadrature rule */
     int64_t terms;            /* of a series; Power Spherical only */
     int64_t threads;          /* largest number of threads */
-    double numbers[4];        /* Bessel: top, start, half, constant; Power Spherical: beta, b */
+    double numbers[4];        /* Bessel: top, start, half, constant; Power Spherical: beta, b; Cauchy: d-1 */
 } functions_call;
 
 /* All return 1, or 0 if there is not enough memory. They write to the outputs above and nowhere else. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "bessel_functions.h"
+#include "cauchy_functions.h"
 #include "double_normals.h"
 #include "draw.h"
 #include "gamma_functions.h"
@@ -104,7 +105,9 @@ static void functions_task(void *context, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i += LANES) {
         int some = lanes_left(to, i);
         floats kappa = load_some(c->kappa + i, some);
-        value_and_slope of = c->form < POWER_SPHERICAL_ENTROPY ? bessel_functions(c, kappa) : gamma_functions(c, kappa);
+        value_and_slope of = c->form < POWER_SPHERICAL_ENTROPY    ? bessel_functions(c, kappa)
+                             : c->form < SPHERICAL_CAUCHY_ENTROPY ? gamma_functions(c, kappa)
+                                                                  : cauchy_functions(c, kappa);
         store_some(c->value + i, of.value, some);
         if (c->slope) store_some(c->slope + i, of.slope, some);
     }

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers import mpmath_tables
+from helpers import fused, mpmath_tables
 from powerspherical.families import POWER_SPHERICAL, ExponentialFamily
 from powerspherical.special import mean_log1p
 
@@ -90,8 +90,14 @@ def test_float64_agrees_with_the_table(family: str, dim: int) -> None:
             assert_close(f"slope of {name}", kappa, slope, table[quantity.slope], zero(kappa, dim), 1e-12)
 
 
+@pytest.mark.parametrize("library", [True, False], ids=["library", "torch"])
 @pytest.mark.parametrize(("family", "dim"), CASES)
-def test_float32_agrees_with_float64_at_the_same_concentration(family: str, dim: int) -> None:
+def test_float32_agrees_with_float64_at_the_same_concentration(
+    family: str, dim: int, library: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the C library, if there is one, and as torch operations."""
+    if not library:
+        fused.switch_off(monkeypatch)
     kappa = mpmath_tables.columns("functions.json", family, dim)["kappa"].float()
     for name, quantity in quantities(mpmath_tables.FAMILIES[family]).items():
         value, slope = with_slope(quantity.function, kappa, dim)

@@ -57,6 +57,29 @@ int main(void) {
                 if (!(fabs(c.out[i]) < 8.6)) return printf("normals: case %d n=%d\n", cases, (int)c.count), 1;
             free(c.out);
         }
+    const int64_t values[] = {0, 1, 3, 4, 5, 15, 16, 17, 33, 1000, 4095, 4097, 9000};
+    for (int a = 0; a < 13; a++)
+        for (int form = 0; form <= SPHERICAL_CAUCHY_ENTROPY; form++)
+            for (int kind = 0; kind < 6; kind++, cases++) {
+                int64_t n = values[a], power = form >= POWER_SPHERICAL_ENTROPY, terms = 2 + kind % 3;
+                int64_t steps = kind < 3 ? 0 : power ? 3 : 10, size = power ? 2 * (2 * terms - 1) : 8 * LONG_ROW;
+                if (form == SPHERICAL_CAUCHY_ENTROPY) size = 3 * steps;
+                float *kappa = numbers(n), *value = numbers(n), *slope = numbers(n), *table = numbers(size);
+                for (int64_t i = 0; i < n; i++) kappa[i] = scales[cases % 6] * (float)(i * 37 % 100);
+                for (int64_t i = 0; i < size; i++) table[i] = 0.01f;
+                if (n > 2) kappa[1] = NAN, kappa[2] = INFINITY;
+                functions_call c = {
+                    .value = value, .slope = kind % 2 ? slope : 0, .kappa = kappa, .table = table, .count = n,
+                    .form = form, .steps = steps, .terms = terms, .threads = 1 + cases % 3,
+                    .numbers = {power ? 0.5 : 10.0, power ? 0.5 + (double)steps : 12.0, 0.5, 1.0},
+                };
+                if (!sphere_functions(&c)) return printf("functions: form=%d n=%d\n", form, (int)n), 1;
+                for (int64_t i = 0; i < n; i++)
+                    if (isnan(kappa[i]) ? !isnan(value[i]) : kappa[i] < 1e6f && !isfinite(value[i]))
+                        return printf("functions: case %d form=%d n=%d\n", cases, form, (int)n), 1;
+                float *all[] = {kappa, value, slope, table};
+                for (int i = 0; i < 4; i++) free(all[i]);
+            }
     printf("%d cases\n", cases);
     return 0;
 }

@@ -29,6 +29,9 @@ from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical._native import build, library
 from powerspherical.families import VON_MISES_FISHER, family_named
 from powerspherical.sampling import geometry, native
+from powerspherical.special import _native_launch
+from powerspherical.special.bessel import exponential_relative_entropy
+from powerspherical.special.gamma import power_relative_entropy
 
 ROOT = Path(__file__).parents[2]
 LEVEL = 1e-6
@@ -607,7 +610,12 @@ def at_level(level: str, folder: Path) -> tuple[Any, ...]:
     ]
     subprocess.run([*command, "-lm"], check=True, capture_output=True)
     kernels = ctypes.CDLL(str(target))
-    functions = kernels.sphere_draw, kernels.sphere_pull_back, kernels.sphere_normals
+    functions = (
+        kernels.sphere_draw,
+        kernels.sphere_pull_back,
+        kernels.sphere_normals,
+        kernels.sphere_functions,
+    )
     for function in functions:
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return functions
@@ -627,6 +635,17 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
         all_normals.append(native.standard_normals((10_001,), like, torch.Generator().manual_seed(1)))
     for other in all_normals[1:]:
         torch.testing.assert_close(all_normals[0], other, rtol=2e-15, atol=0)
+    kappa = torch.cat([torch.zeros(1), torch.logspace(-6, 9, 400)])
+    for function, dim in itertools.product(
+        (power_relative_entropy, exponential_relative_entropy), (2, 3, 64)
+    ):
+        results = []
+        for functions in levels:
+            monkeypatch.setattr(_native_launch, "_function", lambda functions=functions: functions[3])
+            with torch.no_grad():  # or the derivative would not come from the library
+                results.append(torch.stack(function.and_slope(kappa, dim)))
+        for other in results[1:]:
+            torch.testing.assert_close(results[0], other, rtol=3e-6, atol=0)
     for name, dim in itertools.product(native.FAMILIES, (2, 3, 4, 6, 11, 40, 101)):
         loc, kappa, grad = unit(1000, dim), torch.rand(1000) * 50, torch.randn(1000, dim)
         results = []

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from powerspherical._torch.constants import untraced
+from powerspherical._torch.constants import tensor_constant, untraced
 
 Polynomial = list[Fraction]
 
@@ -192,3 +192,21 @@ def debye(order: float, dtype: torch.dtype) -> Debye:
 def hankel(order: float, dtype: torch.dtype) -> Hankel:
     """Return Hankel's polynomials at one order, as constants for the compiler."""
     return _hankel(order, _HANKEL_TERMS[dtype])
+
+
+# Numbers of coefficients in the rows of ``kernel_table``. All rows have the length of the longest one, the curvature in
+# Debye's expansion. The others end with zeros, of which SHORT_ROW counts only those that some dimension needs. So all
+# dimensions with the same number of recurrence steps share a compiled kernel. The C library has the same numbers.
+LONG_ROW = 20
+SHORT_ROW = 13
+
+
+@tensor_constant
+def kernel_table(order: float, top: float) -> list[list[float]]:
+    """The float32 polynomials for the fused kernels: ratio, slope, curvature, entropy, first Debye's and then Hankel's.
+
+    Debye's are those at the order ``top``. Call it as ``kernel_table(like, order, top)``.
+    """
+    series = debye(top, torch.float32)
+    rows = [series.ratio, series.slope, series.curvature, series.entropy, *hankel(order, torch.float32)]
+    return [[*row, *[0.0] * (LONG_ROW - len(row))] for row in rows]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.modes import is_plain
 from powerspherical._torch.triton import triton_takes
+from powerspherical.special._native_launch import native_takes
 
 
 def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
@@ -77,8 +80,20 @@ def log1pmx_near_zero(x: Tensor) -> Tensor:
 
 
 def runs_fused(kappa: Tensor) -> bool:
-    """Whether fused kernels serve the tensor: plain eager mode on CUDA in float32, where Triton works."""
-    return kappa.is_cuda and is_plain(kappa) and triton_takes(kappa)
+    """Whether fused kernels compute functions of the tensor: in plain eager mode and in float32.
+
+    On CUDA they are Triton kernels, and on the CPU functions of the C library. Either may be missing.
+    """
+    return is_plain(kappa) and (triton_takes(kappa) if kappa.is_cuda else native_takes(kappa))
+
+
+def kernels(functions: str, kappa: Tensor) -> ModuleType:
+    """Return the module with the fused kernels for "bessel", "gamma" or "cauchy" on the device of κ."""
+    return _module(f"powerspherical.special._{'triton' if kappa.is_cuda else 'native'}_{functions}")
+
+
+#: Modules with kernels are imported at their first use: they import the functions that use them, and one needs Triton.
+_module = functools.cache(importlib.import_module)
 
 
 #: Computes (value, derivative) of a function of (kappa, dim) in one kernel. The derivative may be left empty if the
@@ -96,8 +111,8 @@ def with_derivative(
 
     Args:
         derivative: function of (kappa, dim).
-        fused: the value and the derivative as one Triton kernel. It replaces f where ``runs_fused``; elsewhere (other
-            dtypes and devices, ``torch.func``, ``torch.compile``) f runs as it is written.
+        fused: the value and the derivative as one kernel. It replaces f where ``runs_fused``; elsewhere (other dtypes
+            and devices, ``torch.func``, ``torch.compile``) f runs as it is written.
     """
 
     def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -127,12 +142,12 @@ def with_derivative(
 def _differentiable(
     fused: FusedKernel, derivative: Callable[..., Tensor]
 ) -> Callable[[Tensor, float], Tensor]:
-    """The value of a fused kernel, differentiable: its derivative comes from the same launch."""
+    """The value of a fused kernel, differentiable: its derivative comes from the same call."""
 
     class Fused(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, kappa: Tensor, dim: float) -> Tensor:
-            value, slope = fused(kappa, dim, ctx.needs_input_grad[0])
+            value, slope = fused(kappa, dim, True)
             ctx.dim = dim
             ctx.save_for_backward(kappa, slope)
             return value
@@ -145,4 +160,12 @@ def _differentiable(
                 slope = derivative(kappa, ctx.dim)
             return grad * slope, None
 
-    return Fused.apply
+    # In plain mode we skip ``Function.apply``: it takes longer than the kernel.
+    apply = super(torch.autograd.Function, Fused).apply
+
+    def differentiable(kappa: Tensor, dim: float) -> Tensor:
+        if torch.is_grad_enabled() and kappa.requires_grad:
+            return apply(kappa, dim)
+        return fused(kappa, dim, False)[0]
+
+    return differentiable

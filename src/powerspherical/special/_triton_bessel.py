@@ -13,23 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.constants import tensor_constant
-from powerspherical.special._debye import debye, hankel
+from powerspherical.special._debye import LONG_ROW, SHORT_ROW, kernel_table
 from powerspherical.special._triton_launch import value_and_slope
-from powerspherical.special.bessel import hankel_range, recurrence_steps
+from powerspherical.special.bessel import FORMS, hankel_range, recurrence_steps
 from powerspherical.special.triton_elementary import log1p
-
-#: The functions that the kernel can compute, each with its derivative in κ. The last one is a pair of functions,
-#: KL and E t - 1.
-FORMS = (
-    "ratio",
-    "complement",
-    "slope",
-    "relative_entropy",
-    "log_partition",
-    "scaled_log_partition",
-    "entropy_and_mean",
-)
 
 _RATIO = tl.constexpr(FORMS.index("ratio"))
 _COMPLEMENT = tl.constexpr(FORMS.index("complement"))
@@ -39,10 +26,8 @@ _LOG_PARTITION = tl.constexpr(FORMS.index("log_partition"))
 _SCALED_LOG_PARTITION = tl.constexpr(FORMS.index("scaled_log_partition"))
 _ENTROPY_AND_MEAN = tl.constexpr(FORMS.index("entropy_and_mean"))
 
-# Numbers of coefficients of the polynomials: of the curvature in Debye's expansion, and of all others. Shorter ones are
-# padded with zeros, so that all dimensions with the same number of recurrence steps share a compiled kernel.
-_LONG = tl.constexpr(20)
-_SHORT = tl.constexpr(13)
+_LONG = tl.constexpr(LONG_ROW)
+_SHORT = tl.constexpr(SHORT_ROW)
 
 
 @triton.jit
@@ -157,19 +142,11 @@ def _evaluate(
         tl.store(slope_ptr + index, derivative, mask=there)
 
 
-@tensor_constant
-def _table(order: float, top: float) -> list[list[float]]:
-    """The polynomials, one per row: ratio, slope, curvature and entropy, first Debye's and then Hankel's."""
-    series = debye(top, torch.float32)
-    rows = [series.ratio, series.slope, series.curvature, series.entropy, *hankel(order, torch.float32)]
-    return [[*row, *[0.0] * (_LONG.value - len(row))] for row in rows]
-
-
 def evaluate(form: str, kappa: Tensor, order: float, *, needs_slope: bool) -> tuple[Tensor, Tensor]:
     """Return a function of κ and its derivative.
 
     Args:
-        form: one of ``FORMS``.
+        form: one of ``bessel.FORMS``.
         kappa: κ ≥ 0, any shape, float32.
         order: ν = d/2-1.
         needs_slope: if False, the derivative is an empty tensor.
@@ -179,7 +156,7 @@ def evaluate(form: str, kappa: Tensor, order: float, *, needs_slope: bool) -> tu
     return value_and_slope(
         _evaluate,
         kappa,
-        tables=[_table(kappa, order, top)],
+        tables=[kernel_table(kappa, order, top)],
         numbers=(top, start, order + 0.5, constant),
         constants=(FORMS.index(form), steps),
         needs_slope=needs_slope,

@@ -11,8 +11,8 @@ orders and arguments:
   order, which is stable downwards.
 - Hankel's for large κ at low orders, where the recurrence would cancel.
 
-Private functions take the order ν, a Python number; public ones take the dimension d. On CUDA in float32 one kernel
-computes each function together with its derivative, see ``_triton_bessel``.
+Private functions take the order ν, a Python number; public ones take the dimension d. In float32 one fused
+kernel computes each function together with its derivative: ``_triton_bessel`` on CUDA, ``_native_bessel`` on the CPU.
 """
 
 from __future__ import annotations
@@ -27,11 +27,23 @@ from powerspherical._torch.constants import untraced
 from powerspherical._torch.derivatives import raising, with_derivatives
 from powerspherical._torch.elementary import hypot, log1p
 from powerspherical.special._debye import debye, hankel
-from powerspherical.special._elementary import FusedKernel, polynomials, runs_fused, with_derivative
+from powerspherical.special._elementary import FusedKernel, kernels, polynomials, runs_fused, with_derivative
 
 # Debye's series is exact to rounding from order _DEBYE_ORDER on, and Hankel's from κ = _HANKEL_START + ν² on.
 _DEBYE_ORDER = {torch.float64: 20.0, torch.float32: 10.0}
 _HANKEL_START = {torch.float64: 40.0, torch.float32: 12.0}
+
+#: The functions that the fused kernels compute, each with its derivative in κ. The last one is a pair of functions,
+#: KL and E t - 1.
+FORMS = (
+    "ratio",
+    "complement",
+    "slope",
+    "relative_entropy",
+    "log_partition",
+    "scaled_log_partition",
+    "entropy_and_mean",
+)
 
 
 class Ratio(NamedTuple):
@@ -178,17 +190,17 @@ def bessel_ratios(
 
 
 def _fused_ratios(kappa: Tensor, order: float, complement: bool, derivatives: int, entropy: bool) -> Ratio:
-    """Compute ``bessel_ratios`` on CUDA, with one kernel launch per part."""
-    from powerspherical.special import _triton_bessel
+    """Compute ``bessel_ratios`` by fused kernels, with one call per part."""
+    evaluate = kernels("bessel", kappa).evaluate
 
     def part(form: str) -> Tensor:
-        return _triton_bessel.evaluate(form, kappa, order, needs_slope=False)[0]
+        return evaluate(form, kappa, order, needs_slope=False)[0]
 
     ratio = Ratio(part("ratio"))
     if complement:
         ratio = ratio._replace(complement=part("complement"))
     if derivatives > 0:
-        slope, curvature = _triton_bessel.evaluate("slope", kappa, order, needs_slope=derivatives > 1)
+        slope, curvature = evaluate("slope", kappa, order, needs_slope=derivatives > 1)
         ratio = ratio._replace(slope=slope, curvature=curvature if derivatives > 1 else None)
     if entropy:
         ratio = ratio._replace(entropy=part("relative_entropy"))
@@ -200,12 +212,10 @@ def _order(dim: float) -> float:
 
 
 def _fused(form: str) -> FusedKernel:
-    """Return the kernel for one of the forms of ``_triton_bessel``, which is imported at its first use."""
+    """Return the fused kernel for one of ``FORMS``."""
 
     def run(kappa: Tensor, dim: float, needs_slope: bool) -> tuple[Tensor, Tensor]:
-        from powerspherical.special import _triton_bessel
-
-        return _triton_bessel.evaluate(form, kappa, _order(dim), needs_slope=needs_slope)
+        return kernels("bessel", kappa).evaluate(form, kappa, _order(dim), needs_slope=needs_slope)
 
     return run
 
@@ -285,7 +295,7 @@ def exponential_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
 def relative_entropy_and_mean(kappa: Tensor, dim: float) -> tuple[Tensor, Tensor]:
     """``exponential_relative_entropy`` and A_d(κ) - 1 = E t - 1 in one pass, without derivatives.
 
-    On CUDA in float32 one Triton kernel computes both.
+    In float32 one fused kernel computes both (see ``runs_fused``).
     """
     if runs_fused(kappa):
         return _fused("entropy_and_mean")(kappa, dim, True)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.elementary import log1p
-from powerspherical.special._elementary import horner, log1pmx_near_zero, runs_fused, with_derivative
+from powerspherical.special._elementary import horner, kernels, log1pmx_near_zero, runs_fused, with_derivative
 
 
 @untraced
@@ -216,13 +216,14 @@ def _stirling_excess(b: float, terms: int) -> list[float]:
 
 
 @tensor_constant
-def _stirling_excess_pairs(b: float, terms: int) -> list[tuple[float, float]]:
+def stirling_excess_pairs(b: float, terms: int) -> list[tuple[float, float]]:
+    """The coefficients of Q_b and Q_2b, one pair per power. Call it as ``stirling_excess_pairs(like, b, terms)``."""
     return list(zip(_stirling_excess(b, terms), _stirling_excess(2 * b, terms), strict=True))
 
 
 def _stirling_excesses(ends: Tensor, squares: Tensor, b: float, terms: int) -> Tensor:
     """Return v² Q_b(x) - w² Q_{2b}(y) for ends (x, y) and squares (v², w²)."""
-    *rest, value = _stirling_excess_pairs(ends, b, terms).unbind()
+    *rest, value = stirling_excess_pairs(ends, b, terms).unbind()
     for coefficients in reversed(rest):
         value = torch.addcmul(coefficients, value, ends)
     return _difference(value * squares)
@@ -237,19 +238,20 @@ def _recurrence(beta: float, steps: int) -> list[list[float]]:
     return [double, odd, a, [x + 1 for x in a], [x / (2 * (beta + steps)) for x in odd]]
 
 
-def _fused_relative_entropy(kappa: Tensor, dim: float, needs_slope: bool) -> tuple[Tensor, Tensor]:
-    from powerspherical.special import _triton_gamma
-
+def _fused_relative_entropy(
+    kappa: Tensor, dim: float, needs_slope: bool, mean: bool = False
+) -> tuple[Tensor, Tensor]:
     beta = (dim - 1) / 2
-    return _triton_gamma.relative_entropy(kappa, beta, *_shift(beta, kappa.dtype), needs_slope=needs_slope)
+    shift = _shift(beta, kappa.dtype)
+    return kernels("gamma", kappa).relative_entropy(kappa, beta, *shift, needs_slope=needs_slope, mean=mean)
 
 
 @with_derivative(lambda kappa, dim: kappa * trigamma_difference(kappa, dim), fused=_fused_relative_entropy)
 def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     """Return KL(p‖U) = κD'(κ) - D(κ) of the Power Spherical distribution p from the uniform.
 
-    Relative error about 1e-15 (float64) and 7e-7 (float32), for d from 2 to 1e7 and κ from 0 to 1e9. On CUDA in float32
-    one Triton kernel computes the value and its derivative.
+    Relative error about 1e-15 (float64) and 7e-7 (float32), for d from 2 to 1e7 and κ from 0 to 1e9. In float32
+    one fused kernel computes the value and its derivative (see ``runs_fused``).
     """
     beta = (dim - 1) / 2
     steps, b, terms = _shift(beta, kappa.dtype)
@@ -295,14 +297,10 @@ def _product_entropy(kappa: Tensor, factors: Tensor, beta: float) -> Tensor:
 def relative_entropy_and_mean(kappa: Tensor, dim: float) -> tuple[Tensor, Tensor]:
     """Return ``power_relative_entropy`` and E log((1+t)/2) = -``digamma_difference``, without derivatives.
 
-    On CUDA in float32 one Triton kernel computes both.
+    In float32 one fused kernel computes both (see ``runs_fused``).
     """
     if runs_fused(kappa):
-        from powerspherical.special import _triton_gamma
-
-        beta = (dim - 1) / 2
-        shift = _shift(beta, kappa.dtype)
-        return _triton_gamma.relative_entropy(kappa, beta, *shift, needs_slope=False, mean=True)
+        return _fused_relative_entropy(kappa, dim, needs_slope=False, mean=True)
     return power_relative_entropy(kappa, dim), -digamma_difference(kappa, dim)
 
 

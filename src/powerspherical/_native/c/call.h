@@ -1,5 +1,5 @@
 /* The arguments that Python passes: one struct of 8-byte fields per call. `_CALL` and `_NORMALS_CALL` in
- * sampling/native.py have the same fields in the same order. */
+ * sampling/native.py and `_CALL` in special/_native.py have the same fields in the same order. */
 #pragma once
 #include <stdint.h>
 
@@ -35,6 +35,29 @@ typedef struct {
     int64_t threads;          /* largest number of threads */
 } normals_call;
 
+/* The functions of kappa, with the numbers that special/_native.py uses. Each is computed with its derivative in kappa.
+ * The two named ..._AND_MEAN have the mean of the statistic T in its place. */
+enum {
+    BESSEL_RATIO, BESSEL_COMPLEMENT, BESSEL_SLOPE, /* of the mean cosine A of von Mises-Fisher: A, 1-A, A' */
+    RELATIVE_ENTROPY, LOG_PARTITION, SCALED_LOG_PARTITION, ENTROPY_AND_MEAN, /* of von Mises-Fisher */
+    POWER_SPHERICAL_ENTROPY, POWER_SPHERICAL_ENTROPY_AND_MEAN, SPHERICAL_CAUCHY_ENTROPY
+};
+
+/* A request for a function of kappa. */
+typedef struct {
+    float *value;             /* count */
+    float *slope;             /* count: the derivative or the mean, or null if it is not needed */
+    const float *kappa;       /* count */
+    const float *table;       /* coefficients of polynomials that depend on the dimension only */
+    int64_t count;
+    int64_t form;
+    int64_t steps;            /* of a recurrence; spherical Cauchy: nodes of the quadrature rule */
+    int64_t terms;            /* of a series; Power Spherical only */
+    int64_t threads;          /* largest number of threads */
+    double numbers[4];        /* Bessel: top, start, half, constant; Power Spherical: beta, b; Cauchy: d-1 */
+} functions_call;
+
 /* All return 1, or 0 if there is not enough memory. They write to the outputs above and nowhere else. */
 typedef int sphere_function(const sphere_call *call);
 typedef int normals_function(const normals_call *call);
+typedef int functions_function(const functions_call *call);

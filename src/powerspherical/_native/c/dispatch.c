@@ -12,6 +12,7 @@ EXPORT const char *sphere_source(void) { return SOURCE_DIGEST; }
 sphere_function sphere_draw_v4, sphere_draw_v3, sphere_draw_v1;
 sphere_function sphere_pull_back_v4, sphere_pull_back_v3, sphere_pull_back_v1;
 normals_function sphere_normals_v4, sphere_normals_v3, sphere_normals_v1;
+functions_function sphere_functions_v4, sphere_functions_v3, sphere_functions_v1;
 
 /* Asks the processor itself: __builtin_cpu_supports needs a runtime library that not every linker has. */
 static int find_level(void) {
@@ -46,6 +47,11 @@ EXPORT int sphere_pull_back(const sphere_call *call) {
 EXPORT int sphere_normals(const normals_call *call) {
     int level = sphere_level();
     return (level == 4 ? sphere_normals_v4 : level == 3 ? sphere_normals_v3 : sphere_normals_v1)(call);
+}
+
+EXPORT int sphere_functions(const functions_call *call) {
+    int level = sphere_level();
+    return (level == 4 ? sphere_functions_v4 : level == 3 ? sphere_functions_v3 : sphere_functions_v1)(call);
 }
 #else
 EXPORT int sphere_level(void) { return 0; } /* kernel.c has the public functions */

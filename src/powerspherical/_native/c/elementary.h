@@ -24,7 +24,7 @@ INLINE floats log1p_near(floats f) {
 
 /* Splits x = 2^e (1+f), with 1+f as in log1p_near. x must be positive and not denormal. */
 INLINE floats split(floats x, ints *e) {
-    ints shifted = (ints)x + (0x3f800000 - BITS_OF_ROOT_HALF);
+    ints shifted = (ints)((words)x + (0x3f800000 - BITS_OF_ROOT_HALF)); /* of words, because a NaN would overflow */
     *e = (shifted >> 23) - 127;
     return (floats)((shifted & 0x7fffff) + BITS_OF_ROOT_HALF) - 1.0f;
 }

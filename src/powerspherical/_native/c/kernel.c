@@ -1,5 +1,5 @@
-/* The functions of the library: draws from distributions on the unit sphere in float32, their gradients, and standard
- * normals in double precision.
+/* The functions of the library: draws from distributions on the unit sphere in float32, their gradients, standard normals
+ * in double precision, and functions of the concentration.
  *
  * Compiled once for each level of the processor, with -DLEVEL=_v4 for AVX-512, _v3 for AVX2, _v1 for any x86-64;
  * dispatch.c chooses among them. Elsewhere it is compiled once, without LEVEL. See build.py for the flags. -ffast-math
@@ -7,8 +7,11 @@
  */
 #include <stdlib.h>
 
+#include "bessel_functions.h"
+#include "cauchy_functions.h"
 #include "double_normals.h"
 #include "draw.h"
+#include "gamma_functions.h"
 #include "pull_back.h"
 #include "threads.h"
 
@@ -92,5 +95,26 @@ int PUBLIC(sphere_normals)(const normals_call *call) {
     normals_call c = *call;
     int64_t blocks = (c.count + DOUBLES_PER_BLOCK - 1) / DOUBLES_PER_BLOCK;
     run_tasks(normals_task, &c, BLOCKS_PER_TASK, blocks, c.threads);
+    return 1;
+}
+
+#define VALUES_PER_TASK 4096 /* about 30 microseconds */
+
+static void functions_task(void *context, int64_t from, int64_t to) {
+    const functions_call *c = context;
+    for (int64_t i = from; i < to; i += LANES) {
+        int some = lanes_left(to, i);
+        floats kappa = load_some(c->kappa + i, some);
+        value_and_slope of = c->form < POWER_SPHERICAL_ENTROPY    ? bessel_functions(c, kappa)
+                             : c->form < SPHERICAL_CAUCHY_ENTROPY ? gamma_functions(c, kappa)
+                                                                  : cauchy_functions(c, kappa);
+        store_some(c->value + i, of.value, some);
+        if (c->slope) store_some(c->slope + i, of.slope, some);
+    }
+}
+
+int PUBLIC(sphere_functions)(const functions_call *call) {
+    functions_call c = *call;
+    run_tasks(functions_task, &c, VALUES_PER_TASK, c.count, c.threads);
     return 1;
 }

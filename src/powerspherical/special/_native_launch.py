@@ -1,0 +1,81 @@
+"""Calls of the C library that compute a function of κ and its derivative at once, on the CPU in float32."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from powerspherical._native.library import loaded
+
+#: The functions of κ that the library knows, as c/call.h numbers them: those of ``bessel.FORMS``, then those of Power
+#: Spherical and spherical Cauchy.
+FORMS = (
+    "ratio",
+    "complement",
+    "slope",
+    "relative_entropy",
+    "log_partition",
+    "scaled_log_partition",
+    "entropy_and_mean",
+    "power_entropy",
+    "power_entropy_and_mean",
+    "cauchy_entropy",
+)
+
+#: Values that each thread must have to compute, about 200 µs of work. A late thread is waited for.
+_PER_THREAD = 1 << 15
+
+#: ``functions_call`` in c/call.h.
+_CALL = struct.Struct("4P5q4d").pack
+
+
+@functools.cache
+def _function() -> Callable[[bytes], int] | None:
+    library = loaded()
+    return None if isinstance(library, str) else library.sphere_functions
+
+
+def native_takes(kappa: Tensor) -> bool:
+    """Whether the library can compute functions of the tensor."""
+    return kappa.is_cpu and kappa.dtype is torch.float32 and _function() is not None
+
+
+def _threads(count: int) -> int:
+    return 1 if count < 2 * _PER_THREAD else min(torch.get_num_threads(), count // _PER_THREAD)
+
+
+def value_and_slope(
+    form: str,
+    kappa: Tensor,
+    *,
+    table: Tensor,
+    steps: int,
+    terms: int = 0,
+    numbers: tuple[float, float, float, float],
+    needs_slope: bool,
+) -> tuple[Tensor, Tensor]:
+    """Compute a function at every element of ``kappa``; returns the value and its derivative.
+
+    Args:
+        form: one of ``FORMS``.
+        kappa: any shape and strides; ``native_takes`` it.
+        table: float32, contiguous.
+        steps, terms, numbers: see ``functions_call`` in c/call.h.
+        needs_slope: if False, the derivative is an empty tensor.
+    """
+    kappa = kappa.contiguous().resolve_neg()  # a negative view has another sign than its memory
+    value = torch.empty_like(kappa)
+    slope = torch.empty_like(kappa) if needs_slope else kappa.new_empty(0)
+    count = kappa.numel()
+    call = _CALL(
+        value.data_ptr(), slope.data_ptr() if needs_slope else 0, kappa.data_ptr(), table.data_ptr(),
+        count, FORMS.index(form), steps, terms, _threads(count), *numbers,
+    )  # fmt: skip
+    function = _function()
+    assert function is not None  # or ``native_takes`` is False
+    function(call)
+    return value, slope

@@ -368,13 +368,10 @@ def test_log_prob(device: str, distribution: type) -> None:
 # The C library
 
 
-@pytest.fixture
-def _library(kernels: ModuleType) -> None:
-    if kernels is not _native_density:
-        pytest.skip("a test of the C library")
+native_only = pytest.mark.parametrize("kernels", ["native"], indirect=True)
 
 
-@pytest.mark.usefixtures("_library")
+@native_only
 @families
 @pytest.mark.parametrize("dim", [5, 8, 9, 15, 16, 17, 33, 513, 1000, 100_000])
 def test_any_dimension(family: Family, dim: int, leaves: Leaves) -> None:
@@ -384,7 +381,7 @@ def test_any_dimension(family: Family, dim: int, leaves: Leaves) -> None:
         torch.testing.assert_close(end.detach().double(), expected.detach(), rtol=2e-7, atol=0)
 
 
-@pytest.mark.usefixtures("_library")
+@native_only
 @families
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 63, 64, 65, 130])
 @pytest.mark.parametrize("dim", [2, 4, 20])
@@ -394,7 +391,7 @@ def test_any_number_of_rows(family: Family, count: int, dim: int, leaves: Leaves
         check(lambda *args: density.log_density(family, *args), fused, exact)
 
 
-@pytest.mark.usefixtures("_library")
+@native_only
 @families
 @pytest.mark.parametrize("dim", [3, 16])
 @pytest.mark.parametrize("loc", [(), (7,)])
@@ -411,7 +408,7 @@ def test_long_sums_keep_their_digits(family: Family, dim: int, loc: tuple[int, .
     assert (error <= 2e-7 * grads[1].norm(dim=-1)).all()
 
 
-@pytest.mark.usefixtures("_library")
+@native_only
 @families
 @pytest.mark.parametrize(
     ("x", "loc"),
@@ -431,7 +428,7 @@ def test_threads_give_the_same_bits(
         assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
 
 
-@pytest.mark.usefixtures("_library")
+@native_only
 @families
 def test_negative_views(family: Family) -> None:
     """The imaginary part of a conjugate is a view whose numbers in memory have the opposite sign."""
@@ -454,7 +451,7 @@ def test_negative_views(family: Family) -> None:
         torch.testing.assert_close(one, two, rtol=0, atol=0)
 
 
-@pytest.mark.usefixtures("_library")
+@native_only
 @families
 @pytest.mark.parametrize("kappa", [1e-30, 1e20, 3e38])
 def test_extreme_concentrations(family: Family, kappa: float, leaves: Leaves) -> None:
@@ -467,7 +464,7 @@ def test_extreme_concentrations(family: Family, kappa: float, leaves: Leaves) ->
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(value.sum(), fused))
 
 
-@pytest.mark.usefixtures("_library")
+@native_only
 @families
 def test_the_library_can_be_switched_off(
     family: Family, leaves: Leaves, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ class Tile(NamedTuple):
     """How an argument repeats over the rows of the result: row r has the argument's row (r // inner) % count."""
 
     inner: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuples have a method of this name
 
     @staticmethod
     def of(shape: torch.Size, result: torch.Size) -> Tile | None:

@@ -58,20 +58,15 @@ def fused_plan(form: str, x: Tensor, loc: Tensor, kappa: Tensor | None = None) -
         x, loc: unit vectors (…, d) of float32 or half precision. For "ends", float32.
         kappa: concentrations in float32. None for "ends".
     """
-    arguments = (x, loc) if kappa is None else (kappa, x, loc)
-    computed = loc if kappa is None else kappa
-    if (
-        computed.dtype is not torch.float32
-        or not (x.dtype in _DTYPES if kappa is not None else x.dtype is torch.float32)
-        or loc.dtype not in _DTYPES
-        or not (x.device == loc.device == computed.device)
-        or not is_plain(*arguments)
-    ):
+    if kappa is None:
+        computed, shape, served = loc, torch.Size(), x.dtype is loc.dtype is torch.float32
+    else:
+        computed, shape = kappa, kappa.shape
+        served = kappa.dtype is torch.float32 and x.dtype in _DTYPES and loc.dtype in _DTYPES
+    if not served or not x.device == loc.device == computed.device or not is_plain(x, loc, computed):
         return None
     kernels = _kernels(computed)
-    if kernels is None:
-        return None
-    return kernels.plan(form, x.shape, loc.shape, torch.Size() if kappa is None else kappa.shape)
+    return None if kernels is None else kernels.plan(form, x.shape, loc.shape, shape)
 
 
 def _kernels(tensor: Tensor) -> Any:

@@ -80,6 +80,46 @@ int main(void) {
                 float *all[] = {kappa, value, slope, table};
                 for (int i = 0; i < 4; i++) free(all[i]);
             }
+    for (int a = 0; a < 18; a++)
+        for (int b = 0; b < 11; b++)
+            for (int kind = 0; kind < 12; kind++) {
+                /* x and kappa repeat in turn as loc does: not at all, as a whole (or as one vector), or per row */
+                int64_t d = dims[a], n = rows[b], some = n % 5 ? 1 : 5;
+                if (n * d > 20000 || n == 0) continue;
+                const tile tiles[] = {{1, n}, {1, some}, {n / some, some}, {n, 1}};
+                tile x_tile = tiles[cases % 4], loc_tile = tiles[kind % 4], kappa_tile = tiles[cases / 4 % 4];
+                int whole = loc_tile.inner == 1 || loc_tile.count == 1;
+                int64_t m = whole ? loc_tile.count : n;
+                float *x = numbers(x_tile.count * d), *loc = numbers(loc_tile.count * d);
+                float *kappa = numbers(kappa_tile.count), *grad = numbers(n), *minus = numbers(n), *plus = numbers(n);
+                float *value = numbers(n), *grad_x = numbers(n * d), *grad_loc = numbers(m * d), *in_kappa = numbers(n);
+                for (int64_t i = 0; i < x_tile.count * d; i++) x[i] = (i % 7 ? 1 : -1) / sqrtf((float)d);
+                for (int64_t i = 0; i < loc_tile.count * d; i++) loc[i] = (i % 3 ? 1 : -1) / sqrtf((float)d);
+                for (int64_t i = 0; i < kappa_tile.count; i++) kappa[i] = scales[cases % 5] * (float)(i * 37 % 100);
+                density_call c = {
+                    .value = value, .one_minus_t = minus, .one_plus_t = plus, .x = x, .loc = loc, .kappa = kappa,
+                    .entropy = kappa, .mean = kappa, .grad = grad, .grad_step = cases % 3 > 0, .threads = 1 + cases % 3,
+                    .rows = n, .dim = d, .directions = m, .x_tile = x_tile, .loc_tile = loc_tile,
+                    .kappa_tile = kappa_tile, .form = kind / 4 == 0 ? COSINE_ENDS : cases % 3, .log_area = 1.0,
+                };
+                if (!sphere_density(&c)) return printf("density: d=%d n=%d\n", (int)d, (int)n), 1;
+                for (int64_t i = 0; i < n; i++)
+                    if (!(minus[i] >= 0 && fabsf(minus[i] + plus[i] - 2) < 1e-4f) || isnan(value[i]))
+                        return printf("density: case %d d=%d n=%d\n", cases, (int)d, (int)n), 1;
+                for (int needs = 1; needs < 8; needs++) {
+                    c.grad_x = needs & 1 ? grad_x : 0;
+                    c.grad_loc = needs & 2 ? grad_loc : 0;
+                    c.grad_kappa = needs & 4 && c.form != COSINE_ENDS ? in_kappa : 0;
+                    if (!sphere_density_gradients(&c)) return printf("gradients: d=%d n=%d\n", (int)d, (int)n), 1;
+                }
+                c.one_minus_t = c.one_plus_t = 0;
+                if (!sphere_density(&c)) return printf("density: d=%d n=%d\n", (int)d, (int)n), 1;
+                for (int64_t i = 0; i < n * d; i++)
+                    if (isnan(grad_x[i])) return printf("in x: case %d d=%d n=%d\n", cases, (int)d, (int)n), 1;
+                float *all[] = {x, loc, kappa, grad, minus, plus, value, grad_x, grad_loc, in_kappa};
+                for (int i = 0; i < 10; i++) free(all[i]);
+                cases++;
+            }
     printf("%d cases\n", cases);
     return 0;
 }

@@ -187,7 +187,7 @@ def test_a_number_depends_on_its_place_only(count: int) -> None:
 def test_results_do_not_depend_on_the_number_of_threads(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for threads in (1, 2, 3, 7):
-        monkeypatch.setattr(native, "_threads", lambda numbers, threads=threads: threads)
+        monkeypatch.setattr(native, "threads", lambda numbers, threads=threads: threads)
         results.append(normals(count))
     assert all(torch.equal(results[0], other) for other in results[1:])
 

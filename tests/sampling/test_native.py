@@ -27,6 +27,8 @@ from helpers.gamma import log_slope
 from helpers.statistical import assert_reproducible
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical._native import build, library
+from powerspherical.distributions import _native_density
+from powerspherical.distributions.density import log_density
 from powerspherical.families import VON_MISES_FISHER, family_named
 from powerspherical.sampling import geometry, native
 from powerspherical.special import _native_launch
@@ -469,7 +471,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
         loc, kappa, grad = unit(m, dim), torch.rand(rows) * 60, torch.randn(rows, dim)
         results = []
         for threads in (1, 2, 3, 7):
-            monkeypatch.setattr(native, "_threads", lambda numbers, threads=threads: threads)
+            monkeypatch.setattr(native, "threads", lambda numbers, threads=threads: threads)
             x, *scalars = draw(name, loc, kappa)
             grads = native.pull_back(name, grad, x, loc, *scalars, kappa, dim, True, True)
             results.append((x, *scalars, *grads))
@@ -481,9 +483,9 @@ def test_threads_have_enough_to_do() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
-        assert [native._threads(count << 18) for count in (0, 1, 2, 3, 9)] == [1, 1, 2, 3, 4]
+        assert [native.threads(count << 18) for count in (0, 1, 2, 3, 9)] == [1, 1, 2, 3, 4]
         torch.set_num_threads(1)
-        assert native._threads(1 << 30) == 1
+        assert native.threads(1 << 30) == 1
     finally:
         torch.set_num_threads(before)
 
@@ -610,12 +612,8 @@ def at_level(level: str, folder: Path) -> tuple[Any, ...]:
     ]
     subprocess.run([*command, "-lm"], check=True, capture_output=True)
     kernels = ctypes.CDLL(str(target))
-    functions = (
-        kernels.sphere_draw,
-        kernels.sphere_pull_back,
-        kernels.sphere_normals,
-        kernels.sphere_functions,
-    )
+    names = "draw", "pull_back", "normals", "functions", "density", "density_gradients"
+    functions = tuple(getattr(kernels, f"sphere_{name}") for name in names)
     for function in functions:
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return functions
@@ -660,6 +658,19 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
                 assert two is not None
                 close = torch.isclose(one, two, rtol=2e-5, atol=2e-5 * one.abs().max().item())
                 assert close.view(1000, -1).all(-1).sum() >= 997
+    for name, dim in itertools.product(native.FAMILIES, (2, 3, 4, 6, 11, 40, 101)):
+        inputs = [unit(1000, dim), unit(10, 1, dim), torch.rand(100) * 50]
+        leaves = [inputs[0].view(10, 100, dim), *inputs[1:]]
+        results = []
+        for functions in levels:
+            monkeypatch.setattr(_native_density, "_functions", lambda functions=functions: functions[4:])
+            for leaf in leaves:
+                leaf.requires_grad_()
+            value = log_density(family_named(name), *leaves)
+            results.append([value.detach(), *torch.autograd.grad(value.sum(), leaves)])
+        for other in results[1:]:
+            for one, two in zip(results[0], other, strict=True):
+                torch.testing.assert_close(one, two, rtol=2e-6, atol=2e-6 * one.abs().max().item())
 
 
 def test_without_a_compiler(

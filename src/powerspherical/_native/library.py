@@ -31,7 +31,7 @@ def loaded() -> ctypes.CDLL | str:
     library.sphere_source.restype = ctypes.c_char_p
     if library.sphere_source().decode() != build.source_digest():
         return f"it was built from other sources; {_REBUILD}"
-    for name in ("draw", "pull_back", "normals", "functions"):
+    for name in ("draw", "pull_back", "normals", "functions", "density", "density_gradients"):
         function = getattr(library, f"sphere_{name}")
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return library

@@ -4,7 +4,7 @@ Both kernels read x and μ once. The forward kernel computes 1-t = ‖x-μ‖²/
 log-density. The backward kernel computes the gradients in x, μ and κ. Formulas are those of ``geometry`` and of the
 families. Rows of half precision are normalised in float32 as they are read.
 
-Arguments broadcast. A program finds its row of an argument as (row // inner) % count, see ``_Tile``.
+Arguments broadcast. A program finds its row of an argument as (row // inner) % count, see ``Tile``.
 """
 
 # mypy: ignore-errors
@@ -20,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
+from powerspherical.distributions._tile import Tile, tiles
 from powerspherical.special.gamma import log_sphere_area
 from powerspherical.special.triton_elementary import log1p
 
@@ -244,50 +245,17 @@ def _backward(
             tl.store(place_loc, total.to(grad_loc_ptr.dtype.element_ty), mask=mask)
 
 
-class _Tile(NamedTuple):
-    """How an argument repeats over the rows of the result: row r has the argument's row (r // inner) % count."""
-
-    inner: int
-    count: int
-
-    @staticmethod
-    def of(shape: torch.Size, result: torch.Size) -> "_Tile | None":
-        """The tile of a batch shape, or None if the axes it broadcasts lie between axes it does not."""
-        padded = (1,) * (len(result) - len(shape)) + tuple(shape)
-        own = [axis for axis, size in enumerate(padded) if size > 1]
-        if not own:
-            return _Tile(result.numel(), 1)
-        first, end = own[0], own[-1] + 1
-        if padded[first:end] != tuple(result[first:end]):
-            return None
-        return _Tile(math.prod(result[end:]), math.prod(padded))
-
-    def add_up(self, rows: Tensor, like: Tensor) -> Tensor:
-        """Sum an array with one entry per row of the result over the rows that share an entry of ``like``."""
-        if rows.shape == like.shape:
-            return rows
-        event = rows.shape[1:]
-        return rows.view(-1, self.count, self.inner, *event).sum((0, 2)).to(like.dtype).view(like.shape)
-
-
 class Plan(NamedTuple):
-    """How to compute one of the ``FORMS`` for arguments of given shapes."""
+    """How to compute one of the ``FORMS`` for arguments of given shapes, see ``_fused.Plan``."""
 
     form: int
     shape: torch.Size
     dim: int
-    tiles: tuple[_Tile, _Tile, _Tile]  # of x, loc and kappa
+    tiles: tuple[Tile, Tile, Tile]  # of x, loc and kappa
 
     def forward(
         self, x: Tensor, loc: Tensor, kappa: Tensor, entropy: Tensor, mean: Tensor, *, needs_ends: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The log-density with respect to the area, 1-t and 1+t. Those that are not needed are empty.
-
-        Args:
-            x, loc: unit vectors of float32 or half precision.
-            kappa, entropy, mean: float32, of the shape of ``kappa``. Ignored by the form "ends".
-            needs_ends: whether 1-t and 1+t are needed.
-        """
         tensors = [tensor.contiguous() for tensor in (x, loc, kappa, entropy, mean)]
         needs_value = self.form != _ENDS.value
         results = [
@@ -307,10 +275,6 @@ class Plan(NamedTuple):
         ends: tuple[Tensor, Tensor],
         needed: tuple[bool, bool, bool],
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The gradients in x, loc and kappa, None where not ``needed``; ``ends`` are those of ``forward``.
-
-        ``grad`` is the gradient of the log-density, or for the form "ends" that of t.
-        """
         x, loc, kappa, mean = (tensor.contiguous() for tensor in (x, loc, kappa, mean))
         one_grad = not any(grad.stride())  # such as the gradient of a sum
         grad = grad.as_strided((1,), (1,)) if one_grad else grad.contiguous()
@@ -346,11 +310,10 @@ class Plan(NamedTuple):
 @functools.lru_cache(1024)
 def plan(form: str, x: torch.Size, loc: torch.Size, kappa: torch.Size) -> Plan | None:
     """Return the plan for arguments of these shapes, or None if the kernels do not serve them."""
-    shape = torch.broadcast_shapes(x[:-1], loc[:-1], kappa)
-    tiles = _Tile.of(x[:-1], shape), _Tile.of(loc[:-1], shape), _Tile.of(kappa, shape)
-    if None in tiles or shape.numel() == 0 or x[-1] != loc[-1] or x[-1] > _LARGEST_DIM:
+    found = tiles(x, loc, kappa)
+    if found is None or x[-1] > _LARGEST_DIM:
         return None
-    return Plan(FORMS.index(form), shape, x[-1], tiles)
+    return Plan(FORMS.index(form), found[0], x[-1], found[1])
 
 
 class _Block(NamedTuple):

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.modes import is_batch_of_gradients, is_plain
-from powerspherical.distributions.geometry import cosine_ends, runs_fused
+from powerspherical.distributions._fused import Plan, fused_plan
+from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
 from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.sampling.precision import unit_vectors_as
 from powerspherical.special.gamma import log_sphere_area
 
-#: Families whose density has Triton kernels.
+#: Families whose density has fused kernels.
 FUSED = frozenset((POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER))
 
 
@@ -28,15 +29,13 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
         loc: mean directions μ, (…, d).
         kappa: concentrations κ, float32 or float64. Its dtype is that of the result; vectors are converted to it.
 
-    Batch shapes broadcast. Where ``runs_fused``, our families take one Triton kernel, and exponential families one more
-    for their functions of κ alone. The backward pass takes one kernel, and a sum per argument that broadcasts.
+    Batch shapes broadcast. In float32 and plain eager mode, our families take one fused kernel (see ``_fused``), and
+    exponential families one more for their functions of κ alone. The backward pass takes one kernel, and a sum per
+    argument that broadcasts.
     """
-    if family in FUSED and runs_fused(kappa, x, loc):
-        from powerspherical.distributions import _triton_density
-
-        plan = _triton_density.plan(family.name, x.shape, loc.shape, kappa.shape)
-        if plan is not None:
-            return _FusedDensity.apply(x, loc, kappa, family, plan)
+    plan = fused_plan(family.name, x, loc, kappa) if family in FUSED else None
+    if plan is not None:
+        return _FusedDensity.apply(x, loc, kappa, family, plan)
     return _log_density(family, x, loc, kappa)
 
 
@@ -49,7 +48,7 @@ def _log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tenso
 
 class _FusedDensity(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, loc: Tensor, kappa: Tensor, family: Family, plan: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, loc: Tensor, kappa: Tensor, family: Family, plan: Plan) -> Tensor:
         entropy = mean = kappa  # not used by families that are no exponential families
         if isinstance(family, ExponentialFamily):
             entropy, mean = family.entropy_and_mean_statistic(kappa, plan.dim)

@@ -11,48 +11,21 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.modes import differentiates_through_functions, is_batch_of_gradients, is_plain
-from powerspherical._torch.triton import triton_takes
+from powerspherical.distributions._fused import Plan, fused_plan
 
 
 def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
     """Return 1-t and 1+t for t = xᵀμ over the last axis. Arguments broadcast; differentiable twice.
 
     They are ‖x-μ‖²/2 and ‖x+μ‖²/2. The dot product would lose digits of 1-t, which a large concentration multiplies.
-    Derivatives are tangential to the sphere. Where ``runs_fused``, one Triton kernel computes the ends and
-    another one their gradients.
+    Derivatives are tangential to the sphere. In float32 and plain eager mode, one fused kernel computes the ends
+    and another one their gradients (see ``_fused``).
     """
     if differentiates_through_functions():
         return _expanded_ends(x, loc)
     if is_plain(x, loc):
-        return _EagerEnds.apply(x, loc, _triton_plan(x, loc))
+        return _EagerEnds.apply(x, loc, fused_plan("ends", x, loc))
     return _CosineEnds.apply(x, loc)
-
-
-def _triton_plan(x: Tensor, loc: Tensor) -> Any:
-    """Return how to compute ``cosine_ends`` with Triton, or None if torch operations compute it."""
-    if x.dtype != loc.dtype or not runs_fused(x, loc):
-        return None
-    from powerspherical.distributions import _triton_density
-
-    return _triton_density.plan("ends", x.shape, loc.shape, torch.Size())
-
-
-_FUSED_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
-
-
-def runs_fused(computed: Tensor, *others: Tensor) -> bool:
-    """Whether the Triton kernels serve these tensors: plain eager mode on CUDA.
-
-    Args:
-        computed: must be float32.
-        others: float32 or half precision, which the kernels convert.
-    """
-    return (
-        computed.is_cuda
-        and all(x.dtype in _FUSED_DTYPES and x.device == computed.device for x in others)
-        and is_plain(computed, *others)
-        and triton_takes(computed)
-    )
 
 
 class _CosineEnds(torch.autograd.Function):
@@ -88,13 +61,13 @@ def _half_square_(vector: Tensor) -> Tensor:
 
 
 class _EagerEnds(torch.autograd.Function):
-    """``_CosineEnds`` in plain eager mode, with Triton if there is a ``plan``.
+    """``_CosineEnds`` in plain eager mode, with a fused kernel if there is a ``plan``.
 
     A ``Function`` without ``setup_context`` takes less time to call.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, loc: Tensor, plan: Any) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, loc: Tensor, plan: Plan | None) -> tuple[Tensor, Tensor]:
         ends = _ends(x, loc) if plan is None else plan.forward(x, loc, x, x, x, needs_ends=True)[1:]
         ctx.plan = plan
         ctx.save_for_backward(x, loc, *ends)

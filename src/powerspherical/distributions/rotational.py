@@ -326,7 +326,7 @@ class RotationallySymmetric(Reparameterised):
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
         loc, concentration = self._parameters
         density = log_density(self.family, value, loc, concentration.to(dtype))
-        if density.shape == self.batch_shape:
+        if density.shape[density.dim() - len(self.batch_shape) :] == self.batch_shape:
             return density
         # The batch shape may be larger than the shapes of the parameters, see ``expand``.
         return density.expand(torch.broadcast_shapes(density.shape, self.batch_shape))

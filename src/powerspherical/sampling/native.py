@@ -82,7 +82,8 @@ def _seed(generator: torch.Generator | None) -> Tensor:
     return seed.random_() if generator is None else seed.random_(generator=generator)
 
 
-def _threads(numbers: int) -> int:
+def threads(numbers: int) -> int:
+    """The largest number of threads for a call that processes so many coordinates."""
     return 1 if numbers < 2 * _PER_THREAD else min(torch.get_num_threads(), numbers // _PER_THREAD)
 
 
@@ -121,7 +122,7 @@ def draw(
         x.data_ptr(), one_minus_t.data_ptr(), one_plus_t.data_ptr(), noise.data_ptr(),
         directions.data_ptr(), kappa.data_ptr(), _seed(generator).data_ptr(), 0, 0, 0,
         one_minus_t.numel(), width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
-        FAMILIES[name], _threads(x.numel()),
+        FAMILIES[name], threads(x.numel()),
     )  # fmt: skip
     _run(0, call)
     return x if loc.dtype is torch.float32 else x.to(loc.dtype), one_minus_t, one_plus_t, noise
@@ -157,7 +158,7 @@ def pull_back(
         directions.data_ptr(), kappa.data_ptr(), 0, grad.data_ptr(),
         0 if grad_loc is None else grad_loc.data_ptr(), 0 if grad_kappa is None else grad_kappa.data_ptr(),
         one_minus_t.numel(), width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
-        FAMILIES[name], _threads(x.numel()),
+        FAMILIES[name], threads(x.numel()),
     )  # fmt: skip
     _run(1, call)
     if grad_loc is not None:
@@ -180,5 +181,5 @@ def standard_normals(shape: Sequence[int], like: Tensor, generator: torch.Genera
     out = like.new_empty(shape)
     count = out.numel()
     # A normal takes about twice as long in float64.
-    _run(2, _NORMALS_CALL(out.data_ptr(), _seed(generator).data_ptr(), count, _threads(2 * count)))
+    _run(2, _NORMALS_CALL(out.data_ptr(), _seed(generator).data_ptr(), count, threads(2 * count)))
     return out

@@ -1,10 +1,11 @@
 /* The arguments that Python passes: one struct of 8-byte fields per call. `_CALL` and `_NORMALS_CALL` in
- * sampling/native.py and `_CALL` in special/_native.py have the same fields in the same order. */
+ * sampling/native.py, `_CALL` in special/_native_launch.py, and `_POINTERS` and `_SIZES` in
+ * distributions/_native_density.py have the same fields in the same order. */
 #pragma once
 #include <stdint.h>
 
-/* The families, with the numbers that sampling/native.py uses. */
-enum { POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY };
+/* The families, with the numbers that sampling/native.py uses, and the cosine alone (see density_call). */
+enum { POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY, COSINE_ENDS };
 
 /* n = rows, d = dim, m = directions. All arrays are contiguous and hold float32. */
 typedef struct {
@@ -35,7 +36,7 @@ typedef struct {
     int64_t threads;          /* largest number of threads */
 } normals_call;
 
-/* The functions of kappa, with the numbers that special/_native.py uses. Each is computed with its derivative in kappa.
+/* The functions of kappa, with the numbers that special/_native_launch.py uses. Each is computed with its derivative in kappa.
  * The two named ..._AND_MEAN have the mean of the statistic T in its place. */
 enum {
     BESSEL_RATIO, BESSEL_COMPLEMENT, BESSEL_SLOPE, /* of the mean cosine A of von Mises-Fisher: A, 1-A, A' */
@@ -57,7 +58,38 @@ typedef struct {
     double numbers[4];        /* Bessel: top, start, half, constant; Power Spherical: beta, b; Cauchy: d-1 */
 } functions_call;
 
+/* How an argument repeats over the rows of the result: row r has the argument's row (r / inner) % count. */
+typedef struct { int64_t inner, count; } tile;
+
+/* Log-densities at n rows of unit vectors, or their gradients. All arrays are contiguous and hold float32. With the form
+ * COSINE_ENDS, only 1-t and 1+t are computed, and gradients are those of t. */
+typedef struct {
+    float *value;             /* n: the log-densities */
+    float *one_minus_t;       /* n; null if not needed. The gradients read this and the next. */
+    float *one_plus_t;        /* n; null if not needed */
+    const float *x;           /* x_tile.count x d */
+    const float *loc;         /* loc_tile.count x d */
+    const float *kappa;       /* kappa_tile.count, as are the next two */
+    const float *entropy;     /* KL from the uniform distribution; used by exponential families only */
+    const float *mean;        /* mean of the statistic T; used by exponential families only */
+    const float *grad;        /* n, or 1 with grad_step = 0: gradient in the value, for the gradients only */
+    float *grad_x;            /* n x d, or null if it is not needed */
+    float *grad_loc;          /* m x d, where row r adds to row r mod m, or null if it is not needed */
+    float *grad_kappa;        /* n, or null if it is not needed */
+    int64_t grad_step;        /* 1, or 0 if all rows share one gradient */
+    int64_t threads;          /* largest number of threads */
+    int64_t rows;             /* n */
+    int64_t dim;              /* d */
+    int64_t directions;       /* m */
+    tile x_tile;
+    tile loc_tile;
+    tile kappa_tile;
+    int64_t form;             /* a family or COSINE_ENDS */
+    double log_area;          /* log of the area of the sphere */
+} density_call;
+
 /* All return 1, or 0 if there is not enough memory. They write to the outputs above and nowhere else. */
 typedef int sphere_function(const sphere_call *call);
 typedef int normals_function(const normals_call *call);
 typedef int functions_function(const functions_call *call);
+typedef int density_function(const density_call *call);

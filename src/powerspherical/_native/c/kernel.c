@@ -1,5 +1,5 @@
-/* The functions of the library: draws from distributions on the unit sphere in float32, their gradients, standard normals
- * in double precision, and functions of the concentration.
+/* The functions of the library: draws from distributions on the unit sphere in float32, log-densities, the gradients of
+ * both, functions of the concentration, and standard normals in double precision.
  *
  * Compiled once for each level of the processor, with -DLEVEL=_v4 for AVX-512, _v3 for AVX2, _v1 for any x86-64;
  * dispatch.c chooses among them. Elsewhere it is compiled once, without LEVEL. See build.py for the flags. -ffast-math
@@ -9,6 +9,7 @@
 
 #include "bessel_functions.h"
 #include "cauchy_functions.h"
+#include "density.h"
 #include "double_normals.h"
 #include "draw.h"
 #include "gamma_functions.h"
@@ -116,5 +117,54 @@ static void functions_task(void *context, int64_t from, int64_t to) {
 int PUBLIC(sphere_functions)(const functions_call *call) {
     functions_call c = *call;
     run_tasks(functions_task, &c, VALUES_PER_TASK, c.count, c.threads);
+    return 1;
+}
+
+static void density_task(void *context, int64_t from, int64_t to) { density_rows(context, from, to); }
+
+int PUBLIC(sphere_density)(const density_call *call) {
+    density_call c = *call;
+    run_tasks(density_task, &c, rows_per_task(c.dim), c.rows, c.threads);
+    return 1;
+}
+
+static void gradients_task(void *context, int64_t from, int64_t to) {
+    const density_call *c = context;
+    density_gradient_rows(c, from, to, (loc_gradients){c->grad_loc, 0, c->rows});
+}
+
+/* As with shared_directions, the parts do not depend on the number of threads. */
+typedef struct { const density_call *call; double *sums; int64_t part; } shared_gradients;
+
+static void shared_gradients_task(void *context, int64_t from, int64_t to) {
+    const shared_gradients *s = context;
+    const density_call *c = s->call;
+    int64_t size = c->directions * c->dim;
+    for (int64_t p = from; p < to; p++) {
+        int64_t end = (p + 1) * s->part < c->rows ? (p + 1) * s->part : c->rows;
+        double *sums = s->sums + p * size;
+        memset(sums, 0, sizeof(double) * (size_t)size);
+        density_gradient_rows(c, p * s->part, end, (loc_gradients){0, sums, c->directions});
+    }
+}
+
+int PUBLIC(sphere_density_gradients)(const density_call *call) {
+    density_call c = *call;
+    if (c.directions == c.rows || !c.grad_loc) {
+        run_tasks(gradients_task, &c, rows_per_task(c.dim), c.rows, c.threads);
+        return 1;
+    }
+    int64_t part = SHARES * c.directions, size = c.directions * c.dim;
+    if (part < rows_per_task(c.dim)) part = rows_per_task(c.dim);
+    int64_t parts = (c.rows + part - 1) / part;
+    shared_gradients s = {&c, malloc(sizeof(double) * (size_t)(parts * size)), part};
+    if (!s.sums) return 0;
+    run_tasks(shared_gradients_task, &s, 1, parts, c.threads);
+    for (int64_t k = 0; k < size; k++) {
+        double sum = 0;
+        for (int64_t p = 0; p < parts; p++) sum += s.sums[p * size + k];
+        c.grad_loc[k] = (float)sum;
+    }
+    free(s.sums);
     return 1;
 }

@@ -8,5 +8,6 @@
 - ``chunks``: elementwise functions in bounded memory.
 - ``random``: Gamma draws, and random numbers from a generator.
 - ``operators``: differentiable random operators.
+- ``composites``: functions that ``torch.compile`` records as one operator.
 - ``triton``: whether Triton works here, and cheap kernel launches.
 """

@@ -26,6 +26,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
+# Bound here, because ``is_plain`` runs in every draw and looking up ``torch._C`` takes as long as the calls.
+_is_tracing, _dispatch_modes = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
+_transforms_active = torch._C._are_functorch_transforms_active
+
 
 def is_plain(*tensors: Tensor) -> bool:
     """Whether the call runs in plain eager mode: no transform, dispatch mode, tracer, forward AD or tensor subclass.
@@ -33,11 +37,11 @@ def is_plain(*tensors: Tensor) -> bool:
     In plain eager mode we bypass the dispatcher and call implementations directly.
     """
     return (
-        not torch.compiler.is_compiling()  # first: torch.compile guards all that it traces
+        not torch.compiler.is_dynamo_compiling()  # first: torch.compile guards all that it traces
         and _PLAIN.issuperset(map(type, tensors))
-        and not torch._C._is_tracing()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch._C._len_torch_dispatch_stack()
+        and not _is_tracing()
+        and not _transforms_active()
+        and not _dispatch_modes()  # torch.export and the later stages of torch.compile have one
         and forward_ad._current_level < 0
     )
 

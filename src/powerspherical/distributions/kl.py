@@ -14,6 +14,7 @@ from torch.distributions import register_kl
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.geometry import cosine_ends
+from powerspherical.distributions.rate import rate
 from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.sampling.precision import computing, unit_vectors_as
@@ -37,7 +38,7 @@ def _kl_uniform_uniform(p: HypersphericalUniform, q: HypersphericalUniform) -> T
 @register_kl(RotationallySymmetric, HypersphericalUniform)
 def _kl_to_uniform(p: RotationallySymmetric, q: HypersphericalUniform) -> Tensor:
     _same_sphere(p, q)
-    divergence = p.family.relative_entropy(p._exact_concentration, p.dim)
+    divergence = rate(p.family, p._exact_concentration, p.dim)
     if q.batch_shape and q.batch_shape != p.batch_shape:
         divergence = divergence.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))
     return divergence

@@ -16,6 +16,7 @@ from torch.distributions import constraints
 
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.divergences import look_up_divergences
+from powerspherical._torch.modes import validates_by_default
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.density import log_density
@@ -47,6 +48,17 @@ def distribution_named(name: str) -> type[RotationallySymmetric]:
         title = "".join(map(str.capitalize, name.split("_")))
         type(title, (RotationallySymmetric,), {"family": family})
     return _DISTRIBUTIONS[name]
+
+
+def _on_device_of(loc: Tensor, concentration: Tensor | float) -> Tensor:
+    """Return the concentration as a floating-point tensor on the device of ``loc``. Only scalars are moved there."""
+    device = loc.device
+    tensor = validation.number_or_tensor("concentration", concentration, computing(loc.dtype), device)
+    if tensor.device == device:
+        return tensor
+    if tensor.dim():
+        raise ValueError(f"loc is on {device} and concentration on {tensor.device}: move one of them")
+    return tensor.to(device, non_blocking=True)
 
 
 @untraced
@@ -101,29 +113,39 @@ class RotationallySymmetric(Reparameterised):
         if torch.compiler.is_compiling():
             _look_up_divergences(type(self))
         validation.vectors("loc", loc)
-        dtype, device = loc.dtype, loc.device
-        concentration = validation.number_or_tensor("concentration", concentration, computing(dtype), device)
-        if concentration.device != device:
+        dtype = loc.dtype
+        # In training, dtypes, devices and shapes usually agree. Then we skip all that brings them together.
+        if (
+            not isinstance(concentration, Tensor)
+            or concentration.dtype != dtype
+            or concentration.device != loc.device
+        ):
+            concentration = _on_device_of(loc, concentration)
             if concentration.dim():
-                raise ValueError(
-                    f"loc is on {device} and concentration on {concentration.device}: move one of them"
-                )
-            concentration = concentration.to(device, non_blocking=True)
-        if concentration.dtype != dtype and concentration.dim():
-            # This is torch.result_type(loc, concentration), which the compiler cannot trace.
-            dtype = torch.promote_types(dtype, concentration.dtype)
-        batch_shape = validation.paired_shape("loc", loc, "concentration", concentration)
-        if validation.is_enabled(validate_args):
+                # This is torch.result_type(loc, concentration), which the compiler cannot trace.
+                dtype = torch.promote_types(dtype, concentration.dtype)
+        batch_shape = loc.shape[:-1]
+        agree = concentration.shape == batch_shape
+        if not agree:
+            batch_shape = validation.paired_shape("loc", loc, "concentration", concentration)
+        if validate_args is None:
+            validate_args = validates_by_default()
+        if validate_args:
             usable = validation.non_negative("concentration", concentration, computing(dtype))
             loc = validation.unit_vectors("loc", loc, usable)
-        self._parameters = unit_vectors_as(loc, dtype), concentration
-        self._broadcast(batch_shape)
+        if loc.dtype != dtype:
+            loc = unit_vectors_as(loc, dtype)
+        self._parameters = loc, concentration
+        if agree:
+            self.loc, self.concentration = loc, concentration
+        else:
+            self._broadcast(batch_shape)
         super().__init__(batch_shape, loc.shape[-1:], validate_args)
 
     def _broadcast(self, batch_shape: torch.Size) -> None:
         """Expand the public parameters to the batch shape. Draws use the original ones, which may be smaller."""
         loc, concentration = self._parameters
-        # In training the shapes usually agree. A view would be recorded and differentiated for nothing.
+        # A view would be recorded and differentiated even if the shapes agree.
         self.loc = loc if loc.shape[:-1] == batch_shape else loc.expand(*batch_shape, -1)
         self.concentration = (
             concentration if concentration.shape == batch_shape else concentration.expand(batch_shape)
@@ -359,9 +381,10 @@ class RotationallySymmetric(Reparameterised):
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         loc, concentration = self._parameters
+        dtype = loc.dtype
         # Half precision is computed in float32.
-        if concentration.dtype != loc.dtype or loc.dtype.itemsize < 4:
-            concentration = concentration.to(computing(loc.dtype))
+        if concentration.dtype != dtype or dtype.itemsize < 4:
+            concentration = concentration.to(computing(dtype))
         return draw(self.family, loc, concentration, shape, generator=generator)
 
     @property

@@ -88,10 +88,12 @@ class Draws(Distribution):
         >>> kappa.grad > 0  # a larger κ moves points towards loc
         tensor([True, True])
         """
-        shape = sizes("sample_shape", sample_shape)
+        shape = self._batch_shape
+        if not (isinstance(sample_shape, tuple) and len(sample_shape) == 0):  # usually it is empty
+            shape = sizes("sample_shape", sample_shape) + shape
         if noise is None:
-            return self._draws(shape + self.batch_shape, generator)
-        if shape or generator is not None:
+            return self._draws(shape, generator)
+        if len(shape) > len(self._batch_shape) or generator is not None:
             raise ValueError(
                 "noise determines the draws and their shape: leave out sample_shape and generator"
             )
@@ -150,4 +152,5 @@ class Reparameterised(Draws):
         self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
     ) -> None:
         super().__init__(batch_shape, event_shape, validate_args=False)
-        self._validate_args = validation.is_enabled(validate_args)
+        if validate_args is not False:
+            self._validate_args = validation.is_enabled(validate_args)

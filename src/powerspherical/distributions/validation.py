@@ -49,20 +49,20 @@ def floating_tensor(name: str, value: object, hint: str = "") -> Tensor:
     """Return ``value``; raise ``ValueError`` unless it is a floating-point tensor."""
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a torch.Tensor{hint}, got {type(value).__name__}: {value!r}")
-    if not value.is_floating_point():
+    if not value.dtype.is_floating_point:
         raise ValueError(f"{name} must have a floating-point dtype, got {value.dtype}: use {name}.float()")
     return value
 
 
 def vectors(name: str, value: object) -> int:
     """Return the dimension d of a floating-point tensor of shape (…, d); raise ``ValueError`` unless d ≥ 2."""
-    tensor = floating_tensor(name, value)
-    if tensor.dim() < 1 or tensor.shape[-1] < 2:
-        shape = f"the shape {tuple(tensor.shape)}" if tensor.dim() else "a scalar"
+    shape = floating_tensor(name, value).shape
+    if not shape or shape[-1] < 2:
+        found = f"the shape {tuple(shape)}" if shape else "a scalar"
         raise ValueError(
-            f"{name} must hold vectors, of shape (…, d) with d ≥ 2 (2 is the circle), got {shape}"
+            f"{name} must hold vectors, of shape (…, d) with d ≥ 2 (2 is the circle), got {found}"
         )
-    return dimension(tensor.shape[-1])
+    return operator.index(shape[-1])  # see ``dimension``
 
 
 def number_or_tensor(

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from powerspherical._torch.composites import composite, is_ours
 from powerspherical._torch.modes import is_plain
-from powerspherical.families import Family
+from powerspherical.families import Family, family_named
 from powerspherical.sampling.operator import draw, draw_gradients, plain_draw
 
 
@@ -39,6 +40,22 @@ def drawn_latents(
     """
     if torch.is_grad_enabled() and loc.requires_grad and is_plain(loc, concentration):
         return _plain_latents(loc, concentration, family, radius, dtype)
+    if is_ours(type(family)):
+        return _composition(loc, concentration, family.name, radius, dtype)
+    z = _scaled(draw(family, loc, concentration), radius, dtype)
+    return z, family.relative_entropy(concentration, loc.shape[-1])
+
+
+@composite(
+    "latents",
+    "Tensor loc, Tensor concentration, str family, float radius, ScalarType dtype",
+    "(Tensor, Tensor)",
+)
+def _composition(
+    loc: Tensor, concentration: Tensor, name: str, radius: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """``drawn_latents`` as torch operations, for one of our families."""
+    family = family_named(name)
     z = _scaled(draw(family, loc, concentration), radius, dtype)
     return z, family.relative_entropy(concentration, loc.shape[-1])
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from powerspherical._torch.composites import composite
 from powerspherical._torch.modes import is_batch_of_gradients, is_plain
 from powerspherical._torch.triton import triton_takes
 from powerspherical.distributions.geometry import directions_of
@@ -57,7 +58,8 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     (tensor([0.6000, 0.8000]), tensor(7.6667))
     """
     if not is_plain(outputs):
-        return _composition(outputs, dim, bounds)
+        loc, *rest = _composed(outputs, dim, bounds.minimum, bounds.maximum)
+        return loc, rest[0] if rest else None
     if torch.is_grad_enabled() and outputs.requires_grad:
         loc, kappa = _plain_parameters(outputs, dim, bounds)
         return loc, kappa
@@ -80,6 +82,13 @@ def _composition(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Ten
         return directions_of(outputs, SHORT), None
     vectors, raw = outputs.split((dim, 1), -1)
     return directions_of(vectors, SHORT), bounded(raw.squeeze(-1), bounds)
+
+
+@composite("parameters", "Tensor outputs, int dim, float minimum, float maximum", "Tensor[]")
+def _composed(outputs: Tensor, dim: int, minimum: float, maximum: float) -> list[Tensor]:
+    """The tensors among the results of ``_composition``."""
+    loc, kappa = _composition(outputs, dim, Bounds(minimum, maximum))
+    return [loc] if kappa is None else [loc, kappa]
 
 
 def _gradient(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.product import distribution_of
+from powerspherical.distributions.rate import rate
 from powerspherical.families import Family
 from powerspherical.nn._latents import drawn_latents
 from powerspherical.nn.heads import SphericalHead
@@ -166,7 +167,7 @@ class SphericalBottleneck(nn.Module):
             return q.mode.new_full(q.batch_shape, self._fixed_rate)
         # Not by torch's kl_divergence: its registry takes host time, and hundreds of guards under torch.compile.
         family, _, concentration = _family_and_parameters(q)
-        return self._total(family.relative_entropy(concentration, self.head.dim))
+        return self._total(rate(family, concentration, self.head.dim))
 
     def _total(self, rates: Tensor) -> Tensor:
         """The rate of a position, given those of its spheres."""

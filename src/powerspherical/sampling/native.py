@@ -87,11 +87,16 @@ def threads(numbers: int) -> int:
     return 1 if numbers < 2 * _PER_THREAD else min(torch.get_num_threads(), numbers // _PER_THREAD)
 
 
-def _parameters(loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The directions, unit vectors in float32, and κ, in the order of rows that ``layout`` describes."""
+def _parameters(
+    loc: Tensor, concentration: Tensor, shape: Sequence[int], whole: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """The directions, unit vectors in float32, and κ, in the order of rows that ``layout`` describes.
+
+    ``whole`` is the shape of x, ``shape + (d,)``.
+    """
     if loc.dtype is not torch.float32:
         loc = unit_vectors_as(loc, torch.float32)
-    if loc.shape[:-1] != shape or not loc.is_contiguous():
+    if loc.shape != whole or not loc.is_contiguous():
         loc = layout.directions(loc, shape)
     if concentration.shape != shape or not concentration.is_contiguous():
         concentration = layout.concentrations(concentration, shape)
@@ -108,14 +113,11 @@ def draw(
     generator: torch.Generator | None,
 ) -> Draws:
     """What the operator of the family returns."""
-    directions, kappa = _parameters(loc, concentration, shape)
-    width = directions.shape[-1]
+    width = loc.shape[-1]
+    whole = (*shape, width)
+    directions, kappa = _parameters(loc, concentration, shape, whole)
     # empty_like takes half the time.
-    x = (
-        torch.empty_like(directions)
-        if directions.shape[:-1] == shape
-        else directions.new_empty((*shape, width))
-    )
+    x = torch.empty_like(directions) if directions.shape == whole else directions.new_empty(whole)
     one_minus_t = torch.empty_like(kappa) if kappa.shape == shape else kappa.new_empty(shape)
     one_plus_t, noise = torch.empty_like(one_minus_t), torch.empty_like(one_minus_t)
     call = _CALL(
@@ -145,8 +147,7 @@ def pull_back(
 
     x and the three scalars a row are contiguous, as ``draw`` made them.
     """
-    shape = one_minus_t.shape
-    directions, kappa = _parameters(loc, concentration, shape)
+    directions, kappa = _parameters(loc, concentration, one_minus_t.shape, x.shape)
     if x.dtype is not torch.float32:
         grad, x = grad.to(torch.float32), x.to(torch.float32)
     grad = grad.contiguous().resolve_neg()

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from powerspherical._torch.composites import composite
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import (
     is_batch_of_gradients,
@@ -83,14 +84,33 @@ def draw(
     if dim is None:
         dim = loc.shape[-1]
     if not is_plain(loc, concentration):
-        if is_recording():
-            rows = concentration.expand(shape)
-            return _RecordedDraw.apply(loc, rows, None, None, operator.index(dim), family.name, generator)
-        seed = _seed(loc.device, generator)
-        return _draw(loc, concentration, shape, seed, dim, family.name, generator)[0]
+        if generator is None:
+            return _points(loc, concentration, shape, dim, family.name)
+        return _dispatched(loc, concentration, shape, dim, family.name, generator)
     if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
         return _plain_draw(loc, concentration, shape, None, dim, family.name, generator)
     return _run(loc, concentration, shape, None, dim, family.name, generator)[0]
+
+
+def _dispatched(
+    loc: Tensor,
+    concentration: Tensor,
+    shape: Sequence[int],
+    dim: int,
+    family: str,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Draw x by a call that transforms and tracers see: of the operator, or under ``torch.jit.trace`` of a function."""
+    if is_recording():
+        rows = concentration.expand(shape)
+        return _RecordedDraw.apply(loc, rows, None, None, operator.index(dim), family, generator)
+    seed = _seed(loc.device, generator)
+    return _draw(loc, concentration, shape, seed, dim, family, generator)[0]
+
+
+_points = composite(
+    "points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor"
+)(_dispatched)
 
 
 class _PlainDraw(torch.autograd.Function):
@@ -146,7 +166,8 @@ def _run(
     generator: torch.Generator | None = None,
 ) -> Draws:
     """The implementation of ``draw``: a fused CUDA kernel, the native library, or a composition of torch operations."""
-    shape = torch.Size(shape)  # a list, if an operator was called
+    if not isinstance(shape, torch.Size):
+        shape = torch.Size(shape)  # a list, if an operator was called
     if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, shape):
         return fused.draw(family, loc, concentration, shape, seed, dim, generator)
     if native.covers(family, loc, concentration):

@@ -27,7 +27,9 @@ from powerspherical._torch.elementary import log1p
 from powerspherical._torch.modes import can_look, is_exporting
 from powerspherical.families import _exported_quantile as exported_quantile
 from powerspherical.families import _overlap as overlap
+from powerspherical.families._interpolation import interpolated, is_worthwhile
 from powerspherical.families._quadrature import cosine_ends_of
+from powerspherical.families._tail_quadrature import rapidity
 from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.quadrature import gauss_legendre
@@ -35,8 +37,13 @@ from powerspherical.special.quadrature import gauss_legendre
 _NODES = 32
 _EXPONENT = 40.0  # the integrand is followed until it has fallen by e^-40
 _TINY = 1e-140  # smallest 1±t; its products with large numbers stay normal
-_NEWTON_STEPS = 10  # at most, for quantiles
-_SMALL_EXCESS = 1e-8  # relative error of the tail before the last step of a quantile
+_SEARCH_STEPS, _REFINEMENTS = 8, 3  # at most, for quantiles
+_NEAR, _NEARER = (
+    2.0,
+    1e-5,
+)  # relative error of a tail at which the search and the refinement of a quantile end
+_SMALLEST_START = 1e-15  # smaller probabilities start at the quantile of this one
+_SHORT_NODES = 8  # of a rule for an arc along which a tail changes by a factor of at most about e^_NEAR
 _ENTROPY_STEPS = 5  # from the guess to full accuracy, for d up to 1e7 and any nats
 
 
@@ -44,14 +51,15 @@ class Arc(NamedTuple):
     """Points at angles φ' from the mean direction, relative to a point at the angle φ. The last axis are the points.
 
     Attributes:
+        half_sine, half_cosine: sine and cosine of (φ' - φ)/2.
         cosine_change: cos φ' - cos φ.
-        one_plus_cosine: 1 + cos φ, of shape (…, 1).
-        to_antipode: π - φ'.
+        half_tangent: tan(φ/2), of shape (…, 1).
     """
 
+    half_sine: Tensor
+    half_cosine: Tensor
     cosine_change: Tensor
-    one_plus_cosine: Tensor
-    to_antipode: Tensor
+    half_tangent: Tensor
 
 
 class PreciseFamily(ExponentialFamily):
@@ -117,19 +125,29 @@ class PreciseFamily(ExponentialFamily):
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
+        """See ``Family``. If all concentrations are equal, artanh t is interpolated as a function of the logit of u.
+
+        The interpolation changes 1-t and 1+t by less than 1e-11 of their values.
+        """
         if is_exporting():
             return self.exported_quantile(u, complement, kappa, dim)
-        return _Law(self, kappa, dim).quantile(u, complement)
+
+        def solved(u: Tensor, complement: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+            return in_chunks(lambda u, c, k: _Law(self, k, dim).quantile(u, c), u, complement, kappa)
+
+        if _all_equal(kappa) and is_worthwhile(logit := torch.log(u) - torch.log(complement)):
+
+            def rapidities(logit: Tensor) -> Tensor:
+                return rapidity(*solved(torch.sigmoid(logit), torch.sigmoid(-logit), _filled(logit, kappa)))
+
+            return cosine_ends_of(interpolated(rapidities, logit))
+        return solved(u, complement, kappa)
 
     def exported_quantile(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         """``quantile_values`` for exported programs, by a quantile of the rapidity y = artanh t."""
-        odds = self.rapidity_mode_odds(kappa, dim)
-        mode = -0.5 * torch.log(odds)
-        deviation = torch.sqrt(
-            (1 + odds) / (2 * (dim - 1))
-        )  # from the curvature of the log-density at the mode
+        mode, deviation = self._rapidity_scale(kappa, dim)
 
         def log_weight(y: Tensor) -> Tensor:
             one_minus_t, one_plus_t = cosine_ends_of(y)
@@ -139,7 +157,31 @@ class PreciseFamily(ExponentialFamily):
 
         return cosine_ends_of(exported_quantile.quantile(log_weight, mode, deviation, u, complement))
 
+    def _rapidity_scale(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """Return the mode of artanh t and its standard deviation, from the curvature of the log-density at the mode."""
+        odds = self.rapidity_mode_odds(kappa, dim)
+        return -0.5 * torch.log(odds), torch.sqrt((1 + odds) / (2 * (dim - 1)))
+
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        """See ``Family``. If all concentrations are equal, the slope is interpolated as a function of artanh t.
+
+        The relative error of the interpolation is below 1e-12.
+        """
+        if _all_equal(kappa):
+            # Densities are analytic within a distance π/2 of the real line. We measure artanh t in units of 1/2, or
+            # of the deviation if that is smaller.
+            unit = self._rapidity_scale(_filled(kappa.new_empty(1), kappa), dim)[1].clamp(max=0.5)
+            place = rapidity(one_minus_t, one_plus_t) / unit
+            if is_worthwhile(place):
+
+                def slopes(place: Tensor) -> Tensor:
+                    return self._integrated_slope(*cosine_ends_of(place * unit), _filled(place, kappa), dim)
+
+                return interpolated(slopes, place)
+        return self._integrated_slope(one_minus_t, one_plus_t, kappa, dim)
+
+    def _integrated_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+        """``implicit_slope`` without interpolation."""
         law = _Law(self, kappa, dim)
         point = law.point(one_minus_t, one_plus_t)
         side = law.side(point)
@@ -148,6 +190,16 @@ class PreciseFamily(ExponentialFamily):
 
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
         return _from_relative_entropy(nats, self, dim)
+
+
+def _all_equal(kappa: Tensor) -> bool:
+    """Whether the host can see that there are several entries, and that all are equal."""
+    return kappa.numel() > 1 and can_look() and bool((kappa == _filled(kappa, kappa)).all())
+
+
+def _filled(like: Tensor, kappa: Tensor) -> Tensor:
+    """Return the first entry of ``kappa``, expanded to the shape of ``like``."""
+    return kappa.reshape(-1)[0].expand_as(like)
 
 
 class _Point(NamedTuple):
@@ -204,9 +256,7 @@ class _Law:
             graded = (down & (window >= room)).unsqueeze(-1)
             weights = torch.where(graded, 4 * weights * rest**3, weights)
             rest = torch.where(graded, rest**4, rest)
-        width = window.unsqueeze(-1)
-        room_left = (room - window).unsqueeze(-1) + width * rest
-        change, exponent = self._changes(point, side, width * (1 - rest), room_left)
+        change, exponent = self._changes(point, (side * window).unsqueeze(-1) * (1 - rest))
         mass = torch.exp(exponent) * weights
         moment = (mass * (point.deviation.unsqueeze(-1) + change)).sum(-1)
         return window * mass.sum(-1), window * moment
@@ -221,21 +271,18 @@ class _Law:
         falling = 2 * _EXPONENT / (descent.clamp(min=0) + root).clamp(min=1e-30)
         window = torch.where(descent > 0, falling, (root - descent) / curvature)
         window = torch.minimum(window, room)
-        _, exponent = self._changes(point, side, window.unsqueeze(-1), (room - window).unsqueeze(-1))
+        _, exponent = self._changes(point, (side * window).unsqueeze(-1))
         too_narrow = (side > 0) & (exponent.squeeze(-1) > -0.9 * _EXPONENT)
         wider = self.family.widened_window(window, point.t, self.kappa, _EXPONENT)
         return torch.where(too_narrow, torch.minimum(wider, room), window)
 
-    def _changes(self, point: _Point, side: Tensor, step: Tensor, room_left: Tensor) -> tuple[Tensor, Tensor]:
-        """Return T' - T and L' - L at the angles φ' = φ + σ·step. The last axis of ``step`` are the points."""
-        t, sine, side = (x.unsqueeze(-1) for x in (point.t, point.sine, side))
-        sin_step = torch.sin(step) * side
-        versine = 2 * torch.sin(step / 2).square()
-        arc = Arc(
-            cosine_change=-(versine * t + sin_step * sine),
-            one_plus_cosine=point.one_plus_t.unsqueeze(-1),
-            to_antipode=torch.where(side > 0, room_left, math.pi - room_left),
-        )
+    def _changes(self, point: _Point, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Return T' - T and L' - L at the angles φ' = φ + step. The last axis of ``step`` are the points."""
+        t, sine, half_tangent = (x.unsqueeze(-1) for x in (point.t, point.sine, point.half_tangent))
+        half_sine, half_cosine = torch.sin(0.5 * step), torch.cos(0.5 * step)
+        sin_step = 2 * half_sine * half_cosine
+        versine = 2 * half_sine.square()
+        arc = Arc(half_sine, half_cosine, -(versine * t + sin_step * sine), half_tangent)
         change = self.family.statistic_change(arc)
         exponent = self.kappa.unsqueeze(-1) * change
         if self.dim > 2:
@@ -244,43 +291,88 @@ class _Law:
         return change, exponent
 
     def quantile(self, u: Tensor, complement: Tensor) -> tuple[Tensor, Tensor]:
-        """Return 1-t and 1+t with P(T ≤ t) = u, by Newton's method on the log of the smaller tail.
+        """Return 1-t and 1+t with P(T ≤ t) = u, by Halley's method on the log of the smaller tail.
 
-        The unknown is the logit of (1+t)/2, in which the log of the tail is nearly linear.
+        The unknown is the rapidity y = artanh t, in which the log of the tail is nearly linear. We integrate the whole
+        tail only until a point is near the solution. After that, we integrate the arc from that point to a better one.
         """
         below = u < complement
         side = torch.where(below, 1.0, -1.0).to(u.dtype)
         target = torch.log(torch.where(below, u, complement))
         entropy = self.family.relative_entropy(self.kappa, self.dim)
-        logit = self._start_logit(u, complement)
-        for step in range(1, _NEWTON_STEPS + 1):
-            point = self.point(*cosine_ends_of(0.5 * logit))
+        y = self._start_rapidity(u, complement)
+        change = torch.zeros_like(y)
+        for step in range(1, _SEARCH_STEPS + 1):
+            y = y + change
+            point = self.point(*cosine_ends_of(y))
             mass, _ = self.tail_integrals(point, side)
-            excess = self.log_density(point, entropy) + torch.log(mass) - target
-            slope = side * 0.5 * point.sine / mass
-            # Far out log P is linear in the logit and large steps are right. At first they may not be.
-            logit = logit - (excess / slope).clamp(-4 * step**2, 4 * step**2)
-            # The convergence is quadratic: this step leaves an error of about the square.
-            if can_look() and not bool((excess.abs() > _SMALL_EXCESS).any()):
+            log_mass = target - self.log_density(point, entropy)  # at the solution, relative to q(φ)
+            excess = torch.log(mass) - log_mass
+            # Far out log P is linear in the rapidity and large steps are right. At first they may not be.
+            change = self._halley_step(point, side, point.sine / mass, excess).clamp(
+                -2 * step**2, 2 * step**2
+            )
+            if can_look() and not bool((excess.abs() > _NEAR).any()):
                 break
-        return cosine_ends_of(0.5 * logit)
+        near = excess.abs() <= _NEAR  # not if 1-t or 1+t is below _TINY
+        for _ in range(_REFINEMENTS):
+            moved = self.point(*cosine_ends_of(y + change))
+            between, density = self._short_arc(point, side, change)
+            reached = mass + between
+            excess = torch.where(near, torch.log(reached) - log_mass, 0.0)
+            correction = self._halley_step(moved, side, moved.sine * density / reached, excess)
+            change = change + torch.where(near, correction, 0.0)
+            # The convergence is cubic: this step leaves an error of about the third power.
+            if can_look() and not bool((excess.abs() > _NEARER).any()):
+                break
+        return cosine_ends_of(y + change)
 
-    def _start_logit(self, u: Tensor, complement: Tensor) -> Tensor:
-        """Return the logit of the quantile of the Beta law with the mean and variance of (1+t)/2.
+    def _halley_step(self, point: _Point, side: Tensor, hazard: Tensor, excess: Tensor) -> Tensor:
+        """Return the change of the rapidity that lowers the log of the tail P by ``excess``.
 
-        The approximation is Abramowitz & Stegun 26.5.22.
+        ``hazard`` is the density of the rapidity divided by P. With h = ``hazard`` and s the slope of the log-density
+        towards a larger tail, log P has the derivatives h and h(s - h).
         """
+        statistic_slope = self.family.statistic_slope(point.sine, point.half_tangent)
+        slope = -side * (self.kappa * statistic_slope * point.sine + (self.dim - 1) * point.t)
+        newton = -excess / hazard
+        return side * newton / (1 + (0.5 * (slope - hazard) * newton).clamp(-0.5, 1.0))
+
+    def _short_arc(self, point: _Point, side: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the tail gains if the rapidity of ``point`` increases by ``change``, and the density there.
+
+        Both are relative to the density q(φ) at ``point``.
+        """
+        shrink = torch.expm1(-change)
+        tangent = point.half_tangent
+        angle = 2 * torch.atan(tangent * shrink / (1 + tangent.square() * (1 + shrink)))  # φ' - φ
+        nodes, weights = gauss_legendre(_SHORT_NODES, angle)
+        _, exponent = self._changes(point, angle.unsqueeze(-1) * torch.cat((nodes, nodes.new_ones(1))))
+        density = torch.exp(exponent)
+        return -side * angle * (density[..., :-1] * weights).sum(-1), density[..., -1]
+
+    def _start_rapidity(self, u: Tensor, complement: Tensor) -> Tensor:
+        """Return roughly the rapidity of the quantile of the Beta law with the mean and variance of (1+t)/2."""
         rest = self.family.mean_cosine_complement(self.kappa, self.dim) / 2
         mean = 1 - rest
         total = mean * rest / (self.family.variance_cosine(self.kappa, self.dim) / 4) - 1
         a, b = mean * total, rest * total
-        normal = torch.erfinv((u - complement).clamp(-1 + 1e-7, 1 - 1e-7)) * math.sqrt(2)
+        if self.dim == 2:
+            # b is about 1/2, and √(2a) tan(φ/2) about the absolute value of a Student variable with 2a degrees of
+            # freedom. We use the approximation of its quantile by Gaver & Kafadar (1984).
+            far = -torch.special.ndtri(0.5 * u.clamp(min=_SMALLEST_START))
+            near = math.sqrt(2) * torch.erfinv(complement.clamp(min=_SMALLEST_START))
+            scale = (2 * a - 5 / 6) / (2 * a - 2 / 3 + 0.05 / a).square()
+            return -0.5 * torch.log(torch.expm1(scale * torch.where(u < complement, far, near).square()))
+        lower = torch.special.ndtri(torch.minimum(u, complement).clamp(min=_SMALLEST_START))
+        normal = torch.where(u < complement, lower, -lower)
+        # Abramowitz & Stegun 26.5.22
         skew = (normal * normal - 3) / 6
         inverse_a, inverse_b = 1 / (2 * a - 1).clamp(min=0.5), 1 / (2 * b - 1).clamp(min=0.5)
         harmonic = 2 / (inverse_a + inverse_b)
         spread = -normal * torch.sqrt((harmonic + skew).clamp(min=0.1)) / harmonic
         width = spread - (inverse_b - inverse_a) * (skew + 5 / 6 - 2 / (3 * harmonic))
-        return (torch.log(a / b) - 2 * width).clamp(-60, 60)
+        return (0.5 * torch.log(a / b) - width).clamp(-30, 30)
 
 
 @with_derivatives(

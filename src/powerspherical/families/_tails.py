@@ -116,13 +116,9 @@ def _quantile_partial(dt: PointFunction) -> Callable[..., Pair]:
 )
 def quantile(u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
     """Return 1-t and 1+t with P(T ≤ t) = u, for float64 tensors of one shape."""
-
-    def entries(u: Tensor, complement: Tensor, kappa: Tensor) -> Pair:
-        one_minus_t, one_plus_t = family.quantile_values(u, complement, kappa, dim)
-        known = ~kappa.isnan()
-        bottom, top = (u == 0) & known, (complement == 0) & known
-        one_minus_t = torch.where(bottom, 2.0, torch.where(top, 0.0, one_minus_t))
-        one_plus_t = torch.where(bottom, 0.0, torch.where(top, 2.0, one_plus_t))
-        return one_minus_t, one_plus_t
-
-    return in_chunks(entries, u, complement, kappa)
+    one_minus_t, one_plus_t = family.quantile_values(u, complement, kappa, dim)
+    known = ~kappa.isnan()
+    bottom, top = (u == 0) & known, (complement == 0) & known
+    one_minus_t = torch.where(bottom, 2.0, torch.where(top, 0.0, one_minus_t))
+    one_plus_t = torch.where(bottom, 0.0, torch.where(top, 2.0, one_plus_t))
+    return one_minus_t, one_plus_t

@@ -288,7 +288,7 @@ class Family(ABC):
     ) -> tuple[Tensor, Tensor]:
         """Return 1-t and 1+t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u.
 
-        All tensors are float64 and of one shape.
+        All tensors are float64 and of one shape. The default computes a bounded number of entries at a time.
 
         >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
@@ -296,7 +296,12 @@ class Family(ABC):
         >>> POWER_SPHERICAL.quantile_values(u, 1 - u, torch.ones_like(u), 3)
         (tensor([0.8000], dtype=torch.float64), tensor([1.2000], dtype=torch.float64))
         """
-        return tail_quadrature.quantile(self, u, complement, kappa, dim)
+        return in_chunks(
+            lambda u, complement, kappa: tail_quadrature.quantile(self, u, complement, kappa, dim),
+            u,
+            complement,
+            kappa,
+        )
 
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         """Return d artanh(t)/dκ = (dt/dκ)/(1-t²) at a fixed probability (Figurnov et al. 2018).

@@ -195,12 +195,9 @@ class PowerSphericalFamily(PreciseFamily):
         return (dim - 1) / (2 * kappa + (dim - 1))
 
     def statistic_change(self, arc: Arc) -> Tensor:
-        # log((1+t')/(1+t)). If the change is large, 1 + t' = 2 sin²((π-φ')/2) directly.
-        ratio = arc.cosine_change / arc.one_plus_cosine
-        large = ratio < -0.5
-        target = 2 * torch.sin(arc.to_antipode / 2).square()
-        far = torch.log(torch.where(large, target, 1.0)) - torch.log(arc.one_plus_cosine)
-        return torch.where(large, far, log1p(torch.where(large, 0.0, ratio)))
+        # log((1+t')/(1+t)) = 2 log(cos(φ'/2)/cos(φ/2)). We compute the ratio of the cosines minus 1.
+        slack = arc.half_sine * (arc.half_tangent + arc.half_sine / (1 + arc.half_cosine))
+        return 2 * log1p(-slack.clamp(max=1 - 1e-16))
 
 
 POWER_SPHERICAL = PowerSphericalFamily()

@@ -9,7 +9,6 @@ a default by quadrature, which a family overrides where it has a closed form.
 from __future__ import annotations
 
 import functools
-import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
@@ -98,6 +97,22 @@ class Family(ABC):
         >>> POWER_SPHERICAL.log_kernel(1 - t, 1 + t, torch.tensor(2.0), 3).exp()  # (1+t)^κ
         tensor([1.0000, 2.2500, 4.0000])
         """
+
+    def log_kernel_from_peak(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
+    ) -> Tensor:
+        """Return ``log_kernel`` plus a function of κ, chosen so that the result is small near the mode.
+
+        Quadratures and mixtures use it, because they normalise in any case and a large common term takes digits. The
+        default is ``log_kernel``.
+
+        >>> import torch
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> t = torch.tensor([0.0, 0.5, 1.0])
+        >>> POWER_SPHERICAL.log_kernel_from_peak(1 - t, 1 + t, torch.tensor(2.0), 3).exp()  # ((1+t)/2)^κ
+        tensor([0.2500, 0.5625, 1.0000])
+        """
+        return self.log_kernel(one_minus_t, one_plus_t, kappa, dim)
 
     #: Whether log_kernel is linear in t. Then the mean direction of the data is the best direction for every κ.
     linear: ClassVar[bool] = False
@@ -421,7 +436,7 @@ class Family(ABC):
         >>> POWER_SPHERICAL.mean_log_loss(torch.tensor(1.0), 3)  # 1/2
         tensor(0.5000)
         """
-        return math.log(2) - self.mean_log1p_cosine(kappa, dim)
+        return quadrature.expectation(self, kappa, dim, lambda *ends: -quadrature.log_half_cosine(*ends))
 
     def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
         """Return E log(1+μᵀX) - E log(1+νᵀX) ≥ 0 for a unit vector ν with (1-μᵀν)/2 = ``half_chord``.
@@ -436,9 +451,12 @@ class Family(ABC):
         tensor([0.0000, 0.4700, 1.3863])
         """
         k, h = _broadcast_doubles(kappa, half_chord)
-        return quadrature.expectation_in_two_cosines(
-            self, k, h, dim, lambda minus, plus, other_minus, other_plus: torch.log(plus / other_plus)
-        )
+
+        def log_ratio(minus: Tensor, plus: Tensor, other_minus: Tensor, other_plus: Tensor) -> Tensor:
+            log_half = quadrature.log_half_cosine
+            return log_half(minus, plus) - log_half(other_minus, other_plus)
+
+        return quadrature.expectation_in_two_cosines(self, k, h, dim, log_ratio)
 
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
@@ -582,7 +600,7 @@ class Family(ABC):
         """
         smallest = torch.finfo(cosines.dtype).eps
         ends = (1 - cosines).clamp_(min=smallest), (1 + cosines).clamp_(min=smallest)
-        return self.log_kernel(*ends, kappa, dim) + offsets, ends if keep else ()
+        return self.log_kernel_from_peak(*ends, kappa, dim) + offsets, ends if keep else ()
 
     def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
         """Return the sums over points that the M-step needs.

@@ -57,7 +57,15 @@ class ExponentialFamily(Family):
         """
 
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        return kappa * (_finite_at_zero(self.statistic(one_minus_t, one_plus_t), kappa) + self.peak)
+        return self.log_kernel_from_peak(one_minus_t, one_plus_t, kappa, dim) + kappa * self.peak
+
+    def log_kernel_from_peak(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
+    ) -> Tensor:
+        return kappa * _finite_at_zero(self.statistic(one_minus_t, one_plus_t), kappa)
+
+    def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
+        return super().log_partition(kappa, dim) + kappa * self.peak
 
     def mean_statistic(self, kappa: Tensor, dim: int) -> Tensor:
         """Return E T ≤ 0.
@@ -138,12 +146,6 @@ class ExponentialFamily(Family):
     def log_offset(self, kappa: Tensor, dim: int) -> Tensor:
         # KL - κ E T, to be added to κT. All three terms are small for points near the mode.
         return self.relative_entropy(kappa, dim) - kappa * self.mean_statistic(kappa, dim)
-
-    def log_densities_(
-        self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        densities, kept = super().log_densities_(cosines, kappa, offsets, dim, keep=keep)
-        return densities.sub_(kappa * self.peak), kept
 
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False

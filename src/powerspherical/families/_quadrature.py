@@ -47,7 +47,8 @@ class Window(NamedTuple):
 
 
 @tensor_constant
-def _equidistant(count: int) -> Numbers:
+def equidistant(count: int) -> Numbers:
+    """Return points from 0 to 1, both included."""
     return [j / (count - 1) for j in range(count)]
 
 
@@ -108,7 +109,7 @@ def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[floa
 
     The density has one mode, so successively finer grids find it.
     """
-    grid = _equidistant(kappa, _GRID)
+    grid = equidistant(kappa, _GRID)
 
     def height(y: Tensor) -> Tensor:
         concentration = kappa.reshape(kappa.shape + (1,) * (y.dim() - kappa.dim()))
@@ -130,7 +131,7 @@ def falling_reach(
     height: Callable[[Tensor], Tensor], start: Tensor, target: Tensor, direction: Tensor
 ) -> Tensor:
     """Return how far from ``start`` the falling function ``height`` stays above ``target``. Arguments broadcast."""
-    grid = _equidistant(start, _GRID)
+    grid = equidistant(start, _GRID)
     near, width = torch.zeros_like(direction * start), 2 * FARTHEST
     for _ in range(_END_ROUNDS):
         y = start.unsqueeze(-1) + direction.unsqueeze(-1) * (near.unsqueeze(-1) + width * grid)
@@ -162,7 +163,7 @@ def _law(family: Family, kappa: Tensor, dim: int) -> Law:
     kappa = kappa.double()
     (window,) = windows(family, kappa, dim, FALL)
     low, _, high = (x.unsqueeze(-1) for x in window)
-    y = low + (high - low) * _equidistant(low, _NODES)
+    y = low + (high - low) * equidistant(low, _NODES)
     log_weights = _log_uniform(y, dim) + torch.log((high - low) / (_NODES - 1))
     return _law_on(family, Nodes(*cosine_ends_of(y), log_weights), kappa, dim)
 

@@ -63,7 +63,6 @@ class Family(ABC):
 
     The von Mises–Fisher family from its log-density alone:
 
-    >>> import torch
     >>> class Exponential(Family):
     ...     name = title = "exponential"
     ...
@@ -91,7 +90,6 @@ class Family(ABC):
 
         Arguments broadcast, and the result has their broadcast shape. It must be differentiable in all of them.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0, 0.5, 1.0])
         >>> POWER_SPHERICAL.log_kernel(1 - t, 1 + t, torch.tensor(2.0), 3).exp()  # (1+t)^κ
@@ -106,7 +104,6 @@ class Family(ABC):
         Quadratures and mixtures use it, because they normalise in any case and a large common term takes digits. The
         default is ``log_kernel``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0, 0.5, 1.0])
         >>> POWER_SPHERICAL.log_kernel_from_peak(1 - t, 1 + t, torch.tensor(2.0), 3).exp()  # ((1+t)/2)^κ
@@ -123,7 +120,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.antipode_power(torch.tensor([0.0, 2.0]))
         tensor([0., 2.])
@@ -137,7 +133,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.log_partition(torch.tensor([0.0, 2.0]), 3).exp()  # E(1+t)² = 1 + 1/3
         tensor([1.0000, 1.3333])
@@ -149,7 +144,6 @@ class Family(ABC):
 
         Arguments broadcast, and the result has their broadcast shape.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0, 0.5, 1.0])
         >>> POWER_SPHERICAL.log_density(1 - t, 1 + t, torch.tensor(1.0), 3).exp()  # 1+t
@@ -163,7 +157,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.relative_entropy(torch.tensor([0.0, 1.0, 100.0]), 3)
         tensor([0.0000, 0.1931, 3.6250])
@@ -186,7 +179,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_cosine(torch.tensor([0.0, 2.0, 100.0]), 3)  # κ/(κ+d-1)
         tensor([0.0000, 0.5000, 0.9804])
@@ -198,7 +190,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_cosine_complement(torch.tensor([0.0, 1e9]), 3)
         tensor([1.0000e+00, 2.0000e-09])
@@ -210,7 +201,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.variance_cosine(torch.tensor([0.0, 1.0]), 3)  # 1/d at κ = 0
         tensor([0.3333, 0.2222])
@@ -222,7 +212,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_log1p_cosine(torch.tensor([0.0, 1.0]), 3)
         tensor([-0.3069,  0.1931])
@@ -234,7 +223,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_log1m_cosine(torch.tensor([0.0, 1.0]), 3)
         tensor([-0.3069, -0.8069])
@@ -254,7 +242,6 @@ class Family(ABC):
         For our families the relative error of the probabilities is at most 1e-8, for d and κ up to 1e6 and
         probabilities down to 1e-30.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor(0.0)
         >>> log_cdf, log_sf = POWER_SPHERICAL.log_tails(1 - t, 1 + t, torch.tensor(1.0), 3)
@@ -271,7 +258,6 @@ class Family(ABC):
         Arguments broadcast, and both results have their broadcast shape. They are computed in float64 and rounded to
         the promoted dtype of the arguments. Differentiable once.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> u = torch.tensor(0.36)
         >>> POWER_SPHERICAL.quantile(u, 1 - u, torch.tensor(1.0), 3)  # t = 2√u - 1
@@ -289,7 +275,6 @@ class Family(ABC):
         This and the next two methods take float64 tensors of one shape and return values of that shape without
         derivatives.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([-0.5, 0.9], dtype=torch.float64)
         >>> log_tail, below = POWER_SPHERICAL.log_near_tail(1 - t, 1 + t, torch.ones_like(t), 3)
@@ -305,7 +290,6 @@ class Family(ABC):
 
         All tensors are float64 and of one shape.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> u = torch.tensor([0.36], dtype=torch.float64)
         >>> POWER_SPHERICAL.quantile_values(u, 1 - u, torch.ones_like(u), 3)
@@ -319,7 +303,6 @@ class Family(ABC):
         Arguments are float64 tensors of one shape. The result broadcasts against them. For our families the relative
         error of dt/dκ is at most 1e-8, for d and κ up to 1e6.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0], dtype=torch.float64)
         >>> POWER_SPHERICAL.implicit_slope(1 - t, 1 + t, torch.ones_like(t), 3)  # t = 2u^{1/(κ+1)} - 1
@@ -341,7 +324,6 @@ class Family(ABC):
             dim: the ambient dimension d.
             generator: source of further random numbers. Default: torch's generator for the device.
 
-        >>> import torch
         >>> from powerspherical.families import SPHERICAL_CAUCHY
         >>> _ = torch.manual_seed(0)
         >>> kappa = torch.full((10_000,), 2.0)
@@ -364,7 +346,6 @@ class Family(ABC):
         All tensors have one shape. The default is ``implicit_slope``. An override may return another derivative with
         the same mean. The caller may overwrite the result.
 
-        >>> import torch
         >>> from powerspherical.families import SPHERICAL_CAUCHY
         >>> kappa = torch.tensor([1.0, 4.0])
         >>> draw = SPHERICAL_CAUCHY.draw_cosine(torch.tensor([2.0, 2.0]), kappa, 3)
@@ -384,7 +365,6 @@ class Family(ABC):
 
         The result has that shape and the dtype of ``length``. Differentiable in ``length``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> length = torch.tensor([0.0, 0.5])
         >>> POWER_SPHERICAL.concentration_from_mean_cosine(length, 1 - length, 3)
@@ -405,7 +385,6 @@ class Family(ABC):
         The result has the shape and dtype of ``nats``. It is differentiable for nats > 0. At 0 the derivative is
         infinite.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> kappa = POWER_SPHERICAL.concentration_from_relative_entropy(torch.tensor([0.0, 0.5]), 3)
         >>> POWER_SPHERICAL.relative_entropy(kappa, 3)
@@ -431,7 +410,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_log_loss(torch.tensor(1.0), 3)  # 1/2
         tensor(0.5000)
@@ -444,7 +422,6 @@ class Family(ABC):
         ``kappa`` and ``half_chord`` broadcast, and the result has their broadcast shape. With ``single``, float32
         accuracy is enough.
 
-        >>> import torch
         >>> from powerspherical.families import SPHERICAL_CAUCHY
         >>> half_chord = torch.tensor([0.0, 0.5, 1.0])
         >>> SPHERICAL_CAUCHY.misalignment(torch.tensor(1.0), half_chord, 3)  # -log(1 - ¾ half_chord)
@@ -473,7 +450,6 @@ class Family(ABC):
         Tensors are float64 and of one shape, which the result has, too. The default integrates over the cosine and the
         azimuth. Its error is about 1e-12 times the larger of the two log-densities.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
         >>> kappa_p, kappa, half_chord = torch.tensor([[10.0], [5.0], [0.0]], dtype=torch.float64)
         >>> VON_MISES_FISHER.divergence_from(POWER_SPHERICAL, kappa_p, kappa, half_chord, 3)
@@ -493,7 +469,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.divergence_from_uniform(torch.tensor([0.0, 1.0]), 3)  # 1 - log 2 at κ = 1
         tensor([0.0000, 0.3069])
@@ -510,7 +485,6 @@ class Family(ABC):
 
         The tensors have one shape, which the result has, too.
 
-        >>> import torch
         >>> from powerspherical.families import VON_MISES_FISHER
         >>> t = torch.tensor([-1.0, 0.0, 1.0])
         >>> VON_MISES_FISHER.score(1 - t, 1 + t, torch.ones_like(t), 3)  # t - 1
@@ -526,7 +500,6 @@ class Family(ABC):
         The first is how strongly a point at t pulls the mean direction towards itself. The second is how fast that pull
         falls off as the direction moves. All tensors have one shape.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0, 1.0])
         >>> POWER_SPHERICAL.pull_and_bend(1 - t, 1 + t, torch.ones_like(t), 3)  # 1/(1+t) and (1-t)/(1+t)
@@ -550,7 +523,6 @@ class Family(ABC):
         arguments have one shape, which the result has, too. An exponential family returns the maximum-likelihood κ
         instead.
 
-        >>> import torch
         >>> from powerspherical.families import VON_MISES_FISHER
         >>> mean_score = VON_MISES_FISHER.mean_cosine(torch.tensor(2.5), 3) - 1
         >>> VON_MISES_FISHER.fitted_concentration(mean_score, torch.tensor(9.0), 3)
@@ -568,7 +540,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> cosines, kappa = torch.tensor([[0.0, 0.5, 1.0]]), torch.tensor([[1.0]])
         >>> offsets = POWER_SPHERICAL.log_offset(kappa, 3)
@@ -592,7 +563,6 @@ class Family(ABC):
         Overrides save passes over the matrix. In a few hundred dimensions one pass costs a tenth of the matrix product
         that computes ``cosines``.
 
-        >>> import torch
         >>> from powerspherical.families import VON_MISES_FISHER
         >>> cosines, kappa = torch.tensor([[0.0, 0.5, 1.0]]), torch.tensor([[2.0]])
         >>> VON_MISES_FISHER.log_densities_(cosines, kappa, torch.zeros(1, 1), 3, keep=False)
@@ -611,7 +581,6 @@ class Family(ABC):
             kappa: (k, 1).
             dim: the ambient dimension d.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> cosines, kappa, zeros = torch.tensor([[0.0, 0.5]]), torch.ones(1, 1), torch.zeros(1, 1)
         >>> _, kept = POWER_SPHERICAL.log_densities_(cosines, kappa, zeros, 3, keep=True)

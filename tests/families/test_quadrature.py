@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 from helpers.examples import FAMILIES, IDS
-from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, ExponentialFamily, Family
+from powerspherical.families import (
+    POWER_SPHERICAL,
+    SPHERICAL_CAUCHY,
+    VON_MISES_FISHER,
+    ExponentialFamily,
+    Family,
+)
 
 DOUBLE = torch.float64
 KAPPAS = {
@@ -60,6 +66,7 @@ def assert_close(value: Tensor, expected: Tensor, floor: float = 0.0) -> None:
         ("variance_cosine", 0.0),
         ("mean_log1p_cosine", 1.0),
         ("mean_log1m_cosine", 1.0),
+        ("mean_log_loss", 0.0),
         ("divergence_from_uniform", 0.0),
     ],
 )
@@ -148,6 +155,15 @@ def test_other_directions(known: Family, dim: int, half_chord: float) -> None:
     other = 1.3 * kappa.flip(0)
     expected = known.divergence_from(known, kappa, other, chord, dim)
     assert_close(plain.divergence_from(plain, kappa, other, chord, dim), expected)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 10])
+def test_divergence_from_a_heavy_tail(dim: int) -> None:
+    kappa = torch.tensor([100.0, 1e3, 1e4], dtype=DOUBLE)
+    arguments = kappa, 1e4 * torch.ones_like(kappa), torch.zeros_like(kappa), dim
+    found = Plain(VON_MISES_FISHER).divergence_from(SPHERICAL_CAUCHY, *arguments)
+    expected = VON_MISES_FISHER.divergence_from(SPHERICAL_CAUCHY, *arguments)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
 
 
 @families

@@ -2,7 +2,8 @@
 
 With e^tau = 1 + k its density relative to the uniform is the power 1 - d of cosh(tau) - t sinh(tau). A uniform point
 has the cosine tanh(y) with y of density sech(y)^(d - 1), and is moved to the cosine tanh(y + tau). So
-    KL to the uniform = (d - 1) E log(cosh(tau) + tanh(y) sinh(tau)),    1 - t = 2 / (1 + exp(2 (y + tau))).
+    KL to the uniform = (d - 1) E log(cosh(tau) + tanh(y) sinh(tau)),    1 - t = 2 / (1 + exp(2 (y + tau))),
+    log loss = -E log((1 + t) / 2) = E log(1 + exp(-2 (y + tau))).
 Two members are, seen from the first, the uniform and a member at the hyperbolic distance of the two points of the ball
     cosh(tau) = cosh(tau_p) cosh(tau_q) - cos(theta) sinh(tau_p) sinh(tau_q).
 Integrals use mpmath's tanh-sinh rule over panels. They follow the definitions, not the sums of the package.
@@ -44,12 +45,13 @@ def mean_log(d: int, tau: mpf) -> mpf:
 
 
 def moments(d: int, k: mpf) -> list[mpf]:
-    """Return KL to the uniform, 1 - E t and the variance of t."""
+    """Return KL to the uniform, 1 - E t, the variance of t and the log loss."""
     tau = mp.log1p(k)
     scale = mp.exp(2 * tau)  # keeps integrands of order one, because mpmath controls the absolute error
     rest = mean(d, tau, lambda y: 2 * scale / (1 + mp.exp(2 * (y + tau)))) / scale
     square = mean(d, tau, lambda y: (2 * scale / (1 + mp.exp(2 * (y + tau)))) ** 2) / scale**2
-    return [(d - 1) * mean_log(d, tau), rest, square - rest**2]
+    log_loss = mean(d, tau, lambda y: scale * mp.log1p(mp.exp(-2 * (y + tau)))) / scale
+    return [(d - 1) * mean_log(d, tau), rest, square - rest**2, log_loss]
 
 
 def divergence(d: int, k_p: mpf, k_q: mpf, theta: mpf) -> mpf:
@@ -61,7 +63,7 @@ def divergence(d: int, k_p: mpf, k_q: mpf, theta: mpf) -> mpf:
 def make() -> None:
     table = {
         "recipe": recipe(__file__, "kappa and theta are the exact doubles"),
-        "columns": ["dim", "kappa", "kl_uniform", "mean_complement", "variance"],
+        "columns": ["dim", "kappa", "kl_uniform", "mean_complement", "variance", "log_loss"],
         "moments": [[d, k, *map(digits, moments(d, mpf(k)))] for d in DIMS for k in KAPPAS],
         "pair_columns": ["dim", "kappa_p", "kappa_q", "theta", "kl"],
         "pairs": [

@@ -17,6 +17,7 @@ panels shrink towards the mean direction of p and towards the angle where A - |B
 import functools
 import itertools
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from make_cauchy import moments
@@ -31,6 +32,7 @@ from families import Family
 DIMS = [2, 3, 5, 10, 64]
 KAPPAS = [0.1, 3.0, 100.0]
 THETAS = [0.0, 1e-3, 0.5, 1.5, 3.0, math.pi]
+CONCENTRATED = [(1e3, 1e6), (1e6, 1e3), (1e6, 1e6)]
 OTHERS = {function.__name__: functools.cache(function) for function in (power_spherical, von_mises_fisher)}
 PAIRS = [[p, "spherical_cauchy"] for p in OTHERS] + [["spherical_cauchy", q] for q in OTHERS]
 moments = functools.cache(moments)
@@ -74,7 +76,7 @@ def divergence(d: int, k_p: float, k_q: float, theta: float, p: str, q: str) -> 
         ends = (least + twice_sinh * np.sin(x / 2) ** 2 for x in (phi + angle, gap))
         kl_uniform = OTHERS[p](d, mpf(k_p))[COLUMNS.index("kl_uniform") - 2]
         return kl_uniform + (d - 1) * mean_log(d, probability, *ends)
-    kl_uniform, rest, _ = moments(d, mpf(k_p))
+    kl_uniform, rest, *_ = moments(d, mpf(k_p))
     log_partition = OTHERS[q](d, mpf(k_q))[0]
     if q == "von_mises_fisher":
         return kl_uniform - mpf(k_q) * mp.cos(mpf(theta)) * (1 - rest) + log_partition
@@ -83,12 +85,17 @@ def divergence(d: int, k_p: float, k_q: float, theta: float, p: str, q: str) -> 
     return kl_uniform - mpf(k_q) * energy + log_partition
 
 
+def rows(kappas: Iterable[tuple[float, float]], thetas: list[float]) -> list[list[float]]:
+    cells = [(d, *pair, theta) for d, pair, theta in itertools.product(DIMS, kappas, thetas)]
+    return [[*cell, *(float(divergence(*cell, *pair)) for pair in PAIRS)] for cell in cells]
+
+
 def make() -> None:
-    cells = itertools.product(DIMS, KAPPAS, KAPPAS, THETAS)
     table = {
         "recipe": recipe(__file__, "means over phi in 80-bit floats; kappa and theta are the exact doubles"),
         "columns": ["dim", "kappa_p", "kappa_q", "theta", *(f"{p} || {q}" for p, q in PAIRS)],
-        "kl": [[*cell, *(float(divergence(*cell, *pair)) for pair in PAIRS)] for cell in cells],
+        "kl": rows(itertools.product(KAPPAS, KAPPAS), THETAS),
+        "concentrated": rows(CONCENTRATED, THETAS[:3]),
     }
     save("cauchy_kl.json", table)
 

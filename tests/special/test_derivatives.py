@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from powerspherical import special
+from powerspherical.special import mobius
 
 KAPPA = [0.01, 0.7, 6.0, 55.0]  # on both sides of the branches of the functions
 
@@ -27,6 +28,7 @@ TWICE = {
     "cauchy_mean_cosine": special.cauchy_mean_cosine,
     "cauchy_mean_cosine_complement": special.cauchy_mean_cosine_complement,
     "cauchy_variance_cosine": special.cauchy_variance_cosine,
+    "cauchy_mean_log_loss": mobius.cauchy_mean_log_loss,
 }
 
 

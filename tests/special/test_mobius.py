@@ -8,6 +8,7 @@ from torch.distributions import kl_divergence
 
 from helpers import mpmath_tables
 from powerspherical import SphericalCauchy, special
+from powerspherical.special import mobius
 
 TABLE = "cauchy.json"
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 5e-6}
@@ -15,6 +16,7 @@ QUANTITIES = {
     "kl_uniform": special.cauchy_relative_entropy,
     "mean_complement": special.cauchy_mean_cosine_complement,
     "variance": special.cauchy_variance_cosine,
+    "log_loss": mobius.cauchy_mean_log_loss,
 }
 
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
@@ -40,6 +42,18 @@ def test_mean(dim: int) -> None:
     table = mpmath_tables.columns(TABLE, "moments", dim)
     found = special.cauchy_mean_cosine(table["kappa"], dim)
     torch.testing.assert_close(found, 1 - table["mean_complement"], rtol=0, atol=1e-15)
+
+
+@dtypes
+@dims
+def test_inverse_of_the_mean(dim: int, dtype: torch.dtype) -> None:
+    table = mpmath_tables.columns(TABLE, "moments", dim)
+    complement = table["mean_complement"].to(dtype)
+    kept = table["mean_complement"] < 0.99  # elsewhere 1 - complement has lost digits
+    found = special.cauchy_mean_cosine_inverse(1 - complement, dim, complement)
+    torch.testing.assert_close(
+        found.double()[kept], table["kappa"][kept], rtol=8 * torch.finfo(dtype).eps, atol=0
+    )
 
 
 @dtypes

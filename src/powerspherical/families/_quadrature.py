@@ -17,7 +17,7 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
-from powerspherical._torch.elementary import sigmoid
+from powerspherical._torch.elementary import log1p, sigmoid
 from powerspherical._torch.modes import is_plain
 from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.mobius import uniform_cosine_rule
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 _NODES = 512
 FALL = 50.0  # by how much the log-density falls from the mode to the ends of the window
-_NEAR_FALL, _MIDDLE_FALL = 2.0, 12.0  # the same for two inner windows
+_INNER_FALLS = (12.0, 2.0)  # the same for inner windows
 FARTHEST = 60.0  # larger |y| are ignored
 _GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # grid points and refinements in the search for the window
-_PANEL_NODES, _PANELS = 93, 8  # of the rule for functions of a second direction
+_PANEL_NODES, _PANELS = 93, 9  # of the rule for functions of a second direction
 _TINY = 1e-300  # replaces a distance of exactly zero, so that its logarithm is finite
 _SINE_OFFSET = 1e-24  # added under the root of sin θ; values change by its root, and derivatives stay finite
 
@@ -47,13 +47,25 @@ class Window(NamedTuple):
 
 
 @tensor_constant
-def _equidistant(count: int) -> Numbers:
+def equidistant(count: int) -> Numbers:
+    """Return points from 0 to 1, both included."""
     return [j / (count - 1) for j in range(count)]
 
 
 def cosine_ends_of(y: Tensor) -> tuple[Tensor, Tensor]:
     """Return 1-t and 1+t for t = tanh y."""
     return 2 * sigmoid(-2 * y), 2 * sigmoid(2 * y)
+
+
+def log_half_cosine(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
+    """Return log((1+t)/2), accurate where it is small.
+
+    At the antipode the value is log 0 = -inf, and we define the derivative as 0 instead of NaN.
+    """
+    near, antipode = one_minus_t < 1, one_plus_t <= 0
+    close = log1p(torch.where(near, one_minus_t, 0.0) / -2)
+    far = torch.log(torch.where(near | antipode, 1.0, one_plus_t) / 2)
+    return torch.where(near, close, torch.where(antipode, -math.inf, far))
 
 
 def _log_uniform(y: Tensor, dim: int) -> Tensor:
@@ -64,7 +76,7 @@ def _log_uniform(y: Tensor, dim: int) -> Tensor:
 
 def log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
     """Return the unnormalised log-density of y."""
-    return family.log_kernel(*cosine_ends_of(y), kappa, dim) + _log_uniform(y, dim)
+    return family.log_kernel_from_peak(*cosine_ends_of(y), kappa, dim) + _log_uniform(y, dim)
 
 
 def on_distinct(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tensor) -> tuple[Tensor, ...]:
@@ -97,7 +109,7 @@ def _mode_and_ends(family: Family, kappa: Tensor, dim: int, falls: Sequence[floa
 
     The density has one mode, so successively finer grids find it.
     """
-    grid = _equidistant(kappa, _GRID)
+    grid = equidistant(kappa, _GRID)
 
     def height(y: Tensor) -> Tensor:
         concentration = kappa.reshape(kappa.shape + (1,) * (y.dim() - kappa.dim()))
@@ -119,7 +131,7 @@ def falling_reach(
     height: Callable[[Tensor], Tensor], start: Tensor, target: Tensor, direction: Tensor
 ) -> Tensor:
     """Return how far from ``start`` the falling function ``height`` stays above ``target``. Arguments broadcast."""
-    grid = _equidistant(start, _GRID)
+    grid = equidistant(start, _GRID)
     near, width = torch.zeros_like(direction * start), 2 * FARTHEST
     for _ in range(_END_ROUNDS):
         y = start.unsqueeze(-1) + direction.unsqueeze(-1) * (near.unsqueeze(-1) + width * grid)
@@ -151,13 +163,13 @@ def _law(family: Family, kappa: Tensor, dim: int) -> Law:
     kappa = kappa.double()
     (window,) = windows(family, kappa, dim, FALL)
     low, _, high = (x.unsqueeze(-1) for x in window)
-    y = low + (high - low) * _equidistant(low, _NODES)
+    y = low + (high - low) * equidistant(low, _NODES)
     log_weights = _log_uniform(y, dim) + torch.log((high - low) / (_NODES - 1))
     return _law_on(family, Nodes(*cosine_ends_of(y), log_weights), kappa, dim)
 
 
 def _law_on(family: Family, nodes: Nodes, kappa: Tensor, dim: int) -> Law:
-    kernel = family.log_kernel(nodes.one_minus_t, nodes.one_plus_t, kappa.unsqueeze(-1), dim)
+    kernel = family.log_kernel_from_peak(nodes.one_minus_t, nodes.one_plus_t, kappa.unsqueeze(-1), dim)
     total = kernel + nodes.log_weights
     # Softmax sums to one up to rounding. The exponential of (total - log_partition), two large numbers, does not.
     return Law(nodes, kernel, torch.logsumexp(total, -1), torch.softmax(total, -1))
@@ -186,12 +198,12 @@ def expectation(
 
 
 def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """Return log E_U exp(log_kernel)."""
+    """Return log E_U exp(log_kernel_from_peak)."""
     return _expected(lambda law: law.log_partition.unsqueeze(-1), family, kappa, dim)
 
 
 def relative_entropy(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """Return KL(p‖U) = E ℓ for ℓ = log_kernel - log_partition.
+    """Return KL(p‖U) = E ℓ for ℓ = log_kernel_from_peak - log_partition.
 
     Near the uniform we use E(ℓ + e^-ℓ - 1), which is equal because E e^-ℓ = 1. Its terms are ≥ 0 and of second order,
     so that nothing cancels.
@@ -254,14 +266,16 @@ def _tanh_sinh() -> Numbers:
 def _panel_nodes(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) -> Nodes:
     """Return a rule for functions of νᵀX with singularities or peaks at ±ν.
 
-    These appear at t = ±cos θ = ±(1 - 2·half_chord), so panels end there.
+    These appear at t = ±cos θ = ±(1 - 2·half_chord), so panels end there. For d ≤ 3 they also end at y = 0: the means
+    over a heavy tail have much of their weight there, far from the mode.
     """
-    around = windows(family, kappa, dim, FALL, _MIDDLE_FALL, _NEAR_FALL)
+    around = windows(family, kappa, dim, FALL, *_INNER_FALLS)
     low, mode, high = around[0]
     h = half_chord.detach().clamp(1e-200, 1.0)
     singular = 0.5 * (torch.log(h) - torch.log((1 - h).clamp(min=1e-200)))
     ends = [end for each in around for end in (each.low, each.high)]
-    points = torch.stack((mode, *ends, singular, -singular), -1)
+    middle = (torch.zeros_like(mode),) if dim <= 3 else ()
+    points = torch.stack((mode, *ends, singular, -singular, *middle), -1)
     points = torch.minimum(torch.maximum(points, low.unsqueeze(-1)), high.unsqueeze(-1)).sort(-1).values
     unit, weights = _tanh_sinh(low).unbind()
     starts, widths = points[..., :-1, None], points.diff(dim=-1).unsqueeze(-1)

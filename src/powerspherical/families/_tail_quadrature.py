@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.modes import can_look
 from powerspherical.families._quadrature import (
     FALL,
     FARTHEST,
     cosine_ends_of,
+    equidistant,
     falling_reach,
     log_partition,
     log_weight,
@@ -88,12 +88,6 @@ def rapidity(one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
     return (0.5 * ratio).clamp(-2 * FARTHEST, 2 * FARTHEST)
 
 
-@tensor_constant
-def _edge_fractions() -> Numbers:
-    """The edges of the cells on one side of the mode, as fractions of its width."""
-    return [j / _HALF for j in range(_HALF + 1)]
-
-
 class _Table:
     """Integrals of the density of y below and above the edges of cells, without derivatives.
 
@@ -116,7 +110,7 @@ class _Table:
     def _tabulate(self, kappa: Tensor) -> tuple[Tensor, ...]:
         (window,) = windows(self.family, kappa, self.dim, _TABLE_FALL)
         low, mode, high = (x.unsqueeze(-1) for x in window)
-        fractions = _edge_fractions(kappa)
+        fractions = equidistant(kappa, _HALF + 1)
         edges = torch.cat((low + (mode - low) * fractions, mode + (high - mode) * fractions[1:]), -1)
         unit, weights = gauss_legendre(_NODES, kappa)
         starts, widths = edges[..., :-1, None], edges.diff(dim=-1).unsqueeze(-1)

@@ -9,7 +9,6 @@ a default by quadrature, which a family overrides where it has a closed form.
 from __future__ import annotations
 
 import functools
-import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
@@ -64,7 +63,6 @@ class Family(ABC):
 
     The von Mises–Fisher family from its log-density alone:
 
-    >>> import torch
     >>> class Exponential(Family):
     ...     name = title = "exponential"
     ...
@@ -92,12 +90,26 @@ class Family(ABC):
 
         Arguments broadcast, and the result has their broadcast shape. It must be differentiable in all of them.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0, 0.5, 1.0])
         >>> POWER_SPHERICAL.log_kernel(1 - t, 1 + t, torch.tensor(2.0), 3).exp()  # (1+t)^κ
         tensor([1.0000, 2.2500, 4.0000])
         """
+
+    def log_kernel_from_peak(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
+    ) -> Tensor:
+        """Return ``log_kernel`` plus a function of κ, chosen so that the result is small near the mode.
+
+        Quadratures and mixtures use it, because they normalise in any case and a large common term takes digits. The
+        default is ``log_kernel``.
+
+        >>> from powerspherical.families import POWER_SPHERICAL
+        >>> t = torch.tensor([0.0, 0.5, 1.0])
+        >>> POWER_SPHERICAL.log_kernel_from_peak(1 - t, 1 + t, torch.tensor(2.0), 3).exp()  # ((1+t)/2)^κ
+        tensor([0.2500, 0.5625, 1.0000])
+        """
+        return self.log_kernel(one_minus_t, one_plus_t, kappa, dim)
 
     #: Whether log_kernel is linear in t. Then the mean direction of the data is the best direction for every κ.
     linear: ClassVar[bool] = False
@@ -108,7 +120,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.antipode_power(torch.tensor([0.0, 2.0]))
         tensor([0., 2.])
@@ -122,7 +133,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.log_partition(torch.tensor([0.0, 2.0]), 3).exp()  # E(1+t)² = 1 + 1/3
         tensor([1.0000, 1.3333])
@@ -134,7 +144,6 @@ class Family(ABC):
 
         Arguments broadcast, and the result has their broadcast shape.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0, 0.5, 1.0])
         >>> POWER_SPHERICAL.log_density(1 - t, 1 + t, torch.tensor(1.0), 3).exp()  # 1+t
@@ -148,7 +157,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.relative_entropy(torch.tensor([0.0, 1.0, 100.0]), 3)
         tensor([0.0000, 0.1931, 3.6250])
@@ -171,7 +179,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_cosine(torch.tensor([0.0, 2.0, 100.0]), 3)  # κ/(κ+d-1)
         tensor([0.0000, 0.5000, 0.9804])
@@ -183,7 +190,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_cosine_complement(torch.tensor([0.0, 1e9]), 3)
         tensor([1.0000e+00, 2.0000e-09])
@@ -195,7 +201,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.variance_cosine(torch.tensor([0.0, 1.0]), 3)  # 1/d at κ = 0
         tensor([0.3333, 0.2222])
@@ -207,7 +212,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_log1p_cosine(torch.tensor([0.0, 1.0]), 3)
         tensor([-0.3069,  0.1931])
@@ -219,7 +223,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_log1m_cosine(torch.tensor([0.0, 1.0]), 3)
         tensor([-0.3069, -0.8069])
@@ -239,7 +242,6 @@ class Family(ABC):
         For our families the relative error of the probabilities is at most 1e-8, for d and κ up to 1e6 and
         probabilities down to 1e-30.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor(0.0)
         >>> log_cdf, log_sf = POWER_SPHERICAL.log_tails(1 - t, 1 + t, torch.tensor(1.0), 3)
@@ -256,7 +258,6 @@ class Family(ABC):
         Arguments broadcast, and both results have their broadcast shape. They are computed in float64 and rounded to
         the promoted dtype of the arguments. Differentiable once.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> u = torch.tensor(0.36)
         >>> POWER_SPHERICAL.quantile(u, 1 - u, torch.tensor(1.0), 3)  # t = 2√u - 1
@@ -274,7 +275,6 @@ class Family(ABC):
         This and the next two methods take float64 tensors of one shape and return values of that shape without
         derivatives.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([-0.5, 0.9], dtype=torch.float64)
         >>> log_tail, below = POWER_SPHERICAL.log_near_tail(1 - t, 1 + t, torch.ones_like(t), 3)
@@ -290,7 +290,6 @@ class Family(ABC):
 
         All tensors are float64 and of one shape. The default computes a bounded number of entries at a time.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> u = torch.tensor([0.36], dtype=torch.float64)
         >>> POWER_SPHERICAL.quantile_values(u, 1 - u, torch.ones_like(u), 3)
@@ -309,7 +308,6 @@ class Family(ABC):
         Arguments are float64 tensors of one shape. The result broadcasts against them. For our families the relative
         error of dt/dκ is at most 1e-8, for d and κ up to 1e6.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0], dtype=torch.float64)
         >>> POWER_SPHERICAL.implicit_slope(1 - t, 1 + t, torch.ones_like(t), 3)  # t = 2u^{1/(κ+1)} - 1
@@ -331,7 +329,6 @@ class Family(ABC):
             dim: the ambient dimension d.
             generator: source of further random numbers. Default: torch's generator for the device.
 
-        >>> import torch
         >>> from powerspherical.families import SPHERICAL_CAUCHY
         >>> _ = torch.manual_seed(0)
         >>> kappa = torch.full((10_000,), 2.0)
@@ -354,7 +351,6 @@ class Family(ABC):
         All tensors have one shape. The default is ``implicit_slope``. An override may return another derivative with
         the same mean. The caller may overwrite the result.
 
-        >>> import torch
         >>> from powerspherical.families import SPHERICAL_CAUCHY
         >>> kappa = torch.tensor([1.0, 4.0])
         >>> draw = SPHERICAL_CAUCHY.draw_cosine(torch.tensor([2.0, 2.0]), kappa, 3)
@@ -374,7 +370,6 @@ class Family(ABC):
 
         The result has that shape and the dtype of ``length``. Differentiable in ``length``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> length = torch.tensor([0.0, 0.5])
         >>> POWER_SPHERICAL.concentration_from_mean_cosine(length, 1 - length, 3)
@@ -395,7 +390,6 @@ class Family(ABC):
         The result has the shape and dtype of ``nats``. It is differentiable for nats > 0. At 0 the derivative is
         infinite.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> kappa = POWER_SPHERICAL.concentration_from_relative_entropy(torch.tensor([0.0, 0.5]), 3)
         >>> POWER_SPHERICAL.relative_entropy(kappa, 3)
@@ -421,12 +415,11 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_log_loss(torch.tensor(1.0), 3)  # 1/2
         tensor(0.5000)
         """
-        return math.log(2) - self.mean_log1p_cosine(kappa, dim)
+        return quadrature.expectation(self, kappa, dim, lambda *ends: -quadrature.log_half_cosine(*ends))
 
     def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
         """Return E log(1+μᵀX) - E log(1+νᵀX) ≥ 0 for a unit vector ν with (1-μᵀν)/2 = ``half_chord``.
@@ -434,16 +427,18 @@ class Family(ABC):
         ``kappa`` and ``half_chord`` broadcast, and the result has their broadcast shape. With ``single``, float32
         accuracy is enough.
 
-        >>> import torch
         >>> from powerspherical.families import SPHERICAL_CAUCHY
         >>> half_chord = torch.tensor([0.0, 0.5, 1.0])
         >>> SPHERICAL_CAUCHY.misalignment(torch.tensor(1.0), half_chord, 3)  # -log(1 - ¾ half_chord)
         tensor([0.0000, 0.4700, 1.3863])
         """
         k, h = _broadcast_doubles(kappa, half_chord)
-        return quadrature.expectation_in_two_cosines(
-            self, k, h, dim, lambda minus, plus, other_minus, other_plus: torch.log(plus / other_plus)
-        )
+
+        def log_ratio(minus: Tensor, plus: Tensor, other_minus: Tensor, other_plus: Tensor) -> Tensor:
+            log_half = quadrature.log_half_cosine
+            return log_half(minus, plus) - log_half(other_minus, other_plus)
+
+        return quadrature.expectation_in_two_cosines(self, k, h, dim, log_ratio)
 
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
@@ -460,7 +455,6 @@ class Family(ABC):
         Tensors are float64 and of one shape, which the result has, too. The default integrates over the cosine and the
         azimuth. Its error is about 1e-12 times the larger of the two log-densities.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
         >>> kappa_p, kappa, half_chord = torch.tensor([[10.0], [5.0], [0.0]], dtype=torch.float64)
         >>> VON_MISES_FISHER.divergence_from(POWER_SPHERICAL, kappa_p, kappa, half_chord, 3)
@@ -480,7 +474,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.divergence_from_uniform(torch.tensor([0.0, 1.0]), 3)  # 1 - log 2 at κ = 1
         tensor([0.0000, 0.3069])
@@ -497,7 +490,6 @@ class Family(ABC):
 
         The tensors have one shape, which the result has, too.
 
-        >>> import torch
         >>> from powerspherical.families import VON_MISES_FISHER
         >>> t = torch.tensor([-1.0, 0.0, 1.0])
         >>> VON_MISES_FISHER.score(1 - t, 1 + t, torch.ones_like(t), 3)  # t - 1
@@ -513,7 +505,6 @@ class Family(ABC):
         The first is how strongly a point at t pulls the mean direction towards itself. The second is how fast that pull
         falls off as the direction moves. All tensors have one shape.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0, 1.0])
         >>> POWER_SPHERICAL.pull_and_bend(1 - t, 1 + t, torch.ones_like(t), 3)  # 1/(1+t) and (1-t)/(1+t)
@@ -537,7 +528,6 @@ class Family(ABC):
         arguments have one shape, which the result has, too. An exponential family returns the maximum-likelihood κ
         instead.
 
-        >>> import torch
         >>> from powerspherical.families import VON_MISES_FISHER
         >>> mean_score = VON_MISES_FISHER.mean_cosine(torch.tensor(2.5), 3) - 1
         >>> VON_MISES_FISHER.fitted_concentration(mean_score, torch.tensor(9.0), 3)
@@ -555,7 +545,6 @@ class Family(ABC):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> cosines, kappa = torch.tensor([[0.0, 0.5, 1.0]]), torch.tensor([[1.0]])
         >>> offsets = POWER_SPHERICAL.log_offset(kappa, 3)
@@ -579,7 +568,6 @@ class Family(ABC):
         Overrides save passes over the matrix. In a few hundred dimensions one pass costs a tenth of the matrix product
         that computes ``cosines``.
 
-        >>> import torch
         >>> from powerspherical.families import VON_MISES_FISHER
         >>> cosines, kappa = torch.tensor([[0.0, 0.5, 1.0]]), torch.tensor([[2.0]])
         >>> VON_MISES_FISHER.log_densities_(cosines, kappa, torch.zeros(1, 1), 3, keep=False)
@@ -587,7 +575,7 @@ class Family(ABC):
         """
         smallest = torch.finfo(cosines.dtype).eps
         ends = (1 - cosines).clamp_(min=smallest), (1 + cosines).clamp_(min=smallest)
-        return self.log_kernel(*ends, kappa, dim) + offsets, ends if keep else ()
+        return self.log_kernel_from_peak(*ends, kappa, dim) + offsets, ends if keep else ()
 
     def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
         """Return the sums over points that the M-step needs.
@@ -598,7 +586,6 @@ class Family(ABC):
             kappa: (k, 1).
             dim: the ambient dimension d.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> cosines, kappa, zeros = torch.tensor([[0.0, 0.5]]), torch.ones(1, 1), torch.zeros(1, 1)
         >>> _, kept = POWER_SPHERICAL.log_densities_(cosines, kappa, zeros, 3, keep=True)

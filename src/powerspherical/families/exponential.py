@@ -49,7 +49,6 @@ class ExponentialFamily(Family):
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
         """Return T as a function of 1-t and 1+t, which have one shape; elementwise and differentiable.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([-1.0, 0.0, 1.0])
         >>> POWER_SPHERICAL.statistic(1 - t, 1 + t)  # log((1+t)/2)
@@ -57,14 +56,21 @@ class ExponentialFamily(Family):
         """
 
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        return kappa * (_finite_at_zero(self.statistic(one_minus_t, one_plus_t), kappa) + self.peak)
+        return self.log_kernel_from_peak(one_minus_t, one_plus_t, kappa, dim) + kappa * self.peak
+
+    def log_kernel_from_peak(
+        self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
+    ) -> Tensor:
+        return kappa * _finite_at_zero(self.statistic(one_minus_t, one_plus_t), kappa)
+
+    def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
+        return super().log_partition(kappa, dim) + kappa * self.peak
 
     def mean_statistic(self, kappa: Tensor, dim: int) -> Tensor:
         """Return E T ≤ 0.
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.mean_statistic(torch.tensor([0.0, 1.0]), 3)
         tensor([-1.0000, -0.5000])
@@ -76,7 +82,6 @@ class ExponentialFamily(Family):
 
         The result has the shape of ``kappa``.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.variance_statistic(torch.tensor([0.0, 1.0]), 3)
         tensor([1.0000, 0.2500])
@@ -91,7 +96,6 @@ class ExponentialFamily(Family):
 
         Both have the shape of ``kappa``. Their derivatives are not used.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.entropy_and_mean_statistic(torch.tensor(1.0), 3)
         (tensor(0.1931), tensor(-0.5000))
@@ -116,7 +120,6 @@ class ExponentialFamily(Family):
         The result has the shape of ``mean``. If ``mean`` is the mean of T over data, it is the maximum-likelihood
         estimate of κ.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> POWER_SPHERICAL.concentration_from_mean_statistic(torch.tensor([-2.0, -0.4]), 3)
         tensor([0.0000, 1.5000])
@@ -139,12 +142,6 @@ class ExponentialFamily(Family):
         # KL - κ E T, to be added to κT. All three terms are small for points near the mode.
         return self.relative_entropy(kappa, dim) - kappa * self.mean_statistic(kappa, dim)
 
-    def log_densities_(
-        self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        densities, kept = super().log_densities_(cosines, kappa, offsets, dim, keep=keep)
-        return densities.sub_(kappa * self.peak), kept
-
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
@@ -153,7 +150,6 @@ class ExponentialFamily(Family):
         Arguments and shapes are those of ``Family.divergence_from``. -E_p T(νᵀX) is ``mean_loss`` +
         ``mean_misalignment``. Within the family this is the Bregman divergence of Ψ plus κ times the misalignment.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> kappa_p, kappa, half_chord = torch.tensor([[1.0], [0.0], [0.5]], dtype=torch.float64)
         >>> POWER_SPHERICAL.divergence_from(POWER_SPHERICAL, kappa_p, kappa, half_chord, 3)  # from the uniform
@@ -176,7 +172,6 @@ class ExponentialFamily(Family):
 
         The result has the shape of ``kappa_p``. With ``single``, float32 accuracy is enough.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
         >>> VON_MISES_FISHER.mean_loss(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3)  # 1 - E t
         tensor([1.0000, 0.5000])
@@ -191,7 +186,6 @@ class ExponentialFamily(Family):
         ``kappa_p`` and ``half_chord`` have one shape, which the result has, too. With ``single``, float32 accuracy is
         enough.
 
-        >>> import torch
         >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
         >>> kappa_p, half_chord = torch.tensor([[2.0, 2.0], [0.0, 0.25]])
         >>> VON_MISES_FISHER.mean_misalignment(POWER_SPHERICAL, kappa_p, half_chord, 3)  # 2 half_chord · E t

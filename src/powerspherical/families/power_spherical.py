@@ -13,6 +13,7 @@ from powerspherical._torch.elementary import expm1, log1p
 from powerspherical._torch.random import standard_gamma
 from powerspherical.families import two_sphere
 from powerspherical.families._precise import Arc, PreciseFamily
+from powerspherical.families._quadrature import log_half_cosine
 from powerspherical.families.base import Family, PointSums
 from powerspherical.special import gamma
 from powerspherical.special.gamma_draw import log_gamma_slope
@@ -42,12 +43,7 @@ class PowerSphericalFamily(PreciseFamily):
         return kappa
 
     def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-        near = one_minus_t < 1
-        close = log1p(torch.where(near, one_minus_t, 0.0) / -2)
-        # At the antipode the value is log 0 = -inf, and we define the derivative as 0 instead of NaN.
-        antipode = one_plus_t <= 0
-        far = torch.log(torch.where(near | antipode, 1.0, one_plus_t) / 2)
-        return torch.where(near, close, torch.where(antipode, -math.inf, far))
+        return log_half_cosine(one_minus_t, one_plus_t)
 
     def mean_statistic(self, kappa: Tensor, dim: int) -> Tensor:
         return -gamma.digamma_difference(kappa, dim)

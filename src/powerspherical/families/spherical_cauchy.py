@@ -74,6 +74,9 @@ class SphericalCauchyFamily(Family):
     def _mean_log_distance(self, kappa: Tensor, dim: int) -> Tensor:
         return mean_log1p(torch.zeros_like(kappa), dim) - self.relative_entropy(kappa, dim) / (dim - 1)
 
+    def mean_log_loss(self, kappa: Tensor, dim: int, *, single: bool = False) -> Tensor:
+        return mobius.cauchy_mean_log_loss(kappa, dim)
+
     def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
         # -log(1 - h(1 - e^{-2τ})). If the argument is small, we compute it as a sum of two terms ≥ 0.
         loss = half_chord * (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))
@@ -138,8 +141,7 @@ class SphericalCauchyFamily(Family):
         return expm1(log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
 
     def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
-        inverse = mobius.cauchy_mean_cosine_inverse(length.double(), dim, complement.double())
-        return inverse.to(length.dtype)
+        return mobius.cauchy_mean_cosine_inverse(length, dim, complement)
 
     def concentration_from_relative_entropy(self, nats: Tensor, dim: int) -> Tensor:
         # q = sinh²(τ/2) = κ²/(4(1+κ)). In float64, because e^{nats/(d-1)} magnifies the rounding of nats.

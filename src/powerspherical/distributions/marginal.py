@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 import torch
@@ -32,9 +33,18 @@ class Marginal(Reparameterised):
     With ``validate_args`` a t outside [-1, 1] and a probability outside [0, 1] are errors. Without it, ``log_prob`` is
     -inf and the cdf 0 or 1 outside [-1, 1], and the quantile of a probability outside [0, 1] is NaN.
 
-    >>> marginal = Marginal(3, torch.tensor([1.0, 10.0]), family=POWER_SPHERICAL)
-    >>> marginal.cdf(torch.tensor(0.0))  # 2^-(κ+1)
-    tensor([0.2500, 0.0005])
+    >>> marginal = Marginal(3, torch.tensor(1.0), family=POWER_SPHERICAL)  # density (1+t)/2
+    >>> t = torch.tensor([-1.0, 0.0, 1.0])
+    >>> marginal.log_prob(t).exp()
+    tensor([0.0000, 0.5000, 1.0000])
+    >>> marginal.cdf(t)
+    tensor([0.0000, 0.2500, 1.0000])
+    >>> marginal.log_cdf(t), marginal.log_sf(t)
+    (tensor([   -inf, -1.3863,  0.0000]), tensor([ 0.0000, -0.2877,    -inf]))
+    >>> marginal.icdf(torch.tensor([0.0, 0.36, 1.0]))  # 2√u - 1
+    tensor([-1.0000,  0.2000,  1.0000])
+    >>> marginal.mean, marginal.variance, marginal.entropy()
+    (tensor(0.3333), tensor(0.2222), tensor(0.5000))
     >>> marginal.expand((4, 2)).sample().shape
     torch.Size([4, 2])
     """
@@ -68,10 +78,6 @@ class Marginal(Reparameterised):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
         copied.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> PowerSphericalMarginal(3, torch.tensor(1.0)).expand((4,)).batch_shape
-        torch.Size([4])
         """
         new = self._get_checked_instance(Marginal, _instance)
         batch_shape = torch.Size(batch_shape)
@@ -88,23 +94,22 @@ class Marginal(Reparameterised):
         return self.concentration.to(computing(self.concentration.dtype))
 
     def _result(self, value: Tensor, *others: Tensor) -> Tensor:
-        """Convert a float64 result to the dtype that the arguments call for, at least float32."""
-        dtype = computing(self.concentration.dtype)
-        for other in others:
-            dtype = torch.promote_types(dtype, computing(other.dtype))
-        return value.to(dtype)
+        """Convert a float64 result to the dtype of κ and ``others``, at least float32."""
+        dtypes = (computing(tensor.dtype) for tensor in (self.concentration, *others))
+        return value.to(reduce(torch.promote_types, dtypes))
+
+    def _tails_at(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``log_cdf`` and ``log_sf`` in float64."""
+        self._check(value, -1.0, 1.0)
+        exact = value.double()
+        return self.tails(1 - exact, 1 + exact)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at t = ``value``; differentiable twice.
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.log_prob(torch.tensor([0.0, 0.5])).exp()
-        tensor([0.5000, 0.7500])
         """
-        self._validate_sample(value)
+        self._check(value, -1.0, 1.0)
         dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
         outside = value.abs() > 1
@@ -158,15 +163,8 @@ class Marginal(Reparameterised):
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
         For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
         probabilities down to 1e-30.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.log_cdf(torch.tensor([0.0, 1.0]))
-        tensor([-1.3863,  0.0000])
         """
-        self._validate_sample(value)
-        exact = value.double()
-        return self._result(self.tails(1 - exact, 1 + exact)[0], value)
+        return self._result(self._tails_at(value)[0], value)
 
     def log_sf(self, value: Tensor) -> Tensor:
         """Return log P(T > value), accurate in both tails.
@@ -174,15 +172,8 @@ class Marginal(Reparameterised):
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
         For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
         probabilities down to 1e-30.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.log_sf(torch.tensor([-1.0, 0.0]))
-        tensor([ 0.0000, -0.2877])
         """
-        self._validate_sample(value)
-        exact = value.double()
-        return self._result(self.tails(1 - exact, 1 + exact)[1], value)
+        return self._result(self._tails_at(value)[1], value)
 
     def cdf(self, value: Tensor) -> Tensor:
         """Return P(T ≤ value).
@@ -190,11 +181,6 @@ class Marginal(Reparameterised):
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
         For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
         probabilities down to 1e-30.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.cdf(torch.tensor([-1.0, 0.0, 1.0]))
-        tensor([0.0000, 0.2500, 1.0000])
         """
         return self.log_cdf(value).exp()
 
@@ -202,13 +188,8 @@ class Marginal(Reparameterised):
         """Return the t with P(T ≤ t) = ``value``.
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.icdf(torch.tensor([0.0, 0.36, 1.0]))  # 2√u - 1
-        tensor([-1.0000,  0.2000,  1.0000])
         """
-        self._validate_number(value, 0.0, 1.0)
+        self._check(value, 0.0, 1.0)
         exact = value.double()
         one_minus_t, one_plus_t = self.quantile(exact, 1 - exact)
         return self._result(0.5 * (one_plus_t - one_minus_t), value)
@@ -230,44 +211,23 @@ class Marginal(Reparameterised):
 
     @property
     def mean(self) -> Tensor:
-        """E t, of the batch shape.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.mean
-        tensor(0.3333)
-        """
+        """E t, of the batch shape."""
         return self.family.mean_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     @property
     def variance(self) -> Tensor:
-        """Var t, of the batch shape.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.variance
-        tensor(0.2222)
-        """
+        """Var t, of the batch shape."""
         return self.family.variance_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     def entropy(self) -> Tensor:
-        """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²), of the batch shape; differentiable twice.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.entropy()  # 1/2
-        tensor(0.5000)
-        """
+        """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²), of the batch shape; differentiable twice."""
         concentration = self.concentration.double()
         logs = self.family.mean_log1p_cosine(concentration, self.dim)
         logs = logs + self.family.mean_log1m_cosine(concentration, self.dim)
         divergence = self.family.relative_entropy(concentration, self.dim)
         return self._result(-divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs)
 
-    def _validate_sample(self, value: Tensor) -> None:
-        self._validate_number(value, -1.0, 1.0)
-
-    def _validate_number(self, value: Tensor, low: float, high: float) -> None:
+    def _check(self, value: Tensor, low: float, high: float) -> None:
         validation.floating_tensor("value", value)
         validation.broadcast_shape(**{"value.shape": value.shape, "batch_shape": self.batch_shape})
         if self._validate_args:

@@ -59,11 +59,15 @@ class ProductOfSpheres(Draws, Independent):
     >>> from powerspherical import HypersphericalUniform, PowerSpherical
     >>> loc = torch.tensor([1.0, 0.0]).expand(3, 2, 2)
     >>> q = ProductOfSpheres(PowerSpherical(loc, torch.tensor([1.0, 10.0])))
-    >>> q.batch_shape, q.event_shape, q.rsample((5,)).shape
-    (torch.Size([3]), torch.Size([2, 2]), torch.Size([5, 3, 2, 2]))
+    >>> q.dim, q.batch_shape, q.event_shape, q.rsample((5,)).shape
+    (2, torch.Size([3]), torch.Size([2, 2]), torch.Size([5, 3, 2, 2]))
     >>> uniform = ProductOfSpheres(HypersphericalUniform(2).expand((2,)))
     >>> kl_divergence(q, uniform)
     tensor([1.5555, 1.5555, 1.5555])
+    >>> uniform.expand((4,)).entropy()  # 2 log 2π
+    tensor([3.6758, 3.6758, 3.6758, 3.6758])
+    >>> uniform.log_prob(torch.eye(2))
+    tensor(-3.6758)
     """
 
     base_dist: Factor
@@ -82,14 +86,7 @@ class ProductOfSpheres(Draws, Independent):
 
     @property
     def dim(self) -> int:
-        """The ambient dimension d of each sphere.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform
-        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
-        >>> q.dim
-        3
-        """
+        """The ambient dimension d of each sphere."""
         return self.base_dist.dim
 
     @classmethod
@@ -130,13 +127,8 @@ class ProductOfSpheres(Draws, Independent):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
         copied.
-
-        >>> from powerspherical import HypersphericalUniform
-        >>> ProductOfSpheres(HypersphericalUniform(3).expand((2,))).expand((4,)).sample().shape
-        torch.Size([4, 2, 3])
         """
-        new = self._get_checked_instance(ProductOfSpheres, _instance)
-        return super().expand(batch_shape, new)
+        return super().expand(batch_shape, self._get_checked_instance(ProductOfSpheres, _instance))
 
     @property
     def _like(self) -> Tensor:  # type: ignore[override]
@@ -152,12 +144,6 @@ class ProductOfSpheres(Draws, Independent):
         """Return the log density at ``value`` of shape (…, m, d), the sum over the factors.
 
         The result has the shape (…), broadcast against the batch shape.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform
-        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
-        >>> q.log_prob(torch.eye(3)[:2])  # -2 log 4π
-        tensor(-5.0620)
         """
         validation.floating_tensor("value", value)
         # A value of shape (d,) or (1, d) would broadcast to all factors.
@@ -167,14 +153,7 @@ class ProductOfSpheres(Draws, Independent):
         return self.base_dist.log_prob(value).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Return the sum of the factors' entropies, of the batch shape.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform
-        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
-        >>> q.entropy()  # 2 log 4π
-        tensor(5.0620)
-        """
+        """Return the sum of the factors' entropies, of the batch shape."""
         return self.base_dist.entropy().sum(-1)
 
     def __repr__(self) -> str:
@@ -234,10 +213,17 @@ class ConcatenatedSpheres(Reparameterised):
     >>> q = ConcatenatedSpheres([circle, sphere])
     >>> q.batch_shape, q.event_shape, q.rsample((4,)).shape
     (torch.Size([2]), torch.Size([5]), torch.Size([4, 2, 5]))
-    >>> q.expand((3, 2)).batch_shape
-    torch.Size([3, 2])
-    >>> kl_divergence(q, ConcatenatedSpheres([HypersphericalUniform(2), HypersphericalUniform(3)]))
+    >>> q.dims, q.support, q.expand((3, 2)).batch_shape
+    ((2, 3), concatenated_unit_vectors(2, 3), torch.Size([3, 2]))
+    >>> uniform = ConcatenatedSpheres([HypersphericalUniform(2), HypersphericalUniform(3)])
+    >>> kl_divergence(q, uniform)
     tensor([1.4002, 2.5517])
+    >>> uniform.entropy(), uniform.log_prob(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0]))  # log 2π + log 4π
+    (tensor(4.3689), tensor(-4.3689))
+    >>> uniform.mean, uniform.mode
+    (tensor([0., 0., 0., 0., 0.]), tensor([nan, nan, nan, nan, nan]))
+    >>> uniform.variance
+    tensor([0.5000, 0.5000, 0.3333, 0.3333, 0.3333])
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
@@ -259,26 +245,12 @@ class ConcatenatedSpheres(Reparameterised):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The ambient dimension of each factor.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.dims
-        (2, 3)
-        """
+        """The ambient dimension of each factor."""
         return tuple(factor.dim for factor in self.factors)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> ConcatenatedUnitVectors:
-        """The constraint that each part of an event (…, Σd) is a unit vector.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.support
-        concatenated_unit_vectors(2, 3)
-        """
+        """The constraint that each part of an event (…, Σd) is a unit vector."""
         return ConcatenatedUnitVectors(self.dims)
 
     @classmethod
@@ -327,16 +299,16 @@ class ConcatenatedSpheres(Reparameterised):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
         copied.
-
-        >>> from powerspherical import HypersphericalUniform
-        >>> ConcatenatedSpheres([HypersphericalUniform(2), HypersphericalUniform(3)]).expand((4,)).sample().shape
-        torch.Size([4, 5])
         """
         new = self._get_checked_instance(ConcatenatedSpheres, _instance)
         batch_shape = torch.Size(batch_shape)
         new.factors = tuple(factor.expand(batch_shape) for factor in self.factors)
         super(ConcatenatedSpheres, new).__init__(batch_shape, self.event_shape, self._validate_args)
         return new
+
+    def _parts(self, event: Tensor) -> Iterable[tuple[Factor, Tensor]]:
+        """Pair each factor with its part of an event (…, Σd)."""
+        return zip(self.factors, event.split(self.dims, -1), strict=True)
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         sample_shape = shape[: len(shape) - len(self.batch_shape)]
@@ -349,69 +321,33 @@ class ConcatenatedSpheres(Reparameterised):
         return tensors[0].new_empty(0, dtype=dtype)
 
     def _points(self, noise: Tensor) -> Tensor:
-        parts = zip(self.factors, noise.split(self.dims, -1), strict=True)
-        return torch.cat([factor.rsample(noise=part) for factor, part in parts], -1)
+        return torch.cat([factor.rsample(noise=part) for factor, part in self._parts(noise)], -1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at ``value`` of shape (…, Σd), the sum over the factors.
 
         The result has the shape (…), broadcast against the batch shape.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.log_prob(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0]))
-        tensor(-2.6327)
         """
         _checked_event("value", value, self.dims)
-        parts = zip(self.factors, value.split(self.dims, -1), strict=True)
-        return _total(factor.log_prob(part) for factor, part in parts)
+        return _total(factor.log_prob(part) for factor, part in self._parts(value))
 
     def entropy(self) -> Tensor:
-        """Return the sum of the factors' entropies, of the batch shape.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.entropy()
-        tensor(3.1203)
-        """
+        """Return the sum of the factors' entropies, of the batch shape."""
         return _total(factor.entropy() for factor in self.factors)
 
     @property
     def mean(self) -> Tensor:
-        """The concatenated means of the factors, of shape batch_shape + (Σd,).
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.mean
-        tensor([0.9091, 0.0000, 0.0000, 0.0000, 0.0000])
-        """
+        """The concatenated means of the factors, of shape batch_shape + (Σd,)."""
         return torch.cat([factor.mean for factor in self.factors], -1)
 
     @property
     def mode(self) -> Tensor:
-        """The concatenated modes of the factors, of shape batch_shape + (Σd,). That of a uniform factor is NaN.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.mode
-        tensor([1., 0., nan, nan, nan])
-        """
+        """The concatenated modes of the factors, of shape batch_shape + (Σd,). That of a uniform factor is NaN."""
         return torch.cat([factor.mode for factor in self.factors], -1)
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each coordinate, of shape batch_shape + (Σd,).
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.variance
-        tensor([0.0145, 0.1591, 0.3333, 0.3333, 0.3333])
-        """
+        """The variance of each coordinate, of shape batch_shape + (Σd,)."""
         return torch.cat([factor.variance for factor in self.factors], -1)
 
     def __repr__(self) -> str:

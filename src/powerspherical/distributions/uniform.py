@@ -29,10 +29,14 @@ class HypersphericalUniform(Reparameterised):
     ``expand`` makes batches. ``log_prob`` and ``kl_divergence`` follow the dtype and device of the other operand.
 
     >>> prior = HypersphericalUniform(3)
-    >>> prior.entropy()  # log 4π
-    tensor(2.5310)
-    >>> prior.expand((5,)).sample().shape
-    torch.Size([5, 3])
+    >>> prior.entropy(), prior.log_prob(torch.eye(3))  # log 4π
+    (tensor(2.5310), tensor([-2.5310, -2.5310, -2.5310]))
+    >>> prior.mean, prior.mode, prior.variance
+    (tensor([0., 0., 0.]), tensor([nan, nan, nan]), tensor([0.3333, 0.3333, 0.3333]))
+    >>> prior.covariance_matrix.shape
+    torch.Size([3, 3])
+    >>> prior.expand((5,)).sample().shape, prior.expand((5,)).log_prob_matrix(torch.eye(3)).shape
+    (torch.Size([5, 3]), torch.Size([5, 3]))
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
@@ -56,9 +60,6 @@ class HypersphericalUniform(Reparameterised):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
         copied.
-
-        >>> HypersphericalUniform(3).expand((4, 2)).sample().shape
-        torch.Size([4, 2, 3])
         """
         new = self._get_checked_instance(HypersphericalUniform, _instance)
         new.dim, new._like = self.dim, self._like
@@ -86,10 +87,6 @@ class HypersphericalUniform(Reparameterised):
 
         The result is on the device and in the dtype of ``value``, at least float32. Its shape is that of ``value``
         without d, broadcast against the batch shape.
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.log_prob(torch.eye(3))
-        tensor([-2.5310, -2.5310, -2.5310])
         """
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
@@ -99,65 +96,33 @@ class HypersphericalUniform(Reparameterised):
         return density.masked_fill(value.detach().sum(-1).isnan(), torch.nan)
 
     def log_prob_matrix(self, x: Tensor) -> Tensor:
-        """Return ``log_prob`` of all points x (N, d), or (…, d), of shape batch_shape + (N,), or batch_shape + (…).
-
-        >>> prior = HypersphericalUniform(3).expand((2,))
-        >>> prior.log_prob_matrix(torch.eye(3)).shape
-        torch.Size([2, 3])
-        """
+        """Return ``log_prob`` of all points x (N, d), or (…, d), of shape batch_shape + (N,), or batch_shape + (…)."""
         x = validation.points(x, self.dim, self._validate_args)
         density = HypersphericalUniform(self.dim, validate_args=False).log_prob(x)
         return density.expand(*self.batch_shape, *density.shape)
 
     def entropy(self) -> Tensor:
-        """Return log(area), of the batch shape.
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.entropy()  # log 4π
-        tensor(2.5310)
-        """
+        """Return log(area), of the batch shape."""
         dtype = computing(self._like.dtype)
         return torch.full(self.batch_shape, log_sphere_area(self.dim), dtype=dtype, device=self._like.device)
 
     @property
     def mean(self) -> Tensor:
-        """The origin, of shape batch_shape + (d,).
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.mean
-        tensor([0., 0., 0.])
-        """
+        """The origin, of shape batch_shape + (d,)."""
         return self._like.new_zeros(self._extended_shape())
 
     @property
     def mode(self) -> Tensor:
-        """NaN, of shape batch_shape + (d,): every point is a mode (as for torch's Uniform).
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.mode
-        tensor([nan, nan, nan])
-        """
+        """NaN, of shape batch_shape + (d,): every point is a mode (as for torch's Uniform)."""
         return self._like.new_full(self._extended_shape(), torch.nan)
 
     @property
     def variance(self) -> Tensor:
-        """1/d for every coordinate, of shape batch_shape + (d,).
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.variance
-        tensor([0.3333, 0.3333, 0.3333])
-        """
+        """1/d for every coordinate, of shape batch_shape + (d,)."""
         return self._like.new_full(self._extended_shape(), 1 / self.dim)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """The identity divided by d, of shape batch_shape + (d, d).
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.covariance_matrix
-        tensor([[0.3333, 0.0000, 0.0000],
-                [0.0000, 0.3333, 0.0000],
-                [0.0000, 0.0000, 0.3333]])
-        """
+        """The identity divided by d, of shape batch_shape + (d, d)."""
         identity = torch.eye(self.dim, dtype=self._like.dtype, device=self._like.device)
         return (identity / self.dim).expand(*self.batch_shape, self.dim, self.dim)

@@ -92,9 +92,10 @@ class ProbabilisticEmbeddingLoss(nn.Module):
         tensor(2.5067)
         """
         index = _checked_index(queries, targets, index)
-        points = isinstance(targets, Tensor)
-        scores = queries.log_prob_matrix(targets) if points else -pairwise_kl(targets, queries).T
-        scores = scores / self.temperature
+        if isinstance(targets, Tensor):
+            scores = queries.log_prob_matrix(targets) / self.temperature
+        else:
+            scores = -pairwise_kl(targets, queries).T / self.temperature
         loss = cross_entropy(scores, index)
         if self.symmetric:
             own = torch.arange(len(index), device=index.device)

@@ -292,7 +292,6 @@ def _replaced(q: Distribution, transform: Transform | None) -> Distribution:
     """The posterior with ``transform`` applied to each sphere."""
     if transform is None:
         return q
-    if isinstance(q, Independent):
-        base = _replaced(q.base_dist, transform)
-        return Independent(base, q.reinterpreted_batch_ndims, validate_args=False)
-    return transform(q)
+    if not isinstance(q, Independent):
+        return transform(q)
+    return Independent(_replaced(q.base_dist, transform), q.reinterpreted_batch_ndims, validate_args=False)

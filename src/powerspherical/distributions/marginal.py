@@ -29,6 +29,8 @@ class Marginal(Reparameterised):
 
     Its density is that of the family times the density c(1-t²)^{(d-3)/2} of one coordinate of a uniform point. Tail
     probabilities and quantiles are computed in float64 and are differentiable once in t (or the probability) and κ.
+    For our families the relative error of a probability is at most 1e-8 in float64, for d and κ up to 1e6 and
+    probabilities down to 1e-30.
 
     With ``validate_args`` a t outside [-1, 1] and a probability outside [0, 1] are errors. Without it, ``log_prob`` is
     -inf and the cdf 0 or 1 outside [-1, 1], and the quantile of a probability outside [0, 1] is NaN.
@@ -161,8 +163,6 @@ class Marginal(Reparameterised):
         """Return log P(T ≤ value), accurate in both tails.
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
-        probabilities down to 1e-30.
         """
         return self._result(self._tails_at(value)[0], value)
 
@@ -170,8 +170,6 @@ class Marginal(Reparameterised):
         """Return log P(T > value), accurate in both tails.
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
-        probabilities down to 1e-30.
         """
         return self._result(self._tails_at(value)[1], value)
 
@@ -179,8 +177,6 @@ class Marginal(Reparameterised):
         """Return P(T ≤ value).
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
-        probabilities down to 1e-30.
         """
         return self.log_cdf(value).exp()
 

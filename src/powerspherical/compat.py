@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Beta
+from torch.distributions import Beta, Distribution
 
 from powerspherical import distributions
 from powerspherical.special import log_sphere_area
@@ -36,7 +36,14 @@ __all__ = [
 ]
 
 
-class HypersphericalUniform(distributions.HypersphericalUniform):
+class _OwnConstructor(Distribution):
+    """``expand`` for subclasses that replace the constructor: torch otherwise asks each to implement it."""
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        return super().expand(batch_shape, _instance or self.__new__(type(self)))
+
+
+class HypersphericalUniform(_OwnConstructor, distributions.HypersphericalUniform):
     """The uniform distribution on the unit sphere of R^dim, with ``device`` and ``dtype`` as positional arguments.
 
     Args:
@@ -71,11 +78,8 @@ class HypersphericalUniform(distributions.HypersphericalUniform):
         """The dtype of samples."""
         return self._like.dtype
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        return super().expand(batch_shape, _instance or self.__new__(type(self)))
 
-
-class MarginalTDistribution(distributions.PowerSphericalMarginal):
+class MarginalTDistribution(_OwnConstructor, distributions.PowerSphericalMarginal):
     """The law of t = μᵀx for x Power Spherical: T = 2Z-1 with Z ~ Beta((dim-1)/2 + scale, (dim-1)/2).
 
     Args:
@@ -104,9 +108,6 @@ class MarginalTDistribution(distributions.PowerSphericalMarginal):
         beta = torch.full_like(self.concentration, (self.dim - 1) / 2)
         return Beta(beta + self.concentration, beta, validate_args=False)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        return super().expand(batch_shape, _instance or self.__new__(type(self)))
-
 
 class Factors(NamedTuple):
     """The two independent parts of a Power Spherical draw, as ``PowerSpherical.base_dist`` returns them."""
@@ -117,7 +118,7 @@ class Factors(NamedTuple):
     marginal_s: HypersphericalUniform | None
 
 
-class PowerSpherical(distributions.PowerSpherical):
+class PowerSpherical(_OwnConstructor, distributions.PowerSpherical):
     """The Power Spherical distribution with the arguments, attributes and methods of ``power_spherical`` 0.8.1.
 
     Args:
@@ -168,11 +169,8 @@ class PowerSpherical(distributions.PowerSpherical):
         """The covariance matrix, of shape batch_shape + (d, d)."""
         return self.covariance_matrix
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        return super().expand(batch_shape, _instance or self.__new__(type(self)))
 
-
-class VonMisesFisher(distributions.VonMisesFisher):
+class VonMisesFisher(_OwnConstructor, distributions.VonMisesFisher):
     """The von Mises–Fisher distribution with the arguments of s-vae-pytorch.
 
     Args:
@@ -203,9 +201,6 @@ class VonMisesFisher(distributions.VonMisesFisher):
     def scale(self) -> Tensor:
         """The concentration κ, of shape batch_shape + (1,)."""
         return self.concentration.unsqueeze(-1)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        return super().expand(batch_shape, _instance or self.__new__(type(self)))
 
 
 def hyperspherical_uniform(

@@ -53,7 +53,7 @@ def test_the_formula_with_distributions(family: type) -> None:
 def test_pairs_by_default() -> None:
     q, x = queries(), directions(B, DIM, seed=2)
     loss = ProbabilisticEmbeddingLoss()
-    torch.testing.assert_close(loss(q, x), loss(q, x, torch.arange(B)))
+    torch.testing.assert_close(loss(q, x), loss(q, x, torch.arange(B, dtype=torch.int32)))
 
 
 def test_gradients_reach_everything() -> None:
@@ -114,10 +114,15 @@ def test_what_it_refuses() -> None:
         loss(q, x, torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=r"index must hold integers.*float32"):
         loss(q, x, INDEX.float())
+    for wrong in (-1, -100, N):  # torch's cross-entropy would ignore -100
+        with pytest.raises(ValueError, match=rf"index must lie in \[0, 3\], but has 1 .* such as {wrong}$"):
+            loss(q, x, torch.cat((INDEX[1:], torch.tensor([wrong]))))
     with pytest.raises(ValueError, match=r"queries must have a batch shape \(B,\), got \(2, 3\)"):
         loss(PowerSpherical(directions(2, 3, DIM), 1.0), x)
     with pytest.raises(ValueError, match=r"targets must have one batch axis.*got \(2, 3\)"):
         loss(q, directions(2, 3, DIM), INDEX)
+    with pytest.raises(ValueError, match=r"targets must be a tensor or distributions.*list"):
+        loss(q, [1.0])
 
 
 def test_repr() -> None:

@@ -65,14 +65,13 @@ def maximum_likelihood(
     with without_autocast(x):  # einsum would run in half precision
         if isinstance(family, ExponentialFamily):
             loc, mean, converged = _climb(family, x, shares, max_iter)
+            mean = mean.clamp(max=-CLOSEST[x.dtype])
+            concentration = family.concentration_from_mean_statistic(mean, dim)
+            if bias_correction:
+                rows = 1 / shares.square().sum(0)
+                concentration = _without_bias(family, concentration, rows, dim)
         else:
             loc, concentration, converged = _alternate(family, x, shares, max_iter)
-    if isinstance(family, ExponentialFamily):
-        mean = mean.clamp(max=-CLOSEST[x.dtype])
-        concentration = family.concentration_from_mean_statistic(mean, dim)
-        if bias_correction:
-            rows = 1 / shares.square().sum(0)
-            concentration = _without_bias(family, concentration, rows, dim)
     if not converged.all():
         warnings.warn(
             f"the mean direction did not settle in {max_iter} steps for {int((~converged).sum())} of "
@@ -116,9 +115,8 @@ def _climb(
     (1988). It is taken only if T̄ does not fall.
     """
     epsilon = torch.finfo(x.dtype).eps
-    mean = torch.einsum("n...,n...d->...d", shares.to(x.dtype), x)
-    # A small fixed vector decides the direction if the mean vanishes.
-    here = _evaluated(family, directions_of(mean + epsilon**0.5 * _anywhere(mean)), x, shares)
+    _, loc = _mean_and_direction(x, shares)
+    here = _evaluated(family, loc, x, shares)
     scale = torch.ones_like(here.mean)
     for _ in range(max_iter):
         if (here.gain <= epsilon**1.5).all():
@@ -144,10 +142,9 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
     A step that would lower the likelihood is rejected and halved.
     """
     epsilon, dim = torch.finfo(x.dtype).eps, x.shape[-1]
-    mean = torch.einsum("n...,n...d->...d", shares.to(x.dtype), x)
+    mean, loc = _mean_and_direction(x, shares)
     length = torch.linalg.vector_norm(mean, dim=-1).double()
     length = length.clamp(min=1e-6, max=1 - CLOSEST[x.dtype])
-    loc = directions_of(mean + epsilon**0.5 * _anywhere(mean))
     kappa = family.concentration_from_mean_cosine(length, 1 - length, dim)
     largest = 1 / CLOSEST[x.dtype]
     fraction, settled = torch.ones_like(kappa), torch.zeros_like(kappa, dtype=torch.bool)
@@ -155,7 +152,7 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
     for _ in range(max_iter):
         ends = _ends(x, loc)
         pull, bend = family.pull_and_bend(*ends, kappa.expand_as(ends[0]), dim)
-        target = torch.einsum("n...,n...d->...d", (shares * pull).to(x.dtype), x)
+        target = _weighted_sum(shares * pull, x)
         slack = (shares * bend).sum(0).clamp(min=0) / (dim - 1)
         target = directions_of(target + _column(slack, x) * loc)
         there = directions_of(torch.lerp(loc, target, _column(fraction, x)))
@@ -166,7 +163,7 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
         better = new_score >= score - 8 * epsilon * score.abs().clamp(min=1.0)
         moved = (there - loc).square().sum(-1).double() + ((new_kappa - kappa) / (1 + kappa)).square()
         settled = settled | (better & (moved <= epsilon**1.5)) | (fraction < 1e-6)
-        loc = torch.where(_column(better, x).bool(), there, loc)
+        loc = torch.where(better.unsqueeze(-1), there, loc)
         kappa, score = torch.where(better, new_kappa, kappa), torch.where(better, new_score, score)
         fraction = torch.where(better, (2 * fraction).clamp(max=1.0), fraction / 2)
         if settled.all():
@@ -176,8 +173,7 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
 
 def _log_likelihood(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     """Return the mean log density relative to the uniform."""
-    ends = _ends(x, loc)
-    return (shares * family.log_density(*ends, kappa, x.shape[-1])).sum(0)
+    return (shares * family.log_density(*_ends(x, loc), kappa, x.shape[-1])).sum(0)
 
 
 def _ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
@@ -192,8 +188,7 @@ def _evaluated(family: ExponentialFamily, loc: Tensor, x: Tensor, shares: Tensor
     one_minus_t, one_plus_t = _ends(x, loc)
     statistic = family.statistic(one_minus_t, one_plus_t)
     pull, bend = family.pull_and_bend(one_minus_t, one_plus_t, torch.ones_like(one_minus_t), x.shape[-1])
-    pull = shares * pull
-    total = torch.einsum("n...,n...d->...d", pull.to(x.dtype), x)
+    total = _weighted_sum(shares * pull, x)
     along = (total * loc).sum(-1, keepdim=True)
     across = total - along * loc
     # On the tangent space the Hessian of T̄ is -(Σ p T' t) I + Σ p T'' yyᵀ with y = x - tμ. If the y are isotropic, the
@@ -207,10 +202,17 @@ def _column(numbers: Tensor, like: Tensor) -> Tensor:
     return numbers.to(like.dtype).unsqueeze(-1)
 
 
-def _anywhere(like: Tensor) -> Tensor:
-    """Return a fixed unit vector in no particular direction."""
-    index = torch.arange(1, like.shape[-1] + 1, dtype=like.dtype, device=like.device)
-    return torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
+def _weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
+    """Return Σ w_i x_i over the first axis."""
+    return torch.einsum("n...,n...d->...d", weights.to(x.dtype), x)
+
+
+def _mean_and_direction(x: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean of the points, and its direction. If it vanishes, a small fixed vector decides."""
+    mean = _weighted_sum(shares, x)
+    index = torch.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=x.device)
+    anywhere = torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
+    return mean, directions_of(mean + torch.finfo(x.dtype).eps ** 0.5 * anywhere)
 
 
 def _without_bias(family: ExponentialFamily, concentration: Tensor, rows: Tensor, dim: int) -> Tensor:

@@ -20,41 +20,39 @@ from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.sampling.precision import computing, unit_vectors_as
 
 
-def _same_sphere(p: Any, q: Any) -> None:
+def _common_batch_shape(p: Any, q: Any) -> torch.Size:
+    """Return the broadcast batch shape; raise ``ValueError`` unless both are on the same sphere."""
     if p.dim != q.dim:
         raise ValueError(
             f"kl_divergence needs two distributions of one dimension, got dim {p.dim} and dim {q.dim}"
         )
-    if q.batch_shape and p.batch_shape != q.batch_shape:
-        validation.broadcast_shape(**{"p.batch_shape": p.batch_shape, "q.batch_shape": q.batch_shape})
+    if not q.batch_shape:
+        return p.batch_shape
+    return validation.broadcast_shape(**{"p.batch_shape": p.batch_shape, "q.batch_shape": q.batch_shape})
 
 
 @register_kl(HypersphericalUniform, HypersphericalUniform)
 def _kl_uniform_uniform(p: HypersphericalUniform, q: HypersphericalUniform) -> Tensor:
-    _same_sphere(p, q)
-    return torch.zeros_like(p.entropy()).expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))
+    return torch.zeros_like(p.entropy()).expand(_common_batch_shape(p, q))
 
 
 @register_kl(RotationallySymmetric, HypersphericalUniform)
 def _kl_to_uniform(p: RotationallySymmetric, q: HypersphericalUniform) -> Tensor:
-    _same_sphere(p, q)
+    shape = _common_batch_shape(p, q)
     divergence = rate(p.family, p._exact_concentration, p.dim)
-    if q.batch_shape and q.batch_shape != p.batch_shape:
-        divergence = divergence.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))
-    return divergence
+    return divergence if shape == p.batch_shape else divergence.expand(shape)
 
 
 @register_kl(HypersphericalUniform, RotationallySymmetric)
 def _kl_from_uniform(p: HypersphericalUniform, q: RotationallySymmetric) -> Tensor:
-    _same_sphere(p, q)
+    shape = _common_batch_shape(p, q)
     divergence = q.family.divergence_from_uniform(q.concentration.double(), q.dim)
-    divergence = divergence.to(computing(q.loc.dtype))
-    return divergence.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))
+    return divergence.to(computing(q.loc.dtype)).expand(shape)
 
 
 @register_kl(RotationallySymmetric, RotationallySymmetric)
 def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
-    _same_sphere(p, q)
+    _common_batch_shape(p, q)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
     one_minus_cosine, _ = cosine_ends(
         unit_vectors_as(p.loc, torch.float64), unit_vectors_as(q.loc, torch.float64)

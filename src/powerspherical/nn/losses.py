@@ -7,7 +7,12 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 from torch.nn.functional import cross_entropy
 
-from powerspherical.distributions import HypersphericalUniform, RotationallySymmetric, pairwise_kl
+from powerspherical.distributions import (
+    HypersphericalUniform,
+    RotationallySymmetric,
+    pairwise_kl,
+    validation,
+)
 
 
 class ProbabilisticEmbeddingLoss(nn.Module):
@@ -74,7 +79,8 @@ class ProbabilisticEmbeddingLoss(nn.Module):
             queries: distributions of batch shape (B,).
             targets: unit vectors of shape (N, d), or distributions of batch shape (N,).
             index: y_i, the number of the target of each query, integers of shape (B,). Default: 0, 1, …, B-1, which
-                needs N = B.
+                needs N = B. On CUDA their range is checked only if ``queries`` checks values, because that is a host
+                sync.
 
         >>> import torch
         >>> from powerspherical import VonMisesFisher
@@ -85,29 +91,14 @@ class ProbabilisticEmbeddingLoss(nn.Module):
         >>> loss(queries, torch.eye(3), index=torch.tensor([2, 2]))
         tensor(2.5067)
         """
-        if len(queries.batch_shape) != 1:
-            raise ValueError(f"queries must have a batch shape (B,), got {tuple(queries.batch_shape)}")
+        index = _checked_index(queries, targets, index)
         if isinstance(targets, Tensor):
-            scores = queries.log_prob_matrix(targets)
+            scores = queries.log_prob_matrix(targets) / self.temperature
         else:
-            scores = -pairwise_kl(targets, queries).movedim(-1, 0)
-        if scores.dim() != 2:
-            raise ValueError(f"targets must have one batch axis, of N targets, got {tuple(scores.shape[1:])}")
-        count, others = scores.shape
-        own = torch.arange(count, device=scores.device)
-        if index is None:
-            if count != others:
-                raise ValueError(
-                    f"{count} queries and {others} targets do not pair up: pass index, the target of each query"
-                )
-            index = own
-        elif index.shape != (count,) or index.is_floating_point():
-            raise ValueError(
-                f"index must hold integers of shape ({count},), got {index.dtype} of shape {tuple(index.shape)}"
-            )
-        scores = scores / self.temperature
+            scores = -pairwise_kl(targets, queries).T / self.temperature
         loss = cross_entropy(scores, index)
         if self.symmetric:
+            own = torch.arange(len(index), device=index.device)
             # Row i: the densities of all queries at the target of query i.
             at_target = scores.index_select(1, index).T
             same = (index.unsqueeze(1) == index) & (own.unsqueeze(1) != own)
@@ -119,3 +110,30 @@ class ProbabilisticEmbeddingLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature:g}, symmetric={self.symmetric}, rate={self.rate:g}"
+
+
+def _checked_index(
+    queries: RotationallySymmetric, targets: Tensor | RotationallySymmetric, index: Tensor | None
+) -> Tensor:
+    """Return the target of each query. Raise ``ValueError`` if the arguments do not fit together."""
+    if not isinstance(targets, Tensor | RotationallySymmetric | HypersphericalUniform):
+        raise ValueError(f"targets must be a tensor or distributions of this package, got {type(targets)}")
+    found = targets.shape[:-1] if isinstance(targets, Tensor) else targets.batch_shape
+    if len(queries.batch_shape) != 1:
+        raise ValueError(f"queries must have a batch shape (B,), got {tuple(queries.batch_shape)}")
+    if len(found) != 1:
+        raise ValueError(f"targets must have one batch axis, of N targets, got {tuple(found)}")
+    (count,), (others,) = queries.batch_shape, found
+    if index is None:
+        if count != others:
+            raise ValueError(
+                f"{count} queries and {others} targets do not pair up: pass index, the target of each query"
+            )
+        return torch.arange(count, device=queries.loc.device)
+    if index.shape != (count,) or index.is_floating_point():
+        raise ValueError(
+            f"index must hold integers of shape ({count},), got {index.dtype} of shape {tuple(index.shape)}"
+        )
+    if queries._validate_args or not index.is_cuda:
+        validation.require([validation.between("index", index, 0, others - 1)])
+    return index.long()

@@ -259,14 +259,12 @@ class HypersphericalVAE(nn.Module):
             raise ValueError(f"samples and chunk must be ≥ 1, got {samples} and {chunk}")
         q, prior = _replaced(self.encode(x), posterior), self.prior()
         total = torch.full(x.shape[:1], -math.inf, dtype=torch.float64, device=x.device)
-        dtype = torch.float32
         for start in range(0, samples, chunk):
             z = q.sample(torch.Size((min(chunk, samples - start),)))
             ratio = prior.log_prob(z) - q.log_prob(z)
             weights = self._log_likelihood_of(x, z) + _per_example(ratio, 2)
-            dtype = weights.dtype
             total = torch.logaddexp(total, torch.logsumexp(weights.double(), 0))
-        return (total - math.log(samples)).to(dtype)
+        return (total - math.log(samples)).to(weights.dtype)
 
     @torch.no_grad()
     def reconstruct(self, x: Tensor, *, sample: bool = False, posterior: Transform | None = None) -> Tensor:
@@ -294,7 +292,6 @@ def _replaced(q: Distribution, transform: Transform | None) -> Distribution:
     """The posterior with ``transform`` applied to each sphere."""
     if transform is None:
         return q
-    if isinstance(q, Independent):
-        base = _replaced(q.base_dist, transform)
-        return Independent(base, q.reinterpreted_batch_ndims, validate_args=False)
-    return transform(q)
+    if not isinstance(q, Independent):
+        return transform(q)
+    return Independent(_replaced(q.base_dist, transform), q.reinterpreted_batch_ndims, validate_args=False)

@@ -397,13 +397,15 @@ def grouped(items: Sequence[Item]) -> list[Sequence[Item]]:
 def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Generator[Result]:
     """Yield the results of ``function`` for the items, in the order of the items.
 
-    If there are several threads, torch uses one thread within each. Closing the generator cancels the remaining items.
+    If there are several threads, torch uses one thread in each, and in the caller. Closing the generator cancels the
+    remaining items.
     """
     threads = min(threads, len(items))
     if threads <= 1:
         yield from map(function, items)
         return
     before = torch.get_num_threads()
+    torch.set_num_threads(1)
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         futures = deque(pool.submit(function, item) for item in items)
         try:
@@ -411,4 +413,4 @@ def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads:
                 yield futures.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(before)  # the initializer also changed the default of new threads
+            torch.set_num_threads(before)  # also for threads that start later

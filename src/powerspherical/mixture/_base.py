@@ -101,15 +101,10 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
         return rows
 
     def _check_shape(self, X: Any, reset: bool) -> None:
-        """Check and set ``n_features_in_``, as ``validate_data`` does for NumPy arrays."""
+        """Check the shape of rows that scikit-learn cannot convert. ``reset`` also sets ``n_features_in_``."""
         if X.ndim != 2 or X.shape[1] < 2 or X.shape[0] == 0:
             raise ValueError(f"X must have the shape (n, d) with n ≥ 1 and d ≥ 2, got {tuple(X.shape)}")
-        if reset:
-            self.n_features_in_ = int(X.shape[1])
-        elif X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features"
-            )
+        validate_data(self, X, reset=reset, skip_check_array=True)
 
     def _n_starts(self) -> int:
         """Return the number of runs: one if ``init`` holds directions, else ``n_init``."""

@@ -102,17 +102,13 @@ def stacked(parts: Sequence[Matrix]) -> Matrix:
 
 
 class Block(NamedTuple):
-    """A block of b rows.
+    """A block of b rows."""
 
-    Attributes:
-        rows: (b, d).
-        scale: the factors (b,) that normalise the rows, 0 for rows of zeros; None where all are unit vectors.
-        weight: (b,); None stands for ones.
-    """
-
-    rows: Matrix
-    scale: Tensor | None = None
-    weight: Tensor | None = None
+    rows: Matrix  # (b, d)
+    scale: Tensor | None = (
+        None  # factors (b,) that normalise the rows, 0 for zero rows; None if all are unit vectors
+    )
+    weight: Tensor | None = None  # (b,); None stands for ones
 
     def total_weight(self) -> Tensor:
         """Return the sum of the weights in float64."""
@@ -193,18 +189,11 @@ def summed(sums: Iterable[Sum]) -> Sum:
 
 
 class Rows(ABC):
-    """Rows that can be processed in blocks.
+    """Rows that can be processed in blocks."""
 
-    Attributes:
-        count: the number of rows n.
-        dim: the number of columns d.
-        dtype: float32 or float64, in which blocks are computed.
-        device: the device of the blocks.
-    """
-
-    count: int
-    dim: int
-    dtype: torch.dtype
+    count: int  # the number of rows n
+    dim: int  # the number of columns d
+    dtype: torch.dtype  # float32 or float64, in which blocks are computed
     device: torch.device
 
     @abstractmethod

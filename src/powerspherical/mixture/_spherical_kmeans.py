@@ -141,19 +141,12 @@ def _draw(mass: Tensor, uniforms: np.ndarray) -> Tensor:
 
 @dataclass(frozen=True)
 class Clusters(Sums):
-    """Sums over the rows of each cluster, float64.
+    """Sums over the rows of each cluster, float64."""
 
-    Attributes:
-        count: the weights of the rows, (k,).
-        sums: the weighted sums of the unit vectors, (k, d).
-        cosine: the weighted sum over all rows of the cosine with the nearest direction, ().
-        weight: the sum of all weights, ().
-    """
-
-    count: Tensor
-    sums: Tensor
-    cosine: Tensor
-    weight: Tensor
+    count: Tensor  # of the weights of the rows, (k,)
+    sums: Tensor  # of the weighted unit vectors, (k, d)
+    cosine: Tensor  # of the weighted cosines of all rows with their nearest direction, ()
+    weight: Tensor  # of all weights, ()
 
     def distance(self) -> float:
         """Return the weighted mean of 1-t over rows."""

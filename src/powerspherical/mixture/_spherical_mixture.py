@@ -58,26 +58,23 @@ _FORGETTING = 0.7  # exponent of the step size of partial_fit, in (Â½, 1]: CappÃ
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of k components in float64: log weights (k,), directions (k, d), concentrations (k,)."""
+    """The parameters of k components, float64."""
 
-    log_weights: Tensor
-    directions: Tensor
-    concentrations: Tensor
+    log_weights: Tensor  # (k,)
+    directions: Tensor  # (k, d)
+    concentrations: Tensor  # (k,)
 
 
 @dataclass(frozen=True)
 class Statistics(Sums):
-    """The sums over rows that a maximisation step needs, float64.
+    """The sums over rows that a maximisation step needs, float64."""
 
-    ``pull`` is (k, d), ``log_likelihood`` and the total ``weight`` are scalars, and the others are (k,).
-    """
-
-    count: Tensor
-    pull: Tensor
-    bend: Tensor
-    score: Tensor
-    log_likelihood: Tensor
-    weight: Tensor
+    count: Tensor  # (k,)
+    pull: Tensor  # (k, d)
+    bend: Tensor  # (k,)
+    score: Tensor  # (k,)
+    log_likelihood: Tensor  # ()
+    weight: Tensor  # ()
 
     def __mul__(self, factor: float) -> Statistics:
         return Statistics(*(factor * a for a in vars(self).values()))
@@ -92,19 +89,12 @@ class Statistics(Sums):
 
 
 class Components(NamedTuple):
-    """The components of a mixture in the rows' dtype.
-
-    Attributes:
-        family: the family of all components.
-        directions: (k, d).
-        kappa: the concentrations, (k, 1).
-        offsets: the terms of the log weighted densities that do not depend on the row, (k, 1).
-    """
+    """The components of a mixture in the rows' dtype."""
 
     family: Family
-    directions: Tensor
-    kappa: Tensor
-    offsets: Tensor
+    directions: Tensor  # (k, d)
+    kappa: Tensor  # the concentrations, (k, 1)
+    offsets: Tensor  # the terms of the log weighted densities that do not depend on the row, (k, 1)
 
     def log_densities(self, block: Block) -> Tensor:
         """Return the logs of the weighted densities, (k, b)."""
@@ -223,21 +213,13 @@ def maximised(
 
 
 class EMRun(NamedTuple):
-    """The result of ``expectation_maximisation``.
-
-    Attributes:
-        parameters: the fitted parameters.
-        statistics: the statistics under these parameters.
-        scores: the mean log-likelihood per row, at the start and after each step that was kept.
-        steps: the number of steps tried.
-        converged: whether the gain fell below the tolerance.
-    """
+    """The result of ``expectation_maximisation``."""
 
     parameters: Parameters
-    statistics: Statistics
-    scores: list[float]
-    steps: int
-    converged: bool
+    statistics: Statistics  # under these parameters
+    scores: list[float]  # the mean log-likelihood per row, at the start and after each step that was kept
+    steps: int  # the number of steps tried
+    converged: bool  # whether the gain fell below the tolerance
 
 
 def rounding(rows: Rows, score: float) -> float:

@@ -11,10 +11,12 @@ import pytest
 from powerspherical._files import drafts
 from powerspherical._files.drafts import atomic_write, remove_stale_drafts
 
-WRITER = """
+# It imports the module alone: the package would import torch, which takes seconds.
+WRITER = f"""
 import sys, time
 from pathlib import Path
-from powerspherical._files.drafts import atomic_write
+sys.path.append({str(Path(drafts.__file__).parent)!r})
+from drafts import atomic_write
 with atomic_write(Path("a.txt")) as draft:
     draft.write_text("half")
     print(draft.name, flush=True)
@@ -75,7 +77,6 @@ def test_an_error_leaves_the_old_file_alone(error, tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-@pytest.mark.slow
 def test_the_draft_of_a_killed_process_is_removed(writer, tmp_path):
     process, draft = writer
     process.kill()
@@ -86,7 +87,6 @@ def test_the_draft_of_a_killed_process_is_removed(writer, tmp_path):
     assert names(tmp_path) == ["b.txt"]
 
 
-@pytest.mark.slow
 def test_the_draft_of_a_live_process_is_kept(writer, tmp_path):
     process, draft = writer
     assert remove_stale_drafts(tmp_path) == []
@@ -103,7 +103,6 @@ def test_drafts_of_this_process_are_kept(tmp_path):
     assert names(tmp_path) == ["a", "b"]
 
 
-@pytest.mark.slow
 def test_drafts_of_other_hosts_and_other_files_are_kept(writer, tmp_path, monkeypatch):
     process, draft = writer
     process.kill()
@@ -136,7 +135,6 @@ def test_a_draft_removed_before_its_lock_is_made_again(tmp_path, monkeypatch):
     assert str(draft) != removed[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("missing", [True, False])
 def test_without_locks_files_are_written_and_drafts_kept(missing, writer, tmp_path, monkeypatch):
     process, draft = writer

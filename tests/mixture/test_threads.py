@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import torch
@@ -33,21 +34,12 @@ def test_groups_are_all_items_and_get_smaller(count: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_results_are_taken_in_order_and_one_at_a_time(threads: int) -> None:
-    taken: list[int] = []
-    taking = threading.Lock()
-
+def test_results_come_in_order(threads: int) -> None:
     def slow_at_first(item: int) -> int:
         time.sleep(0.02 if item == 0 else 0.001)
         return item**2
 
-    def take(result: int) -> None:
-        assert taking.acquire(blocking=False)
-        taken.append(result)
-        taking.release()
-
-    in_order(slow_at_first, range(40), take, threads)
-    assert taken == [item**2 for item in range(40)]
+    assert list(in_order(slow_at_first, range(40), threads)) == [item**2 for item in range(40)]
 
 
 def test_threads_work_side_by_side_and_torch_within_them_alone() -> None:
@@ -57,30 +49,27 @@ def test_threads_work_side_by_side_and_torch_within_them_alone() -> None:
         together.wait()
         return torch.get_num_threads()
 
-    inside: list[int] = []
-    in_order(function, range(3), inside.append, 3)
-    assert inside == [1, 1, 1]
+    assert list(in_order(function, range(3), 3)) == [1, 1, 1]
 
 
-@pytest.mark.parametrize("error", [ValueError, StopIteration, KeyboardInterrupt])
-def test_an_error_is_raised_and_ends_the_work(error: type[BaseException]) -> None:
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("inside", [True, False], ids=["of a thread", "of the caller"])
+def test_an_error_ends_the_work(error: type[BaseException], inside: bool) -> None:
     started: list[int] = []
 
     def function(item: int) -> int:
         started.append(item)
-        if item == 3:
+        if inside and item == 3:
             raise error("no such item")
         time.sleep(0.005)
         return item
 
+    def take_all() -> None:
+        with closing(in_order(function, range(1000), 2)) as results:
+            for result in results:
+                if not inside and result == 3:
+                    raise error("no such item")
+
     with pytest.raises(error, match="no such item"):
-        in_order(function, range(1000), lambda result: None, 2)
+        take_all()
     assert len(started) < 20
-
-
-def test_an_error_of_whoever_takes_is_raised() -> None:
-    def refuse(result: int) -> None:
-        raise ValueError(f"not {result}")
-
-    with pytest.raises(ValueError, match="not 0"):
-        in_order(int, range(100), refuse, 2)

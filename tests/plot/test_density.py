@@ -61,7 +61,7 @@ def test_distributions_on_one_circle_differ_in_colour():
 
 
 @families
-@pytest.mark.parametrize("kappa", [0.0, 10.0, 1e6])
+@pytest.mark.parametrize("kappa", [0.0, 1e6])
 def test_colours_on_the_sphere_are_darkest_at_the_mode(family, kappa):
     loc = torch.tensor([0.48, -0.6, 0.64])
     q = family(loc, comparable(family, kappa, 3))

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -49,13 +50,11 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Path
     >>> load_checkpoint(path)
     {'weights': tensor([1., 1.]), 'epoch': 3}
     """
-    _require_safetensors()
-    from safetensors.torch import save
-
+    safetensors = _safetensors()
     path = Path(path)
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_without_tensors(state, "state", tensors))
-    content = save(tensors, {HEADER: skeleton, DIGEST: _digest(skeleton, tensors)})
+    content = safetensors.torch.save(tensors, {HEADER: skeleton, DIGEST: _digest(skeleton, tensors)})
     with atomic_write(path) as draft:
         draft.write_bytes(content)
     return path
@@ -76,33 +75,31 @@ def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "
     >>> model.load_state_dict(load_checkpoint(path)["model"])
     <All keys matched successfully>
     """
-    _require_safetensors()
-    from safetensors import SafetensorError, safe_open
-
+    safetensors = _safetensors()
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     try:
-        with safe_open(path, framework="pt") as file:  # on the CPU, for the digest
+        with safetensors.safe_open(path, framework="pt") as file:  # on the CPU, for the digest
             header = file.metadata() or {}
             if HEADER not in header:
                 raise CheckpointError(f"{path} is a safetensors file, but not a checkpoint of this library")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if header.get(DIGEST) != _digest(header[HEADER], tensors):
             raise ValueError("its digest does not match its content")
-    except (SafetensorError, ValueError) as error:
+    except (safetensors.SafetensorError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint {path} is truncated or damaged ({error}); delete it to start again"
         ) from error
-    return _with_tensors(
-        json.loads(header[HEADER]), {name: tensor.to(device) for name, tensor in tensors.items()}
-    )
+    tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
+    return _with_tensors(json.loads(header[HEADER]), tensors)
 
 
-def _require_safetensors() -> None:
+def _safetensors() -> ModuleType:
     try:
-        import safetensors  # noqa: F401
+        import safetensors.torch
     except ImportError as error:
         raise ImportError(f"checkpoints need safetensors: {install_hint('nn')}") from error
+    return safetensors
 
 
 def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:

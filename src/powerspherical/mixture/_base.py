@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -17,14 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 import powerspherical
-from powerspherical.mixture._rows import (
-    ArrayRows,
-    Rows,
-    SparseRows,
-    TensorRows,
-    checked_weight,
-    shared_tensor,
-)
+from powerspherical.mixture._rows import ArrayRows, Block, Rows, SparseRows, TensorRows
 from powerspherical.mixture._saving import SavedEstimator
 
 #: Called after each step with its number and the value of the objective.
@@ -56,6 +52,7 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
     n_features_in_: int
     n_init: Any
     init: Any
+    max_iter: int
     random_state: Any
     verbose: Any
 
@@ -77,9 +74,8 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
                 )
             if not X.is_floating_point():
                 raise ValueError(f"X must have a floating-point dtype, got {X.dtype}: use X.float()")
-            if sample_weight is not None:
-                sample_weight = checked_weight(torch.as_tensor(sample_weight, device=X.device), X.shape[0])
-            rows: Rows = TensorRows(X, sample_weight)
+            weight = None if sample_weight is None else torch.as_tensor(sample_weight, device=X.device)
+            rows: Rows = TensorRows(X, weight)
         elif type(X).__module__.partition(".")[0] == "dask":
             from powerspherical.mixture._dask import DaskRows
 
@@ -96,14 +92,8 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
                 ensure_min_features=2 if reset else 1,
             )
             if sample_weight is not None:
-                weight = check_array(
-                    sample_weight,
-                    ensure_2d=False,
-                    dtype=X.dtype,
-                    ensure_all_finite=False,
-                    input_name="sample_weight",
-                )
-                sample_weight = checked_weight(shared_tensor(weight), X.shape[0]).numpy()
+                options = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "sample_weight"}
+                sample_weight = check_array(sample_weight, dtype=X.dtype, **options)
             rows = (ArrayRows if isinstance(X, np.ndarray) else SparseRows)(X, sample_weight)
         count = getattr(self, self._count_parameter)
         if reset and rows.count < count:
@@ -111,21 +101,45 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
         return rows
 
     def _check_shape(self, X: Any, reset: bool) -> None:
-        """Check and set ``n_features_in_``, as ``validate_data`` does for NumPy arrays."""
+        """Check the shape of rows that scikit-learn cannot convert. ``reset`` also sets ``n_features_in_``."""
         if X.ndim != 2 or X.shape[1] < 2 or X.shape[0] == 0:
             raise ValueError(f"X must have the shape (n, d) with n ≥ 1 and d ≥ 2, got {tuple(X.shape)}")
-        if reset:
-            self.n_features_in_ = int(X.shape[1])
-        elif X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features"
-            )
+        validate_data(self, X, reset=reset, skip_check_array=True)
 
     def _n_starts(self) -> int:
         """Return the number of runs: one if ``init`` holds directions, else ``n_init``."""
         if not isinstance(self.init, str):
             return 1
         return _AUTO_STARTS[self.init] if self.n_init == "auto" else self.n_init
+
+    @property
+    def _n_features_out(self) -> int:
+        """The number of components, for scikit-learn."""
+        return len(getattr(self, self._saved[0]))
+
+    @abstractmethod
+    def _model(self, rows: Rows) -> Any:
+        """Return the fitted components in the dtype and on the device of the rows."""
+
+    def _each(
+        self,
+        X: Any,
+        function: Callable[[Any, Block], Tensor],
+        *,
+        per_component: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
+        """Return ``function(model, block)`` for all rows of ``X``, with one column or one ``per_component``."""
+        rows = self._rows(X)
+        count = self._n_features_out
+        with without_grad_or_autocast(rows.device):
+            task = partial(function, self._model(rows))
+            return rows.each(task, count, columns=count if per_component else None, dtype=dtype)
+
+    def _warn_of_max_iter(self, what: str) -> None:
+        """Warn the caller of ``fit`` that ``max_iter`` was too small."""
+        message = f"{what} after {self.max_iter} steps: raise max_iter or tol"
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
     def _reporter(self, stage: str, objective: str) -> Report:
         """Return a function that prints the ``objective`` after each step, or passes it on, as ``verbose`` says."""

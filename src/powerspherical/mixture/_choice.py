@@ -85,11 +85,14 @@ def compare(
     random = check_random_state(random_state)
     test = _held_out_rows(X, held_out, random, max(counts))
     seed = int(random.randint(np.iinfo(np.int32).max))
-    return [
-        _fitted_choice(name, clone(model).set_params(n_components=count, random_state=seed), X, test)
-        for name, model in models.items()
-        for count in counts
-    ]
+    choices, rows = [], len(test) - test.sum()
+    for name, model in models.items():
+        for count in counts:
+            mixture = clone(model).set_params(n_components=count, random_state=seed)
+            training = mixture.fit(X, sample_weight=1 - test).lower_bound_
+            bic = mixture._n_parameters() * math.log(rows) - 2 * rows * training
+            choices.append(Choice(name, count, mixture.score(X, sample_weight=test), training, bic, mixture))
+    return choices
 
 
 def _held_out_rows(X: Any, fraction: float, random: np.random.RandomState, largest: int) -> np.ndarray:
@@ -106,20 +109,6 @@ def _held_out_rows(X: Any, fraction: float, random: np.random.RandomState, large
     test = np.zeros(rows)
     test[random.choice(rows, wanted, replace=False)] = 1
     return test
-
-
-def _fitted_choice(name: str, mixture: SphericalMixture, X: Any, test: np.ndarray) -> Choice:
-    mixture.fit(X, sample_weight=1 - test)
-    rows = len(test) - test.sum()
-    bic = mixture._n_parameters() * math.log(rows) - 2 * rows * mixture.lower_bound_
-    return Choice(
-        model=name,
-        n_components=mixture.n_components,
-        held_out=mixture.score(X, sample_weight=test),
-        training=mixture.lower_bound_,
-        bic=bic,
-        mixture=mixture,
-    )
 
 
 def plot_comparison(choices: Sequence[Choice]) -> Figure:
@@ -141,20 +130,16 @@ def plot_comparison(choices: Sequence[Choice]) -> Figure:
     if not choices:
         raise ValueError("choices must be the list that compare returned, got none")
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for axes, title, member, best in zip(
-        figure.subplots(1, 2),
-        ("Log-likelihood per held-out row (higher is better)", "BIC (lower is better)"),
-        ("held_out", "bic"),
-        (max, min),
-        strict=True,
-    ):
+    criteria = (
+        ("held_out", max, "Log-likelihood per held-out row (higher is better)"),
+        ("bic", min, "BIC (lower is better)"),
+    )
+    for axes, (member, best, title) in zip(figure.subplots(1, 2), criteria, strict=True):
         for model in dict.fromkeys(choice.model for choice in choices):
             line = sorted((c.n_components, getattr(c, member)) for c in choices if c.model == model)
             axes.plot(*zip(*line, strict=True), marker="o", markersize=3.5, linewidth=1.2, label=model)
         k, value = best(((c.n_components, getattr(c, member)) for c in choices), key=lambda point: point[1])
-        axes.plot(
-            k, value, marker="o", markersize=10, fillstyle="none", color="black", linestyle="", label="best"
-        )
+        axes.plot(k, value, "ok", markersize=10, fillstyle="none", label="best")
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("components")
         axes.grid(alpha=0.25)

@@ -25,7 +25,6 @@ from powerspherical.mixture._rows import (
     Rows,
     SparseRows,
     Sum,
-    checked_weight,
     shared_tensor,
     stacked,
     summed,
@@ -60,8 +59,8 @@ class DaskRows(Rows):
             self._weights = weight.rechunk((self._lengths,)).to_delayed().tolist()
 
     def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
-        task, once = delayed(_total, pure=False), delayed(function, pure=False, traverse=False)
-        sums = [task(once, width, rows, weight, start) for rows, weight, start, _ in self._parts()]
+        call, once = delayed(_call, pure=False), delayed(function, pure=False, traverse=False)
+        sums = [call("total", rows, weight, start, once, width) for rows, weight, start, _ in self._parts()]
         add = delayed(summed, pure=False)
         while len(sums) > 1:
             sums = [add(sums[first : first + _FAN_IN]) for first in range(0, len(sums), _FAN_IN)]
@@ -83,12 +82,11 @@ class DaskRows(Rows):
         return self._rows.map_blocks(_each, function, width, empty, dtype=kind, meta=empty, **shape)
 
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
-        task = delayed(_taken, pure=False)
-        tasks = []
+        call, tasks = delayed(_call, pure=False), []
         for rows, weight, start, stop in self._parts():
             inside = None if indices is None else indices[(indices >= start) & (indices < stop)] - start
             if inside is None or len(inside):
-                tasks.append(task(inside, rows, weight, start))
+                tasks.append(call("take", rows, weight, start, inside))
         rows_of, weights_of = zip(*compute(*tasks), strict=True)
         return stacked(rows_of), torch.cat(weights_of)
 
@@ -105,16 +103,9 @@ def _sized(array: Any) -> Any:
     return array.copy().compute_chunk_sizes() if np.isnan(array.shape).any() else array
 
 
-def _total(
-    function: Callable[[Iterable[Block]], Sum], width: int, rows: Any, weight: np.ndarray | None, start: int
-) -> Sum:
-    return _in_memory(rows, weight, start).total(function, width)
-
-
-def _taken(
-    indices: np.ndarray | None, rows: Any, weight: np.ndarray | None, start: int
-) -> tuple[Matrix, Tensor]:
-    return _in_memory(rows, weight, start).take(indices)
+def _call(method: str, rows: Any, weight: np.ndarray | None, start: int, *arguments: Any) -> Any:
+    """Call a method of ``Rows`` for one block."""
+    return getattr(_in_memory(rows, weight, start), method)(*arguments)
 
 
 def _each(
@@ -128,8 +119,6 @@ def _each(
 
 def _in_memory(rows: Any, weight: np.ndarray | None, start: int) -> ArrayRows | SparseRows:
     """Wrap a NumPy or SciPy block whose first row has the index ``start``."""
-    if weight is not None:
-        checked_weight(shared_tensor(weight), rows.shape[0])
     dense = isinstance(rows, np.ndarray)
     block = ArrayRows(rows, weight, start) if dense else SparseRows(rows.tocsr(), weight, start)
     block.threaded = False  # the scheduler has its own threads or processes

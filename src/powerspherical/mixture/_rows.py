@@ -12,25 +12,19 @@ from __future__ import annotations
 import operator
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import reduce
-from threading import Lock
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import scipy.sparse
 import torch
 from torch import Tensor
 
-
-class Additive(Protocol):
-    """A value that can be summed over blocks."""
-
-    def __add__(self, other: Self) -> Self: ...
-
-
-Sum = TypeVar("Sum", bound=Additive)
+Sum = TypeVar("Sum")  # what ``+`` can add up over blocks
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -72,13 +66,6 @@ def products(directions: Tensor, rows: Matrix) -> Tensor:
     return torch.from_numpy(rows.rows @ directions.numpy().T).T.contiguous()
 
 
-def weighted_sums(shares: Tensor, rows: Matrix) -> Tensor:
-    """Return k sums of the (b, d) rows, weighted by the rows of (k, b) ``shares``, (k, d)."""
-    if isinstance(rows, Tensor):
-        return torch.mm(shares, rows)
-    return torch.from_numpy((rows.rows.T @ shares.numpy().T).T)
-
-
 def add_by_label_(sums: Tensor, labels: Tensor, rows: Matrix) -> None:
     """Add each of the (b, d) rows to the row of the float64 (k, d) ``sums`` that its label names, on a CPU."""
     if isinstance(rows, SparseMatrix):
@@ -115,17 +102,13 @@ def stacked(parts: Sequence[Matrix]) -> Matrix:
 
 
 class Block(NamedTuple):
-    """A block of b rows.
+    """A block of b rows."""
 
-    Attributes:
-        rows: (b, d).
-        scale: the factors (b,) that normalise the rows, 0 for rows of zeros; None where all are unit vectors.
-        weight: (b,); None stands for ones.
-    """
-
-    rows: Matrix
-    scale: Tensor | None = None
-    weight: Tensor | None = None
+    rows: Matrix  # (b, d)
+    scale: Tensor | None = (
+        None  # factors (b,) that normalise the rows, 0 for zero rows; None if all are unit vectors
+    )
+    weight: Tensor | None = None  # (b,); None stands for ones
 
     def total_weight(self) -> Tensor:
         """Return the sum of the weights in float64."""
@@ -151,7 +134,11 @@ class Block(NamedTuple):
 
     def sums(self, shares: Tensor) -> Tensor:
         """Return k sums of the unit vectors of the block, weighted by ``shares`` (k, b), which are overwritten."""
-        return weighted_sums(shares if self.scale is None else shares.mul_(self.scale), self.rows).double()
+        if self.scale is not None:
+            shares.mul_(self.scale)
+        if isinstance(self.rows, Tensor):
+            return torch.mm(shares, self.rows).double()
+        return torch.from_numpy((self.rows.rows.T @ shares.numpy().T).T).double()
 
 
 def argmax_(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,24 +176,24 @@ def block_size(device: torch.device, numbers: int) -> int:
     return min(max(_NUMBERS_PER_BLOCK.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
 
 
+class Sums:
+    """Base of dataclasses of tensors that are sums over rows."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(operator.add, vars(self).values(), vars(other).values()))
+
+
 def summed(sums: Iterable[Sum]) -> Sum:
     """Return the sum of one or more values."""
     return reduce(operator.add, sums)
 
 
 class Rows(ABC):
-    """Rows that can be processed in blocks.
+    """Rows that can be processed in blocks."""
 
-    Attributes:
-        count: the number of rows n.
-        dim: the number of columns d.
-        dtype: float32 or float64, in which blocks are computed.
-        device: the device of the blocks.
-    """
-
-    count: int
-    dim: int
-    dtype: torch.dtype
+    count: int  # the number of rows n
+    dim: int  # the number of columns d
+    dtype: torch.dtype  # float32 or float64, in which blocks are computed
     device: torch.device
 
     @abstractmethod
@@ -243,11 +230,18 @@ class Rows(ABC):
 class _RowsInMemory(Rows):
     """Rows in the memory of this process. ``start`` is the index that error messages give the first of them."""
 
-    scale: Tensor | None
-    weight: Tensor | None
-
     #: Whether blocks are processed by as many threads as torch would use.
     threaded = True
+
+    def __init__(self, rows: Matrix, weight: Tensor | None, start: int) -> None:
+        self._rows = rows
+        self.count, self.dim = rows.shape
+        # Half precision is computed in float32.
+        self.dtype, self.device = torch.promote_types(rows.dtype, torch.float32), rows.device
+        self.scale = self._unit_scale(start)
+        self.weight = (
+            None if weight is None else checked_weight(weight, self.count).to(rows.device, self.dtype)
+        )
 
     @abstractmethod
     def _matrix(self, index: slice | np.ndarray) -> Matrix:
@@ -264,38 +258,28 @@ class _RowsInMemory(Rows):
         size = block_size(self.device, self._numbers_per_row() + width)
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
-    def _map(
-        self, function: Callable[[Iterable[Block]], Result], take: Callable[[Result], None], width: int
-    ) -> None:
-        """Apply ``function`` to groups of blocks, and call ``take`` with its results in order.
+    def _map(self, function: Callable[[Iterable[Block]], Result], width: int) -> closing[Generator[Result]]:
+        """Return the results of ``function`` for groups of blocks, in order.
 
         On a CPU each thread has its own blocks: threads that share an operation on one block mostly wait for each
         other. Neither the blocks nor the order of results depend on the number of threads.
         """
         threads = torch.get_num_threads() if self.threaded and self.device.type == "cpu" else 1
         groups = grouped(self._slices(width))
-        in_order(lambda group: function(map(self._block, group)), groups, take, threads)
+        return closing(in_order(lambda group: function(map(self._block, group)), groups, threads))
 
     def _unit_scale(self, start: int) -> Tensor | None:
         """Return ``unit_scale`` of all rows, computed in blocks."""
-        scales: list[Tensor] = []
-        needed = False
+        scale, needed = torch.ones(self.count, dtype=self.dtype, device=self.device), False
         for part in self._slices(0):
-            rows = self._matrix(part)
-            scale = unit_scale(rows, start + part.start)
-            needed = needed or scale is not None
-            ones = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
-            scales.append(ones if scale is None else scale)
-        return torch.cat(scales) if needed else None
+            found = unit_scale(self._matrix(part), start + part.start)
+            if found is not None:
+                scale[part], needed = found, True
+        return scale if needed else None
 
     def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
-        sums: list[Sum] = []  # one entry, the sum so far
-
-        def add(one: Sum) -> None:
-            sums[:] = [sums[0] + one] if sums else [one]
-
-        self._map(function, add, width)
-        return sums[0]
+        with self._map(function, width) as sums:
+            return summed(sums)
 
     def each(
         self,
@@ -305,9 +289,8 @@ class _RowsInMemory(Rows):
         columns: int | None = None,
         dtype: torch.dtype | None = None,
     ) -> Any:
-        parts: list[Tensor] = []
-        self._map(lambda blocks: [function(block) for block in blocks], parts.extend, width)
-        return self.to_user_array(torch.cat(parts))
+        with self._map(lambda blocks: [function(block) for block in blocks], width) as groups:
+            return self.to_user_array(torch.cat([part for group in groups for part in group]))
 
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
         rows, scale, weight = self._block(slice(None) if indices is None else indices)
@@ -319,13 +302,10 @@ class _RowsInMemory(Rows):
 class TensorRows(_RowsInMemory):
     """Rows of a tensor. Results are tensors on the same device."""
 
+    _rows: Tensor
+
     def __init__(self, rows: Tensor, weight: Tensor | None = None, start: int = 0) -> None:
-        self._rows = rows.detach()
-        self.count, self.dim = rows.shape
-        # Half precision is computed in float32.
-        self.dtype, self.device = torch.promote_types(rows.dtype, torch.float32), rows.device
-        self.scale = self._unit_scale(start)
-        self.weight = None if weight is None else weight.detach().to(self.device, self.dtype)
+        super().__init__(rows.detach(), None if weight is None else weight.detach(), start)
 
     def _matrix(self, index: slice | np.ndarray) -> Matrix:
         where = torch.from_numpy(index).to(self.device) if isinstance(index, np.ndarray) else index
@@ -348,15 +328,13 @@ class ArrayRows(TensorRows):
 class SparseRows(_RowsInMemory):
     """Rows of a SciPy CSR matrix, which stay sparse. Results are NumPy arrays."""
 
+    _rows: SparseMatrix
+
     def __init__(self, rows: Any, weight: np.ndarray | None = None, start: int = 0) -> None:
         if not rows.has_canonical_format:
             rows = rows.copy()
             rows.sum_duplicates()  # the norm of a row needs its entries added up
-        self._rows = SparseMatrix(rows)
-        self.count, self.dim = self._rows.shape
-        self.dtype, self.device = self._rows.dtype, self._rows.device
-        self.scale = self._unit_scale(start)
-        self.weight = None if weight is None else shared_tensor(weight).to(self.dtype)
+        super().__init__(SparseMatrix(rows), None if weight is None else shared_tensor(weight), start)
 
     def _numbers_per_row(self) -> int:
         return self._rows.rows.nnz // self.count + 1
@@ -405,52 +383,23 @@ def grouped(items: Sequence[Item]) -> list[Sequence[Item]]:
     return groups
 
 
-def in_order(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    take: Callable[[Result], None],
-    threads: int,
-) -> None:
-    """Call ``take`` with the results of ``function`` for the items, one at a time and in the order of the items.
+def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Generator[Result]:
+    """Yield the results of ``function`` for the items, in the order of the items.
 
-    Worker threads pull items and hand results over in order, under a lock. If there are several, torch uses one thread
-    within each.
+    If there are several threads, torch uses one thread in each, and in the caller. Closing the generator cancels the
+    remaining items.
     """
     threads = min(threads, len(items))
     if threads <= 1:
-        for item in items:
-            take(function(item))
+        yield from map(function, items)
         return
-    remaining, lock = iter(enumerate(items)), Lock()
-    ready: dict[int, Result] = {}
-    taken, stopped = 0, False
-
-    def work() -> None:
-        nonlocal taken, stopped
-        try:
-            while not stopped:
-                with lock:
-                    step = next(remaining, None)
-                if step is None:
-                    return
-                index, item = step
-                result = function(item)
-                with lock:
-                    ready[index] = result
-                    while taken in ready:
-                        take(ready.pop(taken))
-                        taken += 1
-        except BaseException:
-            stopped = True
-            raise
-
     before = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            try:
-                for worker in [pool.submit(work) for _ in range(threads)]:
-                    worker.result()
-            finally:
-                stopped = True  # also if this thread was interrupted
-    finally:
-        torch.set_num_threads(before)  # the initializer also changed the default of new threads
+    torch.set_num_threads(1)
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        futures = deque(pool.submit(function, item) for item in items)
+        try:
+            while futures:
+                yield futures.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(before)  # also for threads that start later

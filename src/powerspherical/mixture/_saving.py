@@ -58,13 +58,17 @@ class SavedEstimator(BaseEstimator, ABC):
         check_is_fitted(self)
         self._validate_params()
         self._check_fitted()
+        parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        for name in _OPTIONAL_PARAMETERS:
+            if not isinstance(parameters[name], int | str | None):
+                del parameters[name]
         state = {
             "format": FORMAT,
             "version": VERSION,
             "estimator": type(self).__name__,
             "notes": notes or {},
             "arrays": "torch" if isinstance(getattr(self, self._saved[0]), Tensor) else "numpy",
-            "parameters": self._plain_parameters(),
+            "parameters": parameters,
             "fitted": self._fitted(),
         }
         return save_checkpoint(path, state)
@@ -123,14 +127,6 @@ class SavedEstimator(BaseEstimator, ABC):
         estimator._check_fitted()
         return estimator
 
-    def _plain_parameters(self) -> dict[str, Any]:
-        """Return the parameters without those that a file cannot hold."""
-        found = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-        for name in _OPTIONAL_PARAMETERS:
-            if not isinstance(found[name], int | str | None):
-                del found[name]
-        return found
-
     def _fitted(self) -> dict[str, Any]:
         """Return the fitted attributes in the form that a file holds."""
         fitted = {name: _plain(getattr(self, name)) for name in self._saved}
@@ -158,10 +154,15 @@ class SavedEstimator(BaseEstimator, ABC):
         """Return the index of the component or cluster of each row, (n,)."""
 
 
-def require_numbers(name: str, value: Any, shape: tuple[int, ...], least: float = -math.inf) -> Tensor:
+def require_numbers(
+    name: str, value: Any, shape: tuple[int, ...] | None = None, least: float = -math.inf
+) -> Tensor:
     """Return an array as a tensor; raise ``ValueError`` unless it has this shape and is finite and ≥ ``least``."""
-    tensor = _tensor(name, value)
-    if tensor.shape != shape:
+    tensor = shared_tensor(value) if isinstance(value, np.ndarray) else value
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        found = tensor.dtype if isinstance(tensor, Tensor) else type(value).__name__
+        raise ValueError(f"{name} must be an array of floating-point numbers, got {found}")
+    if shape is not None and tensor.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {tuple(tensor.shape)}")
     wrong = ~(torch.isfinite(tensor) & (tensor >= least))
     if wrong.any():
@@ -172,10 +173,11 @@ def require_numbers(name: str, value: Any, shape: tuple[int, ...], least: float 
 
 def require_directions(name: str, value: Any) -> tuple[int, int]:
     """Return the shape (k, d) of fitted directions; raise ``ValueError`` unless they are unit vectors."""
-    shape = tuple(_tensor(name, value).shape)
+    directions = require_numbers(name, value)
+    shape = tuple(directions.shape)
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         raise ValueError(f"{name} must have the shape (k, d) with k ≥ 1 and d ≥ 2, got {shape}")
-    lengths = torch.linalg.vector_norm(require_numbers(name, value, shape).double(), dim=1)
+    lengths = torch.linalg.vector_norm(directions.double(), dim=1)
     worst = lengths[(lengths - 1).abs().argmax()].item()
     if abs(worst - 1) > TOLERANCE:
         raise ValueError(f"the rows of {name} must be unit vectors, but one has length {worst:g}")
@@ -187,15 +189,6 @@ def require_number(name: str, value: Any, least: float = -math.inf) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
         bound = "" if least == -math.inf else f" ≥ {least:g}"
         raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
-
-
-def _tensor(name: str, value: Any) -> Tensor:
-    """Return a fitted array as a tensor that shares its memory."""
-    tensor = shared_tensor(value) if isinstance(value, np.ndarray) else value
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        found = tensor.dtype if isinstance(tensor, Tensor) else type(value).__name__
-        raise ValueError(f"{name} must be an array of floating-point numbers, got {found}")
-    return tensor
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,11 +15,9 @@ from sklearn.base import ClusterMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.random import sample_without_replacement
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical.mixture._base import (
-    ConvergenceWarning,
     Report,
     SphericalEstimator,
     require_integer,
@@ -30,13 +27,13 @@ from powerspherical.mixture._rows import (
     Block,
     Matrix,
     Rows,
+    Sums,
     add_by_label_,
     argmax_,
     products,
     require_positive,
     scaled,
     summed,
-    weighted_sums,
 )
 from powerspherical.mixture._saving import require_directions, require_number
 
@@ -143,28 +140,13 @@ def _draw(mass: Tensor, uniforms: np.ndarray) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Clusters:
-    """Sums over the rows of each cluster, float64.
+class Clusters(Sums):
+    """Sums over the rows of each cluster, float64."""
 
-    Attributes:
-        count: the weights of the rows, (k,).
-        sums: the weighted sums of the unit vectors, (k, d).
-        cosine: the weighted sum over all rows of the cosine with the nearest direction, ().
-        weight: the sum of all weights, ().
-    """
-
-    count: Tensor
-    sums: Tensor
-    cosine: Tensor
-    weight: Tensor
-
-    def __add__(self, other: Clusters) -> Clusters:
-        return Clusters(
-            self.count + other.count,
-            self.sums + other.sums,
-            self.cosine + other.cosine,
-            self.weight + other.weight,
-        )
+    count: Tensor  # of the weights of the rows, (k,)
+    sums: Tensor  # of the weighted unit vectors, (k, d)
+    cosine: Tensor  # of the weighted cosines of all rows with their nearest direction, ()
+    weight: Tensor  # of all weights, ()
 
     def distance(self) -> float:
         """Return the weighted mean of 1-t over rows."""
@@ -206,12 +188,18 @@ def _clusters_by_labels(directions: Tensor, blocks: Iterable[Block]) -> Clusters
 def _clusters_by_products(directions: Tensor, block: Block) -> Clusters:
     """Sum on CUDA by matrix products. Adding many rows to one is slow there; a product with many zeros is not."""
     cosine, labels = argmax_(block.cosines(directions))
-    ones, factors = torch.ones_like(cosine), block.weighted_scale()
-    shares = torch.zeros(len(directions), len(cosine), dtype=cosine.dtype, device=cosine.device)
-    shares.scatter_(0, labels.unsqueeze(0), ones.unsqueeze(0))
-    count = torch.mv(shares, ones if block.weight is None else block.weight)
-    sums = weighted_sums(shares if factors is None else shares.mul_(factors), block.rows)
-    return Clusters(count.double(), sums.double(), block.weighted_sum(cosine), block.total_weight())
+    ones = torch.ones_like(cosine)
+    shares = cosine.new_zeros(len(directions), len(cosine))
+    shares.scatter_(0, labels.unsqueeze(0), (ones if block.weight is None else block.weight).unsqueeze(0))
+    count = torch.mv(shares, ones).double()
+    return Clusters(count, block.sums(shares), block.weighted_sum(cosine), block.total_weight())
+
+
+def clusters_around(rows: Rows, directions: Tensor) -> Clusters:
+    """Return the sums over all rows, in one pass."""
+    found = rows.total(partial(clusters_of, directions.to(rows.dtype)), len(directions))
+    require_positive(found.weight)
+    return found
 
 
 class KMeansRun(NamedTuple):
@@ -233,16 +221,11 @@ def lloyd(
     report: Report,
 ) -> KMeansRun:
     """Run spherical k-means from (k, d) ``directions`` until the mean of 1-t falls by less than ``tol`` of itself."""
-
-    def clusters_around(directions: Tensor) -> Clusters:
-        return rows.total(partial(clusters_of, directions.to(rows.dtype)), len(directions))
-
-    clusters = clusters_around(directions)
-    require_positive(clusters.weight)
+    clusters = clusters_around(rows, directions)
     for step in range(1, max_iter + 1):
         before = clusters.distance()
         directions = _moved(directions, clusters, reseed)
-        clusters = clusters_around(directions)
+        clusters = clusters_around(rows, directions)
         report(step, clusters.distance())
         if before - clusters.distance() <= tol * clusters.distance():
             return KMeansRun(directions, clusters, step, True)
@@ -350,16 +333,13 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
                 if best is None or found.clusters.distance() < (1 - self.tol) * best.clusters.distance():
                     best = found
             assert best is not None
-            self.labels_ = rows.each(partial(_nearest, best.directions), self.n_clusters, dtype=torch.int64)
-        self.cluster_centers_ = rows.to_user_array(best.directions.to(rows.dtype))
+            directions = best.directions.to(rows.dtype)
+            self.labels_ = rows.each(partial(_nearest, directions), self.n_clusters, dtype=torch.int64)
+        self.cluster_centers_ = rows.to_user_array(directions)
         self.inertia_ = best.clusters.inertia()
         self.n_iter_ = best.steps
         if not best.converged:
-            warnings.warn(
-                f"the clusters still changed after {self.max_iter} steps: raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            self._warn_of_max_iter("the clusters still changed")
         return self
 
     def predict(self, X: Any) -> Any:
@@ -368,42 +348,27 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
 
     def transform(self, X: Any) -> Any:
         """Return the distance √(2-2t) of each row's direction from each centre, (n, n_clusters), for ``X`` (n, d)."""
-        check_is_fitted(self)
-        return self._each(X, _distances, columns=len(self.cluster_centers_))
+        return self._each(X, _distances, per_component=True)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the inertia of rows ``X`` (n, d), weighted by ``sample_weight`` (n,) if given."""
         rows = self._rows(X, sample_weight)
         with without_grad_or_autocast(rows.device):
-            directions = self._directions(rows.device)
-            clusters = rows.total(partial(clusters_of, directions.to(rows.dtype)), len(directions))
-        require_positive(clusters.weight)
-        return -clusters.inertia()
+            return -clusters_around(rows, self._model(rows)).inertia()
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.cluster_centers_)
+    def _model(self, rows: Rows) -> Tensor:
+        """Return the centres in the dtype and on the device of the rows."""
+        return torch.as_tensor(self.cluster_centers_).to(rows.device, rows.dtype)
 
     def _check_fitted(self) -> None:
         require_directions("cluster_centers_", self.cluster_centers_)
         require_number("inertia_", self.inertia_, least=0)
         require_integer("n_iter_", self.n_iter_, 0)
 
-    def _each(self, X: Any, function: Any, **result: Any) -> Any:
-        """Return ``function(directions, block)`` for all rows of ``X``; ``result`` describes what it returns."""
-        rows = self._rows(X)
-        with without_grad_or_autocast(rows.device):
-            directions = self._directions(rows.device)
-            return rows.each(partial(function, directions), len(directions), **result)
-
-    def _directions(self, device: torch.device) -> Tensor:
-        return torch.as_tensor(self.cluster_centers_).to(device=device, dtype=torch.float64)
-
 
 def _nearest(directions: Tensor, block: Block) -> Tensor:
-    return argmax_(block.cosines(directions.to(block.rows.dtype)))[1]
+    return argmax_(block.cosines(directions))[1]
 
 
 def _distances(directions: Tensor, block: Block) -> Tensor:
-    cosines = block.cosines(directions.to(block.rows.dtype))
-    return cosines.neg_().add_(1).clamp_(min=0).mul_(2).sqrt_().T.contiguous()
+    return block.cosines(directions).neg_().add_(1).clamp_(min=0).mul_(2).sqrt_().T.contiguous()

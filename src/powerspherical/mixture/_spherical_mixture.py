@@ -31,13 +31,12 @@ from torch import Tensor
 from powerspherical.distributions import RotationallySymmetric, distribution_named
 from powerspherical.families import ExponentialFamily, Family, family_names
 from powerspherical.mixture._base import (
-    ConvergenceWarning,
     Report,
     SphericalEstimator,
     require_integer,
     without_grad_or_autocast,
 )
-from powerspherical.mixture._rows import Block, Rows, argmax_, require_positive, summed
+from powerspherical.mixture._rows import Block, Rows, Sums, argmax_, require_positive, summed
 from powerspherical.mixture._saving import (
     TOLERANCE,
     SavedEstimator,
@@ -59,29 +58,23 @@ _FORGETTING = 0.7  # exponent of the step size of partial_fit, in (Â½, 1]: CappÃ
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of k components in float64: log weights (k,), directions (k, d), concentrations (k,)."""
+    """The parameters of k components, float64."""
 
-    log_weights: Tensor
-    directions: Tensor
-    concentrations: Tensor
+    log_weights: Tensor  # (k,)
+    directions: Tensor  # (k, d)
+    concentrations: Tensor  # (k,)
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """The sums over rows that a maximisation step needs, float64.
+class Statistics(Sums):
+    """The sums over rows that a maximisation step needs, float64."""
 
-    ``pull`` is (k, d), ``log_likelihood`` and the total ``weight`` are scalars, and the others are (k,).
-    """
-
-    count: Tensor
-    pull: Tensor
-    bend: Tensor
-    score: Tensor
-    log_likelihood: Tensor
-    weight: Tensor
-
-    def __add__(self, other: Statistics) -> Statistics:
-        return Statistics(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+    count: Tensor  # (k,)
+    pull: Tensor  # (k, d)
+    bend: Tensor  # (k,)
+    score: Tensor  # (k,)
+    log_likelihood: Tensor  # ()
+    weight: Tensor  # ()
 
     def __mul__(self, factor: float) -> Statistics:
         return Statistics(*(factor * a for a in vars(self).values()))
@@ -96,29 +89,24 @@ class Statistics:
 
 
 class Components(NamedTuple):
-    """The components of a mixture in the rows' dtype.
-
-    Attributes:
-        family: the family of all components.
-        directions: (k, d).
-        kappa: the concentrations, (k, 1).
-        offsets: the terms of the log weighted densities that do not depend on the row, (k, 1).
-    """
+    """The components of a mixture in the rows' dtype."""
 
     family: Family
-    directions: Tensor
-    kappa: Tensor
-    offsets: Tensor
+    directions: Tensor  # (k, d)
+    kappa: Tensor  # the concentrations, (k, 1)
+    offsets: Tensor  # the terms of the log weighted densities that do not depend on the row, (k, 1)
 
     def log_densities(self, block: Block) -> Tensor:
         """Return the logs of the weighted densities, (k, b)."""
-        return self._log_densities(block, keep=False)[0]
+        cosines, dim = block.cosines(self.directions), self.directions.shape[1]
+        return self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=False)[0]
 
     def statistics(self, block: Block) -> Statistics:
         """Return the statistics of a block of rows."""
-        shares, kept = self._log_densities(block, keep=True)
+        cosines, dim = block.cosines(self.directions), self.directions.shape[1]
+        shares, kept = self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=True)
         log_densities = normalise_(shares, block.weight)
-        sums = self.family.point_sums_(kept, shares, self.kappa, self.directions.shape[1])
+        sums = self.family.point_sums_(kept, shares, self.kappa, dim)
         pull = block.sums(sums.pulls)
         return Statistics(
             count=sums.total,
@@ -128,10 +116,6 @@ class Components(NamedTuple):
             log_likelihood=block.weighted_sum(log_densities),
             weight=block.total_weight(),
         )
-
-    def _log_densities(self, block: Block, *, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
-        cosines, dim = block.cosines(self.directions), self.directions.shape[1]
-        return self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=keep)
 
 
 def components_of(family: Family, parameters: Parameters, dtype: torch.dtype) -> Components:
@@ -229,21 +213,13 @@ def maximised(
 
 
 class EMRun(NamedTuple):
-    """The result of ``expectation_maximisation``.
-
-    Attributes:
-        parameters: the fitted parameters.
-        statistics: the statistics under these parameters.
-        scores: the mean log-likelihood per row, at the start and after each step that was kept.
-        steps: the number of steps tried.
-        converged: whether the gain fell below the tolerance.
-    """
+    """The result of ``expectation_maximisation``."""
 
     parameters: Parameters
-    statistics: Statistics
-    scores: list[float]
-    steps: int
-    converged: bool
+    statistics: Statistics  # under these parameters
+    scores: list[float]  # the mean log-likelihood per row, at the start and after each step that was kept
+    steps: int  # the number of steps tried
+    converged: bool  # whether the gain fell below the tolerance
 
 
 def rounding(rows: Rows, score: float) -> float:
@@ -470,11 +446,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.converged_, self.n_iter_ = best.converged, best.steps
         self.lower_bound_, self.lower_bounds_ = best.scores[-1], best.scores
         if not best.converged:
-            warnings.warn(
-                f"the likelihood still rose after {self.max_iter} steps: raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            self._warn_of_max_iter("the likelihood still rose")
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -527,8 +499,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each component given each row of ``X`` (n, d), (n, n_components)."""
-        check_is_fitted(self)
-        return self._each(X, _responsibilities, columns=len(self.weights_))
+        return self._each(X, _responsibilities, per_component=True)
 
     def transform(self, X: Any) -> Any:
         """Return the soft assignments of ``predict_proba`` for the rows of ``X`` (n, d), (n, n_components)."""
@@ -576,10 +547,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             return draws.to(self.mean_directions_.dtype), labels
         return draws.numpy().astype(self.mean_directions_.dtype), labels.numpy()
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.weights_)
-
     def _start(self, rows: Rows, random: np.random.RandomState, resume: bool) -> tuple[Parameters, Reseed]:
         """Return where EM starts, and a function that finds directions for components that run empty."""
         family, seeder = self.distribution.family, Seeder(rows, self.n_components, random)
@@ -621,12 +588,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             found = statistics_of(rows, self.distribution.family, self._parameters(rows.device))
         return found.mean_log_likelihood()
 
-    def _each(self, X: Any, function: Any, **result: Any) -> Any:
-        """Return ``function(components, block)`` for all rows of ``X``; ``result`` describes what it returns."""
-        rows = self._rows(X)
-        with without_grad_or_autocast(rows.device):
-            components = components_of(self.distribution.family, self._parameters(rows.device), rows.dtype)
-            return rows.each(partial(function, components), len(components.directions), **result)
+    def _model(self, rows: Rows) -> Components:
+        return components_of(self.distribution.family, self._parameters(rows.device), rows.dtype)
 
     def _n_parameters(self) -> int:
         """Return the number of free parameters."""

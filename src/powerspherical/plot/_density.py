@@ -12,7 +12,7 @@ from mpl_toolkits.mplot3d import Axes3D
 
 from powerspherical.distributions import Marginal, RotationallySymmetric
 from powerspherical.plot import _circle, _globe
-from powerspherical.plot._law import angles, cosine_law, density
+from powerspherical.plot._law import cosine_law, profile
 from powerspherical.plot._points import unit_rows
 from powerspherical.plot._style import COLOURS, INK, Array, plane_axes, space_axes
 
@@ -85,10 +85,8 @@ def _on_circle(
     scale: float | None,
 ) -> Axes:
     colour = colour or COLOURS[len(axes.lines) % len(COLOURS)]
-    right = angles(law, 360)
-    heights = density(law, right).squeeze(-1).numpy()
+    offsets, heights = profile(law, 360)
     scale = min(1, 0.75 / heights[0]) if scale is None else scale
-    offsets = right.squeeze(-1).numpy()
     offsets = np.concatenate([-offsets[::-1], offsets])
     heights = scale * np.concatenate([heights[::-1], heights])
     _circle.draw_rim(axes)
@@ -119,15 +117,14 @@ def _on_sphere(
     # From the side, the label is beside the density, not on it.
     beside = elevation + (25 if elevation < 25 else -25), azimuth + 35
     _globe.set_view(axes, view or beside)
-    polar = angles(law, 120)
-    heights = density(law, polar).squeeze(-1).numpy()
+    polar, heights = profile(law, 120)
     red, green, blue = to_rgb(colour)
     shades = LinearSegmentedColormap.from_list(
         "density", [(0.97, 0.97, 0.97), (red, green, blue), (0.4 * red, 0.4 * green, 0.4 * blue)]
     )
     scale = Normalize(0, heights.max())
     colours = shades(scale(heights))[:, None, :3]
-    _globe.draw_ball(axes, _globe.mesh(loc, polar.squeeze(-1).numpy()), colours)
+    _globe.draw_ball(axes, _globe.mesh(loc, polar), colours)
     if points is not None:
         _globe.draw_points(axes, points, "black")
     if label:

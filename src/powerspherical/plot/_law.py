@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from powerspherical.distributions import Marginal, RotationallySymmetric
+from powerspherical.plot._style import Array
 from powerspherical.special.gamma import log_sphere_area
 
 
@@ -33,8 +34,13 @@ def angles(law: Marginal, count: int) -> Tensor:
     return torch.cat([even[:, None].expand(count, len(law.concentration)), likely]).sort(dim=0).values
 
 
-def density(law: Marginal, angle: Tensor) -> Tensor:
-    """Return the density on the sphere at these angles (n, b) from the mean direction."""
+def profile(law: Marginal, count: int) -> tuple[Array, Array]:
+    """Return increasing angles from the mean direction and the densities on the sphere there, (2·count,) each.
+
+    The law has the batch shape (1,).
+    """
+    angle = angles(law, count)
     one_minus_t, one_plus_t = 2 * (angle / 2).sin().square(), 2 * (angle / 2).cos().square()
     relative = law.family.log_density(one_minus_t, one_plus_t, law.concentration, law.dim)
-    return (relative - log_sphere_area(law.dim)).exp()
+    density = (relative - log_sphere_area(law.dim)).exp()
+    return angle.squeeze(-1).numpy(), density.squeeze(-1).numpy()

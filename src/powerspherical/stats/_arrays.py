@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from powerspherical.distributions.sampling import sizes
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Largest deviation of a norm from one, as in SciPy. It accepts float32 unit vectors, which are then renormalised.
@@ -50,11 +48,6 @@ def unit_vectors(name: str, value: Any, dim: int | None = None) -> Tensor:
 def array_of(values: Tensor) -> Any:
     """The tensor as a NumPy array, or as a NumPy scalar if it has no axes."""
     return values.numpy()[()]
-
-
-def shape_of(size: Any) -> torch.Size:
-    """The sample shape for ``size``: a number, a tuple, or None for a single draw."""
-    return torch.Size() if size is None else sizes("size", size)
 
 
 def generator_of(random_state: Any) -> Any:

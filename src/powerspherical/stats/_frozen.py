@@ -12,15 +12,8 @@ from powerspherical.distributions import (
     RotationallySymmetric,
     validation,
 )
-from powerspherical.stats._arrays import (
-    Array,
-    array_of,
-    generator_of,
-    real,
-    seed_from,
-    shape_of,
-    unit_vectors,
-)
+from powerspherical.distributions.sampling import sizes
+from powerspherical.stats._arrays import Array, array_of, generator_of, real, seed_from, unit_vectors
 
 _SHOWN = 8  # a repr shows the entries of arrays up to this size, and the shape of larger ones
 
@@ -33,9 +26,6 @@ class FrozenSpherical:
         random_state: the default ``random_state`` of ``rvs``.
     """
 
-    dim: int
-    random_state: Any
-
     def __init__(
         self,
         distribution: RotationallySymmetric | HypersphericalUniform,
@@ -47,16 +37,10 @@ class FrozenSpherical:
         self._around = around  # the same distribution, with a direction to measure angles from
 
     def rvs(self, size: Any = 1, random_state: Any = None) -> Array:
-        """Draws, of shape ``size`` + the shape of the parameters + (d,).
-
-        Args:
-            size: a number, a shape, or None for a single draw of shape (d,).
-            random_state: None (NumPy's global state), a seed, or a ``numpy.random`` ``Generator`` or ``RandomState``.
-                It determines the draws, also in threads. Torch's global generator is not used.
-        """
+        """Draws, of shape ``size`` + the shape of the parameters + (d,). For arguments see ``RotationalFamily.rvs``."""
+        shape = torch.Size() if size is None else sizes("size", size)
         seed = seed_from(self.random_state if random_state is None else random_state)
-        generator = torch.Generator().manual_seed(seed)
-        return self._distribution.sample(shape_of(size), generator=generator).numpy()
+        return self._distribution.sample(shape, generator=torch.Generator().manual_seed(seed)).numpy()
 
     def logpdf(self, x: Any) -> Any:
         """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""

@@ -44,11 +44,6 @@ def plain_twin(family: Family) -> Family:
     return PlainTwin()
 
 
-def overridden(family: Family, method: str) -> bool:
-    """Whether a family overrides a method of ``Family``."""
-    return getattr(type(family), method) is not getattr(Family, method)
-
-
 def grid_mean(
     family: Family, kappa: Tensor, dim: int, function: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> Tensor:

@@ -40,10 +40,10 @@ class Case:
     kappa: float = 100.0
     shared: bool = False
 
-    @property
-    def loc(self) -> str:
-        """Return whether μ is shared, in words."""
-        return "shared" if self.shared else "per row"
+    def as_row(self) -> dict[str, Any]:
+        """Return the setting as entries of a result."""
+        loc = "shared" if self.shared else "per row"
+        return {"rows": self.rows, "dim": self.dim, "kappa": self.kappa, "loc": loc}
 
     def calls(self, device: torch.device) -> int:
         """Return the largest number of calls per turn: many for fast calls, and on CUDA to keep the device busy."""

@@ -9,7 +9,6 @@ The time includes the host's.
     python benchmarks/bottleneck.py [--device cpu|cuda] [--quick] [--out DIR]
 """
 
-import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.nn.functional import normalize, softplus
 
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import has_reference, reference_package
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.nn import SphericalBottleneck
 
@@ -53,7 +52,7 @@ def gaussian(features: Tensor) -> tuple[Tensor, Tensor]:
 
 def reference(dim: int, device: torch.device) -> Layer:
     """Return the layer as users of the authors' package write it."""
-    theirs = importlib.import_module(REFERENCE)
+    theirs = reference_package()
     prior = theirs.HypersphericalUniform(dim, device=device)
 
     def layer(features: Tensor) -> tuple[Tensor, Tensor]:

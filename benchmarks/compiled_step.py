@@ -12,7 +12,6 @@ two parts: the set-up of torch's own C++ tool chain, measured with a trivial fun
     python benchmarks/compiled_step.py [--quick] [--out DIR]
 """
 
-import importlib
 import json
 import os
 import subprocess
@@ -31,7 +30,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import has_reference, reference_package
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.special import log_sphere_area
 
@@ -68,7 +67,7 @@ def latents(dim: int) -> dict[str, Latent]:
     prior = HypersphericalUniform(dim)
     layers = {OURS: stochastic(PowerSpherical, lambda q: kl_divergence(q, prior))}
     if has_reference():
-        theirs = importlib.import_module(REFERENCE)
+        theirs = reference_package()
         uniform = theirs.HypersphericalUniform(dim, device="cpu")
         area = log_sphere_area(dim)
         layers[THEIRS] = stochastic(theirs.PowerSpherical, lambda q: kl_divergence(q, uniform))

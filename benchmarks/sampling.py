@@ -43,11 +43,11 @@ class Plan:
     """What to measure and for how long: some sizes, then κ and d one at a time with `sweep` numbers per draw."""
 
     sizes: Sequence[tuple[int, int]]
-    concentrations: Sequence[float]
-    dims: Sequence[int]
     sweep: int
     memory: Sequence[tuple[int, int]]
     effort: Effort
+    concentrations: Sequence[float] = (1.0, 1e1, 1e2, 1e3, 1e4, 1e5)
+    dims: Sequence[int] = (8, 64, 512, 4096, 32_768)
 
     def effort_for(self, section: str) -> Effort:
         """Return the effort for a section: more rounds if differences of a few percent matter."""
@@ -67,8 +67,6 @@ class Plan:
 PLANS = {
     "cpu": Plan(
         sizes=((100, 64), (1000, 3), (100_000, 64), (10_000, 768), (1000, 10_000)),
-        concentrations=(1.0, 1e1, 1e2, 1e3, 1e4, 1e5),
-        dims=(8, 64, 512, 4096, 32_768),
         sweep=6_400_000,
         memory=((100_000, 64), (10_000, 768)),
         effort=Effort(seconds=2.0, least=15, most=301),
@@ -84,8 +82,6 @@ PLANS = {
             (100_000, 768),
             (10_000, 10_000),
         ),
-        concentrations=(1.0, 1e1, 1e2, 1e3, 1e4, 1e5),
-        dims=(8, 64, 512, 4096, 32_768),
         sweep=64_000_000,
         memory=((1_000_000, 64), (100_000, 768)),
         effort=Effort(seconds=1.0, least=9, most=101),

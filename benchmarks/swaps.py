@@ -6,7 +6,6 @@ alone where programs need no gradient. Arguments are checked where they are by d
     python benchmarks/swaps.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
 
-import importlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from torch.nn.functional import normalize, softplus
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.experiments.accuracy import dtype_name
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import has_reference, reference_package
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.nn import SphericalBottleneck
 
@@ -221,8 +220,8 @@ def main(argv: list[str] | None = None) -> None:
     torch.set_num_threads(command.threads or 1)
     torch.manual_seed(0)
     effort, batch = (QUICK_EFFORT, 2) if command.quick else (EFFORT, 256)
-    theirs = importlib.import_module(REFERENCE)
-    rows = [timed(swap, command.device, effort) for swap in swaps(theirs, command.device, batch)]
+    cases = swaps(reference_package(), command.device, batch)
+    rows = [timed(swap, command.device, effort) for swap in cases]
     configuration = {"calls": CALLS, "threads": torch.get_num_threads()}
     lines = (
         (

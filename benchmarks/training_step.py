@@ -8,7 +8,6 @@ its time beyond that of the last variant. All variants take turns.
     python benchmarks/training_step.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
 
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import product
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import has_reference, reference_package
 from powerspherical.experiments.efficiency import ratio
 
 WIDTH, HIDDEN = 256, 512
@@ -40,7 +39,7 @@ def latents(dim: int, device: torch.device) -> Iterator[tuple[str, Latent]]:
     yield NONE, lambda loc, kappa: (loc, 0.0)
     yield "our_ps", stochastic(PowerSpherical, HypersphericalUniform(dim))
     if has_reference():
-        theirs = importlib.import_module(REFERENCE)
+        theirs = reference_package()
         yield (
             "reference_ps",
             stochastic(theirs.PowerSpherical, theirs.HypersphericalUniform(dim, device=device)),

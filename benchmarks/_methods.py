@@ -4,7 +4,6 @@ A call makes the distribution and draws from it, as a training step does, in flo
 the backward pass it also takes a gradient in the draw, which is there beforehand, back to μ and κ.
 """
 
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,9 +15,9 @@ from torch import Tensor
 
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.experiments.baselines.published import (
-    REFERENCE,
     PublishedVonMisesFisher,
     has_reference,
+    reference_package,
 )
 
 FORWARD, BACKWARD = "forward", "forward and backward"
@@ -40,10 +39,10 @@ class Case:
     kappa: float = 100.0
     shared: bool = False
 
-    @property
-    def loc(self) -> str:
-        """Return whether μ is shared, in words."""
-        return "shared" if self.shared else "per row"
+    def as_row(self) -> dict[str, Any]:
+        """Return the setting as entries of a result."""
+        loc = "shared" if self.shared else "per row"
+        return {"rows": self.rows, "dim": self.dim, "kappa": self.kappa, "loc": loc}
 
     def calls(self, device: torch.device) -> int:
         """Return the largest number of calls per turn: many for fast calls, and on CUDA to keep the device busy."""
@@ -66,7 +65,7 @@ def families() -> Iterator[tuple[str, Callable[[Tensor, Tensor], Any]]]:
     yield "our_cauchy", partial(SphericalCauchy, validate_args=False)
     yield "published_vmf", PublishedVonMisesFisher
     if has_reference():
-        yield "reference_ps", partial(importlib.import_module(REFERENCE).PowerSpherical, validate_args=False)
+        yield "reference_ps", partial(reference_package().PowerSpherical, validate_args=False)
 
 
 @lru_cache(1)

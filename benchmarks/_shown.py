@@ -1,16 +1,16 @@
 """The tables and the figure with the results of `sampling.py`."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from _command import Row, table
 from _methods import BACKWARD, FLOOR, FORWARD
-from _targets import Row
+from rich.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 # Okabe and Ito's palette, a marker for each implementation: vMF dashed, Power Spherical solid, floors dotted.
 LOOKS = {
@@ -37,7 +37,7 @@ SECTIONS = {
 }
 
 
-def tables(content: dict[str, Any]) -> Iterator["Table"]:
+def tables(content: dict[str, Any]) -> Iterator[Table]:
     """Yield the tables of a run: times (one table per title), memory and targets."""
     parts: dict[str, list[Row]] = {}
     for row in content["results"]:
@@ -79,43 +79,33 @@ def time_cell(row: Row) -> str:
     return f"{row['ratio']:.2f}" if row["floor"] == FLOOR else f"{row['ratio']:.2f} ({time})"
 
 
-def by_method(rows: list[Row], title: str, cell: Callable[[Row], str]) -> "Table":
+def by_method(rows: list[Row], title: str, cell: Callable[[Row], str]) -> Table:
     """Return a table with one line per setting and quantity, and one column per method."""
-    from rich.table import Table
-
     names = [name for name in LOOKS if any(row["method"] == name for row in rows)]
     several = len({row["kappa"] for row in rows}) > 1
-    shown = Table(title=title, title_justify="left")
-    for heading in ("κ" if several else "n × d", ""):
-        shown.add_column(heading)
-    for name in names:
-        shown.add_column(LOOKS[name][0].replace(", ", "\n"), justify="right")
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
         line = f"{row['kappa']:g}" if several else size(row), row["quantity"].replace(f"{FORWARD} and ", "+ ")
         lines.setdefault(line, {})[row["method"]] = cell(row)
-    for heads, cells in lines.items():
-        shown.add_row(*heads, *(cells.get(name, "–") for name in names))
-    return shown
+    headings = ("κ" if several else "n × d", "", *(LOOKS[name][0].replace(", ", "\n") for name in names))
+    return table(title, headings, filled(lines, names), labels=2)
 
 
-def targets_table(rows: list[Row]) -> "Table":
+def targets_table(rows: list[Row]) -> Table:
     """Return a table with one line per target, and one column per number of threads."""
-    from rich.table import Table
-
     counts = sorted({row["threads"] for row in rows})
-    shown = Table(
-        title="Targets (✗ missed, ? not measurable: the times spread too widely)", title_justify="left"
-    )
-    for heading in ("", "wanted", *map(counted, counts)):
-        shown.add_column(heading, justify="right" if heading else "left")
     lines: dict[tuple[str, str], dict[int, str]] = {}
     for row in rows:
         mark = {True: "", False: " ✗", None: " ?"}[row["met"]]
         lines.setdefault((row["what"], row["wanted"]), {})[row["threads"]] = f"{row['measured']:.2f}{mark}"
-    for heads, cells in lines.items():
-        shown.add_row(*heads, *(cells.get(threads, "–") for threads in counts))
-    return shown
+    title = "Targets (✗ missed, ? not measurable: the times spread too widely)"
+    return table(title, ("", "wanted", *map(counted, counts)), filled(lines, counts))
+
+
+def filled(lines: dict[tuple[str, str], dict[Any, str]], keys: Iterable[Any]) -> Iterator[list[str]]:
+    """Yield the lines of a table: their labels and the cells of all keys, with dashes for missing ones."""
+    for labels, cells in lines.items():
+        yield [*labels, *(cells.get(key, "–") for key in keys)]
 
 
 def figure(rows: list[Row], machine: str) -> "Figure":

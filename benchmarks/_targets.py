@@ -4,14 +4,13 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from _command import Row
 from _methods import BACKWARD, FORWARD
 
 from powerspherical.experiments.autoencoder.training_time import relative_error_of_median
 from powerspherical.experiments.efficiency import interval
-
-Row = dict[str, Any]
 
 
 class Measured(NamedTuple):

@@ -9,25 +9,19 @@ The time includes the host's.
     python benchmarks/bottleneck.py [--device cpu|cuda] [--quick] [--out DIR]
 """
 
-import importlib
-import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from _command import NO_REFERENCE, clock_on, parsed, parser, show, write
+from _command import NO_REFERENCE, Command, Row, clock_on, grouped, summary_in, table
 from _timing import Call, Effort, measure
 from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.nn.functional import normalize, softplus
 
-from powerspherical.experiments.autoencoder.training_time import summarised
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import has_reference, reference_package
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.nn import SphericalBottleneck
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 SIZES = {"cpu": ((4096, 16), (4096, 64)), "cuda": ((65_536, 16), (65_536, 64))}
 QUICK_SIZES = ((64, 8),)
@@ -35,7 +29,6 @@ EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=15, most=201), Effort(seconds=0
 CALLS = 20  # per turn
 GAUSSIAN = "gaussian"
 
-Row = dict[str, Any]
 Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From features to latents and their rate in nats."""
 
@@ -59,7 +52,7 @@ def gaussian(features: Tensor) -> tuple[Tensor, Tensor]:
 
 def reference(dim: int, device: torch.device) -> Layer:
     """Return the layer as users of the authors' package write it."""
-    theirs = importlib.import_module(REFERENCE)
+    theirs = reference_package()
     prior = theirs.HypersphericalUniform(dim, device=device)
 
     def layer(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,49 +87,31 @@ def timed(rows: int, dim: int, device: torch.device, effort: Effort) -> Iterator
     """Yield one result per layer and mode, with the ratio to the Gaussian layer in the same mode."""
     seconds = measure(steps(rows, dim, device), effort, clock_on(device), CALLS)
     for (name, mode), times in seconds.items():
-        microseconds = summarised([1e6 * one for one in times])
-        yield {
-            "rows": rows,
-            "dim": dim,
-            "layer": name,
-            "mode": mode,
-            "microseconds": microseconds["median"],
-            "quartiles": microseconds["quartiles"],
-            "over_gaussian": ratio(times, seconds[GAUSSIAN, mode]),
-            "rounds": len(times),
-        }
-
-
-def table(rows: list[Row]) -> "Table":
-    """Return a table with one line per size and layer, and one column per mode."""
-    from rich.table import Table
-
-    shown = Table(title="Microseconds per step (times the Gaussian layer's)", title_justify="left")
-    for heading in ("rows", "d", "layer", *dict.fromkeys(row["mode"] for row in rows)):
-        shown.add_column(heading, justify="right")
-    lines: dict[tuple[str, ...], list[str]] = {}
-    for row in rows:
-        cell = f"{row['microseconds']:.0f} ({row['over_gaussian']:.2f})"
-        lines.setdefault(tuple(str(row[key]) for key in ("rows", "dim", "layer")), []).append(cell)
-    for setting, cells in lines.items():
-        shown.add_row(*setting, *cells)
-    return shown
+        setting = {"rows": rows, "dim": dim, "layer": name, "mode": mode}
+        over = ratio(times, seconds[GAUSSIAN, mode])
+        yield setting | summary_in("microseconds", times) | {"over_gaussian": over}
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, and write `bottleneck.json`."""
-    started = time.perf_counter()
-    arguments, device = parsed(parser(str(__doc__).partition("\n")[0]), argv)
-    if arguments.threads is not None:
-        torch.set_num_threads(arguments.threads)
+    command = Command("bottleneck", __doc__, argv)
     torch.manual_seed(0)
-    sizes = QUICK_SIZES if arguments.quick else SIZES[device.type]
-    effort = QUICK_EFFORT if arguments.quick else EFFORT
-    rows = [row for size in sizes for row in timed(*size, device, effort)]
+    sizes = QUICK_SIZES if command.quick else SIZES[command.device.type]
+    effort = QUICK_EFFORT if command.quick else EFFORT
+    rows = [row for size in sizes for row in timed(*size, command.device, effort)]
     notes = [] if has_reference() else [NO_REFERENCE]
     configuration = {"dtype": "bfloat16", "calls": CALLS, "threads": torch.get_num_threads()}
-    content = {"configuration": configuration, "results": rows, "notes": notes}
-    show([table(rows)], notes, [write(arguments.out, "bottleneck", device, argv, started, content)])
+    shown = table(
+        "Microseconds per step (times the Gaussian layer's)",
+        ("rows", "d", "layer", *dict.fromkeys(row["mode"] for row in rows)),
+        grouped(
+            rows,
+            ("rows", "dim", "layer"),
+            lambda row: f"{row['microseconds']:.0f} ({row['over_gaussian']:.2f})",
+        ),
+        labels=3,
+    )
+    command.finish({"configuration": configuration, "results": rows, "notes": notes}, [shown], notes=notes)
 
 
 if __name__ == "__main__":

@@ -14,20 +14,17 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from _command import parsed, parser, show, write
+from _command import Command, Row, grouped, table
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 SEEDS, QUICK_SEEDS = 5, 2
 PEER = "scikit-learn KMeans"
@@ -40,7 +37,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "von Mises–Fisher, free": partial(VonMisesFisherMixture, concentration_type="free"),
 }
 
-Row = dict[str, Any]
 Labelled = tuple[str, np.ndarray, np.ndarray]
 
 
@@ -56,6 +52,14 @@ def read(name: str) -> Labelled:
             x, y = file["embeddings"], file["labels"]
         title = Path(name).stem
     return title, unit(x), y
+
+
+def read_all(command: Command, names: list[str]) -> list[Labelled]:
+    """Read the named data sets. Ends the command if one cannot be read."""
+    try:
+        return [read(name) for name in names]
+    except (OSError, KeyError, ValueError) as error:
+        command.error(f"cannot read the data: {error}")
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -93,43 +97,29 @@ def results(sets: list[Labelled], seeds: int, device: torch.device) -> Iterator[
             yield common | {"method": method} | scored(make, here, y, seeds)
 
 
-def table(rows: list[Row]) -> "Table":
-    """Return a table with one line per method and one column per data set."""
-    from rich.table import Table
-
-    names = list(dict.fromkeys(row["data"] for row in rows))
-    shown = Table(title="Adjusted Rand index (log-likelihood of a held-out row)", title_justify="left")
-    for heading in ("method", *names):
-        shown.add_column(heading, justify="left" if heading == "method" else "right")
-    lines: dict[str, list[str]] = {}
-    for row in rows:
-        likelihood = "" if row["held_out"] is None else f" ({row['held_out']:.2f})"
-        lines.setdefault(row["method"], []).append(f"{row['ari']:.3f}{likelihood}")
-    for method, cells in lines.items():
-        shown.add_row(method, *cells)
-    return shown
+def cell(row: Row) -> str:
+    """Return the index of a result and, for a mixture, its likelihood as text."""
+    return f"{row['ari']:.3f}" + ("" if row["held_out"] is None else f" ({row['held_out']:.2f})")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Fit, print the table, and write `clustering.json`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    options.add_argument("files", nargs="*", metavar="FILE", help="data.npz, or IMAGES:LABELS of MNIST")
-    arguments, device = parsed(options, argv)
-    try:
-        named = [read(name) for name in arguments.files]
-    except (OSError, KeyError, ValueError) as error:
-        options.error(f"cannot read the data: {error}")
+    files = {"nargs": "*", "metavar": "FILE", "help": "data.npz, or IMAGES:LABELS of MNIST"}
+    command = Command("clustering", __doc__, argv, {"files": files})
+    named = read_all(command, command.arguments.files)
     digits, labels = load_digits(return_X_y=True)
     sets = [("digits", unit(digits), labels), *named]
-    seeds = QUICK_SEEDS if arguments.quick else SEEDS
-    threads = arguments.threads or torch.get_num_threads()
-    torch.set_num_threads(threads)
+    seeds = QUICK_SEEDS if command.quick else SEEDS
+    threads = torch.get_num_threads()
     with threadpool_limits(threads):
-        rows = list(results(sets, seeds, device))
-    content = {"configuration": {"seeds": seeds, "n_init": 1, "threads": threads}, "results": rows}
-    path = write(arguments.out, "clustering", device, argv, started, content)
-    show([table(rows)], [], [path])
+        rows = list(results(sets, seeds, command.device))
+    configuration = {"seeds": seeds, "n_init": 1, "threads": threads}
+    shown = table(
+        "Adjusted Rand index (log-likelihood of a held-out row)",
+        ("method", *(name for name, _, _ in sets)),
+        grouped(rows, ("method",), cell),
+    )
+    command.finish({"configuration": configuration, "results": rows}, [shown])
 
 
 if __name__ == "__main__":

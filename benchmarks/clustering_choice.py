@@ -8,13 +8,11 @@ all rows with the labels, which no fit has seen; means over three seeds.
 """
 
 import statistics
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from _command import parsed, parser, show, write
-from clustering import read
+from _command import Command, Row
+from clustering import read_all
 from sklearn.metrics import adjusted_rand_score
 
 from powerspherical._files.drafts import atomic_write
@@ -22,8 +20,6 @@ from powerspherical.mixture import PowerSphericalMixture, VonMisesFisherMixture,
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Row = dict[str, Any]
 
 COMPONENTS, QUICK_COMPONENTS = (10, 20, 40, 77, 110, 150, 300, 600), (2, 10)
 SEEDS, QUICK_SEEDS = 3, 1
@@ -93,34 +89,17 @@ def drawn(rows: list[Row], classes: int) -> "Figure":
 
 def main(argv: list[str] | None = None) -> None:
     """Fit, and write `clustering_choice.json` and `.png`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    options.add_argument("file", metavar="FILE.npz", help="embeddings and labels")
-    arguments, device = parsed(options, argv)
-    if device.type != "cpu":
-        options.error("this runs on the CPU")
-    try:
-        name, x, y = read(arguments.file)
-    except (OSError, KeyError, ValueError) as error:
-        options.error(f"cannot read the data: {error}")
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
+    file = {"metavar": "FILE.npz", "help": "embeddings and labels"}
+    command = Command("clustering_choice", __doc__, argv, {"file": file}, cpu_only=True)
+    [(name, x, y)] = read_all(command, [command.arguments.file])
     classes = len(np.unique(y))
-    components, seeds = (QUICK_COMPONENTS, QUICK_SEEDS) if arguments.quick else (COMPONENTS, SEEDS)
+    components, seeds = (QUICK_COMPONENTS, QUICK_SEEDS) if command.quick else (COMPONENTS, SEEDS)
     rows = results(x, y, components, seeds)
     configuration = {"data": name, "rows": len(x), "dim": x.shape[1], "classes": classes, "seeds": seeds}
-    path = write(
-        arguments.out,
-        "clustering_choice",
-        device,
-        argv,
-        started,
-        {"configuration": configuration, "results": rows},
-    )
-    picture = arguments.out / "clustering_choice.png"
+    picture = command.out / "clustering_choice.png"
     with atomic_write(picture) as draft:
         drawn(rows, classes).savefig(draft, format="png", dpi=110, metadata={"Software": None})
-    show([], [], [path, picture])
+    command.finish({"configuration": configuration, "results": rows}, files=[picture])
 
 
 if __name__ == "__main__":

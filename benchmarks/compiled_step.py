@@ -12,31 +12,27 @@ two parts: the set-up of torch's own C++ tool chain, measured with a trivial fun
     python benchmarks/compiled_step.py [--quick] [--out DIR]
 """
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from _command import NO_REFERENCE, parsed, parser, show, write
+from _command import NO_REFERENCE, Command, Row, summary_in, table
 from _timing import Call, Effort, measure
+from rich.table import Table
 from torch import Tensor
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.autoencoder.training_time import summarised
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import has_reference, reference_package
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.special import log_sphere_area
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 SIZES, QUICK_SIZES = ((16, 8), (64, 6), (256, 16)), ((4, 3),)
 EFFORT, QUICK_EFFORT = Effort(seconds=6.0, least=25, most=201), Effort(seconds=0.1, least=3, most=9)
@@ -50,7 +46,6 @@ PHASES = {  # our names for the entries of torch's record
     "C++ compiler": "async_compile.wait",
 }
 
-Row = dict[str, Any]
 Latent = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From features of shape (batch, d+1) to draws and their divergences from the uniform."""
 
@@ -72,7 +67,7 @@ def latents(dim: int) -> dict[str, Latent]:
     prior = HypersphericalUniform(dim)
     layers = {OURS: stochastic(PowerSpherical, lambda q: kl_divergence(q, prior))}
     if has_reference():
-        theirs = importlib.import_module(REFERENCE)
+        theirs = reference_package()
         uniform = theirs.HypersphericalUniform(dim, device="cpu")
         area = log_sphere_area(dim)
         layers[THEIRS] = stochastic(theirs.PowerSpherical, lambda q: kl_divergence(q, uniform))
@@ -118,8 +113,7 @@ def summary(times: dict[str, list[float]]) -> dict[str, Row]:
     """Return the microseconds of each layer and, for theirs, the ratio of ours to it."""
     rows: dict[str, Row] = {}
     for name, seconds in times.items():
-        microseconds = summarised([1e6 * one for one in seconds])
-        rows[name] = {"microseconds": microseconds["median"], "quartiles": microseconds["quartiles"]}
+        rows[name] = summary_in("microseconds", seconds)
         if name != OURS:
             rows[name]["ours_over_this"] = ratio(times[OURS], seconds)
     return rows
@@ -169,58 +163,43 @@ def phases() -> dict[str, float]:
     return {phase: record.get(name, 0.0) for phase, name in PHASES.items()}
 
 
-def table(rows: list[Row]) -> "Table":
-    """Return a table with one line per size and mode and one column per layer."""
-    from rich.table import Table
+def tables(rows: list[Row], compilation: dict[str, Row]) -> Iterator[Table]:
+    """Yield the tables of the times of a step, and of the seconds until a new process no longer compiles."""
 
-    names = list(rows[0]["eager"])
-    shown = Table(title="Microseconds per step (ours over this)", title_justify="left")
-    for heading in ("batch", "d", "", *names):
-        shown.add_column(heading, justify="right")
-    for row in rows:
-        for mode in ("eager", "compiled"):
-            cells = (
-                f"{one['microseconds']:.0f}"
-                + (f" ({one['ours_over_this']:.2f})" if "ours_over_this" in one else "")
-                for one in row[mode].values()
-            )
-            shown.add_row(str(row["batch"]), str(row["dim"]), mode, *cells)
-    return shown
+    def cell(one: Row) -> str:
+        over = f" ({one['ours_over_this']:.2f})" if "ours_over_this" in one else ""
+        return f"{one['microseconds']:.0f}{over}"
 
-
-def compile_table(compilation: dict[str, Row]) -> "Table":
-    """Return a table with one line per layer: the seconds until a new process no longer compiles."""
-    from rich.table import Table
-
-    shown = Table(title="Seconds to compile the step", title_justify="left")
-    for heading in ("", "step", *PHASES, "tool chain before it"):
-        shown.add_column(heading, justify="right" if heading else "left")
-    for name, row in compilation.items():
-        seconds = row["step"], *row["phases"].values(), row["tool_chain"]
-        shown.add_row(name, *(f"{one:.1f}" for one in seconds))
-    return shown
+    lines = [
+        [mode, row["batch"], row["dim"], *map(cell, row[mode].values())]
+        for row in rows
+        for mode in ("eager", "compiled")
+    ]
+    yield table("Microseconds per step (ours over this)", ("", "batch", "d", *rows[0]["eager"]), lines)
+    lines = [
+        [name, *(f"{one:.1f}" for one in (row["step"], *row["phases"].values(), row["tool_chain"]))]
+        for name, row in compilation.items()
+    ]
+    yield table("Seconds to compile the step", ("", "step", *PHASES, "tool chain before it"), lines)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the tables, and write `compiled_step.json`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    arguments, device = parsed(options, argv)
-    if device.type != "cpu" or arguments.threads not in (None, 1):
-        options.error("this benchmark runs on one CPU thread only")
+    command = Command("compiled_step", __doc__, argv, cpu_only=True)
+    if command.threads not in (None, 1):
+        command.error("this benchmark runs on one CPU thread only")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    effort = QUICK_EFFORT if arguments.quick else EFFORT
+    effort = QUICK_EFFORT if command.quick else EFFORT
     rows: list[Row] = []
-    for batch, dim in QUICK_SIZES if arguments.quick else SIZES:
+    for batch, dim in QUICK_SIZES if command.quick else SIZES:
         times = timed(batch, dim, effort)
         rows.append({"batch": batch, "dim": dim} | {mode: summary(one) for mode, one in times.items()})
     compilation = {name: compiling(name, batch, dim) for name in times["compiled"]}
     configuration = {"threads": torch.get_num_threads(), "calls": CALLS, "effort": asdict(effort)}
     notes = [] if has_reference() else [NO_REFERENCE]
     content = {"configuration": configuration, "results": rows, "compilation": compilation, "notes": notes}
-    path = write(arguments.out, "compiled_step", device, argv, started, content)
-    show([table(rows), compile_table(compilation)], notes, [path])
+    command.finish(content, tables(rows, compilation), notes=notes)
 
 
 if __name__ == "__main__":

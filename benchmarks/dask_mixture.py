@@ -13,8 +13,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import torch
-from _command import parsed, parser, show, write
+from _command import Command
 from distributed import Client, LocalCluster
 from sklearn.exceptions import ConvergenceWarning
 
@@ -81,16 +80,19 @@ def fitted(rows: int, dim: int, workers: int, memory: str) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> None:
     """Fit, print the results, and write `dask_mixture.json`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    options.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="default: 10,000,000")
-    options.add_argument("--dim", type=int, default=128, metavar="D", help="default: 128")
-    options.add_argument("--workers", type=int, default=2, metavar="W", help="default: 2")
-    options.add_argument(
-        "--memory", default="2GB", metavar="LIMIT", help="memory limit of each worker; default: 2GB"
-    )
-    arguments, _ = parsed(options, argv)
-    rows = 20_000 if arguments.quick else arguments.rows
+    options = {
+        "--rows": {"type": int, "default": 10_000_000, "metavar": "N", "help": "default: 10,000,000"},
+        "--dim": {"type": int, "default": 128, "metavar": "D", "help": "default: 128"},
+        "--workers": {"type": int, "default": 2, "metavar": "W", "help": "default: 2"},
+        "--memory": {
+            "default": "2GB",
+            "metavar": "LIMIT",
+            "help": "memory limit of each worker; default: 2GB",
+        },
+    }
+    command = Command("dask_mixture", __doc__, argv, options, cpu_only=True)
+    arguments = command.arguments
+    rows = 20_000 if command.quick else arguments.rows
     found = fitted(rows, arguments.dim, arguments.workers, arguments.memory)
     configuration = {
         "components": COMPONENTS,
@@ -98,9 +100,8 @@ def main(argv: list[str] | None = None) -> None:
         "memory_limit": arguments.memory,
         "block": BLOCK,
     }
-    content = {"configuration": configuration, "results": [found]}
-    path = write(arguments.out, "dask_mixture", torch.device("cpu"), argv, started, content)
-    show([], [f"{name.replace('_', ' ')}: {value}" for name, value in found.items()], [path])
+    notes = [f"{name.replace('_', ' ')}: {value}" for name, value in found.items()]
+    command.finish({"configuration": configuration, "results": [found]}, notes=notes)
 
 
 if __name__ == "__main__":

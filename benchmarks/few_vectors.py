@@ -8,29 +8,22 @@ SciPy fits von Mises–Fisher only; its column is the median of the fitted κ, o
 """
 
 import itertools
-import time
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.stats
 import torch
-from _command import parsed, parser, show, write
+from _command import Command, Row, table
 from torch import Tensor
 
 from powerspherical import PowerSpherical, RotationallySymmetric, VonMisesFisher
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 # Samples for each d. The spread of κ falls as 1/√d, so fewer are enough in more dimensions.
 SAMPLES, QUICK_SAMPLES = {384: 400, 1024: 200, 4096: 100}, {384: 20}
 NUMBERS, COSINES = (5, 10, 20), (0.3, 0.6, 0.9)
 BLOCK, SCIPY_SAMPLES = 20, 20
 WANTED = 0.05
-
-Row = dict[str, Any]
 
 
 def fitted_by_scipy(x: Tensor) -> float:
@@ -91,36 +84,16 @@ def lines(rows: list[Row]) -> Iterator[list[str]]:
         yield [family, str(dim), str(number), *biases, ", ".join(dict.fromkeys(theirs)) or "–"]
 
 
-def table(rows: list[Row]) -> "Table":
-    """Make the table that is printed."""
-    from rich.table import Table
-
-    shown = Table(title="Bias of the fitted κ, without and with the correction", title_justify="left")
-    for heading in HEADINGS:
-        shown.add_column(heading, justify="left" if heading == "family" else "right")
-    for line in lines(rows):
-        shown.add_row(*line)
-    return shown
-
-
 def main(argv: list[str] | None = None) -> None:
     """Fit, print the table, and write `few_vectors.json`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    arguments, device = parsed(options, argv)
-    if device.type != "cpu":
-        options.error("this runs on the CPU")
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
-    rows = list(results(QUICK_SAMPLES if arguments.quick else SAMPLES))
-    worst = max(rows, key=lambda row: abs(row["bias_corrected"]))
+    command = Command("few_vectors", __doc__, argv, cpu_only=True)
+    rows = list(results(QUICK_SAMPLES if command.quick else SAMPLES))
+    worst = max(abs(row["bias_corrected"]) for row in rows)
     configuration = {"dtype": "float64", "wanted": WANTED}
-    content = {"configuration": configuration, "worst": abs(worst["bias_corrected"]), "results": rows}
-    path = write(arguments.out, "few_vectors", device, argv, started, content)
-    note = (
-        f"largest bias with the correction: {abs(worst['bias_corrected']):.1%}, wanted: at most {WANTED:.0%}"
-    )
-    show([table(rows)], [note], [path])
+    shown = table("Bias of the fitted κ, without and with the correction", HEADINGS, lines(rows))
+    note = f"largest bias with the correction: {worst:.1%}, wanted: at most {WANTED:.0%}"
+    content = {"configuration": configuration, "worst": worst, "results": rows}
+    command.finish(content, [shown], notes=[note])
 
 
 if __name__ == "__main__":

@@ -7,21 +7,18 @@ sampling.py. `--label` names the run inside the results, so that two versions of
 """
 
 import json
+import statistics
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
-from _command import clock_on, parsed, parser, show, write
+from _command import Command, clock_on, table
 from _timing import Call, Effort, measure
 from torch import Tensor
 
 from powerspherical import PowerSpherical
-from powerspherical.experiments.autoencoder.training_time import summarised
 from powerspherical.experiments.results import name_on
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 SIZES = {"cpu": (100, 64), "cuda": (65_536, 16)}
 KAPPA = 100.0
@@ -108,42 +105,33 @@ def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, f
             call()
     finally:
         native._run = run
-    return {
-        name: sorted(times[which])[len(times[which]) // 2] for which, name in ((0, "draw"), (1, "pull-back"))
-    }
+    return {name: statistics.median(times[which]) for which, name in enumerate(("draw", "pull-back"))}
 
 
-def table(results: dict[str, Any]) -> "Table":
-    """Return a table with one line per stage and one column per label."""
-    from rich.table import Table
-
-    shown = Table(title="Microseconds per call (times of randn)", title_justify="left")
-    for heading in ("", *results):
-        shown.add_column(heading, justify="right" if heading else "left")
+def lines(results: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield one line per stage, with one cell per label, and a line for the kernels."""
+    times = [one["microseconds"] for one in results.values()]
     for stage, words in STAGES.items():
-        times = (one["microseconds"] for one in results.values())
         cells = (
             f"{one[stage]:.1f} ({one[stage] / one['randn']:.1f})" if stage in one else "" for one in times
         )
-        shown.add_row(words, *cells)
-    shown.add_row("the kernels", *(f"{sum(one['kernels'].values()):.1f}" for one in results.values()))
-    return shown
+        yield [words, *cells]
+    yield ["the kernels", *(f"{sum(one['kernels'].values()):.1f}" for one in results.values())]
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, and write `host_time.json`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    options.add_argument("--label", default="now", help="name of this run in the results; default: now")
-    arguments, device = parsed(options, argv)
-    torch.set_num_threads(arguments.threads or 1)
+    label = {"default": "now", "help": "name of this run in the results; default: now"}
+    command = Command("host_time", __doc__, argv, {"--label": label})
+    device = command.device
+    torch.set_num_threads(command.threads or 1)
     rows, dim = SIZES[device.type]
     calls = stages(rows, dim, device)
-    seconds = measure(calls, QUICK if arguments.quick else EFFORT, clock_on(device), CALLS)
-    path = arguments.out / f"{name_on(device, 'host_time')}.json"
+    seconds = measure(calls, QUICK if command.quick else EFFORT, clock_on(device), CALLS)
+    path = command.out / f"{name_on(device, 'host_time')}.json"
     results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
-    results[arguments.label] = {
-        "microseconds": {name: 1e6 * summarised(times)["median"] for name, times in seconds.items()},
+    results[command.arguments.label] = {
+        "microseconds": {name: 1e6 * statistics.median(times) for name, times in seconds.items()},
         "kernels": kernel_time(calls["step"], device),
     }
     configuration = {
@@ -153,8 +141,8 @@ def main(argv: list[str] | None = None) -> None:
         "dtype": "float32",
         "threads": torch.get_num_threads(),
     }
-    content = {"configuration": configuration, "results": results}
-    show([table(results)], [], [write(arguments.out, "host_time", device, argv, started, content)])
+    shown = table("Microseconds per call (times of randn)", ("", *results), lines(results))
+    command.finish({"configuration": configuration, "results": results}, [shown])
 
 
 if __name__ == "__main__":

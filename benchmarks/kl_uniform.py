@@ -13,9 +13,9 @@ import functools
 import json
 import math
 import statistics
-import time
 
 import torch
+from _timing import Effort, measure, wall_clock
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
@@ -43,21 +43,7 @@ def ours(family, kappa, loc):
     return kl_divergence(family(loc, kappa, validate_args=False), HypersphericalUniform(loc.shape[-1]))
 
 
-def medians(functions, repeats):
-    """Return the median microseconds of each function. The functions take turns."""
-    times = {name: [] for name in functions}
-    for function in functions.values():
-        function()
-        function()
-    for _ in range(repeats):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            times[name].append(time.perf_counter() - start)
-    return {name: 1e6 * statistics.median(values) for name, values in times.items()}
-
-
-def measure(dim, dtype, repeats):
+def medians(dim, dtype, repeats):
     """Return the median microseconds of one step of each variant: the plain formula, and each family in three ways."""
     torch.compiler.reset()  # torch limits the number of recompilations
     kappa = (50 * torch.rand(BATCH, dtype=dtype)).requires_grad_()
@@ -85,7 +71,8 @@ def measure(dim, dtype, repeats):
             f"{name} with constructors": with_backward(functools.partial(function, kappa, loc)),
             f"{name} compiled with constructors": with_backward(functools.partial(compiled, kappa, loc)),
         }
-    return medians(variants, repeats)
+    times = measure(variants, Effort(seconds=0, least=repeats, most=repeats), wall_clock)
+    return {name: 1e6 * statistics.median(seconds) for name, seconds in times.items()}
 
 
 def main():
@@ -98,7 +85,7 @@ def main():
     rows = []
     for dtype in (torch.float32, torch.float64):
         for dim in (3, 8, 64):
-            times = measure(dim, dtype, arguments.repeats)
+            times = medians(dim, dtype, arguments.repeats)
             ratios = {
                 name: {
                     "eager": times[name] / times["plain"],

@@ -8,28 +8,24 @@ scikit-learn does not support, the ratios are to the products, and the memory of
     python benchmarks/mixture.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
 
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from _command import clock_on, parsed, parser, show, thread_counts, write
+from _command import Command, Row, clock_on, summary_in, table
 from _memory import peak
 from _timing import Clock, in_turn
+from rich.table import Table
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from powerspherical.experiments.autoencoder.training_time import summarised
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
 from powerspherical.mixture._rows import block_size
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 SIZES = {"cpu": (100_000, 384, 50), "cuda": (10_000_000, 384, 100)}
 QUICK_SIZE = (3_000, 32, 5)
@@ -38,8 +34,6 @@ ROUNDS, QUICK_ROUNDS = 15, 2
 LLOYD, PRODUCTS = "scikit_learn_lloyd", "products"
 TARGETS = {"power_spherical": 2.6, "von_mises_fisher": 2.6, "spherical_kmeans": 1.3}
 TARGETS_TO_PRODUCTS = {"power_spherical": 2.0, "von_mises_fisher": 2.0}  # on CUDA
-
-Row = dict[str, Any]
 
 
 def data(rows: int, dim: int, components: int, device: torch.device) -> Tensor:
@@ -63,16 +57,13 @@ def products(x: Tensor, directions: Tensor) -> None:
 def fits(x: Tensor, components: int) -> Iterator[tuple[str, Callable[[int], Any]]]:
     """Yield names and methods, as functions of the number of iterations."""
     start = x[:components].clone()
-    common = {"init": start, "tol": 0.0}
-    yield (
-        "power_spherical",
-        lambda steps: PowerSphericalMixture(components, max_iter=steps, **common).fit(x),
-    )
-    yield (
-        "von_mises_fisher",
-        lambda steps: VonMisesFisherMixture(components, max_iter=steps, **common).fit(x),
-    )
-    yield "spherical_kmeans", lambda steps: SphericalKMeans(components, max_iter=steps, **common).fit(x)
+
+    def ours(estimator: Any) -> Callable[[int], Any]:
+        return lambda steps: estimator(components, max_iter=steps, init=start, tol=0.0).fit(x)
+
+    yield "power_spherical", ours(PowerSphericalMixture)
+    yield "von_mises_fisher", ours(VonMisesFisherMixture)
+    yield "spherical_kmeans", ours(SphericalKMeans)
     if x.device.type == "cpu":
         array = x.numpy()
         lloyd = {"init": start.numpy(), "tol": 0.0, "n_init": 1, "algorithm": "lloyd"}
@@ -118,28 +109,22 @@ def memory(x: Tensor, components: int) -> dict[str, int]:
 def summary(times: dict[str, list[float]], peaks: dict[str, int]) -> Iterator[Row]:
     """Yield one result per method: its time, its ratios to KMeans and to the products, and its memory."""
     for name, seconds in times.items():
-        milliseconds = summarised([1e3 * one for one in seconds])
         yield {
             "method": name,
-            "milliseconds": milliseconds["median"],
-            "quartiles": milliseconds["quartiles"],
+            **summary_in("milliseconds", seconds),
             "to_lloyd": ratio(seconds, times[LLOYD]) if LLOYD in times else None,
             "to_products": ratio(seconds, times[PRODUCTS]),
             "target_to_lloyd": TARGETS.get(name) if LLOYD in times else None,
             "target_to_products": None if LLOYD in times else TARGETS_TO_PRODUCTS.get(name),
             "bytes_beyond_rows": peaks.get(name),
-            "rounds": len(seconds),
         }
 
 
-def table(rows: list[Row]) -> "Table":
+def shown(rows: list[Row]) -> Table:
     """Return a table with one line per method and number of threads."""
-    from rich.table import Table
-
-    shown = Table(title="An iteration", title_justify="left")
     headings = (
-        "threads",
         "method",
+        "threads",
         "milliseconds",
         "to Lloyd's",
         "target",
@@ -147,30 +132,25 @@ def table(rows: list[Row]) -> "Table":
         "target",
         "GB",
     )
-    for heading in headings:
-        shown.add_column(heading, justify="left" if heading == "method" else "right")
+    ratios = ("to_lloyd", "target_to_lloyd", "to_products", "target_to_products")
+    lines = []
     for row in rows:
         size = row["bytes_beyond_rows"]
-        numbers = (
-            *(row[name] for name in ("to_lloyd", "target_to_lloyd", "to_products", "target_to_products")),
-            None if size is None else 1e-9 * size,
-        )
+        numbers = (*(row[name] for name in ratios), None if size is None else 1e-9 * size)
         cells = ("–" if number is None else f"{number:.2f}" for number in numbers)
-        shown.add_row(
-            str(row["threads"]), row["method"].replace("_", " "), f"{row['milliseconds']:.1f}", *cells
-        )
-    return shown
+        method = row["method"].replace("_", " ")
+        lines.append((method, row["threads"], f"{row['milliseconds']:.1f}", *cells))
+    return table("An iteration", headings, lines)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, and write `mixture.json`."""
-    started = time.perf_counter()
-    arguments, device = parsed(parser(str(__doc__).partition("\n")[0]), argv)
-    count, dim, components = QUICK_SIZE if arguments.quick else SIZES[device.type]
-    rounds = QUICK_ROUNDS if arguments.quick else ROUNDS
-    x = data(count, dim, components, device)
+    command = Command("mixture", __doc__, argv)
+    count, dim, components = QUICK_SIZE if command.quick else SIZES[command.device.type]
+    rounds = QUICK_ROUNDS if command.quick else ROUNDS
+    x = data(count, dim, components, command.device)
     rows: list[Row] = []
-    counts = thread_counts(arguments.threads, device)
+    counts = command.thread_counts()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # no fit should converge here
         peaks = memory(x, components)
@@ -189,10 +169,7 @@ def main(argv: list[str] | None = None) -> None:
         "steps": (FEW, MORE),
         "threads": counts,
     }
-    path = write(
-        arguments.out, "mixture", device, argv, started, {"configuration": configuration, "results": rows}
-    )
-    show([table(rows)], [], [path])
+    command.finish({"configuration": configuration, "results": rows}, [shown(rows)])
 
 
 if __name__ == "__main__":

@@ -9,28 +9,21 @@ many times as many random draws the same variance takes.
 """
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
 
 import torch
-from _command import parsed, parser, show, write
+from _command import Command, Row, table
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from powerspherical import PowerSpherical, RotationallySymmetric, VonMisesFisher
 from powerspherical.nn import SphericalBottleneck
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 NUMBERS = (64, 256, 1024)
 DIMS, COSINE = (3, 16), 0.6
 BLOCK, REPLICATES, QUICK_REPLICATES = 10, 400, 20
 # The variances of the reconstruction are averaged over images, so that fewer replicates are enough.
 IMAGES, LATENT_DIM, IMAGE_REPLICATES, EPOCHS, QUICK_EPOCHS = 8, 8, 100, 60, 2
-
-Row = dict[str, Any]
 
 #: Noise of n samples for a distribution.
 METHODS: dict[str, Callable[[RotationallySymmetric, int, torch.Generator], Tensor]] = {
@@ -138,15 +131,11 @@ def reconstructions(replicates: int, epochs: int) -> Iterator[Row]:
         yield row("reconstruction", PowerSpherical, LATENT_DIM, number, of)
 
 
-def results(quick: bool) -> Iterator[Row]:
+def results(replicates: int, image_replicates: int, epochs: int) -> Iterator[Row]:
     """Measure all settings."""
-    replicates = QUICK_REPLICATES if quick else REPLICATES
     for family, dim, number in itertools.product((PowerSpherical, VonMisesFisher), DIMS, NUMBERS):
         yield from integrals(family, dim, number, replicates)
-    if quick:
-        yield from reconstructions(QUICK_REPLICATES, QUICK_EPOCHS)
-    else:
-        yield from reconstructions(IMAGE_REPLICATES, EPOCHS)
+    yield from reconstructions(image_replicates, epochs)
 
 
 HEADINGS = ("quantity", "family", "d", "antithetic", *(f"Sobol, {number} draws" for number in NUMBERS))
@@ -162,38 +151,20 @@ def lines(rows: list[Row]) -> Iterator[list[str]]:
         yield [quantity, family, str(dim), *(f"{x:.0f}" if x >= 10 else f"{x:.1f}" for x in factors)]
 
 
-def table(rows: list[Row]) -> "Table":
-    """Make the table that is printed."""
-    from rich.table import Table
-
-    shown = Table(title="Variance with random noise over that of the method", title_justify="left")
-    for heading in HEADINGS:
-        shown.add_column(heading, justify="left" if heading in ("quantity", "family") else "right")
-    for line in lines(rows):
-        shown.add_row(*line)
-    return shown
-
-
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, and write `quasi_monte_carlo.json`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    arguments, device = parsed(options, argv)
-    if device.type != "cpu":
-        options.error("this runs on the CPU")
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
-    rows = list(results(arguments.quick))
-    configuration = {
-        "mean_cosine": COSINE,
-        "replicates": QUICK_REPLICATES if arguments.quick else REPLICATES,
-        "images": IMAGES,
-        "image_replicates": QUICK_REPLICATES if arguments.quick else IMAGE_REPLICATES,
-        "epochs": QUICK_EPOCHS if arguments.quick else EPOCHS,
-    }
-    content = {"configuration": configuration, "results": rows}
-    path = write(arguments.out, "quasi_monte_carlo", device, argv, started, content)
-    show([table(rows)], [], [path])
+    command = Command("quasi_monte_carlo", __doc__, argv, cpu_only=True)
+    effort = {"replicates": REPLICATES, "image_replicates": IMAGE_REPLICATES, "epochs": EPOCHS}
+    if command.quick:
+        effort = {
+            "replicates": QUICK_REPLICATES,
+            "image_replicates": QUICK_REPLICATES,
+            "epochs": QUICK_EPOCHS,
+        }
+    rows = list(results(**effort))
+    configuration = {"mean_cosine": COSINE, "images": IMAGES, **effort}
+    shown = table("Variance with random noise over that of the method", HEADINGS, lines(rows), labels=2)
+    command.finish({"configuration": configuration, "results": rows}, [shown])
 
 
 if __name__ == "__main__":

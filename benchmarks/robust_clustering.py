@@ -8,12 +8,10 @@ to a cluster, and averaged over seeds.
 """
 
 import statistics
-import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import torch
-from _command import parsed, parser, show, write
+from _command import Command, Row, grouped, table
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
@@ -21,14 +19,9 @@ from powerspherical import HypersphericalUniform, VonMisesFisher
 from powerspherical.families import family_named, family_names
 from powerspherical.mixture import mixture_named
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 CLUSTERS, POINTS, OUTLIERS, STARTS = 6, 300, 0.2, 5
 SETTINGS, QUICK_SETTINGS = ((8, 30.0), (16, 40.0), (32, 60.0)), ((8, 30.0),)
 SEEDS, QUICK_SEEDS = 10, 2
-
-Row = dict[str, Any]
 
 
 def planted(dim: int, kappa: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -68,33 +61,10 @@ def results(settings: tuple[tuple[int, float], ...], seeds: int) -> Iterator[Row
                 }
 
 
-def table(rows: list[Row]) -> "Table":
-    """Return a table with one line per method and one column per setting."""
-    from rich.table import Table
-
-    settings = list(dict.fromkeys((row["dim"], row["concentration"]) for row in rows))
-    shown = Table(title=f"Adjusted Rand index, {OUTLIERS:.0%} outliers", title_justify="left")
-    shown.add_column("method")
-    for dim, kappa in settings:
-        shown.add_column(f"d = {dim}, κ = {kappa:g}", justify="right")
-    lines: dict[str, list[str]] = {}
-    for row in rows:
-        lines.setdefault(row["method"], []).append(f"{row['ari']:.3f}")
-    for method, cells in lines.items():
-        shown.add_row(method, *cells)
-    return shown
-
-
 def main(argv: list[str] | None = None) -> None:
     """Fit, print the table, and write `robust_clustering.json`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    arguments, device = parsed(options, argv)
-    if device.type != "cpu":
-        options.error("this runs on the CPU")
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
-    settings, seeds = (QUICK_SETTINGS, QUICK_SEEDS) if arguments.quick else (SETTINGS, SEEDS)
+    command = Command("robust_clustering", __doc__, argv, cpu_only=True)
+    settings, seeds = (QUICK_SETTINGS, QUICK_SEEDS) if command.quick else (SETTINGS, SEEDS)
     rows = list(results(settings, seeds))
     configuration = {
         "clusters": CLUSTERS,
@@ -103,9 +73,12 @@ def main(argv: list[str] | None = None) -> None:
         "n_init": STARTS,
         "seeds": seeds,
     }
-    content = {"configuration": configuration, "results": rows}
-    path = write(arguments.out, "robust_clustering", device, argv, started, content)
-    show([table(rows)], [], [path])
+    shown = table(
+        f"Adjusted Rand index, {OUTLIERS:.0%} outliers",
+        ("method", *(f"d = {dim}, κ = {kappa:g}" for dim, kappa in settings)),
+        grouped(rows, ("method",), lambda row: f"{row['ari']:.3f}"),
+    )
+    command.finish({"configuration": configuration, "results": rows}, [shown])
 
 
 if __name__ == "__main__":

@@ -7,26 +7,23 @@ its own floor. See README.md in this folder.
     python benchmarks/sampling.py [--device cpu|cuda] [--threads N] [--tfp PYTHON] [--quick] [--out DIR]
 """
 
-import argparse
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from _command import NO_REFERENCE, clock_on, parsed, parser, show, thread_counts, write
+from _command import NO_REFERENCE, Command, Row, clock_on, summary_in
 from _memory import peak
 from _methods import BACKWARD, FLOOR, FORWARD, WAITING, Case, floors, methods
 from _shown import counted, figure, size, tables
-from _targets import Row, compared
+from _targets import compared
 from _timing import Call, Clock, Effort, captured, measure, queued_clock
 
-from powerspherical.experiments.autoencoder.training_time import summarised
 from powerspherical.experiments.baselines.published import has_reference
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.experiments.results import hardware, name_on, write_figure
@@ -46,11 +43,11 @@ class Plan:
     """What to measure and for how long: some sizes, then κ and d one at a time with `sweep` numbers per draw."""
 
     sizes: Sequence[tuple[int, int]]
-    concentrations: Sequence[float]
-    dims: Sequence[int]
     sweep: int
     memory: Sequence[tuple[int, int]]
     effort: Effort
+    concentrations: Sequence[float] = (1.0, 1e1, 1e2, 1e3, 1e4, 1e5)
+    dims: Sequence[int] = (8, 64, 512, 4096, 32_768)
 
     def effort_for(self, section: str) -> Effort:
         """Return the effort for a section: more rounds if differences of a few percent matter."""
@@ -70,8 +67,6 @@ class Plan:
 PLANS = {
     "cpu": Plan(
         sizes=((100, 64), (1000, 3), (100_000, 64), (10_000, 768), (1000, 10_000)),
-        concentrations=(1.0, 1e1, 1e2, 1e3, 1e4, 1e5),
-        dims=(8, 64, 512, 4096, 32_768),
         sweep=6_400_000,
         memory=((100_000, 64), (10_000, 768)),
         effort=Effort(seconds=2.0, least=15, most=301),
@@ -87,8 +82,6 @@ PLANS = {
             (100_000, 768),
             (10_000, 10_000),
         ),
-        concentrations=(1.0, 1e1, 1e2, 1e3, 1e4, 1e5),
-        dims=(8, 64, 512, 4096, 32_768),
         sweep=64_000_000,
         memory=((1_000_000, 64), (100_000, 768)),
         effort=Effort(seconds=1.0, least=9, most=101),
@@ -141,35 +134,20 @@ def summary(section: str, quantity: str, threads: int, times: Times, floor: str)
     beneath = next(seconds for (_, method), seconds in times.items() if method == floor)
     rows = []
     for (case, method), seconds in times.items():
-        milliseconds = summarised([1e3 * one for one in seconds])
-        rows.append(
-            {
-                "section": section,
-                "rows": case.rows,
-                "dim": case.dim,
-                "kappa": case.kappa,
-                "loc": case.loc,
-                "quantity": quantity,
-                "threads": threads,
-                "method": method,
-                "milliseconds": milliseconds["median"],
-                "quartiles": milliseconds["quartiles"],
-                "floor": floor,
-                "ratio": ratio(seconds, beneath),
-                "rounds": len(seconds),
-            }
-        )
+        setting = {"section": section, **case.as_row(), "quantity": quantity, "threads": threads}
+        times_over_floor = {"floor": floor, "ratio": ratio(seconds, beneath)}
+        rows.append(setting | {"method": method} | summary_in("milliseconds", seconds) | times_over_floor)
     return rows
 
 
-def graphs(plan: Plan, clock: Clock, threads: int) -> list[Row]:
+def graphs(plan: Plan, clock: Clock, threads: int) -> Iterator[list[Row]]:
     """Measure draws in a CUDA graph of many, which has no launch overhead."""
     device, case = torch.device("cuda"), GRAPH_CASE
     calls = asynchronous(case, FORWARD, device)
     replays = {name: captured(call, GRAPH_DRAWS, torch.cuda) for name, call in calls.items()}
     replayed = measure(keyed(case, replays), plan.effort, clock, case.calls(device))
     times = {key: [one / GRAPH_DRAWS for one in seconds] for key, seconds in replayed.items()}
-    return summary("graph", FORWARD, threads, times, FLOOR)
+    yield summary("graph", FORWARD, threads, times, FLOOR)
 
 
 def asynchronous(case: Case, quantity: str, device: torch.device) -> dict[str, Call]:
@@ -213,21 +191,12 @@ def tfp(python: str, plan: Plan, threads: int) -> tuple[list[Row], dict[str, str
 
 def memory(plan: Plan, device: torch.device) -> Iterator[Row]:
     """Measure the peak memory of every method beyond its inputs, as a multiple of its output."""
-    for rows, dim in plan.memory:
-        for shared in (False, True):
-            for quantity in QUANTITIES:
-                case = Case(rows, dim, shared=shared)
-                for name, call in methods(case, quantity, device).items():
-                    if name != "scipy_vmf":  # torch does not count NumPy's memory
-                        yield {
-                            "rows": rows,
-                            "dim": dim,
-                            "kappa": case.kappa,
-                            "loc": case.loc,
-                            "quantity": quantity,
-                            "method": name,
-                            "outputs": peak(call, device) / (4 * rows * dim),
-                        }
+    for (rows, dim), shared, quantity in product(plan.memory, (False, True), QUANTITIES):
+        case = Case(rows, dim, shared=shared)
+        for name, call in methods(case, quantity, device).items():
+            if name != "scipy_vmf":  # torch does not count NumPy's memory
+                outputs = peak(call, device) / (4 * rows * dim)
+                yield case.as_row() | {"quantity": quantity, "method": name, "outputs": outputs}
 
 
 def run(
@@ -240,17 +209,13 @@ def run(
     for threads in counts:
         torch.set_num_threads(threads)
         # The sweeps over κ and d show the shapes of curves, for which one number of threads is enough.
-        for group in timed(plan, device, clock, threads, sweeps=threads == counts[0]):
-            rows += group
-            print(said(group), flush=True)
-        groups = [singles(plan, device, clock, threads)]
+        sweeps = threads == counts[0]
+        groups = [timed(plan, device, clock, threads, sweeps=sweeps), singles(plan, device, clock, threads)]
         if device.type == "cuda":
-            groups.append(queued(plan, threads))
+            groups += [queued(plan, threads), graphs(plan, clock, threads)]
         for group in chain.from_iterable(groups):
             rows += group
             print(said(group), flush=True)
-        if device.type == "cuda":
-            rows += graphs(plan, clock, threads)
         if python:
             print("TensorFlow Probability, in its own environment", flush=True)
             others, elsewhere = tfp(python, plan, threads)
@@ -276,35 +241,32 @@ def said(group: list[Row]) -> str:
     )
 
 
-def require_tfp(options: argparse.ArgumentParser, python: str, device: torch.device) -> None:
+def require_tfp(command: Command, python: str) -> None:
     """Exit with an error message if the interpreter given by `--tfp` cannot be used."""
-    if device.type != "cpu" or not hasattr(os, "sched_setaffinity"):
-        options.error("TensorFlow Probability is measured on the CPU, under Linux: leave --tfp out")
+    if command.device.type != "cpu" or not hasattr(os, "sched_setaffinity"):
+        command.error("TensorFlow Probability is measured on the CPU, under Linux: leave --tfp out")
     try:
         importing = [python, "-c", "import tensorflow_probability.substrates.jax"]
         subprocess.run(importing, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        options.error(
+        command.error(
             f"{python} has no TensorFlow Probability on JAX: benchmarks/README.md says what to install"
         )
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the tables, and write `sampling.json` and `sampling.png`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    options.add_argument("--tfp", metavar="PYTHON", help="a Python interpreter with TensorFlow Probability")
-    arguments, device = parsed(options, argv)
-    if arguments.tfp:
-        require_tfp(options, arguments.tfp, device)
-    plan = QUICK if arguments.quick else PLANS[device.type]
+    tfp = {"metavar": "PYTHON", "help": "a Python interpreter with TensorFlow Probability"}
+    command = Command("sampling", __doc__, argv, {"--tfp": tfp})
+    device, python = command.device, command.arguments.tfp
+    if python:
+        require_tfp(command, python)
+    plan = QUICK if command.quick else PLANS[device.type]
     torch.manual_seed(0)
-    content, elsewhere = run(plan, device, thread_counts(arguments.threads, device), arguments.tfp)
-
-    files = [write(arguments.out, "sampling", device, argv, started, content, elsewhere)]
+    content, elsewhere = run(plan, device, command.thread_counts(), python)
     machine = hardware(device)["cpu" if device.type == "cpu" else "device"]
-    files += write_figure(arguments.out, name_on(device, "sampling"), figure(content["results"], machine))
-    show(tables(content), content["notes"], files)
+    files = write_figure(command.out, name_on(device, "sampling"), figure(content["results"], machine))
+    command.finish(content, tables(content), notes=content["notes"], files=files, elsewhere=elsewhere)
 
 
 if __name__ == "__main__":

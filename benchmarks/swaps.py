@@ -6,34 +6,28 @@ alone where programs need no gradient. Arguments are checked where they are by d
     python benchmarks/swaps.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
 
-import importlib
 import math
-import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from _command import NO_REFERENCE, clock_on, parsed, parser, show, write
+from _command import NO_REFERENCE, Command, Row, clock_on, summary_in, table
 from _timing import Call, Effort, measure
 from torch import Tensor
 from torch.distributions import Beta, kl_divergence
 from torch.nn.functional import normalize, softplus
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.experiments.autoencoder.training_time import summarised
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.accuracy import dtype_name
+from powerspherical.experiments.baselines.published import has_reference, reference_package
 from powerspherical.experiments.efficiency import ratio
 from powerspherical.nn import SphericalBottleneck
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=15, most=201), Effort(seconds=0.1, least=3, most=5)
 CALLS = 20  # per turn
 BEFORE, AFTER = "before", "after"
 FOUR_NATS = 63.787314  # κ of four nats on S³
 
-Row = dict[str, Any]
 Outputs = Tensor | tuple[Tensor, ...]
 
 
@@ -207,46 +201,38 @@ def timed(swap: Swap, device: torch.device, effort: Effort) -> Row:
     inputs = [torch.randn(*shape).to(device, swap.dtype).requires_grad_() for shape in swap.shapes]
     steps = {BEFORE: step(swap.before, inputs), AFTER: step(swap.after, inputs)}
     seconds = measure(steps, effort, clock_on(device), CALLS)
-    microseconds = {name: summarised([1e6 * one for one in times]) for name, times in seconds.items()}
+    found = {name: summary_in("microseconds", times) for name, times in seconds.items()}
     return {
         "case": swap.title,
         "shapes": [list(shape) for shape in swap.shapes],
-        "dtype": str(swap.dtype).removeprefix("torch."),
-        "microseconds": {name: found["median"] for name, found in microseconds.items()},
-        "quartiles": {name: found["quartiles"] for name, found in microseconds.items()},
+        "dtype": dtype_name(swap.dtype),
+        **{key: {name: one[key] for name, one in found.items()} for key in ("microseconds", "quartiles")},
         "faster": ratio(seconds[BEFORE], seconds[AFTER]),
         "rounds": len(seconds[AFTER]),
     }
 
 
-def table(rows: list[Row]) -> "Table":
-    """Return a table with one line per case."""
-    from rich.table import Table
-
-    shown = Table(title="Microseconds per step, and their ratio", title_justify="left")
-    for heading in ("case", "before", "after", "times faster"):
-        shown.add_column(heading, justify="left" if heading == "case" else "right")
-    for row in rows:
-        times = (f"{row['microseconds'][name]:.0f}" for name in (BEFORE, AFTER))
-        shown.add_row(row["case"], *times, f"{row['faster']:.2f}")
-    return shown
-
-
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, and write `swaps.json`."""
-    started = time.perf_counter()
-    options = parser(str(__doc__).partition("\n")[0])
-    arguments, device = parsed(options, argv)
+    command = Command("swaps", __doc__, argv)
     if not has_reference():
-        options.error(NO_REFERENCE)
-    torch.set_num_threads(arguments.threads or 1)
+        command.error(NO_REFERENCE)
+    torch.set_num_threads(command.threads or 1)
     torch.manual_seed(0)
-    effort, batch = (QUICK_EFFORT, 2) if arguments.quick else (EFFORT, 256)
-    theirs = importlib.import_module(REFERENCE)
-    rows = [timed(swap, device, effort) for swap in swaps(theirs, device, batch)]
+    effort, batch = (QUICK_EFFORT, 2) if command.quick else (EFFORT, 256)
+    cases = swaps(reference_package(), command.device, batch)
+    rows = [timed(swap, command.device, effort) for swap in cases]
     configuration = {"calls": CALLS, "threads": torch.get_num_threads()}
-    content = {"configuration": configuration, "results": rows}
-    show([table(rows)], [], [write(arguments.out, "swaps", device, argv, started, content)])
+    lines = (
+        (
+            row["case"],
+            *(f"{row['microseconds'][name]:.0f}" for name in (BEFORE, AFTER)),
+            f"{row['faster']:.2f}",
+        )
+        for row in rows
+    )
+    shown = table("Microseconds per step, and their ratio", ("case", BEFORE, AFTER, "times faster"), lines)
+    command.finish({"configuration": configuration, "results": rows}, [shown])
 
 
 if __name__ == "__main__":

@@ -37,60 +37,40 @@ def nats(value):
 
 
 def pair(scores):
-    return ", ".join(map(nats, scores))
+    return ", ".join(map(nats, scores)) if scores else "–"
 
 
 def vae():
     """Return the table of log-likelihood and ELBO: in the paper, by its protocol, and tuned."""
     found = collect(results("vae_mnist"))
+    tuned = {key: scores.means for key, scores in plain(found, "tuned").items()}
     rows = []
     for (posterior, dim), scores in plain(found).items():
         published = paper.VAE.get(posterior, {}).get(dim)
-        tuned = plain(found, "tuned").get((posterior, dim))
-        rows.append(
-            [
-                POSTERIORS[posterior],
-                str(dim),
-                pair(published) if published else "–",
-                pair(scores.means),
-                pair(tuned.means) if tuned else "–",
-            ]
-        )
+        cells = map(pair, (published, scores.means, tuned.get((posterior, dim))))
+        rows.append([POSTERIORS[posterior], str(dim), *cells])
     return table(["posterior", "d", "the paper", "the paper's protocol", "tuned"], rows)
-
-
-def span(claims):
-    low, high = claims["vmf_over_ps"]["min"], claims["vmf_over_ps"]["max"]
-    return f"{low:.1f} – {high:.1f}"
 
 
 def time():
     """Return the table of the paper's claims on time, with our measurements."""
-    cpu, gpu = results("efficiency")["claims"], results("efficiency_cuda")["claims"]
+    claims = [
+        results(name)["claims"][whose]
+        for name in ("efficiency", "efficiency_cuda")
+        for whose in ("published", "ours")
+    ]
+    ratios = [claim["vmf_over_ps"] for claim in claims]
+    spreads = [claim["spread_over_concentrations"]["ps"] for claim in claims]
     training = results("training_time")["factors"]
+    steps = [training[name] for name in ("published_vmf_over_published_ps", "our_vmf_over_our_ps")]
     rows = [
         [
             "a draw: vMF over Power Spherical, for κ from 1 to 5·10⁴",
             "6 – 20",
-            *(span(device[whose]) for device in (cpu, gpu) for whose in ("published", "ours")),
+            *(f"{ratio['min']:.1f} – {ratio['max']:.1f}" for ratio in ratios),
         ],
-        [
-            "a draw: slowest over fastest κ, Power Spherical",
-            "1",
-            *(
-                f"{device[whose]['spread_over_concentrations']['ps']:.1f}"
-                for device in (cpu, gpu)
-                for whose in ("published", "ours")
-            ),
-        ],
-        [
-            "a training step: vMF over Power Spherical",
-            "> 2",
-            f"{training['published_vmf_over_published_ps']:.2f}",
-            f"{training['our_vmf_over_our_ps']:.2f}",
-            "–",
-            "–",
-        ],
+        ["a draw: slowest over fastest κ, Power Spherical", "1", *(f"{spread:.1f}" for spread in spreads)],
+        ["a training step: vMF over Power Spherical", "> 2", *(f"{step:.2f}" for step in steps), "–", "–"],
     ]
     head = ["", "the paper", "CPU, published", "CPU, ours", "H200, published", "H200, ours"]
     return table(head, rows)
@@ -215,9 +195,8 @@ def training():
 
 def compiled():
     """Return the table of a small step on the CPU, eager and compiled, beside the authors' package."""
-    document = json.loads((RESULTS / "compiled_step.json").read_text(encoding="utf-8"))
     rows = []
-    for row in document["results"]:
+    for row in results("compiled_step"):
         cells = [f"{row['batch']} × {row['dim']}"]
         for mode in ("eager", "compiled"):
             theirs = row[mode]["reference"]["ours_over_this"]
@@ -309,18 +288,8 @@ def summary():
 
 
 MAKERS = (
-    summary,
-    concentrations,
-    nats_for_rate,
-    draws,
-    bottleneck,
-    training,
-    compiled,
-    tokeniser,
-    pairwise,
-    swaps,
-    vae,
-    time,
+    *(summary, concentrations, nats_for_rate, draws, bottleneck, training),
+    *(compiled, tokeniser, pairwise, swaps, vae, time),
 )
 TABLES = {make.__name__: make for make in MAKERS}
 
@@ -334,5 +303,4 @@ def filled(text):
 
 if __name__ == "__main__":
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        page.write_text(filled(text), encoding="utf-8")
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -8,25 +8,20 @@ its time beyond that of the last variant. All variants take turns.
     python benchmarks/training_step.py [--device cpu|cuda] [--threads N] [--quick] [--out DIR]
 """
 
-import importlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import Any
 
 import torch
-from _command import NO_REFERENCE, clock_on, parsed, parser, show, thread_counts, write
+from _command import NO_REFERENCE, Command, Row, clock_on, grouped, summary_in, table
 from _timing import Call, Effort, measure
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.autoencoder.training_time import summarised
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import has_reference, reference_package
 from powerspherical.experiments.efficiency import ratio
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 WIDTH, HIDDEN = 256, 512
 DIMS = (16, 64)
@@ -35,7 +30,6 @@ QUICK_BATCHES = (256,)
 EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=7, most=201), Effort(seconds=0.3, least=3, most=21)
 NONE = "none"
 
-Row = dict[str, Any]
 Latent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | float]]
 """From unit vectors and concentrations to the latent and its divergence from the uniform."""
 
@@ -45,7 +39,7 @@ def latents(dim: int, device: torch.device) -> Iterator[tuple[str, Latent]]:
     yield NONE, lambda loc, kappa: (loc, 0.0)
     yield "our_ps", stochastic(PowerSpherical, HypersphericalUniform(dim))
     if has_reference():
-        theirs = importlib.import_module(REFERENCE)
+        theirs = reference_package()
         yield (
             "reference_ps",
             stochastic(theirs.PowerSpherical, theirs.HypersphericalUniform(dim, device=device)),
@@ -89,49 +83,22 @@ def timed(batch: int, dim: int, device: torch.device, effort: Effort) -> dict[st
 def summary(times: dict[str, list[float]]) -> Iterator[Row]:
     """Yield one result per latent layer: its time and its share of the step."""
     for name, seconds in times.items():
-        milliseconds = summarised([1e3 * one for one in seconds])
-        yield {
-            "latent": name,
-            "milliseconds": milliseconds["median"],
-            "quartiles": milliseconds["quartiles"],
-            "share": 1 - ratio(times[NONE], seconds),
-            "rounds": len(seconds),
-        }
-
-
-def table(rows: list[Row]) -> "Table":
-    """Return a table with one line per setting and one column per latent layer."""
-    from rich.table import Table
-
-    names = list(dict.fromkeys(row["latent"] for row in rows))
-    shown = Table(title="Milliseconds a step (the distribution's share)", title_justify="left")
-    for heading in ("threads", "batch", "d", *names):
-        shown.add_column(heading.replace("_", " "), justify="right")
-    lines: dict[tuple[str, ...], list[str]] = {}
-    for row in rows:
-        cell = f"{row['milliseconds']:.2f} ({row['share']:.0%})"
-        lines.setdefault(tuple(str(row[key]) for key in ("threads", "batch", "dim")), []).append(cell)
-    for setting, cells in lines.items():
-        shown.add_row(*setting, *cells)
-    return shown
+        share = 1 - ratio(times[NONE], seconds)
+        yield {"latent": name, **summary_in("milliseconds", seconds), "share": share}
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print the table, and write `training_step.json`."""
-    started = time.perf_counter()
-    arguments, device = parsed(parser(str(__doc__).partition("\n")[0]), argv)
-    batches = QUICK_BATCHES if arguments.quick else BATCHES[device.type]
-    effort = QUICK_EFFORT if arguments.quick else EFFORT
+    command = Command("training_step", __doc__, argv)
+    batches = QUICK_BATCHES if command.quick else BATCHES[command.device.type]
+    effort = QUICK_EFFORT if command.quick else EFFORT
     torch.manual_seed(0)
     rows: list[Row] = []
-    counts = thread_counts(arguments.threads, device)
-    for threads in counts:
+    counts = command.thread_counts()
+    for threads, batch, dim in product(counts, batches, DIMS):
         torch.set_num_threads(threads)
-        for batch in batches:
-            for dim in DIMS:
-                setting = {"threads": threads, "batch": batch, "dim": dim}
-                times = timed(batch, dim, device, effort)
-                rows += [setting | row for row in summary(times)]
+        times = timed(batch, dim, command.device, effort)
+        rows += [{"threads": threads, "batch": batch, "dim": dim} | row for row in summary(times)]
     configuration = {
         "width": WIDTH,
         "hidden": HIDDEN,
@@ -141,9 +108,18 @@ def main(argv: list[str] | None = None) -> None:
         "effort": asdict(effort),
     }
     notes = [] if has_reference() else [NO_REFERENCE]
-    content = {"configuration": configuration, "results": rows, "notes": notes}
-    path = write(arguments.out, "training_step", device, argv, started, content)
-    show([table(rows)], notes, [path])
+    latents_shown = dict.fromkeys(row["latent"].replace("_", " ") for row in rows)
+    shown = table(
+        "Milliseconds a step (the distribution's share)",
+        ("threads", "batch", "d", *latents_shown),
+        grouped(
+            rows,
+            ("threads", "batch", "dim"),
+            lambda row: f"{row['milliseconds']:.2f} ({row['share']:.0%})",
+        ),
+        labels=0,
+    )
+    command.finish({"configuration": configuration, "results": rows, "notes": notes}, [shown], notes=notes)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def test_ratios_are_taken_round_by_round():
     alone, products = mixture.summary(on_cuda, {"power_spherical": 3_000_000_000})
     assert (alone["to_lloyd"], alone["target_to_lloyd"], alone["target_to_products"]) == (None, None, 2.0)
     assert (alone["bytes_beyond_rows"], products["bytes_beyond_rows"]) == (3_000_000_000, None)
-    shown = mixture.table([{"threads": 1} | row for row in (alone, products)])
+    shown = mixture.shown([{"threads": 1} | row for row in (alone, products)])
     assert [list(column.cells) for column in shown.columns[5:]] == [
         ["2.00", "1.00"],
         ["2.00", "–"],

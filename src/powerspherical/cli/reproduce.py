@@ -10,9 +10,15 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+from typer import Argument, Option, Typer
 
 from powerspherical.cli._common import (
     LARGEST_SEED,
@@ -26,12 +32,8 @@ from powerspherical.cli._common import (
     require_folder,
     wrong,
 )
+from powerspherical.cli._options import Force
 from powerspherical.cli._outputs import is_made_by, require_free
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress
-    from typer import Typer
 
 Experiment = Literal["figure1", "properties", "stability", "efficiency", "vae"]
 MODULES = {"vae": "autoencoder.vae"}
@@ -47,11 +49,8 @@ FIRST_LINE = 2.0  # seconds until the first line of progress in a log
 BETWEEN_LINES = (10.0, 60.0)  # seconds between such lines: at first, and at most
 
 
-def add_to(app: "Typer") -> None:
+def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    from typer import Argument, Option
-
-    from powerspherical.cli._options import Force
 
     @app.command()
     def reproduce(
@@ -177,7 +176,7 @@ def torch_threads(number: int) -> Iterator[None]:
 class Advance:
     """The progress callback of one experiment: it moves a bar, or prints lines if there is no terminal."""
 
-    def __init__(self, shown: "Progress", name: str) -> None:
+    def __init__(self, shown: Progress, name: str) -> None:
         self.shown, self.due = shown, FIRST_LINE
         shown.add_task(name, total=1.0)
         self.task = shown.tasks[-1]
@@ -232,8 +231,6 @@ def run_each(
 
     Each experiment gets the `common` options, and those of the `special` options that it takes.
     """
-    from rich.console import Console
-
     console = Console()
     if not console.is_terminal:
         console.width = LOG_WIDTH
@@ -261,12 +258,8 @@ def run_each(
         raise Failure(problem, status)
 
 
-def _show(console: "Console", name: str, files: list[Path]) -> None:
+def _show(console: Console, name: str, files: list[Path]) -> None:
     """Show the findings of an experiment, and the files it wrote."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     from powerspherical.experiments import report
 
     for finding in (report.read(path).finding for path in files if path.suffix == ".json"):
@@ -284,7 +277,7 @@ def _show(console: "Console", name: str, files: list[Path]) -> None:
         console.out(f"  {path}", highlight=False)
 
 
-def _report(console: "Console", out: Path) -> str:
+def _report(console: Console, out: Path) -> str:
     """Write the report on the results in `out` and print its path; return an error message, or an empty string."""
     from powerspherical.experiments import report
 

@@ -21,8 +21,6 @@ from powerspherical.experiments.baselines import formulas
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Formula = Callable[[int, Tensor, Tensor], Values]  # of d, κ and 1-t, in the dtype of the tensors
-
 
 class Family(NamedTuple):
     """A family: its label in figures, its name in the table, and the published formulas."""
@@ -75,7 +73,7 @@ def errors() -> dict[str, Array]:
     """One map of errors per "family/quantity/method"; infinite where a formula returns NaN or infinity."""
     columns: dict[str, list[Array]] = {}
     for (key, family), (method, (who, dtype)) in product(FAMILIES.items(), METHODS.items()):
-        formula: Formula = getattr(family, who)
+        formula = getattr(family, who)
         for dim, kappa, one_minus_t, exact in accuracy.cells(family.name):
             values = formula(dim, kappa.to(dtype), one_minus_t.to(dtype))
             for quantity, value, true in zip(QUANTITIES, values, exact, strict=True):

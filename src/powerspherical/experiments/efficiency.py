@@ -12,7 +12,6 @@ Timings never make the experiment fail. A claim of the paper is left open when t
 decide it.
 """
 
-import importlib
 import math
 import statistics
 import time
@@ -27,7 +26,7 @@ from torch import Tensor
 from powerspherical import PowerSpherical, VonMisesFisher
 from powerspherical.experiments import paper
 from powerspherical.experiments.baselines import formulas
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
+from powerspherical.experiments.baselines.published import REFERENCE, has_reference, reference_package
 from powerspherical.experiments.results import (
     Outcome,
     Progress,
@@ -132,8 +131,7 @@ def samplers(loc: Tensor, concentration: Tensor) -> Iterator[tuple[str, Call]]:
     yield "our_vmf", vmf.sample
     yield "published_ps", lambda: formulas.power_spherical(loc, concentration)
     if has_reference():
-        reference = importlib.import_module(REFERENCE)
-        yield "reference_ps", reference.PowerSpherical(loc, concentration).rsample
+        yield "reference_ps", reference_package().PowerSpherical(loc, concentration).rsample
     yield "our_ps", ps.sample
 
 

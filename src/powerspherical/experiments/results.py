@@ -37,6 +37,11 @@ def silent(fraction: float) -> None:
     """A progress callback that shows nothing."""
 
 
+def part(progress: Progress, start: float, end: float) -> Progress:
+    """The callback of one part of the work, which spans the fractions from `start` to `end` of the whole."""
+    return lambda fraction: progress(start + (end - start) * fraction)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The files that an experiment wrote, and whether all of its checks passed."""

@@ -1,6 +1,7 @@
 """The tests check the arithmetic and the format of the timings, never the times themselves."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -36,8 +37,8 @@ def test_run(no_reference, tmp_path):
     assert all(factor > 0 for factor in results["factors"].values())
 
 
-@pytest.mark.slow
-def test_with_the_reference(reference, tmp_path):
+def test_with_the_reference(reference, monkeypatch, tmp_path):
+    monkeypatch.setattr(training_time, "training", lambda *_: lambda: time.sleep(1e-4))
     outcome = training_time.run(tmp_path, quick=True)
     results = json.loads(outcome.files[0].read_text(encoding="utf-8"))["results"]
     assert set(results["factors"]) == {*FACTORS, "reference_ps_over_our_ps"}

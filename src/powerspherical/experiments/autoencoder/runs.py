@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from powerspherical._files.drafts import remove_stale_drafts
 from powerspherical.experiments.autoencoder import datasets
 from powerspherical.experiments.autoencoder.models import build, with_closest_von_mises_fisher
 from powerspherical.experiments.autoencoder.scores import score
-from powerspherical.experiments.autoencoder.table import POSTERIORS
+from powerspherical.experiments.autoencoder.table import COMPARED, POSTERIORS
 from powerspherical.experiments.autoencoder.training import (
     Protocol,
     TrainingError,
@@ -29,13 +30,12 @@ from powerspherical.experiments.autoencoder.training import (
     train,
 )
 from powerspherical.experiments.autoencoder.workers import Workers
-from powerspherical.experiments.results import Progress, write_text
+from powerspherical.experiments.results import Progress, part, write_text
 from powerspherical.nn import CheckpointError, HypersphericalVAE, load_checkpoint
 
 Row = dict[str, Any]
 
 DIMS: tuple[int, ...] = (5, 10, 20, 40)
-COMPARED = ("power_spherical", "von_mises_fisher")  # the paper's posteriors
 PAPER = Protocol()
 TUNED = replace(PAPER, name="tuned", cosine=True, draws=4, validation=5000)
 #: Each change of `TUNED` on its own.
@@ -122,12 +122,9 @@ def do_all(
     """
     work = [run.work for run in runs]
     if jobs == 1:
-        for index, run in enumerate(runs):
-
-            def advance(fraction: float, before: int = sum(work[:index]), here: int = work[index]) -> None:
-                progress((before + fraction * here) / sum(work))
-
-            yield do(run, setting, images, team, advance)
+        shares = (done / sum(work) for done in accumulate(work, initial=0))
+        for run, (start, end) in zip(runs, pairwise(shares), strict=True):
+            yield do(run, setting, images, team, part(progress, start, end))
         return
     other_children = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
@@ -199,7 +196,7 @@ def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progr
             path=path,
             identity=identity,
             team=team,
-            progress=lambda fraction: progress(TRAINING_SHARE * fraction),
+            progress=part(progress, 0, TRAINING_SHARE),
         )
     except TrainingError as error:
         raise TrainingError(f"{run.name}: {error}") from error
@@ -208,12 +205,9 @@ def do(run: Run, setting: Setting, images: datasets.Images, team: Workers, progr
     if run == Run("power_spherical", OPTIONS_DIM, run.seed, run.protocol) and run.protocol.name == PAPER.name:
         models["closest_von_mises_fisher"] = with_closest_von_mises_fisher(model)
     rows = []
+    scoring = part(progress, TRAINING_SHARE, 1)
     for index, (proposal, scored) in enumerate(models.items()):
-        share = (1 - TRAINING_SHARE) / len(models)
-
-        def advance(fraction: float, index: int = index, share: float = share) -> None:
-            progress(TRAINING_SHARE + (index + fraction) * share)
-
+        advance = part(scoring, index / len(models), (index + 1) / len(models))
         scores = score(scored, bits, samples=setting.samples, seed=run.seed, team=team, progress=advance)
         rows.append(
             {

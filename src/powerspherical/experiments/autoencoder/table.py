@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 PAPER = "paper"  # the name of the paper's protocol
@@ -13,6 +13,7 @@ POSTERIORS = {
     "gaussian": "Gaussian",
 }
 """The posteriors in the order of the table, with their names in words."""
+COMPARED = ("power_spherical", "von_mises_fisher")  # the paper's posteriors
 
 
 class Kind(NamedTuple):
@@ -81,3 +82,12 @@ def plain(results: Results, protocol: str = PAPER) -> dict[tuple[str, int], Scor
         for kind, scores in results.items()
         if kind.as_in_the_paper == kind.plain and kind.protocol == protocol
     }
+
+
+def gaps(log_likelihoods: Mapping[tuple[str, int], float]) -> dict[int, float]:
+    """The differences between the posteriors `COMPARED`, by d. The keys of the argument are posterior and d."""
+    ours, theirs = (
+        {dim: value for (posterior, dim), value in log_likelihoods.items() if posterior == compared}
+        for compared in COMPARED
+    )
+    return {dim: abs(ours[dim] - theirs[dim]) for dim in sorted(ours.keys() & theirs.keys())}

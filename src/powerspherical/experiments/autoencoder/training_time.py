@@ -25,7 +25,7 @@ from powerspherical.experiments.autoencoder.models import build
 from powerspherical.experiments.autoencoder.training import Protocol
 from powerspherical.experiments.baselines.published import REFERENCE, has_reference
 from powerspherical.experiments.efficiency import Call, interval, measure, ratio, reaches
-from powerspherical.experiments.results import Outcome, Progress, name_on, silent, versions, write_json
+from powerspherical.experiments.results import Outcome, Progress, name_on, part, silent, versions, write_json
 
 FILES = ("training_time.json",)
 PIXELS, HIDDEN = 784, 10
@@ -78,7 +78,7 @@ def run(
             for _ in range(warm_up):
                 step()
         progress(0.4 * done / len(groups))
-    measured = measure(groups, blocks, steps, device, lambda fraction: progress(0.4 + 0.6 * fraction))
+    measured = measure(groups, blocks, steps, device, part(progress, 0.4, 1))
     times = dict(zip(dims, measured, strict=True))
 
     by_dim = {str(dim): factors(each) for dim, each in times.items()}

@@ -19,19 +19,10 @@ import torch
 from powerspherical.experiments import paper
 from powerspherical.experiments.autoencoder import datasets, figures, training_time
 from powerspherical.experiments.autoencoder.additions import added_to, seconds_before, table_to_add_to
-from powerspherical.experiments.autoencoder.runs import (
-    COMPARED,
-    Row,
-    Run,
-    Setting,
-    checkpoint,
-    do_all,
-    plan,
-    trained,
-)
-from powerspherical.experiments.autoencoder.table import POSTERIORS, collect, place, plain
+from powerspherical.experiments.autoencoder.runs import Row, Run, Setting, checkpoint, do_all, plan, trained
+from powerspherical.experiments.autoencoder.table import POSTERIORS, collect, gaps, place, plain
 from powerspherical.experiments.autoencoder.workers import workers
-from powerspherical.experiments.results import Outcome, Progress, silent, write_figure, write_json
+from powerspherical.experiments.results import Outcome, Progress, part, silent, write_figure, write_json
 
 FILES = ("vae.json", "vae.png", "vae.svg", "vae_images.png", "vae_images.svg", *training_time.FILES)
 SEEDS, SAMPLES = 3, 5000
@@ -93,12 +84,7 @@ def run(
     # A checkpoint can only be resumed in the same way, so each way of training has its own folder.
     kind = f"{data}{'-quick' * quick}{f'-{processes}-processes' * (processes > 1)}"
     setting = Setting(out / "vae" / kind, data, data_dir, str(device), samples)
-    settings = {
-        **configuration(runs, samples, jobs),
-        "data": data,
-        "train_images": len(images.train),
-        "test_images": len(images.test),
-    }
+    settings = configuration(runs, samples, jobs, images)
     path, rows = out / "vae.json", list[Row]()
     earlier, amend = None, None
     options = f" --data {data} --seeds {seeds}" + f" --jobs {jobs}" * (jobs > 1)
@@ -110,14 +96,7 @@ def run(
     scoring = 1 - TRAINING_TIME_SHARE * (posterior is None)
 
     with workers(torch.device(device)) as team:
-        for done in do_all(
-            runs,
-            setting,
-            images,
-            jobs=jobs,
-            team=team,
-            progress=lambda fraction: progress(scoring * fraction),
-        ):
+        for done in do_all(runs, setting, images, jobs=jobs, team=team, progress=part(progress, 0, scoring)):
             rows += done
             if team.first:  # write after every run, so that an interruption loses nothing
                 write_json(
@@ -139,19 +118,13 @@ def run(
     files = [path, *_figures(out, rows, runs, setting, images)]
     passed = data != paper.VAE_DATA or quick or not shortfalls(rows)
     if posterior is None:
-        timing = training_time.run(
-            out,
-            seed=seed,
-            quick=quick,
-            device=device,
-            progress=lambda fraction: progress(scoring + (1 - scoring) * fraction),
-        )
-        files += timing.files
+        timing = part(progress, scoring, 1)
+        files += training_time.run(out, seed=seed, quick=quick, device=device, progress=timing).files
     return Outcome(files, passed)
 
 
-def configuration(runs: Sequence[Run], samples: int, jobs: int) -> dict[str, Any]:
-    """The settings of the runs, apart from the data."""
+def configuration(runs: Sequence[Run], samples: int, jobs: int, images: datasets.Images) -> dict[str, Any]:
+    """The settings of the runs."""
     protocol = runs[0].protocol
     return {
         "samples": samples,
@@ -163,6 +136,9 @@ def configuration(runs: Sequence[Run], samples: int, jobs: int) -> dict[str, Any
         "batch": protocol.batch,
         "learning_rate": protocol.learning_rate,
         "protocols": {run.protocol.name: asdict(run.protocol) for run in runs},
+        "data": images.name,
+        "train_images": len(images.train),
+        "test_images": len(images.test),
     }
 
 
@@ -180,12 +156,9 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
         ):
             if not below <= allowed:
                 found.append(f"{POSTERIORS[posterior]}, d={dim}: {name} {below:.2f} nats below the paper's")
-    first, second = COMPARED
-    for dim in sorted({dim for _, dim in ours}):
-        if (first, dim) in ours and (second, dim) in ours:
-            apart = abs(ours[first, dim][0] - ours[second, dim][0])
-            if not apart <= APART:
-                found.append(f"d={dim}: log-likelihoods of the two posteriors {apart:.2f} nats apart")
+    for dim, apart in gaps({key: likelihood for key, (likelihood, _) in ours.items()}).items():
+        if not apart <= APART:
+            found.append(f"d={dim}: log-likelihoods of the two posteriors {apart:.2f} nats apart")
     return found
 
 

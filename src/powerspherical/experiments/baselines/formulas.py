@@ -131,7 +131,7 @@ def power_spherical_kl_uniform(dim: Tensor, concentration: Tensor) -> Tensor:
 def von_mises_fisher_log_normalizer(dim: Tensor, concentration: Tensor) -> Tensor:
     """log C = d/2 log 2π - ν log κ + log(e^{-κ} I_ν(κ)) + κ with ν = d/2 - 1; the density is e^{κt}/C."""
     order = dim / 2 - 1
-    log_bessel = torch.log(_scaled_bessel(order, concentration)) + concentration
+    log_bessel = torch.log(_ScaledBessel.apply(order, concentration)) + concentration
     return dim / 2 * math.log(2 * math.pi) - order * torch.log(concentration) + log_bessel
 
 
@@ -143,17 +143,15 @@ def von_mises_fisher_log_density(dim: Tensor, concentration: Tensor, t: Tensor) 
 def von_mises_fisher_kl_uniform(dim: Tensor, concentration: Tensor) -> Tensor:
     """κ I_{d/2}(κ)/I_{d/2-1}(κ) - log C + log(area)."""
     order = dim / 2 - 1
-    ratio = _scaled_bessel(order + 1, concentration) / _scaled_bessel(order, concentration)
+    ratio = _ScaledBessel.apply(order + 1, concentration) / _ScaledBessel.apply(order, concentration)
     return concentration * ratio - von_mises_fisher_log_normalizer(dim, concentration) + log_sphere_area(dim)
 
 
-def _scaled_bessel(order: Tensor, argument: Tensor) -> Tensor:
-    """e^{-z} I_ν(z) in the dtype of the arguments; differentiable once, in z."""
-    return _ScaledBessel.apply(order, argument)
-
-
 class _ScaledBessel(torch.autograd.Function):
-    """Calls SciPy on the CPU, whatever the device of the arguments, as Davidson et al. (2018) do."""
+    """e^{-z} I_ν(z) in the dtype of the arguments; differentiable once, in z.
+
+    Calls SciPy on the CPU, whatever the device of the arguments, as Davidson et al. (2018) do.
+    """
 
     @staticmethod
     def forward(ctx: Any, order: Tensor, argument: Tensor) -> Tensor:

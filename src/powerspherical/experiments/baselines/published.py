@@ -82,14 +82,17 @@ def has_reference() -> bool:
     return importlib.util.find_spec(REFERENCE) is not None
 
 
+def reference_package() -> Any:
+    """The package of the paper's authors."""
+    return importlib.import_module(REFERENCE)
+
+
 class ReferencePowerSpherical(Published):
     """The authors' own class, without validation, and with the batch shape of its draws."""
 
     def __init__(self, loc: Tensor, concentration: Tensor) -> None:
         super().__init__(loc, concentration)
-        self.theirs = importlib.import_module(REFERENCE).PowerSpherical(
-            loc, concentration, validate_args=False
-        )
+        self.theirs = reference_package().PowerSpherical(loc, concentration, validate_args=False)
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
         return self.theirs.rsample(sample_shape)

@@ -327,6 +327,16 @@ def test_no_rows(family: Family, leaves: Leaves, shape: tuple[int, ...]) -> None
     assert (grads[1] == 0).all()
 
 
+def check_values(function: Callable[..., Tensor], fused: list[Tensor], exact: list[Tensor]) -> None:
+    """``check`` for a function whose result is a view."""
+    value, expected = function(*fused), function(*exact)
+    assert_close(value.detach(), expected.detach(), 2e-6)
+    weight = torch.randn(expected.shape, dtype=torch.float64).float()
+    grads = torch.autograd.grad(value, fused, weight.to(value.device))
+    for grad, want in zip(grads, torch.autograd.grad(expected, exact, weight.double()), strict=True):
+        assert_close(grad, want, 1e-5)
+
+
 @families
 def test_strides(family: Family, leaves: Leaves) -> None:
     """Transposed, sliced and expanded arguments, and a gradient with strides."""
@@ -339,16 +349,6 @@ def test_strides(family: Family, leaves: Leaves) -> None:
         return density.log_density(family, rows, directions, kappa.t().view(5, 3, 4)).transpose(0, 2)
 
     check_values(function, fused, exact)
-
-
-def check_values(function: Callable[..., Tensor], fused: list[Tensor], exact: list[Tensor]) -> None:
-    """``check`` for a function whose result is a view."""
-    value, expected = function(*fused), function(*exact)
-    assert_close(value.detach(), expected.detach(), 2e-6)
-    weight = torch.randn(expected.shape, dtype=torch.float64).float()
-    grads = torch.autograd.grad(value, fused, weight.to(value.device))
-    for grad, want in zip(grads, torch.autograd.grad(expected, exact, weight.double()), strict=True):
-        assert_close(grad, want, 1e-5)
 
 
 @pytest.mark.parametrize("distribution", [PowerSpherical, VonMisesFisher, SphericalCauchy])

@@ -206,7 +206,8 @@ INLINE void add_to(double *sums, const float *numbers, int64_t count) {
     for (int64_t k = 0; k < count; k++) sums[k] += numbers[k];
 }
 
-/* The gradient of t is weighted by `of_v` and -s `of_v`, with the meaning of v and s as above. */
+/* For LANES rows, with v and s as above: the gradient in x is of_v v + of_vector x, and the gradient in mu is
+ * -sign of_v v + of_vector mu. */
 typedef struct { floats sign, of_v, of_vector; } tangent_weights;
 
 INLINE void small_gradients(const density_call *c, const row_group *g, int64_t row, int i, int some,

@@ -1,7 +1,7 @@
 """Interpolation of a smooth function that is expensive to evaluate.
 
-The line is cut into cells of equal width. In each cell the function is replaced by the polynomial through its values at
-Chebyshev nodes. The cells do not depend on the arguments. For a function that is analytic within a distance of about π
+The line is cut into cells of length 1. In each cell the function is replaced by the polynomial through its values at
+Chebyshev nodes. For a function that is analytic within a distance of about π
 of the real line, the interpolation error is below 1e-13 of its values.
 """
 
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import Numbers, tensor_constant
 
-_WIDTH = 1.0  # of a cell
 _NODES = 13  # per cell
+_BLOCK = 8  # cells
 _LEAST_GAIN = 2  # how many times fewer nodes than arguments make an interpolation worthwhile
 
 
@@ -39,41 +40,48 @@ def _transform() -> Numbers:
     ]
 
 
-def _range(x: Tensor) -> tuple[float, float]:
-    """Return the smallest and the largest argument, in cells. Both are NaN if there is a NaN among them."""
-    low, high = x.aminmax()
-    return float(low) / _WIDTH, float(high) / _WIDTH
+class Cells(NamedTuple):
+    """The cells number ``first``, …, ``last`` - 1. Cell j covers the interval from j to j + 1."""
+
+    first: int
+    last: int
 
 
-def is_worthwhile(x: Tensor) -> bool:
-    """Whether ``interpolated`` at the arguments x needs far fewer values than x has entries. The host reads x."""
-    if x.numel() < _NODES * _LEAST_GAIN:
-        return False
-    low, high = _range(x)
-    return (high - low + 2) * _NODES * _LEAST_GAIN <= x.numel()  # false for infinite and NaN entries
+def cells_around(x: Tensor) -> Cells | None:
+    """Return cells that cover x, or None if their nodes are not far fewer than the entries of x. The host reads x.
 
-
-def interpolated(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return ``function(x)``, interpolated between its values at the nodes of all cells from min(x) to max(x).
-
-    Args:
-        function: an elementwise function of a float64 tensor, without derivatives.
-        x: finite arguments, float64, of any shape.
+    The numbers are multiples of ``_BLOCK``, so that similar arguments have the same cells.
     """
-    low, high = _range(x)
-    first, last = math.floor(low), math.floor(high)
-    centres = _WIDTH * (torch.arange(first, last + 1, dtype=x.dtype, device=x.device) + 0.5)
-    nodes = centres.unsqueeze(-1) + 0.5 * _WIDTH * _nodes(x)
-    coefficients = _transform(x) @ function(nodes.flatten()).view_as(nodes).t()
+    if x.numel() < _BLOCK * _NODES * _LEAST_GAIN:
+        return None
+    low, high = (float(end) / _BLOCK for end in x.aminmax())
+    if not math.isfinite(high - low):
+        return None
+    cells = Cells(_BLOCK * math.floor(low), _BLOCK * (math.floor(high) + 1))
+    return cells if (cells.last - cells.first) * _NODES * _LEAST_GAIN <= x.numel() else None
+
+
+def coefficients(function: Callable[[Tensor], Tensor], cells: Cells, like: Tensor) -> Tensor:
+    """Return the Chebyshev coefficients of an elementwise function, of shape (degrees, cells)."""
+    nodes = _centres(cells, like).unsqueeze(-1) + 0.5 * _nodes(like)
+    return _transform(like) @ function(nodes.flatten()).view_as(nodes).t()
+
+
+def interpolated(table: Tensor, cells: Cells, x: Tensor) -> Tensor:
+    """Return the function with the ``coefficients`` table at x, which lies in the cells."""
     flat = x.flatten()
-    cell = torch.floor(flat / _WIDTH).long() - first
-    place = (flat - centres.index_select(0, cell)) * (2 / _WIDTH)
-    return _chebyshev_sum(coefficients, cell, place).view_as(x)
+    cell = torch.floor(flat).long() - cells.first
+    place = 2 * (flat - _centres(cells, x).index_select(0, cell))
+    return _chebyshev_sum(table, cell, place).view_as(x)
 
 
-def _chebyshev_sum(coefficients: Tensor, cell: Tensor, place: Tensor) -> Tensor:
+def _centres(cells: Cells, like: Tensor) -> Tensor:
+    return torch.arange(*cells, dtype=like.dtype, device=like.device) + 0.5
+
+
+def _chebyshev_sum(table: Tensor, cell: Tensor, place: Tensor) -> Tensor:
     """Return Σ c_k T_k(place) with the coefficients c_k of each entry's cell, by Clenshaw's recurrence."""
-    constant, *others = coefficients.unbind()
+    constant, *others = table.unbind()
     twice, sum_, next_sum = 2 * place, torch.zeros_like(place), torch.zeros_like(place)
     for row in reversed(others):
         sum_, next_sum = torch.addcmul(row.index_select(0, cell) - next_sum, twice, sum_), sum_

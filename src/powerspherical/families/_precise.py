@@ -14,6 +14,7 @@ density. T' - T and L' - L are computed from increments along the arc, without c
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from typing import NamedTuple
@@ -24,10 +25,10 @@ from torch import Tensor
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
-from powerspherical._torch.modes import can_look, is_exporting
+from powerspherical._torch.modes import can_look, is_exporting, is_plain
 from powerspherical.families import _exported_quantile as exported_quantile
 from powerspherical.families import _overlap as overlap
-from powerspherical.families._interpolation import interpolated, is_worthwhile
+from powerspherical.families._interpolation import Cells, cells_around, coefficients, interpolated
 from powerspherical.families._quadrature import cosine_ends_of
 from powerspherical.families._tail_quadrature import rapidity
 from powerspherical.families.exponential import ExponentialFamily
@@ -131,17 +132,12 @@ class PreciseFamily(ExponentialFamily):
         """
         if is_exporting():
             return self.exported_quantile(u, complement, kappa, dim)
-
-        def solved(u: Tensor, complement: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
-            return in_chunks(lambda u, c, k: _Law(self, k, dim).quantile(u, c), u, complement, kappa)
-
-        if _all_equal(kappa) and is_worthwhile(logit := torch.log(u) - torch.log(complement)):
-
-            def rapidities(logit: Tensor) -> Tensor:
-                return rapidity(*solved(torch.sigmoid(logit), torch.sigmoid(-logit), _filled(logit, kappa)))
-
-            return cosine_ends_of(interpolated(rapidities, logit))
-        return solved(u, complement, kappa)
+        if _all_equal(kappa):
+            logit = torch.log(u) - torch.log(complement)
+            if cells := cells_around(logit):
+                table = _rapidity_table(self, float(kappa.reshape(-1)[0]), dim, cells, kappa.device)
+                return cosine_ends_of(interpolated(table, cells, logit))
+        return in_chunks(lambda u, c, k: _Law(self, k, dim).quantile(u, c), u, complement, kappa)
 
     def exported_quantile(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
@@ -170,14 +166,15 @@ class PreciseFamily(ExponentialFamily):
         if _all_equal(kappa):
             # Densities are analytic within a distance π/2 of the real line. We measure artanh t in units of 1/2, or
             # of the deviation if that is smaller.
-            unit = self._rapidity_scale(_filled(kappa.new_empty(1), kappa), dim)[1].clamp(max=0.5)
+            one_kappa = kappa.reshape(-1)[0]
+            unit = self._rapidity_scale(one_kappa, dim)[1].clamp(max=0.5)
             place = rapidity(one_minus_t, one_plus_t) / unit
-            if is_worthwhile(place):
 
-                def slopes(place: Tensor) -> Tensor:
-                    return self._integrated_slope(*cosine_ends_of(place * unit), _filled(place, kappa), dim)
+            def slopes(place: Tensor) -> Tensor:
+                return self._integrated_slope(*cosine_ends_of(place * unit), one_kappa.expand_as(place), dim)
 
-                return interpolated(slopes, place)
+            if cells := cells_around(place):
+                return interpolated(coefficients(slopes, cells, place), cells, place)
         return self._integrated_slope(one_minus_t, one_plus_t, kappa, dim)
 
     def _integrated_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
@@ -194,12 +191,23 @@ class PreciseFamily(ExponentialFamily):
 
 def _all_equal(kappa: Tensor) -> bool:
     """Whether the host can see that there are several entries, and that all are equal."""
-    return kappa.numel() > 1 and can_look() and bool((kappa == _filled(kappa, kappa)).all())
+    return (
+        kappa.numel() > 1 and is_plain(kappa) and can_look() and bool((kappa == kappa.reshape(-1)[0]).all())
+    )
 
 
-def _filled(like: Tensor, kappa: Tensor) -> Tensor:
-    """Return the first entry of ``kappa``, expanded to the shape of ``like``."""
-    return kappa.reshape(-1)[0].expand_as(like)
+@functools.lru_cache(64)
+def _rapidity_table(
+    family: PreciseFamily, kappa: float, dim: int, cells: Cells, device: torch.device
+) -> Tensor:
+    """Return the coefficients of artanh t as a function of the logit of u. A fixed κ needs them again and again."""
+
+    def rapidities(logit: Tensor) -> Tensor:
+        law = _Law(family, torch.full_like(logit, kappa), dim)
+        return rapidity(*law.quantile(torch.sigmoid(logit), torch.sigmoid(-logit)))
+
+    with torch.inference_mode(False), torch.no_grad():
+        return coefficients(rapidities, cells, torch.empty((), dtype=torch.float64, device=device))
 
 
 class _Point(NamedTuple):

@@ -107,7 +107,7 @@ def main() -> int:
     try:
         path = build()
     except FileNotFoundError as error:
-        print(f"{error}. Without the library, draws on the CPU take several times as long.", file=sys.stderr)
+        print(f"{error}. Without the library, draws and KL on the CPU take longer.", file=sys.stderr)
         return 0
     print(f"built {path}")
     return 0

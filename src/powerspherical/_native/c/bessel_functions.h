@@ -16,7 +16,7 @@ enum {
 #define LONG_ROW 20
 #define SHORT_ROW 13
 
-/* A, 1-A, A', A'' and KL; those that are not wanted are undefined */
+/* A, 1-A, A', A'' and KL; those that are not wanted are 0 */
 typedef struct { floats ratio, complement, slope, curvature, entropy; } bessel_parts;
 typedef struct { int slope, curvature, entropy; } wanted_parts;
 

@@ -7,7 +7,7 @@
 #include "call.h"
 #include "elementary.h"
 
-/* What a form computes; the slope is undefined if it is not needed. */
+/* What a form computes. */
 typedef struct { floats value, slope; } value_and_slope;
 
 /* The Bernoulli numbers B_2k, k = 1, ..., 4, and B_2k/(2k): coefficients of Stirling's series of psi_1 and psi */

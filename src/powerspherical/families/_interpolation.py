@@ -1,8 +1,8 @@
 """Interpolation of a smooth function that is expensive to evaluate.
 
 The line is cut into cells of length 1. In each cell the function is replaced by the polynomial through its values at
-Chebyshev nodes. For a function that is analytic within a distance of about π
-of the real line, the interpolation error is below 1e-13 of its values.
+Chebyshev nodes. For a function that is analytic within a distance of about π of the real line, the interpolation error
+is below 1e-13 of its values.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _SEARCH_STEPS, _REFINEMENTS = 8, 3  # at most, for quantiles
 _NEAR, _NEARER = (
     2.0,
     1e-5,
-)  # relative error of a tail at which the search and the refinement of a quantile end
+)  # errors of the log of a tail at which the search and the refinement of a quantile end
 _SMALLEST_START = 1e-15  # smaller probabilities start at the quantile of this one
 _SHORT_NODES = 8  # of a rule for an arc along which a tail changes by a factor of at most about e^_NEAR
 _ENTROPY_STEPS = 5  # from the guess to full accuracy, for d up to 1e7 and any nats

@@ -161,7 +161,7 @@ class PreciseFamily(ExponentialFamily):
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         """See ``Family``. If all concentrations are equal, the slope is interpolated as a function of artanh t.
 
-        The relative error of the interpolation is below 1e-12.
+        The relative error of the interpolation is below 1e-10.
         """
         if _all_equal(kappa):
             # Densities are analytic within a distance π/2 of the real line. We measure artanh t in units of 1/2, or

@@ -51,7 +51,8 @@ def _reset():
 @pytest.fixture
 def _one_step(monkeypatch) -> None:
     """A trace repeats each step of an iteration; one is enough to see that it can be traced."""
-    monkeypatch.setattr(_precise, "_NEWTON_STEPS", 1)
+    monkeypatch.setattr(_precise, "_SEARCH_STEPS", 1)
+    monkeypatch.setattr(_precise, "_REFINEMENTS", 1)
     monkeypatch.setattr(_precise, "_ENTROPY_STEPS", 1)
     monkeypatch.setattr(_tail_quadrature, "_NEWTON_STEPS", 1)
 

@@ -102,7 +102,7 @@ class Family(ABC):
         """Return ``log_kernel`` plus a function of κ, chosen so that the result is small near the mode.
 
         Quadratures and mixtures use it, because they normalise in any case and a large common term takes digits. The
-        default is ``log_kernel``.
+        shape is that of ``log_kernel``, which is the default.
 
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> t = torch.tensor([0.0, 0.5, 1.0])

@@ -29,8 +29,7 @@ _PACKAGE = Path(__file__).parents[1]
 def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
     """Decorate a function of tensors and constants, which ``torch.compile`` then records as one operator.
 
-    Elsewhere the function is called as it is. The function may not read anything that changes between calls, except
-    its arguments. It is called without keywords.
+    Otherwise the function itself is called. It may depend on its arguments only. Callers pass them by position.
 
     Args:
         name: name of the operator in ``torch.ops.powerspherical``.
@@ -58,8 +57,8 @@ def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
 def _recorded_sources() -> str | None:
     """Return the last argument of every operator, or None if no operator may be recorded here.
 
-    An exported program must run without this package. Transforms inside of a compiled function differentiate or batch
-    the operations that they see.
+    We record none in ``torch.export``, because an exported program must run without this package. We record none under
+    the transforms of ``torch.func`` or forward-mode AD either, because they have to see the torch operations.
 
     The argument is a digest of this package's code. torch keeps compiled graphs on disk and finds them by their
     operators and arguments. The digest keeps it from using a graph that was made from older code.

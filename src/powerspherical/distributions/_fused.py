@@ -49,23 +49,24 @@ class Plan(Protocol):
 
 
 def fused_plan(form: str, x: Tensor, loc: Tensor, kappa: Tensor | None = None) -> Plan | None:
-    """Return how to compute the form with a fused kernel, or None if torch operations compute it.
+    """Return the plan of a fused kernel, or None if torch operations have to do it.
 
-    Fused kernels run in plain eager mode and compute in float32.
+    There is a plan in plain eager mode, if the kernels of the device serve the dtypes and shapes: x and loc in float32
+    or half precision and kappa in float32. For "ends", x and loc must be float32.
 
     Args:
         form: the name of a family, or "ends" for 1-t and 1+t.
-        x, loc: unit vectors (…, d) of float32 or half precision. For "ends", float32.
-        kappa: concentrations in float32. None for "ends".
+        x, loc: unit vectors (…, d).
+        kappa: concentrations. None for "ends".
     """
     if kappa is None:
-        computed, shape, served = loc, torch.Size(), x.dtype is loc.dtype is torch.float32
+        reference, shape, served = loc, torch.Size(), x.dtype is loc.dtype is torch.float32
     else:
-        computed, shape = kappa, kappa.shape
+        reference, shape = kappa, kappa.shape
         served = kappa.dtype is torch.float32 and x.dtype in _DTYPES and loc.dtype in _DTYPES
-    if not served or not x.device == loc.device == computed.device or not is_plain(x, loc, computed):
+    if not served or not x.device == loc.device == reference.device or not is_plain(x, loc, reference):
         return None
-    kernels = _kernels(computed)
+    kernels = _kernels(reference)
     return None if kernels is None else kernels.plan(form, x.shape, loc.shape, shape)
 
 

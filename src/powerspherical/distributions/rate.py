@@ -9,10 +9,12 @@ from powerspherical.families import Family, family_named
 
 
 def rate(family: Family, concentration: Tensor, dim: int) -> Tensor:
-    """Return ``family.relative_entropy``, which ``torch.compile`` records as one operator.
+    """Return ``family.relative_entropy(concentration, dim)``.
+
+    ``torch.compile`` records it as one operator for the families of this package, and traces the code of other ones.
 
     Args:
-        family: any family. The code of one that is not ours is traced.
+        family: any family.
         concentration: κ ≥ 0 of any shape, float32 or float64. The result has its shape.
         dim: the ambient dimension d ≥ 2.
 

@@ -76,7 +76,7 @@ class Draws(Distribution):
             noise: standard normals that determine the draws, instead of ``sample_shape`` and ``generator``: the result
                 of ``noise``, or any finite tensor of shape (…) + ``event_shape`` that broadcasts with the batch shape.
                 The draws are then a deterministic function of the noise and the parameters, differentiable once in
-                both, and accurate to rounding. They take about 10 µs each on a CPU, because the cosine is a quantile.
+                both, and accurate to rounding. They take a few µs each on a CPU, because the cosine is a quantile.
 
         >>> import torch
         >>> from powerspherical import PowerSpherical

@@ -1,15 +1,16 @@
 """Tails of exponential families, accurate to 1e-10.
 
 The angle φ = acos t has the log-concave density q(φ) ∝ exp(L), L = κT + (d-2) log sin φ. We integrate over a window of
-the nearer tail with one fixed Gauss–Legendre rule, relative to the integrand at φ. The rule works for every family of
-this kind, dimension and concentration:
+the nearer tail, relative to the integrand at φ, with the same number of Gauss–Legendre nodes for every family of this
+kind, dimension and concentration. In low dimensions, nodes are moved towards a singularity at the antipode.
 
     I₀ = ∫ exp(L' - L) dφ',    I₁ = ∫ (T' - E T) exp(L' - L) dφ',
     P(tail) = q(φ) I₀,         dt/dκ = -σ I₁ sin φ,
 
 where σ = +1 for the tail towards the antipode (small t) and -1 for the tail towards the mode. The formula for dt/dκ is
 implicit differentiation of F(t; κ) = u (Figurnov et al., 2018): the κ-derivative of the density is (T - E T) times the
-density. T' - T and L' - L are computed from increments along the arc, without cancellation.
+density. ``implicit_slope`` is (dt/dκ)/(1-t²) = -σ I₁/sin φ. T' - T and L' - L are computed from increments along the
+arc, without cancellation.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class PreciseFamily(ExponentialFamily):
     def quantile_values(
         self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
-        """See ``Family``. If all concentrations are equal, artanh t is interpolated as a function of the logit of u.
+        """See ``Family``. In plain eager mode, large batches with a single κ interpolate artanh t in the logit of u.
 
         The interpolation changes 1-t and 1+t by less than 1e-11 of their values.
         """
@@ -159,7 +160,7 @@ class PreciseFamily(ExponentialFamily):
         return -0.5 * torch.log(odds), torch.sqrt((1 + odds) / (2 * (dim - 1)))
 
     def implicit_slope(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        """See ``Family``. If all concentrations are equal, the slope is interpolated as a function of artanh t.
+        """See ``Family``. In plain eager mode, large batches with a single κ interpolate the slope in artanh t.
 
         The relative error of the interpolation is below 1e-10.
         """
@@ -299,7 +300,7 @@ class _Law:
         return change, exponent
 
     def quantile(self, u: Tensor, complement: Tensor) -> tuple[Tensor, Tensor]:
-        """Return 1-t and 1+t with P(T ≤ t) = u, by Halley's method on the log of the smaller tail.
+        """Return 1-t and 1+t for the u-quantile t, by Halley's method on the log of the smaller tail.
 
         The unknown is the rapidity y = artanh t, in which the log of the tail is nearly linear. We integrate the whole
         tail only until a point is near the solution. After that, we integrate the arc from that point to a better one.
@@ -316,13 +317,14 @@ class _Law:
             mass, _ = self.tail_integrals(point, side)
             log_mass = target - self.log_density(point, entropy)  # at the solution, relative to q(φ)
             excess = torch.log(mass) - log_mass
-            # Far out log P is linear in the rapidity and large steps are right. At first they may not be.
+            # Far in the tail log P is linear in the rapidity, and large steps are accurate. The first ones may start
+            # elsewhere, so they are limited more.
             change = self._halley_step(point, side, point.sine / mass, excess).clamp(
                 -2 * step**2, 2 * step**2
             )
             if can_look() and not bool((excess.abs() > _NEAR).any()):
                 break
-        near = excess.abs() <= _NEAR  # not if 1-t or 1+t is below _TINY
+        near = excess.abs() <= _NEAR  # False where the search stops early, because 1-t or 1+t is below _TINY
         for _ in range(_REFINEMENTS):
             moved = self.point(*cosine_ends_of(y + change))
             between, density = self._short_arc(point, side, change)

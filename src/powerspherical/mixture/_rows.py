@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 #: Numbers in a block and its results together. On a CPU they should fit the cache.
 _NUMBERS_PER_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 28}
 
-#: A thread takes this fraction of the remaining blocks at a time, but at most so many.
+#: A group has this fraction of the remaining blocks, but at most ``_LARGEST_GROUP`` blocks.
 _SHARE_PER_GROUP, _LARGEST_GROUP = 1 / 4, 8
 
 #: Up to this many rows are summed in float32, which is faster. Beyond, rounding would show.
@@ -172,7 +172,7 @@ def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
 
 
 def block_size(device: torch.device, numbers: int) -> int:
-    """Return how many rows a block has if a row and its results take so many ``numbers``."""
+    """Return the number of rows per block. ``numbers`` counts the numbers in one row and its results."""
     return min(max(_NUMBERS_PER_BLOCK.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: The families that the library knows, as c/call.h numbers them.
 FAMILIES = {"power_spherical": 0, "von_mises_fisher": 1, "spherical_cauchy": 2}
 
-#: Numbers of x that each thread must have, about 200 µs of work. A late thread is waited for.
+#: The fewest coordinates per thread, about 200 µs of work. With fewer, a thread would cost more time than it saves.
 _PER_THREAD = 1 << 18
 
 #: ``sphere_call`` and ``normals_call`` in c/call.h.

@@ -1,4 +1,4 @@
-"""Calls of the C library that compute a function of κ and its derivative at once, on the CPU in float32."""
+"""Calls of the C library that compute a function of κ with its derivative or a second function, in float32."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMS = (
     "cauchy_entropy",
 )
 
-#: Values that each thread must have to compute, about 200 µs of work. A late thread is waited for.
+#: The fewest values per thread, about 200 µs of work. With fewer, a thread would cost more time than it saves.
 _PER_THREAD = 1 << 15
 
 #: ``functions_call`` in c/call.h.
@@ -58,14 +58,16 @@ def value_and_slope(
     numbers: tuple[float, float, float, float],
     needs_slope: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Compute a function at every element of ``kappa``; returns the value and its derivative.
+    """Return a function of κ, and its derivative in κ, at every element of ``kappa``.
+
+    The forms that end in ``_and_mean`` return E T in place of the derivative.
 
     Args:
         form: one of ``FORMS``.
         kappa: any shape and strides; ``native_takes`` it.
         table: float32, contiguous.
         steps, terms, numbers: see ``functions_call`` in c/call.h.
-        needs_slope: if False, the derivative is an empty tensor.
+        needs_slope: whether the second result is needed. If not, it is an empty tensor.
     """
     kappa = kappa.contiguous().resolve_neg()  # a negative view has another sign than its memory
     value = torch.empty_like(kappa)

@@ -89,6 +89,7 @@ INLINE bessel_parts by_hankel(const functions_call *c, floats kappa, float half,
 }
 
 INLINE bessel_parts bessel_ratios(const functions_call *c, floats kappa, wanted_parts wanted) {
+    /* the order of Debye's expansion, and the smallest kappa for Hankel's */
     float top = (float)c->numbers[0], start = (float)c->numbers[1];
     if (!c->steps) return by_debye(c, kappa, top, wanted);
     ints large = kappa >= start;

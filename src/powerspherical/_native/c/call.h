@@ -36,8 +36,8 @@ typedef struct {
     int64_t threads;          /* largest number of threads */
 } normals_call;
 
-/* The functions of kappa, with the numbers that special/_native_launch.py uses. Each is computed with its derivative in kappa.
- * The two named ..._AND_MEAN have the mean of the statistic T in its place. */
+/* The functions of kappa, with the numbers that special/_native_launch.py uses. Each is computed with its derivative in
+ * kappa. The two named ..._AND_MEAN have the mean of the statistic T in its place. */
 enum {
     BESSEL_RATIO, BESSEL_COMPLEMENT, BESSEL_SLOPE, /* of the mean cosine A of von Mises-Fisher: A, 1-A, A' */
     RELATIVE_ENTROPY, LOG_PARTITION, SCALED_LOG_PARTITION, ENTROPY_AND_MEAN, /* of von Mises-Fisher */
@@ -55,7 +55,7 @@ typedef struct {
     int64_t steps;            /* of a recurrence; spherical Cauchy: nodes of the quadrature rule */
     int64_t terms;            /* of a series; Power Spherical only */
     int64_t threads;          /* largest number of threads */
-    double numbers[4];        /* Bessel: top, start, half, constant; Power Spherical: beta, b; Cauchy: d-1 */
+    double numbers[4];        /* see bessel_functions.h, gamma_functions.h, cauchy_functions.h */
 } functions_call;
 
 /* How an argument repeats over the rows of the result: row r has the argument's row (r / inner) % count. */

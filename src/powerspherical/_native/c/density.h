@@ -18,7 +18,7 @@ INLINE doubles pick_doubles(longs mask, doubles a, doubles b) {
     return (doubles)((mask & (longs)a) | (~mask & (longs)b));
 }
 
-/* log u of any number: log_of_doubles takes the positive and finite ones, and libm the others. */
+/* log u for any u. If a lane is outside the range of log_of_doubles, libm computes all lanes. */
 INLINE doubles log_of_any(doubles u) {
     doubles result = log_of_doubles(u);
     if (any(~(ints)((u >= 0x1p-1000) & (u <= 0x1p1000))))
@@ -80,7 +80,8 @@ INLINE doubles within_float(doubles x) {
     return pick_doubles((longs)(x < -most), -most, x);
 }
 
-/* For up to GROUP rows of the result: the row of each argument, and the scalars. Unused ones are those of row 0. */
+/* For up to GROUP rows of the result: the rows of x and loc that they need, and their scalars. Unused entries of kappa,
+ * entropy and mean are those of the first row. The callers fill those of minus and plus. */
 typedef struct {
     int64_t x[GROUP], loc[GROUP];
     float minus[GROUP], plus[GROUP], kappa[GROUP], entropy[GROUP], mean[GROUP];

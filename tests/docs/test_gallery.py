@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers import own_family
+
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("plot_*.py"))
 
 
@@ -13,6 +15,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("plot_*.
 def test_an_example_runs(path, monkeypatch, tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)
+    own_family.use(monkeypatch, own_family.entries())  # an example may define a family, for itself alone
     pyplot.close("all")
     pyplot.switch_backend("agg")
     runpy.run_path(str(path))

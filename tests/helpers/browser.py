@@ -104,6 +104,7 @@ class Page:
             self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
             for domain in ("Page", "Runtime", "Network", "Log"):
                 self.call(f"{domain}.enable")
+            self.call("Page.setLifecycleEventsEnabled", enabled=True)
         except BaseException:
             self.__exit__()
             raise
@@ -150,8 +151,19 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url="about:blank")  # a new hash alone would not load the page again
-        self.call("Page.navigate", url=url)
+        self._wait_for_load(self.call("Page.navigate", url=url)["loaderId"])
         self.settle()
+
+    def _wait_for_load(self, document: str) -> None:
+        """Wait until a document is loaded. Until then, scripts may still run in the one before it."""
+        seen = 0
+        while not any(
+            event.get("method") == "Page.lifecycleEvent"
+            and (event["params"]["loaderId"], event["params"]["name"]) == (document, "load")
+            for event in self.events[seen:]
+        ):
+            seen = len(self.events)
+            self.events.append(self._receive())
 
     def settle(self) -> None:
         """Wait until the page is loaded and two frames have been drawn."""

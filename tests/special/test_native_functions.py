@@ -45,10 +45,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return seen
 
 
-def test_the_forms_begin_with_those_of_bessel() -> None:
-    assert launch.FORMS[: len(bessel.FORMS)] == bessel.FORMS
-
-
 @needs_library
 def test_what_it_takes() -> None:
     kappa = torch.ones(3)

@@ -17,6 +17,18 @@ import torch
 
 from powerspherical._torch.constants import tensor_constant, untraced
 
+#: The functions that the fused kernels compute, each with its derivative in κ. The last one is a pair of functions,
+#: KL and E t - 1.
+FORMS = (
+    "ratio",
+    "complement",
+    "slope",
+    "relative_entropy",
+    "log_partition",
+    "scaled_log_partition",
+    "entropy_and_mean",
+)
+
 Polynomial = list[Fraction]
 
 

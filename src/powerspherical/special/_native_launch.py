@@ -10,21 +10,10 @@ import torch
 from torch import Tensor
 
 from powerspherical._native.library import loaded
+from powerspherical.special._debye import FORMS as BESSEL_FORMS
 
-#: The functions of κ that the library knows, as c/call.h numbers them: those of ``bessel.FORMS``, then those of Power
-#: Spherical and spherical Cauchy.
-FORMS = (
-    "ratio",
-    "complement",
-    "slope",
-    "relative_entropy",
-    "log_partition",
-    "scaled_log_partition",
-    "entropy_and_mean",
-    "power_entropy",
-    "power_entropy_and_mean",
-    "cauchy_entropy",
-)
+#: The functions of κ that the library knows, as c/call.h numbers them.
+FORMS = (*BESSEL_FORMS, "power_entropy", "power_entropy_and_mean", "cauchy_entropy")
 
 #: The fewest values per thread, about 200 µs of work. With fewer, a thread would cost more time than it saves.
 _PER_THREAD = 1 << 15

@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.special._debye import LONG_ROW, SHORT_ROW, kernel_table
+from powerspherical.special._debye import FORMS, LONG_ROW, SHORT_ROW, kernel_table
 from powerspherical.special._triton_launch import value_and_slope
-from powerspherical.special.bessel import FORMS, hankel_range, recurrence_steps
+from powerspherical.special.bessel import hankel_range, recurrence_steps
 from powerspherical.special.triton_elementary import log1p
 
 _RATIO = tl.constexpr(FORMS.index("ratio"))
@@ -146,7 +146,7 @@ def evaluate(form: str, kappa: Tensor, order: float, *, needs_slope: bool) -> tu
     """Return a function of κ and its derivative.
 
     Args:
-        form: one of ``bessel.FORMS``.
+        form: one of ``_debye.FORMS``.
         kappa: κ ≥ 0, any shape, float32.
         order: ν = d/2-1.
         needs_slope: if False, the derivative is an empty tensor.

@@ -33,18 +33,6 @@ from powerspherical.special._elementary import FusedKernel, kernels, polynomials
 _DEBYE_ORDER = {torch.float64: 20.0, torch.float32: 10.0}
 _HANKEL_START = {torch.float64: 40.0, torch.float32: 12.0}
 
-#: The functions that the fused kernels compute, each with its derivative in κ. The last one is a pair of functions,
-#: KL and E t - 1.
-FORMS = (
-    "ratio",
-    "complement",
-    "slope",
-    "relative_entropy",
-    "log_partition",
-    "scaled_log_partition",
-    "entropy_and_mean",
-)
-
 
 class Ratio(NamedTuple):
     """r = I_{ν+1}/I_ν and related functions. Parts that were not requested are ``None``.
@@ -212,7 +200,7 @@ def _order(dim: float) -> float:
 
 
 def _fused(form: str) -> FusedKernel:
-    """Return the fused kernel for one of ``FORMS``."""
+    """Return the fused kernel for one of ``_debye.FORMS``."""
 
     def run(kappa: Tensor, dim: float, needs_slope: bool) -> tuple[Tensor, Tensor]:
         return kernels("bessel", kappa).evaluate(form, kappa, _order(dim), needs_slope=needs_slope)

@@ -49,7 +49,7 @@ def test_a_draw_and_its_divergence() -> None:
 @pytest.mark.parametrize("fixed", [{}, {"nats": 2.0}], ids=["", "fixed rate"])
 def test_a_bottleneck(fixed) -> None:
     names = recorded(SphericalBottleneck(5, dim=3, **fixed), torch.randn(4, 5))
-    assert names == ["parameters.default", "points.default" if fixed else "latents.default"]
+    assert names == (["parameters.default", "points.default"] if fixed else ["latents.default"])
 
 
 def test_other_families_are_traced() -> None:

@@ -48,7 +48,7 @@ def made_outputs(count: int = DIM + 1, dtype: torch.dtype = torch.float32) -> Te
 
 def expected(outputs: Tensor, bounds: Bounds) -> tuple[Tensor, ...]:
     """The parameters by torch operations in float64."""
-    return tuple(x for x in _parameters._composition(outputs.double(), DIM, bounds) if x is not None)
+    return tuple(x for x in _parameters.composition(outputs.double(), DIM, bounds) if x is not None)
 
 
 @pytest.mark.usefixtures("fused")
@@ -159,7 +159,7 @@ def test_second_derivative_of_a_short_vector() -> None:
 
     outputs = torch.full((2, DIM + 1), 1e-13, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(
-        penalty(parameters, outputs), penalty(_parameters._composition, outputs), rtol=1e-8, atol=1e-10
+        penalty(parameters, outputs), penalty(_parameters.composition, outputs), rtol=1e-8, atol=1e-10
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch._guards import TracingContext
 from torch.autograd import forward_ad
 from torch.distributions import Distribution
 from torch.jit._trace import TracerWarning
@@ -61,6 +62,20 @@ def is_tracing() -> bool:
 def is_exporting() -> bool:
     """Whether ``torch.export`` or ``torch.onnx.export`` is tracing the call."""
     return torch.compiler.is_exporting()
+
+
+def is_compiling() -> bool:
+    """Whether the operations of this call become part of a compiled program.
+
+    ``torch.compiler.is_compiling`` answers this while dynamo traces Python code. It is False in AOTAutograd, the next
+    stage, which runs our operators and backward passes to record the torch operations in them.
+    """
+    return torch.compiler.is_compiling() or TracingContext.try_get() is not None
+
+
+def is_recording_operations() -> bool:
+    """Whether AOTAutograd records the operations of this call. Backward passes of autograd functions are respected."""
+    return not torch.compiler.is_dynamo_compiling() and TracingContext.try_get() is not None
 
 
 @untraced

@@ -63,7 +63,7 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     if torch.is_grad_enabled() and outputs.requires_grad:
         loc, kappa = _plain_parameters(outputs, dim, bounds)
         return loc, kappa
-    return _values(outputs, dim, bounds)
+    return values(outputs, dim, bounds)
 
 
 def bounded(raw: Tensor, bounds: Bounds) -> Tensor:
@@ -75,7 +75,7 @@ def bounded(raw: Tensor, bounds: Bounds) -> Tensor:
     return (bounds.minimum + excess).clamp(max=bounds.maximum)  # guards against rounding
 
 
-def _composition(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
+def composition(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
     """``parameters`` as torch operations."""
     outputs = outputs.to(computing(outputs.dtype))
     if outputs.shape[-1] == dim:
@@ -86,18 +86,37 @@ def _composition(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Ten
 
 @composite("parameters", "Tensor outputs, int dim, float minimum, float maximum", "Tensor[]")
 def _composed(outputs: Tensor, dim: int, minimum: float, maximum: float) -> list[Tensor]:
-    """The tensors among the results of ``_composition``."""
-    loc, kappa = _composition(outputs, dim, Bounds(minimum, maximum))
+    """The tensors among the results of ``composition``."""
+    loc, kappa = composition(outputs, dim, Bounds(minimum, maximum))
     return [loc] if kappa is None else [loc, kappa]
 
 
-def _gradient(
+def gradient(
     outputs: Tensor, loc: Tensor, grad_loc: Tensor | None, grad_kappa: Tensor | None, bounds: Bounds
-) -> Tensor:
+) -> Tensor | None:
     """Return the gradient in the outputs, given those in μ and κ. None means zero.
 
-    It is differentiable if ``loc`` is, as a function of the outputs.
+    It is differentiable if gradients are recorded and ``loc`` is a function of the outputs.
     """
+    grads = [grad for grad in (grad_loc, grad_kappa) if grad is not None]
+    if not grads:
+        return None
+    if (
+        not torch.is_grad_enabled()
+        and _runs_fused(outputs, loc.shape[-1])
+        and is_plain(*grads)
+        and not any(map(is_batch_of_gradients, grads))
+    ):
+        from powerspherical.nn import _triton_parameters
+
+        return _triton_parameters.gradient(outputs, loc, grad_loc, grad_kappa, *bounds)
+    return _composed_gradient(outputs, loc, grad_loc, grad_kappa, bounds)
+
+
+def _composed_gradient(
+    outputs: Tensor, loc: Tensor, grad_loc: Tensor | None, grad_kappa: Tensor | None, bounds: Bounds
+) -> Tensor:
+    """``gradient`` as torch operations."""
     dim = loc.shape[-1]
     exact = outputs.to(loc.dtype)
     parts = []
@@ -126,10 +145,10 @@ def _runs_fused(outputs: Tensor, dim: int) -> bool:
     )
 
 
-def _values(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
+def values(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
     """``parameters`` in plain eager mode, without derivatives."""
     if not _runs_fused(outputs, dim):
-        return _composition(outputs, dim, bounds)
+        return composition(outputs, dim, bounds)
     from powerspherical.nn import _triton_parameters
 
     return _triton_parameters.values(outputs, dim, *bounds)
@@ -140,7 +159,7 @@ class _PlainParameters(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
-        loc, kappa = _values(outputs, dim, bounds)
+        loc, kappa = values(outputs, dim, bounds)
         ctx.bounds = bounds
         ctx.save_for_backward(outputs, loc)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
@@ -150,18 +169,10 @@ class _PlainParameters(torch.autograd.Function):
     def backward(
         ctx: Any, grad_loc: Tensor | None, grad_kappa: Tensor | None
     ) -> tuple[Tensor | None, None, None]:
-        grads = [grad for grad in (grad_loc, grad_kappa) if grad is not None]
-        if not grads:
-            return None, None, None
         outputs, loc = ctx.saved_tensors
-        dim = loc.shape[-1]
         if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            loc, _ = _composition(outputs, dim, ctx.bounds)
-        elif _runs_fused(outputs, dim) and is_plain(*grads) and not any(map(is_batch_of_gradients, grads)):
-            from powerspherical.nn import _triton_parameters
-
-            return _triton_parameters.gradient(outputs, loc, grad_loc, grad_kappa, *ctx.bounds), None, None
-        return _gradient(outputs, loc, grad_loc, grad_kappa, ctx.bounds), None, None
+            loc, _ = composition(outputs, loc.shape[-1], ctx.bounds)
+        return gradient(outputs, loc, grad_loc, grad_kappa, ctx.bounds), None, None
 
 
 #: The C++ ``apply``. Python's override looks for transforms and inspects the signature.

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.product import distribution_of
 from powerspherical.distributions.rate import rate
-from powerspherical.families import Family
 from powerspherical.nn._latents import drawn_latents
 from powerspherical.nn.heads import SphericalHead
 
@@ -138,18 +137,25 @@ class SphericalBottleneck(nn.Module):
         >>> bottleneck(v, r)
         (tensor([[0., 0., 1.]]), tensor([2.9514]))
         """
-        q = self.head(features, raw)
-        if isinstance(noise, Tensor) and noise.shape != q.batch_shape + q.event_shape:
-            expected = tuple(q.batch_shape + q.event_shape)
-            raise ValueError(
-                f"noise must have the shape {expected} for these features, got {tuple(noise.shape)}"
-            )
-        draws = self.training or self.evaluate == "draw" or noise is not None
+        outputs = self.head(features, raw, outputs_only=True)
+        draws = self.training or self.evaluate == "draw"
         if draws and self._fixed_rate is None and noise is None and generator is None:
-            z, rate = drawn_latents(*_family_and_parameters(q), self.radius, features.dtype)
+            head = self.head
+            z, rate = drawn_latents(
+                outputs,
+                head.dim,
+                head.minimum,
+                head.maximum,
+                head.distribution.family,
+                self.radius,
+                features.dtype,
+            )
             rate = self._total(rate)
         else:
-            z = q.rsample(generator=generator, noise=noise) if draws else q.mode
+            q = self.head.distribution_of(outputs)
+            z = q.mode
+            if draws or noise is not None:
+                z = q.rsample(generator=generator, noise=self._fitting(noise, q))
             rate = self._rate(q)
             if self.radius != 1:
                 z = self.radius * z
@@ -162,12 +168,22 @@ class SphericalBottleneck(nn.Module):
         # The result must not be a view: fully_shard loses its hooks if the caller changes a view in place.
         return z.to(features.dtype, copy=moved or flattened, memory_format=layout), rate
 
+    @staticmethod
+    def _fitting(noise: Tensor | None, q: RotationallySymmetric | ProductOfSpheres) -> Tensor | None:
+        """Return the noise, after a check that it has one entry per coordinate of q."""
+        expected = q.batch_shape + q.event_shape
+        if isinstance(noise, Tensor) and noise.shape != expected:
+            raise ValueError(
+                f"noise must have the shape {tuple(expected)} for these features, got {tuple(noise.shape)}"
+            )
+        return noise
+
     def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
         if self._fixed_rate is not None:
             return q.mode.new_full(q.batch_shape, self._fixed_rate)
         # Not by torch's kl_divergence: its registry takes host time, and hundreds of guards under torch.compile.
-        family, _, concentration = _family_and_parameters(q)
-        return self._total(rate(family, concentration, self.head.dim))
+        factors: Any = q.base_dist if isinstance(q, ProductOfSpheres) else q
+        return self._total(rate(factors.family, factors.concentration, self.head.dim))
 
     def _total(self, rates: Tensor) -> Tensor:
         """The rate of a position, given those of its spheres."""
@@ -175,9 +191,3 @@ class SphericalBottleneck(nn.Module):
 
     def extra_repr(self) -> str:
         return f"radius={self.radius:g}, evaluate={self.evaluate!r}"
-
-
-def _family_and_parameters(q: RotationallySymmetric | ProductOfSpheres) -> tuple[Family, Tensor, Tensor]:
-    """The family of q, with μ and κ, of all factors if q is a product."""
-    factors: Any = q.base_dist if isinstance(q, ProductOfSpheres) else q
-    return factors.family, factors.loc, factors.concentration

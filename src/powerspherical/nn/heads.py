@@ -166,15 +166,15 @@ class SphericalHead(nn.Module):
             )
         return torch.cat((v, r), -1).flatten(-2)
 
-    def forward(
-        self, features: Tensor, raw: Tensor | None = None
-    ) -> RotationallySymmetric | ProductOfSpheres:
+    def forward(self, features: Tensor, raw: Tensor | None = None, *, outputs_only: bool = False) -> Any:
         """Return the distribution for features of shape (…, in_features). Its batch shape is (…).
 
         Args:
             features: ``in_features`` entries along ``axis``. Without a linear layer, the entries are (v, r).
             raw: r, for a head without a linear layer whose ``features`` are v alone. It has m entries along ``axis``,
                 and v has m·d, such as (B, 1) and (B, d).
+            outputs_only: whether to return (v, r) instead of the distribution, a tensor of shape (…, d + 1), or
+                (…, m, d + 1) for a product. With a fixed κ it is v alone.
 
         >>> import torch
         >>> from powerspherical.nn import PowerSphericalHead
@@ -189,6 +189,16 @@ class SphericalHead(nn.Module):
             outputs = self._joined(features, raw)
         if self.product is not None:
             outputs = outputs.unflatten(-1, (self.product, self._outputs))
+        return outputs if outputs_only else self.distribution_of(outputs)
+
+    def distribution_of(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:
+        """Return the distribution for outputs (v, r), which ``forward`` returns if ``outputs_only`` is set.
+
+        >>> import torch
+        >>> from powerspherical.nn import PowerSphericalHead
+        >>> PowerSphericalHead(None, dim=3).distribution_of(torch.tensor([0.0, 0.0, 2.0, 50.0])).loc
+        tensor([0., 0., 1.])
+        """
         loc, kappa = parameters(outputs, self.dim, Bounds(self.minimum, self.maximum))
         concentration: Any = self.concentration if kappa is None else kappa
         q = self.distribution(loc, concentration, validate_args=self.validate_args)

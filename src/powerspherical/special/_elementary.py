@@ -15,12 +15,12 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_plain
+from powerspherical._torch.modes import is_compiling, is_plain
 from powerspherical._torch.triton import triton_takes
 from powerspherical.special._native_launch import native_takes
 
 
-def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
+def horner(coefficients: Sequence[float | Tensor], x: Tensor) -> Tensor:
     """Return the polynomial ``c[0] + c[1] x + c[2] x² + …``, of degree at least one."""
     value = (x * coefficients[-1]).add_(coefficients[-2])
     for coefficient in reversed(coefficients[:-2]):
@@ -45,7 +45,7 @@ def polynomials(rows: tuple[tuple[float, ...], ...], x: Tensor) -> tuple[Tensor,
 
     In eager mode, one operation per power evaluates all of them. Compiled, each becomes a chain of literals that fuses.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return tuple(horner(row, x) for row in rows)
     table = _columns(x, rows)
     *rest, value = table.view(*table.shape, *(1,) * x.dim()).unbind()
@@ -71,7 +71,7 @@ def log1pmx_near_zero(x: Tensor) -> Tensor:
     dominates the time of small batches. Compiled, it is the series of 2 atanh(r), r = x/(2+x), whose many operations
     the compiler fuses into one.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         r = x / (2 + x)
         r2 = r * r
         return r * (r2 * horner([2 / (2 * k + 3) for k in range(_LOG1PMX_TERMS[x.dtype])], r2) - x)

@@ -27,21 +27,9 @@ def untraced(function: F) -> F:
     return function
 
 
-def _tracing() -> bool:
-    """Whether a tensor made now may be a fake one, which must not be cached."""
-    return torch.compiler.is_compiling() or bool(torch._C._len_torch_dispatch_stack())
-
-
-def scalar_constant(value: float, dtype: torch.dtype) -> Any:
-    """Return a number as a zero-dimensional CPU tensor, which torch combines with tensors on any device.
-
-    While tracing, return the number itself, which a compiler writes into its code.
-    """
-    return value if _tracing() else _scalar(value, dtype)
-
-
 @functools.lru_cache(1024)
-def _scalar(value: float, dtype: torch.dtype) -> Tensor:
+def scalar_constant(value: float, dtype: torch.dtype) -> Tensor:
+    """Return a number as a zero-dimensional CPU tensor, which torch combines with tensors on any device."""
     with torch.inference_mode(False):
         return torch.tensor(value, dtype=dtype, device="cpu")
 
@@ -62,8 +50,9 @@ def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
     numbers = untraced(build)
 
     def constant(like: Tensor, *args: Any) -> Tensor:
-        if _tracing():
-            # ``operator.index`` replaces the compiler's symbolic integers by plain ones.
+        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+            # A tensor made while tracing or under FakeTensorMode must not be cached. ``operator.index`` replaces the
+            # compiler's symbolic integers by plain ones.
             return like.new_tensor(numbers(*(operator.index(x) if isinstance(x, int) else x for x in args)))
         key = (like.dtype, like.device, *args)
         if key not in cache:

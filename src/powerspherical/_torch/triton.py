@@ -22,15 +22,9 @@ def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,
 
 
 @functools.cache
-def has_triton() -> bool:
-    """Whether Triton is installed, for NVIDIA's GPUs."""
-    return not torch.version.hip and importlib.util.find_spec("triton") is not None
-
-
-@functools.cache
 def _compiles(device: int) -> bool:
-    """Whether Triton can compile for the device, which takes a C compiler and Python's headers."""
-    if not has_triton():
+    """Whether Triton is installed and can compile for the device, which takes a C compiler and Python's headers."""
+    if torch.version.hip or importlib.util.find_spec("triton") is None:
         return False
     from powerspherical._torch import triton_probe
 

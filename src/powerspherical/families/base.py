@@ -363,18 +363,6 @@ class Family(ABC):
                 *_broadcast_doubles(one_minus_t, one_plus_t, kappa),
             ).to(one_minus_t.dtype)
 
-    def draws_fuse(self, dim: int) -> bool:
-        """Whether a compiler can fuse float32 draws: ``draw_cosine`` and ``rapidity_slope`` are elementwise operations,
-        without a loop that depends on values.
-
-        The default is False. Compiled code then calls the draw as one operator.
-
-        >>> from powerspherical.families import SPHERICAL_CAUCHY, VON_MISES_FISHER
-        >>> SPHERICAL_CAUCHY.draws_fuse(16), VON_MISES_FISHER.draws_fuse(16)
-        (True, False)
-        """
-        return False
-
     # Inverses
 
     def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:

@@ -114,9 +114,6 @@ class PowerSphericalFamily(PreciseFamily):
         shape = kappa + scalar_constant(beta, kappa.dtype)
         return log_gamma_slope(shape, noise, beta).mul_(0.5)
 
-    def draws_fuse(self, dim: int) -> bool:
-        return True
-
     # Inverses
 
     def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.elementary import expm1, log1p
-from powerspherical._torch.random import from_generator
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
@@ -106,7 +105,7 @@ class SphericalCauchyFamily(Family):
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Shift the cosine t₀ = n/√(n²+S) of a uniform point, with n ~ N(0, 1). The noise returned is 1+κ."""
-        normal = torch.randn_like(squared_length, **from_generator(generator))
+        normal = torch.randn_like(squared_length, generator=generator)
         root = torch.addcmul(squared_length, normal, normal).sqrt_()
         plus = root + normal
         minus = root.sub_(normal)
@@ -121,9 +120,6 @@ class SphericalCauchyFamily(Family):
         self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
     ) -> Tensor:
         return noise.reciprocal()
-
-    def draws_fuse(self, dim: int) -> bool:
-        return True
 
     # Likelihood and divergences
 

@@ -126,9 +126,6 @@ class VonMisesFisherFamily(PreciseFamily):
                 )
             return slope
 
-    def draws_fuse(self, dim: int) -> bool:
-        return dim == 3
-
     def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
         return bessel.bessel_ratio_inverse(length, dim, complement)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,7 +35,6 @@ from powerspherical._torch.modes import (
     is_batching,
     is_plain,
     is_recording,
-    is_recording_operations,
     unrecorded,
 )
 from powerspherical._torch.operators import Operator, define_operator, pulled_back, register_derivative
@@ -109,28 +108,9 @@ def _dispatched(
     return _draw(loc, concentration, shape, seed, dim, family, generator)[0]
 
 
-@composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
-def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, family: str) -> Tensor:
-    """``_dispatched``, or for ``torch.compile`` on CUDA torch operations that it fuses with those around the draw."""
-    if (
-        is_recording_operations()
-        and loc.device.type in _FUSING_DEVICES
-        and concentration.dtype == torch.float32
-        and loc.shape[:-1] == concentration.shape == torch.Size(shape)
-        and dim == loc.shape[-1] <= _FUSED_DIM
-    ):
-        if family_named(family).draws_fuse(dim):
-            return _FusibleDraw.apply(loc, concentration, family, family_named(family).draw_cosine)
-        if fused.has_compiled_cosines(family, loc, dim):
-            return _FusibleDraw.apply(loc, concentration, family, fused.compiled_cosines)
-    return _dispatched(loc, concentration, shape, dim, family)
-
-
-#: Where compiled draws are torch operations. On the CPU the C library is faster than code of the compiler.
-_FUSING_DEVICES = frozenset({"cuda"})
-
-#: The compiler keeps rows of up to this length in registers, so that the whole draw is one kernel.
-_FUSED_DIM = 1024
+_points = composite(
+    "points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor"
+)(_dispatched)
 
 
 class _PlainDraw(torch.autograd.Function):
@@ -172,27 +152,6 @@ class _RecordedDraw(_PlainDraw):
         return _PlainDraw.backward(ctx, grad)
 
 
-class _FusibleDraw(torch.autograd.Function):
-    """A draw with a κ per direction as torch operations, in both passes."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, loc: Tensor, concentration: Tensor, family: str, draw_cosine: Callable[..., Any]
-    ) -> Tensor:
-        ctx.dim, ctx.family = loc.shape[-1], family
-        x, *scalars = _compose(loc, concentration, concentration.shape, ctx.dim, draw_cosine)
-        ctx.save_for_backward(x, loc, *scalars, concentration)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        needs_loc, needs_concentration = ctx.needs_input_grad[:2]
-        gradients = _compose_backward(
-            grad, *ctx.saved_tensors, ctx.dim, ctx.family, needs_loc, needs_concentration
-        )
-        return *gradients, None, None
-
-
 #: The C++ ``apply``. Python's override looks for transforms and inspects the signature, which takes longer than a draw.
 _plain_draw = super(torch.autograd.Function, _PlainDraw).apply
 
@@ -215,18 +174,6 @@ def _run(
         return native.draw(family, loc, concentration, shape, dim, generator)
     if loc.is_meta:
         return _fake_forward(loc, concentration, shape)
-    return _compose(loc, concentration, shape, dim, family_named(family).draw_cosine, generator)
-
-
-def _compose(
-    loc: Tensor,
-    concentration: Tensor,
-    shape: torch.Size,
-    dim: int,
-    draw_cosine: Callable[..., Any],
-    generator: torch.Generator | None = None,
-) -> Draws:
-    """The draw as a composition of torch operations, where ``draw_cosine`` is that of the family."""
     # In training, dtypes and shapes usually agree already. For small batches even a view would cost noticeable time.
     unit = loc if loc.dtype == concentration.dtype else unit_vectors_as(loc, concentration.dtype)
     if unit.shape[:-1] != shape:
@@ -237,7 +184,9 @@ def _compose(
     chi_squared = squared_length
     if dim != loc.shape[-1]:
         chi_squared = standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
-    one_minus_t, one_plus_t, noise = draw_cosine(chi_squared, concentration, dim, generator)
+    one_minus_t, one_plus_t, noise = family_named(family).draw_cosine(
+        chi_squared, concentration, dim, generator
+    )
     geometry.place_(x, along, squared_length, unit, one_minus_t, one_plus_t)
     if x.dtype != loc.dtype:
         x = x.to(loc.dtype)
@@ -270,8 +219,12 @@ def _run_backward(
             family, grad, x, loc, *scalars, concentration, dim, needs_loc, needs_concentration
         )
     else:
-        grad_loc, grad_concentration = _compose_backward(
-            grad, x, loc, *scalars, concentration, dim, family, needs_loc, needs_concentration
+        slope = None
+        if needs_concentration:
+            kappa = concentration if concentration.shape == noise.shape else concentration.expand(noise.shape)
+            slope = family_named(family).rapidity_slope(*scalars, kappa, dim)
+        grad_loc, grad_concentration = geometry.pull_back(
+            grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc
         )
     # An operator cannot return None. A gradient that is not needed is an empty tensor.
     if grad_loc is None:
@@ -281,27 +234,6 @@ def _run_backward(
     elif grad_concentration.shape != concentration.shape:
         grad_concentration = grad_concentration.sum_to_size(concentration.shape)
     return grad_loc, grad_concentration
-
-
-def _compose_backward(
-    grad: Tensor,
-    x: Tensor,
-    loc: Tensor,
-    one_minus_t: Tensor,
-    one_plus_t: Tensor,
-    noise: Tensor,
-    concentration: Tensor,
-    dim: int,
-    family: str,
-    needs_loc: bool,
-    needs_concentration: bool,
-) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients in ``loc`` and in κ, of each row, as a composition of torch operations."""
-    slope = None
-    if needs_concentration:
-        kappa = concentration if concentration.shape == noise.shape else concentration.expand(noise.shape)
-        slope = family_named(family).rapidity_slope(one_minus_t, one_plus_t, noise, kappa, dim)
-    return geometry.pull_back(grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc)
 
 
 def draw_gradients(grad: Tensor, *saved: Any) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from fractions import Fraction
 
-from powerspherical._torch.constants import Numbers, tensor_constant, untraced
+from powerspherical._torch.constants import Numbers, tensor_constant
 
 #: A polynomial in y and g: maps (i, j) to the coefficient of y^i g^j.
 Polynomial = dict[tuple[int, int], Fraction]
@@ -54,18 +54,12 @@ def correction(order: int) -> Polynomial:
     return _divided_difference(_product(_Q, _derivative(_product(_S_SQUARED, correction(order - 1)))))
 
 
-@untraced
-def correction_table(dim: int, terms: int) -> list[list[float]]:
-    """Return P₁/δ + … + P_K/δ^K, K = ``terms``. Entry (j, i) is the coefficient of y^i g^j."""
+@tensor_constant
+def correction_sum(dim: int, terms: int) -> Numbers:
+    """Return P₁/δ + … + P_K/δ^K, K = ``terms``, as a tensor (J, I, 1): entry (j, i) is the coefficient of y^i g^j."""
     total: Polynomial = {}
     for order in range(1, terms + 1):
         for powers, x in correction(order).items():
             total[powers] = total.get(powers, Fraction(0)) + x / (dim - 1) ** order
     columns, rows = (1 + max(powers[axis] for powers in total) for axis in (0, 1))
-    return [[float(total.get((i, j), 0)) for i in range(columns)] for j in range(rows)]
-
-
-@tensor_constant
-def correction_sum(dim: int, terms: int) -> Numbers:
-    """``correction_table`` as a tensor (J, I, 1)."""
-    return [[[x] for x in row] for row in correction_table(dim, terms)]
+    return [[[float(total.get((i, j), 0))] for i in range(columns)] for j in range(rows)]

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import is_capturing, is_compiling
-from powerspherical.special._elementary import horner
-from powerspherical.special._slope_series import correction_sum, correction_table
+from powerspherical._torch.constants import scalar_constant
+from powerspherical._torch.modes import is_capturing
+from powerspherical.special._slope_series import correction_sum
 
 #: In float32 we use the recurrence if d < LOW_DIM and κ < LOW_KAPPA, and otherwise the series.
 LOW_DIM, LOW_KAPPA = 32, 40.0
@@ -139,8 +139,8 @@ class _KappaRange(NamedTuple):
 
 
 def _kappa_range(kappa: Tensor, limit: float) -> _KappaRange:
-    """Compare ``kappa`` with ``limit``. The host cannot read it while it compiles or captures, and assumes both."""
-    if is_compiling() or is_capturing(kappa):
+    """Compare ``kappa`` with ``limit``. While a CUDA graph is captured, the host cannot read it and assumes both."""
+    if is_capturing(kappa):
         return _KappaRange(some_low=True, some_high=True, largest=limit)
     least, largest = (x.item() for x in torch.aminmax(kappa))  # both NaN if one κ is NaN
     some_high = not largest < limit
@@ -156,9 +156,6 @@ def series(one_plus_t: Tensor, kappa: Tensor, dim: int, terms: int) -> Tensor:
     """Return w by the series with ``terms`` terms after the leading one. The tensors are flat and of one length."""
     g, s = _series_variables(one_plus_t, kappa, dim)
     y = s - g
-    if is_compiling():  # literals fuse, a table of coefficients does not
-        total = horner([horner(row, g) for row in zip(*correction_table(dim, terms), strict=True)], y)
-        return total.mul_(s).add_(1).mul_(s).div_(dim - 1)
     # Horner's scheme in g gives the coefficients of all powers of y at once. Then Horner's scheme in y.
     *lower, top = correction_sum(g, dim, terms).unbind(0)
     coefficients = torch.addcmul(lower.pop(), top, g)
@@ -175,7 +172,7 @@ def _series_variables(one_plus_t: Tensor, kappa: Tensor, dim: int) -> tuple[Tens
     delta = dim - 1
     # Clamping avoids overflow of 2κ. For such a large κ, w is zero or denormal.
     twice = kappa.clamp(max=torch.finfo(kappa.dtype).max / 8).mul_(2)
-    root = torch.hypot(twice, kappa.new_full((), float(delta)))
+    root = torch.hypot(twice, scalar_constant(float(delta), kappa.dtype))
     half_inverse = (delta / (root + twice)).add_(1).addcmul_(twice, one_plus_t, value=1 / delta)
     return delta / root, 2 / half_inverse
 

@@ -23,8 +23,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import is_compiling
-from powerspherical.special._elementary import legendre
 from powerspherical.special.quadrature import gauss_legendre
 
 #: From this shape on we use the expansion.
@@ -54,7 +52,7 @@ def log_gamma_slope(alpha: Tensor, gamma: Tensor, least: float) -> Tensor:
         gamma: the variables G, in the shape of ``alpha``.
         least: a lower bound of ``alpha``. If it is large, a GPU can skip the quadrature without a host sync.
     """
-    if not alpha.is_cpu or is_compiling():
+    if not alpha.is_cpu:
         slope = _expansion(alpha, gamma)
         if least >= LARGE_SHAPE:
             return slope
@@ -106,34 +104,14 @@ def _one_tail(alpha: Tensor, gamma: Tensor) -> Tensor:
     # For larger shapes the caller uses the expansion. Clamping avoids overflow there.
     alpha = alpha.clamp(max=LARGE_SHAPE)
     gamma = gamma.clamp(min=torch.finfo(gamma.dtype).tiny)
-    score = torch.log(gamma) - (_digamma(alpha) if is_compiling() else torch.digamma(alpha))
+    score = torch.log(gamma).sub_(torch.digamma(alpha))
     # The end of the window, where αs - G expm1(s) ≈ -LOG_DECAY. In the upper tail it is one step of the fixed-point
     # iteration s ← log1p((αs + LOG_DECAY)/G). In the lower tail it follows from expm1(s) ≥ -1.
     above = torch.log1p(LOG_DECAY / gamma).mul_(alpha).add_(LOG_DECAY).div_(gamma).log1p_()
     window = torch.where(score > 0, above, (gamma + LOG_DECAY).div_(alpha).neg_())
-    if is_compiling():  # an axis of nodes would keep the compiler from fusing
-        return window * sum(
-            weight * _integrand(window * node, alpha, gamma, score)
-            for node, weight in zip(*legendre(NODES), strict=True)
-        )
     # The nodes are the first axis, so that broadcasting runs along contiguous memory.
     nodes, weights = (x.view(-1, *[1] * alpha.dim()) for x in gauss_legendre(NODES, gamma))
-    return _integrand(window * nodes, alpha, gamma, score).mul_(weights).sum(0).mul_(window)
-
-
-def _integrand(s: Tensor, alpha: Tensor, gamma: Tensor, score: Tensor) -> Tensor:
-    """Return (s + λ) exp(αs - G expm1(s))."""
-    mass = torch.addcmul(gamma, s, alpha).addcmul_(gamma, torch.exp(s), value=-1).exp_()
-    return mass.mul_(s + score)
-
-
-def _digamma(x: Tensor) -> Tensor:
-    """Return ψ(x) for x ≥ ½ in float32. The compiler's code generator for CUDA has no digamma function.
-
-    Stirling's series at x+4, minus 1/x + … + 1/(x+3) = (2x+3)(2q+2)/(q(q+2)) with q = x(x+3).
-    """
-    q = x * (x + 3)
-    inverse = 1 / (x + 4)
-    square = inverse * inverse
-    tail = inverse * (0.5 + inverse * (1 / 12 - square * (1 / 120 - square * (1 / 252))))
-    return torch.log(x + 4) - tail - (2 * x + 3) * (2 * q + 2) / (q * (q + 2))
+    s = window * nodes
+    level = torch.addcmul(gamma, s, alpha).addcmul_(gamma, torch.exp(s), value=-1)
+    mass = level.exp_().mul_(weights)
+    return s.add_(score).mul_(mass).sum(0).mul_(window)

@@ -290,34 +290,6 @@ def draw(
     points((x, *scalars, loc, concentration, seed_tensor), seed_number)
 
 
-@torch.library.triton_op("powerspherical::von_mises_fisher_cosines", mutates_args={})
-def von_mises_fisher_cosines(kappa: Tensor, seed: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Draw a cosine for each κ and return 1-t and 1+t. ``torch.compile`` launches the kernel from its own code.
-
-    Args:
-        kappa: concentrations, float32 and contiguous, at least one.
-        seed: a random int64 on the device.
-        dim: the ambient dimension d.
-    """
-    one_minus_t, one_plus_t = torch.empty_like(kappa), torch.empty_like(kappa)
-    rows = kappa.numel()
-    torch.library.wrap_triton(_von_mises_fisher_cosines)[(blocks(rows, _COSINE_ROWS), 1)](
-        one_minus_t,
-        one_plus_t,
-        kappa,
-        seed,
-        0,
-        rows,
-        1,
-        float(dim - 1),
-        SEED_IN_MEMORY=True,
-        FAST=True,
-        ROWS=_COSINE_ROWS,
-        num_warps=1,
-    )
-    return one_minus_t, one_plus_t
-
-
 @functools.lru_cache(_CACHED_LAUNCHES)
 def _cosines_launch(
     rows: int,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.triton import has_triton, triton_takes
+from powerspherical._torch.triton import triton_takes
 from powerspherical.sampling import layout
 
 if TYPE_CHECKING:
@@ -58,20 +58,6 @@ def draw(
     key = _seed(loc.device, generator) if seed is None else seed
     _kernels().draw.draw(x, scalars, directions, kappa, key, FAMILIES[name], dim)
     return x, *scalars
-
-
-def has_compiled_cosines(name: str, loc: Tensor, dim: int) -> bool:
-    """Whether ``compiled_cosines`` can draw from the family in code that ``torch.compile`` makes for ``loc``."""
-    return name == "von_mises_fisher" and dim != 3 and loc.is_cuda and has_triton()
-
-
-def compiled_cosines(
-    squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw cosines of von Mises–Fisher in compiled code, like ``Family.draw_cosine``: a kernel runs the rejection."""
-    seed = torch.randint(2**63 - 1, (), device=kappa.device)
-    minus, plus = _kernels().draw.von_mises_fisher_cosines(kappa.contiguous(), seed, dim)
-    return minus, plus, minus  # the slope needs no noise
 
 
 def _empty(shape: Sequence[int], like: Tensor) -> Tensor:

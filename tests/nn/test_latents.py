@@ -1,16 +1,24 @@
-"""Draws with their rates: one autograd function in plain eager mode, which must equal the composition."""
+"""Draws with their rates: autograd functions of plain eager mode and of the kernels, which must equal a composition."""
 
 from __future__ import annotations
 
+import functools
+import math
+
 import pytest
+import scipy.stats
 import torch
 from torch import Tensor
 
 from powerspherical.families import Family, family_named, family_names
 from powerspherical.nn import _latents, _parameters
 from powerspherical.nn._latents import drawn_latents
-from powerspherical.nn._parameters import Bounds
+from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling import draw
+from powerspherical.sampling.triton import fused
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
 
 DIM, RADIUS = 5, 2.5
 families = pytest.mark.parametrize(
@@ -107,3 +115,124 @@ def test_without_gradients_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) 
     with torch.no_grad():
         z, rate = latents(made_outputs(torch.float32), family_named("von_mises_fisher"), torch.float16)
     assert (z.dtype, rate.dtype, z.requires_grad) == (torch.float16, torch.float32, False)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:(overflow|invalid value|divide by zero):RuntimeWarning"
+)  # of the interpreter
+class TestFused:
+    """The kernels: compiled on a GPU, otherwise in Triton's interpreter."""
+
+    @pytest.fixture(autouse=True)
+    def _kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("triton", reason="Triton is not installed")
+        if CUDA:
+            return
+        from powerspherical.nn import _triton_latents
+
+        def runs_fused(outputs: Tensor, dim: int, family: Family) -> bool:
+            return outputs.numel() > 0 and family.name in fused.FAMILIES and outputs.dtype in FUSED_DTYPES
+
+        def seed(device: torch.device) -> int:
+            return int(torch.randint(2**63 - 1, ()))
+
+        monkeypatch.setattr(_latents, "_runs_fused", runs_fused)
+        monkeypatch.setattr(fused, "random_seed", seed)
+        slow = functools.partial(_triton_latents.draw_latents, fast=False)
+        monkeypatch.setattr(_triton_latents, "draw_latents", slow)
+
+    kernel_families = pytest.mark.parametrize(
+        "family", list(map(family_named, fused.FAMILIES)), ids=fused.FAMILIES
+    )
+
+    @kernel_families
+    @pytest.mark.parametrize("dim", [2, 3, 5, 17])
+    @pytest.mark.parametrize("bounds", [BOUNDS, Bounds(0.0, math.inf)], ids=["bounded", "unbounded"])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    def test_values_and_gradient(self, family: Family, dim: int, bounds: Bounds, dtype: torch.dtype) -> None:
+        outputs = (3 * torch.randn(40, 3, dim + 1)).to(DEVICE, dtype)
+        outputs[3, 1, :dim] = 0.0
+        outputs[4, 1, :dim] *= 1e-13
+        outputs[5, 1, :dim] *= 1e20
+        outputs[6, 1, dim] = 60.0
+        outputs.requires_grad_()
+        z, rate = drawn_latents(outputs, dim, *bounds, family, RADIUS, dtype)
+        _, x, scalars = z.grad_fn.saved_tensors
+        assert (z.shape, z.dtype, rate.dtype) == (x.shape, dtype, torch.float32)
+        # The interpreter cuts digits off where a GPU rounds.
+        torch.testing.assert_close(
+            z.float(), RADIUS * x, rtol=1e-6 if dtype == torch.float32 else 8e-3, atol=0
+        )
+        # The draw is one around μ with the cosine that is saved.
+        exact = outputs.detach().double().requires_grad_()
+        loc, kappa = _parameters.composition(exact, dim, bounds)
+        torch.testing.assert_close(x.double().norm(dim=-1), torch.ones_like(kappa), rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            (x.double() - loc).square().sum(-1) / 2, scalars[0].double(), rtol=1e-4, atol=1e-6
+        )
+        torch.testing.assert_close(rate.double(), family.relative_entropy(kappa, dim), rtol=5e-6, atol=1e-7)
+        # The gradient, beside torch operations that get the same draw.
+        grads = torch.randn_like(z), torch.randn_like(rate)
+        for used in ((0, 1), (0,), (1,)):
+            (found,) = torch.autograd.grad(
+                [(z, rate)[i] for i in used], outputs, [grads[i] for i in used], retain_graph=True
+            )
+            given = [grads[i].double() if i in used else None for i in (0, 1)]
+            (expected,) = self.expected(family, exact, loc, kappa, bounds, x, scalars, *given)
+            scale = expected.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+            rounding = {torch.float32: 3e-4, torch.bfloat16: 1e-2}[dtype]
+            error = ((found.double() - expected) / scale).abs()
+            assert error.max() < rounding, (used, error.amax((0, 1)), error.amax(-1).argmax())
+
+    @staticmethod
+    def expected(family, outputs, loc, kappa, bounds, x, scalars, grad, grad_rate) -> tuple[Tensor, ...]:
+        """The gradient in float64, given the draw: the derivative of x by rotation and along the meridian."""
+        loss = torch.zeros((), dtype=torch.float64, device=x.device)
+        dim = x.shape[-1]
+        if grad is not None:
+            one_minus_t, one_plus_t = (one.double() for one in scalars[:2])
+            t = (1 - one_minus_t).unsqueeze(-1)
+            # The noise of a spherical Cauchy draw is 1+κ.
+            noise = scalars[2] if family.name != "spherical_cauchy" else 1 + kappa.detach().float()
+            slope = family.rapidity_slope(*scalars[:2], noise, kappa.detach().float(), dim).double()
+            fixed, point = loc.detach(), x.double()
+            turned = t * (loc - fixed) - ((loc - fixed) * point).sum(-1, keepdim=True) * fixed
+            squared_sine = (one_minus_t * one_plus_t).unsqueeze(-1)
+            along = squared_sine * fixed - t * (point - t * fixed)
+            moved = point + turned + (slope * (kappa - kappa.detach())).unsqueeze(-1) * along
+            loss = loss + RADIUS * (grad * moved).sum()
+        if grad_rate is not None:
+            loss = loss + (grad_rate * family.relative_entropy(kappa, dim)).sum()
+        return torch.autograd.grad(loss, outputs, retain_graph=True)
+
+    @kernel_families
+    @pytest.mark.parametrize(("dim", "raw"), [(2, 1.0), (3, 5.0), (5, 30.0), (17, 300.0)])
+    def test_law(self, family: Family, dim: int, raw: float) -> None:
+        count = 100_000 if CUDA else 1000
+        torch.manual_seed(dim)
+        outputs = torch.randn(count, dim + 1, device=DEVICE)
+        outputs[:, dim] = raw
+        z, _ = drawn_latents(outputs.requires_grad_(), dim, 0.0, math.inf, family, 1.0, torch.float32)
+        _, x, scalars = z.grad_fn.saved_tensors
+        assert torch.equal(x, z)
+        kappa = torch.full((count,), math.log1p(math.exp(-raw)) + raw, dtype=torch.float64)
+        log_cdf, _ = family.log_tails(*scalars[:2].detach().double().cpu(), kappa, dim)
+        assert scipy.stats.kstest(log_cdf.exp().numpy(), "uniform").pvalue > 1e-6
+
+    @kernel_families
+    def test_derivatives_that_need_torch_operations(self, family: Family) -> None:
+        outputs = made_outputs(torch.float32).detach().to(DEVICE).requires_grad_()
+        found = latents(outputs, family, torch.float32)
+        assert "Fused" in found[1].grad_fn.name()
+        (slope,) = torch.autograd.grad(found[1].sum(), outputs, create_graph=True)
+        (second,) = torch.autograd.grad(slope.square().sum(), outputs, retain_graph=True)
+        _, rate = composition(outputs, family, torch.float32)
+        (slope,) = torch.autograd.grad(rate.sum(), outputs, create_graph=True)
+        (expected,) = torch.autograd.grad(slope.square().sum(), outputs)
+        torch.testing.assert_close(second, expected, rtol=1e-4, atol=1e-5)
+        grads = [torch.randn(2, *value.shape, device=DEVICE) for value in found]
+        (many,) = torch.autograd.grad(found, outputs, grads, is_grads_batched=True, retain_graph=True)
+        for index in range(2):
+            given = [grad[index] for grad in grads]
+            (one,) = torch.autograd.grad(found, outputs, given, retain_graph=True)
+            torch.testing.assert_close(many[index], one, rtol=1e-4, atol=1e-4)

@@ -29,7 +29,7 @@ def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
         return request.param == "triton" and outputs.dtype in dtypes
 
     def runs_fused(outputs: Tensor, dim: int) -> bool:
-        return outputs.numel() > 0 and takes(outputs, _parameters._FUSED_DTYPES)
+        return outputs.numel() > 0 and takes(outputs, _parameters.FUSED_DTYPES)
 
     monkeypatch.setattr(_parameters, "_runs_fused", runs_fused)
     return request.param == "triton"

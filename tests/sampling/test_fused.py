@@ -34,7 +34,7 @@ def _fuse_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     if not CUDA:
         monkeypatch.setattr(fused, "DEVICES", {"cpu"})
         monkeypatch.setattr(fused, "triton_takes", lambda tensor: tensor.dtype == torch.float32)
-        monkeypatch.setattr(fused, "_seed", _seed_on_the_cpu)
+        monkeypatch.setattr(fused, "random_seed", _seed_on_the_cpu)
         monkeypatch.setattr(kernel, "draw", functools.partial(kernel.draw, fast=False))
 
 

@@ -36,7 +36,7 @@ from powerspherical.special.gamma import log_cosine_normalizer, power_relative_e
 def excess_switches(dim: int, dtype: torch.dtype) -> list[float]:
     """Return the κ > 0 with κ(1-κ)/((2a+κ)(2a+1+κ)) = -0.4, for each a of the recurrence."""
     beta = (dim - 1) / 2
-    steps, _, _ = gamma._shift(beta, dtype)
+    steps, _, _ = gamma.shift(beta, dtype)
     roots = []
     for a in (beta + i for i in range(steps)):
         linear, constant = 1 + 0.4 * (4 * a + 1), 0.4 * 2 * a * (2 * a + 1)

@@ -37,7 +37,7 @@ def evaluate(
     kernels: fused.Kernels, kappa: Tensor, dim: int, *, needs_slope: bool = False, mean: bool = False
 ) -> tuple[Tensor, Tensor]:
     beta = (dim - 1) / 2
-    shift = gamma._shift(beta, torch.float32)
+    shift = gamma.shift(beta, torch.float32)
     return kernels.module.relative_entropy(kappa, beta, *shift, needs_slope=needs_slope, mean=mean)
 
 

@@ -22,6 +22,16 @@ def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
     return {} if generator is None else {"generator": generator}
 
 
+def compiled_seed(device: torch.device) -> Tensor:
+    """Return a random int64 of shape (1,), as a seed for a kernel in compiled code.
+
+    It is made like the seeds of the compiler's own kernels. ``torch.randint`` would take one kernel more.
+    """
+    from torch._inductor import inductor_prims
+
+    return inductor_prims.seeds(1, device)
+
+
 def check_generator(generator: torch.Generator, device: torch.device) -> None:
     """Raise unless ``generator`` can draw on ``device``."""
     if torch.compiler.is_compiling():

@@ -1,6 +1,10 @@
 """Whether Triton can run here, and cheap launches of its kernels.
 
 For small batches most of the launch time is Triton's inspection of every argument. ``Launch`` inspects them once.
+
+While ``torch.compile`` traces, a launch becomes part of the compiled code. The compiler copies the kernel, the
+functions that it calls and their constants into one file. So a kernel must not use a function or a constant as an
+attribute of a module, and no two of them may have the same name.
 """
 
 from __future__ import annotations
@@ -9,22 +13,35 @@ import functools
 import importlib.util
 import operator
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from powerspherical._torch.modes import is_compiling
+
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> bool:
     """Whether a kernel that reads these ``dtypes`` can run on the tensor."""
-    return tensor.is_cuda and tensor.dtype in dtypes and _compiles(tensor.device.index)
+    if not tensor.is_cuda or tensor.dtype not in dtypes:
+        return False
+    # While compiling, tensors are fake and nothing can be tried.
+    return _has_triton() if is_compiling() else _compiles(tensor.device.index)
+
+
+@functools.cache
+def _has_triton() -> bool:
+    """Whether Triton is installed, for NVIDIA's GPUs."""
+    return not torch.version.hip and importlib.util.find_spec("triton") is not None
 
 
 @functools.cache
 def _compiles(device: int) -> bool:
-    """Whether Triton is installed and can compile for the device, which takes a C compiler and Python's headers."""
-    if torch.version.hip or importlib.util.find_spec("triton") is None:
+    """Whether Triton can compile for the device, which takes a C compiler and Python's headers."""
+    if not _has_triton():
         return False
     from powerspherical._torch import triton_probe
 
@@ -72,6 +89,10 @@ class Launch:
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
         """Launch on the device of ``tensors``. ``numbers`` are the leading number arguments of the kernel."""
+        if is_compiling():
+            kernel = torch.library.wrap_triton(self._kernel)[self._grid]
+            kernel(*tensors, *numbers, *self._rest, num_warps=self._num_warps)
+            return None
         device = tensors[0].get_device()
         if device >= 0 and device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
@@ -92,6 +113,20 @@ class Launch:
         hooks = None, None, None
         compiled.run(*self._grid, 1, stream, function, metadata, *hooks, *addresses, *numbers, *self._rest)
         return None
+
+
+def cached_launch(build: F) -> F:
+    """Cache the results of ``build``, which returns launches for hashable arguments.
+
+    While compiling, sizes may be symbolic and nothing is cached.
+    """
+    cached = functools.lru_cache(1024)(build)
+
+    @functools.wraps(build)
+    def launch(*args: Any) -> Any:
+        return build(*args) if is_compiling() else cached(*args)
+
+    return cast(F, launch)
 
 
 def blocks(count: int, size: int) -> int:

@@ -26,7 +26,7 @@ SHORT = 1e-12
 #: Largest dimension of the kernels. A program holds whole rows in registers.
 MOST_DIM = 1 << 14
 
-_FUSED_DTYPES = torch.float32, torch.float16, torch.bfloat16
+FUSED_DTYPES = torch.float32, torch.float16, torch.bfloat16
 
 
 class Bounds(NamedTuple):
@@ -140,9 +140,7 @@ def _composed_gradient(
 
 def _runs_fused(outputs: Tensor, dim: int) -> bool:
     """Whether the Triton kernels serve these outputs, in plain eager mode."""
-    return (
-        outputs.is_cuda and dim <= MOST_DIM and outputs.numel() > 0 and triton_takes(outputs, _FUSED_DTYPES)
-    )
+    return outputs.is_cuda and dim <= MOST_DIM and outputs.numel() > 0 and triton_takes(outputs, FUSED_DTYPES)
 
 
 def values(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:

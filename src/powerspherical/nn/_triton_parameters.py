@@ -15,14 +15,14 @@ from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.nn._parameters import SHORT
 from powerspherical.special.triton_elementary import exp, log1p
 
-_SHORT = tl.constexpr(SHORT)
+SHORT_VECTOR = tl.constexpr(SHORT)
 
 #: Coordinates per program, unless a single row has more.
 _BLOCK = 2048
 
 
 @triton.jit
-def _softplus_and_slope(x):
+def softplus_and_slope(x):
     """log(1 + e^x) and its derivative. NaN stays NaN."""
     decay = exp(-tl.abs(x))
     return tl.where(x > 0, x, 0.0) + log1p(decay), tl.where(x > 0, 1.0, decay) / (1.0 + decay)
@@ -50,7 +50,7 @@ def _values(
     mask = row_mask[:, None] & (column < DIM)
     v = tl.load(outputs_ptr + row[:, None] * ENTRIES + column, mask=mask, other=0.0).to(tl.float32)
     longest = tl.max(tl.abs(v), 1)
-    short = longest <= _SHORT
+    short = longest <= SHORT_VECTOR
     v = tl.where(short[:, None] & (column == 0), v + 1.0, v)
     # Scaling by a constant changes the direction by rounding only, and avoids overflow of the squares.
     v = v / tl.where(short, 1.0, longest)[:, None]
@@ -58,7 +58,7 @@ def _values(
     tl.store(loc_ptr + row[:, None] * DIM + column, loc, mask=mask)
     if ENTRIES > DIM:
         raw = tl.load(outputs_ptr + row * ENTRIES + DIM, mask=row_mask, other=0.0).to(tl.float32)
-        softplus, _ = _softplus_and_slope(raw)
+        softplus, _ = softplus_and_slope(raw)
         if BOUNDED:
             kappa = minimum + softplus / (1.0 + softplus / span)
             kappa = tl.where(kappa > maximum, maximum, kappa)  # guards against rounding
@@ -97,7 +97,7 @@ def _gradient(
         grad = tl.load(grad_loc_ptr + row[:, None] * DIM + column, mask=mask, other=0.0)
         length = tl.sum(v * loc, 1)
         first = tl.sum(tl.where(column == 0, loc, 0.0), 1)
-        length = tl.where(length > _SHORT, length, length + first)
+        length = tl.where(length > SHORT_VECTOR, length, length + first)
         gradient = (grad - loc * tl.sum(grad * loc, 1)[:, None]) / length[:, None]
     else:
         gradient = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -106,7 +106,7 @@ def _gradient(
         slope = tl.zeros((ROWS,), tl.float32)
         if HAS_KAPPA:
             raw = tl.load(outputs_ptr + row * ENTRIES + DIM, mask=row_mask, other=0.0).to(tl.float32)
-            softplus, slope = _softplus_and_slope(raw)
+            softplus, slope = softplus_and_slope(raw)
             if BOUNDED:
                 shrink = 1.0 / (1.0 + softplus / span)
                 slope = slope * shrink * shrink

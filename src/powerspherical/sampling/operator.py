@@ -35,10 +35,11 @@ from powerspherical._torch.modes import (
     is_batching,
     is_plain,
     is_recording,
+    is_recording_operations,
     unrecorded,
 )
 from powerspherical._torch.operators import Operator, define_operator, pulled_back, register_derivative
-from powerspherical._torch.random import check_generator, from_generator, standard_gamma
+from powerspherical._torch.random import check_generator, compiled_seed, from_generator, standard_gamma
 from powerspherical.families import Family, family_named
 from powerspherical.sampling import geometry, native
 from powerspherical.sampling.precision import unit_vectors_as
@@ -108,9 +109,21 @@ def _dispatched(
     return _draw(loc, concentration, shape, seed, dim, family, generator)[0]
 
 
-_points = composite(
-    "points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor"
-)(_dispatched)
+@composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
+def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, family: str) -> Tensor:
+    """``_dispatched``, but ``torch.compile`` on CUDA sees the kernels instead of the operators."""
+    if _records_kernels(family, loc, concentration, shape):
+        return _PlainDraw.apply(loc, concentration, shape, compiled_seed(loc.device), dim, family, None)
+    return _dispatched(loc, concentration, shape, dim, family)
+
+
+def _records_kernels(family: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> bool:
+    """Whether ``torch.compile`` is recording operations, and can launch the fused kernels from its own code."""
+    return (
+        is_recording_operations()
+        and loc.device.type in fused.DEVICES
+        and fused.covers(family, loc, concentration, shape)
+    )
 
 
 class _PlainDraw(torch.autograd.Function):
@@ -239,8 +252,11 @@ def _run_backward(
 def draw_gradients(grad: Tensor, *saved: Any) -> tuple[Tensor, Tensor]:
     """Return the gradients of a plain draw in ``loc`` and κ, with the arguments of the operator ``draw_backward``."""
     # The saved tensors are plain. Only the gradient may belong to a transform.
-    plain = not torch.is_grad_enabled() and is_plain(grad) and not is_batch_of_gradients(grad)
-    return (_run_backward if plain else _draw_backward)(grad, *saved)
+    plain = is_plain(grad) and not is_batch_of_gradients(grad)
+    if not plain:
+        _, loc, one_minus_t, *_, concentration, _, family, _, _ = saved
+        plain = _records_kernels(family, loc, concentration, one_minus_t.shape)
+    return (_run_backward if plain and not torch.is_grad_enabled() else _draw_backward)(grad, *saved)
 
 
 #: The operator ``draw`` without the dispatcher, for autograd functions that contain a draw.

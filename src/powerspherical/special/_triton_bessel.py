@@ -89,6 +89,26 @@ def _far(kappa, table_ptr, half, constant):
     return 1.0 - complement, complement, slope, curvature, entropy
 
 
+@triton.jit
+def bessel_functions(kappa, table_ptr, top, start, half, constant, STEPS: tl.constexpr):
+    """Ratio, complement, slope, curvature and relative entropy. ``bessel_constants`` returns the other arguments."""
+    if STEPS > 0:
+        large = kappa >= start
+        ratio, complement, slope, curvature, entropy = _moderate(
+            tl.where(large, start, kappa), table_ptr, top, STEPS
+        )
+        if tl.max(large.to(tl.int32), 0) > 0:  # programs without a large κ skip Hankel's expansion
+            far = _far(tl.where(large, kappa, start), table_ptr, half, constant)
+            ratio = tl.where(large, far[0], ratio)
+            complement = tl.where(large, far[1], complement)
+            slope = tl.where(large, far[2], slope)
+            curvature = tl.where(large, far[3], curvature)
+            entropy = tl.where(large, far[4], entropy)
+    else:
+        ratio, complement, slope, curvature, entropy = _moderate(kappa, table_ptr, top, STEPS)
+    return ratio, complement, slope, curvature, entropy
+
+
 @triton.jit(do_not_specialize=["count"])
 def _evaluate(
     value_ptr,
@@ -108,20 +128,9 @@ def _evaluate(
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = index < count
     kappa = tl.load(kappa_ptr + index, mask=there, other=1.0)
-    if STEPS > 0:
-        large = kappa >= start
-        ratio, complement, slope, curvature, entropy = _moderate(
-            tl.where(large, start, kappa), table_ptr, top, STEPS
-        )
-        if tl.max(large.to(tl.int32), 0) > 0:  # programs without a large κ skip Hankel's expansion
-            far = _far(tl.where(large, kappa, start), table_ptr, half, constant)
-            ratio = tl.where(large, far[0], ratio)
-            complement = tl.where(large, far[1], complement)
-            slope = tl.where(large, far[2], slope)
-            curvature = tl.where(large, far[3], curvature)
-            entropy = tl.where(large, far[4], entropy)
-    else:
-        ratio, complement, slope, curvature, entropy = _moderate(kappa, table_ptr, top, STEPS)
+    ratio, complement, slope, curvature, entropy = bessel_functions(
+        kappa, table_ptr, top, start, half, constant, STEPS
+    )
     if FORM == _RATIO:
         value, derivative = ratio, slope
     elif FORM == _COMPLEMENT:
@@ -142,6 +151,13 @@ def _evaluate(
         tl.store(slope_ptr + index, derivative, mask=there)
 
 
+def bessel_constants(like: Tensor, order: float) -> tuple[Tensor, int, float, float, float, float]:
+    """Return the table, STEPS and the numbers of ``bessel_functions``, on the device of ``like``."""
+    steps, top = recurrence_steps(order, torch.float32)
+    start, constant = hankel_range(order, torch.float32)
+    return kernel_table(like, order, top), steps, top, start, order + 0.5, constant
+
+
 def evaluate(form: str, kappa: Tensor, order: float, *, needs_slope: bool) -> tuple[Tensor, Tensor]:
     """Return a function of κ and its derivative.
 
@@ -151,13 +167,12 @@ def evaluate(form: str, kappa: Tensor, order: float, *, needs_slope: bool) -> tu
         order: ν = d/2-1.
         needs_slope: if False, the derivative is an empty tensor.
     """
-    steps, top = recurrence_steps(order, torch.float32)
-    start, constant = hankel_range(order, torch.float32)
+    table, steps, *numbers = bessel_constants(kappa, order)
     return value_and_slope(
         _evaluate,
         kappa,
-        tables=[kernel_table(kappa, order, top)],
-        numbers=(top, start, order + 0.5, constant),
+        tables=[table],
+        numbers=tuple(numbers),
         constants=(FORMS.index(form), steps),
         needs_slope=needs_slope,
     )

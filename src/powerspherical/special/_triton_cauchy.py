@@ -12,25 +12,12 @@ from powerspherical.special.mobius import log_rule
 from powerspherical.special.triton_elementary import log1p
 
 
-@triton.jit(do_not_specialize=["count"])
-def _relative_entropy(
-    value_ptr,
-    slope_ptr,
-    kappa_ptr,
-    rule_ptr,
-    count: tl.int64,
-    scale: tl.float32,
-    NODES: tl.constexpr,
-    NEEDS_SLOPE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+@triton.jit
+def cauchy_relative_entropy(kappa, rule_ptr, scale, NODES: tl.constexpr):
     """(d-1)/2 E log(1 + s sinh²) and (d-1)/(1+κ) E s sinh cosh/(1 + s sinh²), with ``scale`` = d-1.
 
     On the circle, where NODES is 0, they are log(1+q) and κ/((κ+2)(1+κ)).
     """
-    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = index < count
-    kappa = tl.load(kappa_ptr + index, mask=there, other=1.0)
     growth = 1.0 + kappa
     q = 0.25 * kappa * (kappa / growth)
     if NODES == 0:
@@ -51,9 +38,34 @@ def _relative_entropy(
             means += weight * s / tl.where(large, small + s, 1.0 + product)
         value = 0.5 * scale * (logs + tl.where(large, 2.0 * tl.log(far), 0.0))
         slope = scale * (means * tl.where(large, cosh / far, sinh * cosh) / growth)
+    return value, slope
+
+
+@triton.jit(do_not_specialize=["count"])
+def _relative_entropy(
+    value_ptr,
+    slope_ptr,
+    kappa_ptr,
+    rule_ptr,
+    count: tl.int64,
+    scale: tl.float32,
+    NODES: tl.constexpr,
+    NEEDS_SLOPE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = index < count
+    kappa = tl.load(kappa_ptr + index, mask=there, other=1.0)
+    value, slope = cauchy_relative_entropy(kappa, rule_ptr, scale, NODES)
     tl.store(value_ptr + index, value, mask=there)
     if NEEDS_SLOPE:
         tl.store(slope_ptr + index, slope, mask=there)
+
+
+def cauchy_constants(like: Tensor, dim: int) -> tuple[Tensor, int, float]:
+    """Return the rule, NODES and ``scale`` of ``cauchy_relative_entropy``, on the device of ``like``."""
+    rule = log_rule(like, dim)
+    return rule, 0 if dim == 2 else rule.shape[1], dim - 1.0
 
 
 def relative_entropy(kappa: Tensor, dim: int, *, needs_slope: bool) -> tuple[Tensor, Tensor]:
@@ -64,12 +76,12 @@ def relative_entropy(kappa: Tensor, dim: int, *, needs_slope: bool) -> tuple[Ten
         dim: d.
         needs_slope: if False, the derivative is an empty tensor.
     """
-    rule = log_rule(kappa, dim)
+    rule, nodes, scale = cauchy_constants(kappa, dim)
     return value_and_slope(
         _relative_entropy,
         kappa,
         tables=[rule],
-        numbers=(dim - 1.0,),
-        constants=(0 if dim == 2 else rule.shape[1],),
+        numbers=(scale,),
+        constants=(nodes,),
         needs_slope=needs_slope,
     )

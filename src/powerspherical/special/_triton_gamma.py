@@ -3,11 +3,13 @@
 # mypy: ignore-errors
 # (type checkers do not understand Triton's dialect of Python)
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from powerspherical.special._triton_launch import value_and_slope
+from powerspherical.special.gamma import shift
 from powerspherical.special.triton_elementary import log1p
 
 
@@ -61,6 +63,49 @@ def _digamma_tail(x, TERMS: tl.constexpr):
     return s * (1 / 12 + s * series)
 
 
+@triton.jit
+def power_relative_entropy(kappa, beta, b, STEPS: tl.constexpr, TERMS: tl.constexpr):
+    """KL(PS‖uniform), where ``beta`` = (d-1)/2 and the other constants are those of ``gamma.shift``."""
+    z, y = kappa + b, kappa + 2.0 * b
+    v, w = kappa / z, kappa / y
+    leading = log1p(kappa * (v / (4.0 * b)))
+    value = beta * leading + 0.5 * _log1pmx(w) + w * w / (1.0 + w)
+    value += v * v * _stirling_excess(b / z, 1.0 / b, TERMS)
+    value -= w * w * _stirling_excess(2.0 * b / y, 0.5 / b, TERMS)
+    for step in tl.static_range(STEPS):
+        a = beta + step
+        first, second = 1.0 / (kappa + 2.0 * a), 1.0 / (kappa + (2.0 * a + 1.0))
+        excess = (kappa * first) * ((1.0 - kappa) * second)
+        close = leading + _log1pmx(tl.maximum(excess, -0.4))
+        scale = (2.0 * a + 1.0) / (2.0 * b)
+        product = (y * first) * ((kappa + a) * second) * ((y / z) * scale)
+        square = (kappa * first) * (kappa * second) * ((a + 1.0) / (kappa + a))
+        value += tl.where(excess > -0.4, close, tl.log(product) - excess) + square
+    return value
+
+
+@triton.jit
+def power_relative_entropy_slope(kappa, beta, b, STEPS: tl.constexpr, TERMS: tl.constexpr):
+    """The derivative of ``power_relative_entropy`` in κ."""
+    x, y = 1.0 / (kappa + b), 1.0 / (kappa + (b + beta))
+    total = x * y
+    for step in tl.static_range(STEPS):
+        p, q = 1.0 / (kappa + (beta + step)), 1.0 / (kappa + (2.0 * beta + step))
+        total += (p + q) * (p * q)
+    return kappa * (beta * total + (_trigamma_tail(x, TERMS) - _trigamma_tail(y, TERMS)))
+
+
+@triton.jit
+def _mean_statistic(kappa, beta, b, STEPS: tl.constexpr, TERMS: tl.constexpr):
+    """E T = ψ(β+κ) - ψ(2β+κ)."""
+    x, y = 1.0 / (kappa + b), 1.0 / (kappa + (b + beta))
+    total = log1p(beta * x) + 0.5 * beta * x * y + (_digamma_tail(x, TERMS) - _digamma_tail(y, TERMS))
+    for step in tl.static_range(STEPS):
+        p = kappa + (beta + step)
+        total += beta / (p * (p + beta))
+    return -total
+
+
 @triton.jit(do_not_specialize=["count"])
 def _relative_entropy(
     value_ptr,
@@ -78,36 +123,18 @@ def _relative_entropy(
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = index < count
     kappa = tl.load(kappa_ptr + index, mask=there, other=1.0)
-    z, y = kappa + b, kappa + 2.0 * b
-    v, w = kappa / z, kappa / y
-    leading = log1p(kappa * (v / (4.0 * b)))
-    value = beta * leading + 0.5 * _log1pmx(w) + w * w / (1.0 + w)
-    value += v * v * _stirling_excess(b / z, 1.0 / b, TERMS)
-    value -= w * w * _stirling_excess(2.0 * b / y, 0.5 / b, TERMS)
-    for step in tl.static_range(STEPS):
-        a = beta + step
-        first, second = 1.0 / (kappa + 2.0 * a), 1.0 / (kappa + (2.0 * a + 1.0))
-        excess = (kappa * first) * ((1.0 - kappa) * second)
-        close = leading + _log1pmx(tl.maximum(excess, -0.4))
-        scale = (2.0 * a + 1.0) / (2.0 * b)
-        product = (y * first) * ((kappa + a) * second) * ((y / z) * scale)
-        square = (kappa * first) * (kappa * second) * ((a + 1.0) / (kappa + a))
-        value += tl.where(excess > -0.4, close, tl.log(product) - excess) + square
-    tl.store(value_ptr + index, value, mask=there)
-    x, y = 1.0 / (kappa + b), 1.0 / (kappa + (b + beta))
+    tl.store(value_ptr + index, power_relative_entropy(kappa, beta, b, STEPS, TERMS), mask=there)
     if MEAN:
-        total = log1p(beta * x) + 0.5 * beta * x * y + (_digamma_tail(x, TERMS) - _digamma_tail(y, TERMS))
-        for step in tl.static_range(STEPS):
-            p = kappa + (beta + step)
-            total += beta / (p * (p + beta))
-        tl.store(slope_ptr + index, -total, mask=there)
+        tl.store(slope_ptr + index, _mean_statistic(kappa, beta, b, STEPS, TERMS), mask=there)
     elif NEEDS_SLOPE:
-        total = x * y
-        for step in tl.static_range(STEPS):
-            p, q = 1.0 / (kappa + (beta + step)), 1.0 / (kappa + (2.0 * beta + step))
-            total += (p + q) * (p * q)
-        slope = beta * total + (_trigamma_tail(x, TERMS) - _trigamma_tail(y, TERMS))
-        tl.store(slope_ptr + index, kappa * slope, mask=there)
+        tl.store(slope_ptr + index, power_relative_entropy_slope(kappa, beta, b, STEPS, TERMS), mask=there)
+
+
+def gamma_constants(dim: int) -> tuple[int, int, float, float]:
+    """Return STEPS, TERMS, ``beta`` and ``b`` of ``power_relative_entropy``."""
+    beta = (dim - 1) / 2
+    steps, b, terms = shift(beta, torch.float32)
+    return steps, terms, beta, b
 
 
 def relative_entropy(
@@ -118,7 +145,7 @@ def relative_entropy(
     Args:
         kappa: κ ≥ 0, any shape, float32.
         beta: (d-1)/2.
-        steps, b, terms: see ``gamma._shift``.
+        steps, b, terms: see ``gamma.shift``.
         needs_slope: if False, the derivative is an empty tensor.
         mean: whether to return E T in place of the derivative.
     """

@@ -60,7 +60,7 @@ _NEAR = 0.4  # for smaller v the terms of -log(1-v) - v cancel
 
 
 @untraced
-def _shift(beta: float, dtype: torch.dtype) -> tuple[int, float, int]:
+def shift(beta: float, dtype: torch.dtype) -> tuple[int, float, int]:
     """Return the number of steps n, b = β+n, and the number of terms of Stirling's series at b."""
     rules = _STIRLING[dtype]
     steps = max(0, math.ceil(rules[0][0] - beta))
@@ -95,7 +95,7 @@ def _difference(ends: Tensor) -> Tensor:
 def _third_cumulant(kappa: Tensor, dim: float) -> Tensor:
     """Return D'''(κ) = ψ₂(α) - ψ₂(α+β), with α = β+κ."""
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa.dtype)
+    steps, b, terms = shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:
         return -2 * (1 / factors).pow(3).sum(-1)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
@@ -126,7 +126,7 @@ def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
     tensor(0.2500, dtype=torch.float64)
     """
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa.dtype)
+    steps, b, terms = shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:
         return factors.reciprocal().square().sum(-1)
     # ψ₁(z) ~ 1/z + 1/2z² + Σ B_2k/z^{2k+1}. Only the first terms cancel, so we subtract them on paper.
@@ -163,7 +163,7 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
     tensor(0.5000, dtype=torch.float64)
     """
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa.dtype)
+    steps, b, terms = shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:
         return factors.reciprocal().sum(-1)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, b + beta))
@@ -192,7 +192,7 @@ def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
     tensor(0.1931, dtype=torch.float64)
     """
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa.dtype)
+    steps, b, terms = shift(beta, kappa.dtype)
     ends = 1 / (kappa.unsqueeze(-1) + _ends(kappa, b, 2 * b))
     direct = log1p(kappa * ends[..., 1]) - (0.5 * b) * ends.prod(-1) - _stirling_slope(ends, terms)
     if steps:
@@ -242,8 +242,10 @@ def _fused_relative_entropy(
     kappa: Tensor, dim: float, needs_slope: bool, mean: bool = False
 ) -> tuple[Tensor, Tensor]:
     beta = (dim - 1) / 2
-    shift = _shift(beta, kappa.dtype)
-    return kernels("gamma", kappa).relative_entropy(kappa, beta, *shift, needs_slope=needs_slope, mean=mean)
+    constants = shift(beta, kappa.dtype)
+    return kernels("gamma", kappa).relative_entropy(
+        kappa, beta, *constants, needs_slope=needs_slope, mean=mean
+    )
 
 
 @with_derivative(lambda kappa, dim: kappa * trigamma_difference(kappa, dim), fused=_fused_relative_entropy)
@@ -254,7 +256,7 @@ def power_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
     one fused kernel computes the value and its derivative (see ``runs_fused``).
     """
     beta = (dim - 1) / 2
-    steps, b, terms = _shift(beta, kappa.dtype)
+    steps, b, terms = shift(beta, kappa.dtype)
     if (factors := _factors(kappa, beta, steps)) is not None:
         return _product_entropy(kappa, factors, beta)
     k, starts = kappa.unsqueeze(-1), _ends(kappa, b, 2 * b)

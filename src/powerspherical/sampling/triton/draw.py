@@ -14,15 +14,12 @@ the suffixes 0 to 3, which saves putting them together.
 
 # mypy: ignore-errors
 
-import functools
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks, next_power_of_two
-from powerspherical.sampling.triton import two_sphere
+from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
 from powerspherical.sampling.triton.random import (
     GAMMA,
     LENGTH,
@@ -36,13 +33,13 @@ from powerspherical.sampling.triton.random import (
     reciprocal,
     uniform,
 )
-from powerspherical.special.triton_elementary import log1p
+from powerspherical.sampling.triton.two_sphere import power_spherical_ends, von_mises_fisher_ends
+from powerspherical.special.triton_elementary import float32, log1p
 
-POWER_SPHERICAL = 0
-VON_MISES_FISHER = 1
-SPHERICAL_CAUCHY = 2
-_CAUCHY = tl.constexpr(SPHERICAL_CAUCHY)
-_VON_MISES_FISHER = tl.constexpr(VON_MISES_FISHER)
+#: Values of FAMILY, as ``fused.FAMILIES`` numbers them.
+POWER_SPHERICAL = tl.constexpr(0)
+VON_MISES_FISHER = tl.constexpr(1)
+SPHERICAL_CAUCHY = tl.constexpr(2)
 
 #: The number of directions: one for all rows, one per row, or some that repeat.
 ONE = tl.constexpr(1)
@@ -50,7 +47,7 @@ ONE_EACH = tl.constexpr(2)
 SOME = tl.constexpr(3)
 
 #: Up to this dimension we project twice onto the tangent space, see ``geometry.tangent_gaussian``.
-_PROJECT_TWICE_DIM = 8
+_PROJECT_TWICE_DIM = tl.constexpr(8)
 
 #: Groups of four coordinates per program, unless a single row has more.
 _QUADS = 256
@@ -61,36 +58,16 @@ _QUADS_PER_THREAD, _MAX_QUADS_PER_THREAD = 8, 32
 #: Rows per program of the rejection kernel. A program takes as long as the row with the most attempts.
 _COSINE_ROWS = 32
 
-#: Size of the caches of launches.
-_CACHED_LAUNCHES = 1024
-
 _NUMBERS = ["seed", "rows", "directions", "kappa_stride"]
 
 
-@triton.jit(do_not_specialize=_NUMBERS)
-def _von_mises_fisher_cosines(
-    minus_ptr,
-    plus_ptr,
-    kappa_ptr,
-    seed_ptr,
-    seed: tl.int64,
-    rows: tl.int64,
-    kappa_stride: tl.int64,
-    degrees: tl.float32,
-    SEED_IN_MEMORY: tl.constexpr,
-    FAST: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Write 1-t and 1+t by Wood's rejection, as in ``VonMisesFisherFamily.draw_cosine``, for ROWS rows per program.
+@triton.jit
+def wood_ends(kappa, seed, row, degrees, FAST: tl.constexpr):
+    """1-t and 1+t of von Mises–Fisher draws by Wood's rejection, as in ``VonMisesFisherFamily.draw_cosine``.
 
     A candidate needs a χ² variable, which is drawn by rejection too. Both rejections share one loop: an attempt is
     accepted if both accept.
     """
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    row_mask = row < rows
-    if SEED_IN_MEMORY:
-        seed = tl.load(seed_ptr)
-    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=0.0)
     beta = 0.5 * degrees
     longer, shorter = tl.maximum(kappa, beta), tl.minimum(kappa, beta)
     # √(κ² + β²) without overflow of the squares.
@@ -121,14 +98,123 @@ def _von_mises_fisher_cosines(
         one_plus_t = tl.where(accepted, 2.0 * rest / denominator, one_plus_t)
         pending = tl.where(accepted, 0, pending)
         attempt += 1
+    return one_minus_t, one_plus_t
+
+
+@triton.jit(do_not_specialize=_NUMBERS)
+def _von_mises_fisher_cosines(
+    minus_ptr,
+    plus_ptr,
+    kappa_ptr,
+    seed_ptr,
+    seed: tl.int64,
+    rows: tl.int64,
+    kappa_stride: tl.int64,
+    degrees: tl.float32,
+    SEED_IN_MEMORY: tl.constexpr,
+    FAST: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Write 1-t and 1+t for ROWS rows per program."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row_mask = row < rows
+    if SEED_IN_MEMORY:
+        seed = tl.load(seed_ptr)
+    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=0.0)
+    one_minus_t, one_plus_t = wood_ends(kappa, seed, row, float32(degrees), FAST)
     tl.store(minus_ptr + row, one_minus_t, mask=row_mask)
     tl.store(plus_ptr + row, one_plus_t, mask=row_mask)
 
 
 @triton.jit
-def _dot(a0, a1, a2, a3, b0, b1, b2, b3):
+def row_dot(a0, a1, a2, a3, b0, b1, b2, b3):
     """Inner products of rows that are given in quarters."""
     return tl.sum(a0 * b0 + a1 * b1 + a2 * b2 + a3 * b3, 1)
+
+
+@triton.jit
+def point(
+    loc0,
+    loc1,
+    loc2,
+    loc3,
+    kappa,
+    one_minus_t,
+    one_plus_t,
+    seed,
+    row,
+    column,
+    degrees,
+    FAMILY: tl.constexpr,
+    OTHER_DIM: tl.constexpr,
+    TWO_SPHERE: tl.constexpr,
+    FAST: tl.constexpr,
+    DIM: tl.constexpr,
+    QUARTER: tl.constexpr,
+):
+    """Draw one point for each row, and return its four quarters, 1-t, 1+t, and the noise.
+
+    The law of t is that of dimension ``degrees`` + 1. TWO_SPHERE says whether this is 3, and OTHER_DIM whether it
+    differs from DIM. For von Mises–Fisher without TWO_SPHERE, the arguments ``one_minus_t`` and ``one_plus_t`` are the
+    cosine. Otherwise they are ignored. ``draw`` says what the noise is.
+    """
+    inside = column < QUARTER
+    inside1, inside2 = inside & (column + QUARTER < DIM), inside & (column + 2 * QUARTER < DIM)
+    inside3 = inside & (column + 3 * QUARTER < DIM)
+    v0, v1, v2, v3 = normals(seed, column, row[:, None], NORMALS, FAST)
+    if DIM == 2:
+        # The tangent space is spanned by (-μ₂, μ₁), so no projection is needed. The length must not be 0.
+        v0 = tl.where(v0 == 0.0, 1e-9, v0)
+        squared_length = tl.sum(tl.where(inside, v0 * v0, 0.0), 1)
+        normal = tl.sum(tl.where(inside, v1, 0.0), 1)
+        v0, v1, v2, v3 = -loc1 * v0, loc0 * v0, 0.0 * v2, 0.0 * v3
+    else:
+        v0, v1 = tl.where(inside, v0, 0.0), tl.where(inside1, v1, 0.0)
+        v2, v3 = tl.where(inside2, v2, 0.0), tl.where(inside3, v3, 0.0)
+        # The part of v along μ is a normal variable, independent of the tangential part.
+        normal = row_dot(v0, v1, v2, v3, loc0, loc1, loc2, loc3)
+        along = normal[:, None]
+        v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
+        if DIM <= _PROJECT_TWICE_DIM:
+            along = row_dot(v0, v1, v2, v3, loc0, loc1, loc2, loc3)[:, None]
+            v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
+        squared_length = row_dot(v0, v1, v2, v3, v0, v1, v2, v3)
+
+    noise = squared_length
+    if FAMILY != VON_MISES_FISHER or TWO_SPHERE:
+        chi_squared = squared_length
+        if OTHER_DIM:
+            chi_squared = 2.0 * gamma(row * 0.0 + 0.5 * degrees, seed, row, LENGTH, FAST)
+        if FAMILY == SPHERICAL_CAUCHY:
+            # The cosine of a uniform point, shifted in rapidity, as in ``SphericalCauchyFamily.draw_cosine``.
+            root = tl.sqrt(normal * normal + chi_squared) + tl.abs(normal)
+            far = root * root
+            shrink = reciprocal(1.0 + kappa, FAST)
+            minus = tl.where(normal > 0, chi_squared, far) * shrink * shrink
+            plus = tl.where(normal > 0, far, chi_squared)
+            scale = 2.0 * reciprocal(minus + plus, FAST)
+            one_minus_t = minus * scale
+            one_plus_t = plus * scale
+        elif TWO_SPHERE:
+            if FAMILY == VON_MISES_FISHER:
+                one_minus_t, one_plus_t = von_mises_fisher_ends(chi_squared, kappa)
+            else:
+                one_minus_t, one_plus_t = power_spherical_ends(chi_squared, kappa)
+        else:
+            noise = gamma(kappa + 0.5 * degrees, seed, row, GAMMA, FAST)
+            total = noise + 0.5 * chi_squared
+            one_minus_t = chi_squared / total
+            one_plus_t = 2.0 * (noise / total)
+
+    t = 0.5 * (one_plus_t - one_minus_t)[:, None]
+    if FAMILY == SPHERICAL_CAUCHY and not OTHER_DIM:
+        # The same as below, as (1-t)(1+t) = χ² (root·shrink·scale)².
+        stretch = (root * shrink * scale)[:, None]
+    else:
+        stretch = tl.sqrt(one_minus_t * one_plus_t / squared_length)[:, None]
+    x0, x1 = t * loc0 + stretch * v0, t * loc1 + stretch * v1
+    x2, x3 = t * loc2 + stretch * v2, t * loc3 + stretch * v3
+    return x0, x1, x2, x3, one_minus_t, one_plus_t, noise
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
@@ -155,7 +241,6 @@ def _draw(
     QUARTER: tl.constexpr,
     ROWS: tl.constexpr,
     QUADS: tl.constexpr,
-    PROJECT_TWICE: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
@@ -179,76 +264,46 @@ def _draw(
     loc3 = tl.load(source + 3 * QUARTER, mask=known & inside3, other=0.0).to(tl.float32)
     if loc_ptr.dtype.element_ty != tl.float32:
         # Half precision: normalise in float32.
-        length = tl.sqrt(_dot(loc0, loc1, loc2, loc3, loc0, loc1, loc2, loc3))
+        length = tl.sqrt(row_dot(loc0, loc1, loc2, loc3, loc0, loc1, loc2, loc3))
         scale = 1.0 / tl.maximum(length, 1e-12)[:, None]
         loc0, loc1, loc2, loc3 = loc0 * scale, loc1 * scale, loc2 * scale, loc3 * scale
 
-    v0, v1, v2, v3 = normals(seed, column, row[:, None], NORMALS, FAST)
-    if DIM == 2:
-        # The tangent space is spanned by (-μ₂, μ₁), so no projection is needed. The length must not be 0.
-        v0 = tl.where(v0 == 0.0, 1e-9, v0)
-        squared_length = tl.sum(tl.where(inside, v0 * v0, 0.0), 1)
-        normal = tl.sum(tl.where(inside, v1, 0.0), 1)
-        v0, v1, v2, v3 = -loc1 * v0, loc0 * v0, 0.0 * v2, 0.0 * v3
-    else:
-        v0, v1 = tl.where(inside, v0, 0.0), tl.where(inside1, v1, 0.0)
-        v2, v3 = tl.where(inside2, v2, 0.0), tl.where(inside3, v3, 0.0)
-        # The part of v along μ is a normal variable, independent of the tangential part.
-        normal = _dot(v0, v1, v2, v3, loc0, loc1, loc2, loc3)
-        along = normal[:, None]
-        v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
-        if PROJECT_TWICE:
-            along = _dot(v0, v1, v2, v3, loc0, loc1, loc2, loc3)[:, None]
-            v0, v1, v2, v3 = v0 - along * loc0, v1 - along * loc1, v2 - along * loc2, v3 - along * loc3
-        squared_length = _dot(v0, v1, v2, v3, v0, v1, v2, v3)
-
-    if FAMILY == _VON_MISES_FISHER and not TWO_SPHERE:
+    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
+    one_minus_t, one_plus_t = kappa, kappa
+    if FAMILY == VON_MISES_FISHER and not TWO_SPHERE:
         one_minus_t = tl.load(minus_ptr + row, mask=row_mask, other=1.0)
         one_plus_t = tl.load(plus_ptr + row, mask=row_mask, other=1.0)
-    else:
-        kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
-        chi_squared = squared_length
-        if OTHER_DIM:
-            chi_squared = 2.0 * gamma(row * 0.0 + 0.5 * degrees, seed, row, LENGTH, FAST)
-        if FAMILY == _CAUCHY:
-            # The cosine of a uniform point, shifted in rapidity, as in ``SphericalCauchyFamily.draw_cosine``.
-            root = tl.sqrt(normal * normal + chi_squared) + tl.abs(normal)
-            far = root * root
-            shrink = reciprocal(1.0 + kappa, FAST)
-            minus = tl.where(normal > 0, chi_squared, far) * shrink * shrink
-            plus = tl.where(normal > 0, far, chi_squared)
-            scale = 2.0 * reciprocal(minus + plus, FAST)
-            one_minus_t = minus * scale
-            one_plus_t = plus * scale
-        elif TWO_SPHERE:
-            if FAMILY == _VON_MISES_FISHER:
-                one_minus_t, one_plus_t = two_sphere.von_mises_fisher_ends(chi_squared, kappa)
-            else:
-                one_minus_t, one_plus_t = two_sphere.power_spherical_ends(chi_squared, kappa)
-            tl.store(noise_ptr + row, chi_squared, mask=row_mask)
-        else:
-            gamma_variable = gamma(kappa + 0.5 * degrees, seed, row, GAMMA, FAST)
-            total = gamma_variable + 0.5 * chi_squared
-            one_minus_t = chi_squared / total
-            one_plus_t = 2.0 * (gamma_variable / total)
-            tl.store(noise_ptr + row, gamma_variable, mask=row_mask)
+    x0, x1, x2, x3, one_minus_t, one_plus_t, noise = point(
+        loc0,
+        loc1,
+        loc2,
+        loc3,
+        kappa,
+        one_minus_t,
+        one_plus_t,
+        seed,
+        row,
+        column,
+        float32(degrees),
+        FAMILY,
+        OTHER_DIM,
+        TWO_SPHERE,
+        FAST,
+        DIM,
+        QUARTER,
+    )
+    if FAMILY != VON_MISES_FISHER or TWO_SPHERE:
         tl.store(minus_ptr + row, one_minus_t, mask=row_mask)
         tl.store(plus_ptr + row, one_plus_t, mask=row_mask)
-
-    t = 0.5 * (one_plus_t - one_minus_t)[:, None]
-    if FAMILY == _CAUCHY and not OTHER_DIM:
-        stretch = (root * shrink * scale)[
-            :, None
-        ]  # the same as below, as (1-t)(1+t) = χ² (root·shrink·scale)²
-    else:
-        stretch = tl.sqrt(one_minus_t * one_plus_t / squared_length)[:, None]
+        if FAMILY != SPHERICAL_CAUCHY:
+            tl.store(noise_ptr + row, noise, mask=row_mask)
     target = x_ptr + row[:, None] * DIM + column
     dtype = x_ptr.dtype.element_ty
     valid = row_mask[:, None]
-    tl.store(target, (t * loc0 + stretch * v0).to(dtype), mask=inside & valid)
-    tl.store(target + QUARTER, (t * loc1 + stretch * v1).to(dtype), mask=inside1 & valid)
-    tl.store(target + 2 * QUARTER, (t * loc2 + stretch * v2).to(dtype), mask=inside2 & valid)
-    tl.store(target + 3 * QUARTER, (t * loc3 + stretch * v3).to(dtype), mask=inside3 & valid)
+    tl.store(target, x0.to(dtype), mask=inside & valid)
+    tl.store(target + QUARTER, x1.to(dtype), mask=inside1 & valid)
+    tl.store(target + 2 * QUARTER, x2.to(dtype), mask=inside2 & valid)
+    tl.store(target + 3 * QUARTER, x3.to(dtype), mask=inside3 & valid)
 
 
 def draw(
@@ -273,7 +328,7 @@ def draw(
         loc: m directions (…, d), any floating dtype. m divides n, and row r has direction r mod m.
         concentration: n concentrations κ or one for all rows, float32.
         seed: a random int64. A tensor on the device is read by the kernel, again in each replay of a CUDA graph.
-        family: ``POWER_SPHERICAL``, ``VON_MISES_FISHER`` or ``SPHERICAL_CAUCHY``.
+        family: number of the family.
         dim: dimension used for the law of t.
         fast: whether to use the hardware's approximate functions.
     """
@@ -283,14 +338,14 @@ def draw(
     seed_tensor, seed_number = (seed, 0) if in_memory else (x, seed)
     types = x.dtype, x.device, in_memory, fast
     kappa_stride = 0 if concentration.numel() == 1 else 1
-    if family == VON_MISES_FISHER and dim != 3:
+    if family == VON_MISES_FISHER.value and dim != 3:
         cosines = _cosines_launch(rows, kappa_stride, dim, *types)
         cosines((*scalars[:2], concentration, seed_tensor), seed_number)
     points = _points_launch(rows, directions, kappa_stride, width, dim, family, *types)
     points((x, *scalars, loc, concentration, seed_tensor), seed_number)
 
 
-@functools.lru_cache(_CACHED_LAUNCHES)
+@cached_launch
 def _cosines_launch(
     rows: int,
     kappa_stride: int,
@@ -309,7 +364,7 @@ def _cosines_launch(
     )
 
 
-@functools.lru_cache(_CACHED_LAUNCHES)
+@cached_launch
 def _points_launch(
     rows: int,
     directions: int,
@@ -322,22 +377,22 @@ def _points_launch(
     in_memory: bool,
     fast: bool,
 ) -> Launch:
-    quarter = blocks(width, 4)
-    quads = next_power_of_two(quarter)
-    rows_per_program = max(1, _QUADS // quads)
-    other_dim = dim != width
+    quarter, rows_per_program, quads, warps = tile(width)
     direction_kind = ONE if directions == 1 else ONE_EACH if directions == rows else SOME
-    shape = width, quarter, rows_per_program, quads, width <= _PROJECT_TWICE_DIM
+    shape = width, quarter, rows_per_program, quads
     return Launch(
         _draw,
         (blocks(rows, rows_per_program), 1),
         (rows, directions, kappa_stride, float(dim - 1)),
-        (in_memory, family, other_dim, dim == 3, fast, direction_kind.value, *shape),
-        num_warps=_warps(rows_per_program * quads),
+        (in_memory, family, dim != width, dim == 3, fast, direction_kind.value, *shape),
+        num_warps=warps,
     )
 
 
-def _warps(quads: int) -> int:
-    """Return the number of warps for a program with so many groups of four coordinates."""
-    few, many = quads // (32 * _QUADS_PER_THREAD), quads // (32 * _MAX_QUADS_PER_THREAD)
-    return max(1, min(few, 4), min(many, 16))
+def tile(width: int) -> tuple[int, int, int, int]:
+    """Return QUARTER, ROWS, QUADS and the number of warps of a program, for rows of ``width`` coordinates."""
+    quarter = blocks(width, 4)
+    quads = next_power_of_two(quarter)
+    rows = max(1, _QUADS // quads)
+    few, many = (rows * quads // (32 * each) for each in (_QUADS_PER_THREAD, _MAX_QUADS_PER_THREAD))
+    return quarter, rows, quads, max(1, min(few, 4), min(many, 16))

@@ -55,7 +55,7 @@ def draw(
     x = _empty((*shape, loc.shape[-1]), directions)
     noise = _empty(shape, kappa)
     scalars = torch.empty_like(noise), torch.empty_like(noise), noise
-    key = _seed(loc.device, generator) if seed is None else seed
+    key = random_seed(loc.device, generator) if seed is None else seed
     _kernels().draw.draw(x, scalars, directions, kappa, key, FAMILIES[name], dim)
     return x, *scalars
 
@@ -80,7 +80,7 @@ def _kernels() -> _Kernels:
     return _Kernels(draw, pull_back, slope)
 
 
-def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor | int:
+def random_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor | int:
     """Return a random 63-bit integer from ``generator``, and advance it. Default: torch's generator for the device."""
     if torch.cuda.is_current_stream_capturing():
         # The seed must be a tensor, so that each replay of the graph draws a new one.

@@ -10,7 +10,6 @@ programs. If all rows share one direction and one κ, it also sums the gradients
 
 # mypy: ignore-errors
 
-import functools
 from typing import NamedTuple
 
 import torch
@@ -18,8 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks, next_power_of_two
+from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
 from powerspherical.sampling.triton.slope import GAMMA_EXPANSION_OR_QUADRATURE, rapidity_slope, tail_rule
+from powerspherical.special.triton_elementary import float32
 
 #: Coordinates of g that a program holds at a time, unless a single row has more.
 _ELEMENTS = 1024
@@ -41,7 +41,7 @@ _NUMBERS = ["rows", "directions", "kappa_stride"]
 
 
 @triton.jit
-def _grad_kappa(along, across, minus, plus, slope):
+def concentration_gradient(along, across, minus, plus, slope):
     """The gradient in κ of each row, where ``across`` is the inner product of the tangential parts of g and x."""
     return slope * (minus * plus * along - (1.0 - minus) * across)
 
@@ -110,10 +110,11 @@ def _pull_back(
             total += t[:, None] * grad - along[:, None] * x
         if SLOPE != NO_SLOPE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
+            kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
             slope = rapidity_slope(
-                SLOPE, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, row_mask
+                SLOPE, rule_ptr, gamma_ptr + row, kappa, float32(beta), minus, plus, row_mask
             )
-            result = _grad_kappa(along, across, minus, plus, slope)
+            result = concentration_gradient(along, across, minus, plus, slope)
             if SUMS_KAPPA:
                 total_kappa += tl.where(row_mask, result, 0.0)
             else:
@@ -188,10 +189,9 @@ def _pull_back_long(
     if SLOPE != NO_SLOPE:
         across = tl.sum(across_terms, 0)
         one = row + tl.arange(0, 1)  # a vector of one row
-        slope = rapidity_slope(
-            SLOPE, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, one, one >= 0
-        )
-        tl.store(grad_kappa_ptr + one, _grad_kappa(along, across, minus, plus, slope))
+        kappa = tl.load(kappa_ptr + one * kappa_stride)
+        slope = rapidity_slope(SLOPE, rule_ptr, gamma_ptr + one, kappa, float32(beta), minus, plus, one >= 0)
+        tl.store(grad_kappa_ptr + one, concentration_gradient(along, across, minus, plus, slope))
 
 
 @triton.jit(do_not_specialize=["parts", "length"])
@@ -261,7 +261,7 @@ def pull_back(
     if plan.add is not None:
         target = torch.empty(plan.partial_sums, dtype=torch.float32, device=loc.device)
     # Only this method reads the rule. For the others any valid pointer will do.
-    rule = tail_rule(x.device) if method == GAMMA_EXPANSION_OR_QUADRATURE.value else gamma
+    rule = tail_rule(one_minus_t) if method == GAMMA_EXPANSION_OR_QUADRATURE.value else gamma
     plan.launch((target, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, rule, gamma, concentration))
     if plan.add is not None:
         plan.add((grad_loc, grad_kappa, target))
@@ -284,7 +284,7 @@ class _Plan(NamedTuple):
     sums_kappa: bool = False
 
 
-@functools.lru_cache(1024)
+@cached_launch
 def _plan(
     rows: int,
     directions: int,

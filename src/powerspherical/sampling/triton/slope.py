@@ -9,17 +9,15 @@
 
 # mypy: ignore-errors
 
-import functools
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from powerspherical.sampling.triton import exponential_slope, two_sphere
+from powerspherical._torch.constants import Numbers, tensor_constant
+from powerspherical.sampling.triton import exponential_slope
 from powerspherical.sampling.triton.exponential_slope import EXPONENTIAL, exponential_rapidity_slope
+from powerspherical.sampling.triton.two_sphere import power_spherical_slope, von_mises_fisher_slope
 from powerspherical.special import gamma_draw
-from powerspherical.special.quadrature import gauss_legendre
+from powerspherical.special._elementary import legendre
 
 #: Values of METHOD in ``rapidity_slope``. The first serves if all shapes α are large, the second for any shapes.
 #: RECIPROCAL is 1/(1+κ). ``exponential_slope`` has further ones, from EXPONENTIAL on.
@@ -84,21 +82,21 @@ def _one_tail(alpha, gamma, rule_ptr):
 
 
 @triton.jit
-def rapidity_slope(
-    METHOD: tl.constexpr, rule_ptr, gamma_ptr, kappa_ptr, kappa_stride, beta, minus, plus, row, row_mask
-):
-    """Return (dt/dκ)/(1-t²) for a vector of rows. ``minus`` and ``plus`` are 1-t and 1+t, ``beta`` is (d-1)/2."""
-    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
+def rapidity_slope(METHOD: tl.constexpr, rule_ptr, gamma_ptr, kappa, beta, minus, plus, row_mask):
+    """Return (dt/dκ)/(1-t²) for a vector of rows. ``minus`` and ``plus`` are 1-t and 1+t, ``beta`` is (d-1)/2.
+
+    ``gamma_ptr`` points to the Gamma variables of these rows, which only Power Spherical reads.
+    """
     if METHOD == RECIPROCAL:
         result = 1.0 / (1.0 + kappa)
     elif METHOD == POWER_SPHERICAL_3:
-        result = two_sphere.power_spherical_slope(minus, plus, kappa)
+        result = power_spherical_slope(minus, plus, kappa)
     elif METHOD == VON_MISES_FISHER_3:
-        result = two_sphere.von_mises_fisher_slope(minus, plus, kappa)
+        result = von_mises_fisher_slope(minus, plus, kappa)
     elif METHOD >= EXPONENTIAL:
         result = exponential_rapidity_slope(METHOD, minus, plus, kappa, beta, row_mask)
     else:
-        gamma = tl.load(gamma_ptr + row, mask=row_mask, other=1.0)
+        gamma = tl.load(gamma_ptr, mask=row_mask, other=1.0)
         alpha = kappa + beta
         result = 0.5 * _expansion(alpha, gamma)
         if METHOD == GAMMA_EXPANSION_OR_QUADRATURE:
@@ -121,7 +119,7 @@ def slope_method(family: str, dim: int) -> int:
     ).value
 
 
-@functools.cache
-def tail_rule(device: torch.device) -> Tensor:
+@tensor_constant
+def tail_rule() -> Numbers:
     """Return a tensor (2, n) with the nodes and the weights of the Gauss–Legendre rule on [0, 1] for ``_one_tail``."""
-    return torch.stack(gauss_legendre(gamma_draw.NODES, torch.empty(0, device=device)))
+    return legendre(gamma_draw.NODES)

@@ -1,0 +1,368 @@
+"""``_latents`` with Triton: one kernel from a head's outputs to latents and rates, one for the gradient, in float32.
+
+The forward kernel draws as ``sampling.triton.draw`` does, with rows in four quarters. Beside z and the rate it writes x
+in float32 and four scalars per row (1-t, 1+t, the noise of the draw, and the derivative of the rate) for the backward
+pass, which computes μ and κ again.
+"""
+
+# mypy: ignore-errors
+# (type checkers do not understand Triton's dialect of Python)
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
+from powerspherical.families import Family
+from powerspherical.nn._parameters import Bounds
+from powerspherical.nn._triton_parameters import SHORT_VECTOR, softplus_and_slope
+from powerspherical.sampling.triton.draw import (
+    POWER_SPHERICAL,
+    VON_MISES_FISHER,
+    point,
+    row_dot,
+    tile,
+    wood_ends,
+)
+from powerspherical.sampling.triton.fused import FAMILIES
+from powerspherical.sampling.triton.pull_back import concentration_gradient
+from powerspherical.sampling.triton.slope import rapidity_slope, slope_method, tail_rule
+from powerspherical.special._triton_bessel import bessel_constants, bessel_functions
+from powerspherical.special._triton_cauchy import cauchy_constants, cauchy_relative_entropy
+from powerspherical.special._triton_gamma import (
+    gamma_constants,
+    power_relative_entropy,
+    power_relative_entropy_slope,
+)
+from powerspherical.special.triton_elementary import float32
+
+#: Coordinates per program of the backward pass, unless a single row has more.
+_BLOCK = 1024
+
+
+@triton.jit
+def _concentration(raw, BOUNDED: tl.constexpr, MINIMUM: tl.constexpr, MAXIMUM: tl.constexpr):
+    """κ and dκ/dr, as in ``_parameters.bounded``."""
+    softplus, slope = softplus_and_slope(raw)
+    if BOUNDED:
+        shrink = 1.0 / (1.0 + softplus / (MAXIMUM - MINIMUM))
+        kappa = MINIMUM + softplus * shrink
+        kappa = tl.where(kappa > MAXIMUM, MAXIMUM, kappa)  # guards against rounding
+        slope = slope * shrink * shrink
+    else:
+        kappa = MINIMUM + softplus
+    return kappa, slope
+
+
+@triton.jit
+def _rate(
+    kappa,
+    table_ptr,
+    FAMILY: tl.constexpr,
+    STEPS: tl.constexpr,
+    TERMS: tl.constexpr,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    C: tl.constexpr,
+    D: tl.constexpr,
+):
+    """KL(q‖U) and its derivative in κ. ``_rate_constants`` returns the table and the constants."""
+    if FAMILY == POWER_SPHERICAL:
+        rate = power_relative_entropy(kappa, A, B, STEPS, TERMS)
+        slope = power_relative_entropy_slope(kappa, A, B, STEPS, TERMS)
+    elif FAMILY == VON_MISES_FISHER:
+        _, _, ratio_slope, _, rate = bessel_functions(kappa, table_ptr, A, B, C, D, STEPS)
+        slope = kappa * ratio_slope
+    else:
+        rate, slope = cauchy_relative_entropy(kappa, table_ptr, A, STEPS)
+    return rate, slope
+
+
+@triton.jit(do_not_specialize=["seed", "rows"])
+def _draw_latents(
+    z_ptr,
+    rate_ptr,
+    x_ptr,
+    scalars_ptr,
+    outputs_ptr,
+    table_ptr,
+    seed_ptr,
+    seed: tl.int64,
+    rows: tl.int64,
+    SEED_IN_MEMORY: tl.constexpr,
+    FAMILY: tl.constexpr,
+    FAST: tl.constexpr,
+    BOUNDED: tl.constexpr,
+    MINIMUM: tl.constexpr,
+    MAXIMUM: tl.constexpr,
+    RADIUS: tl.constexpr,
+    Z_IS_X: tl.constexpr,
+    STEPS: tl.constexpr,
+    TERMS: tl.constexpr,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    C: tl.constexpr,
+    D: tl.constexpr,
+    DIM: tl.constexpr,
+    QUARTER: tl.constexpr,
+    ROWS: tl.constexpr,
+    QUADS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row_mask = row < rows
+    if SEED_IN_MEMORY:
+        seed = tl.load(seed_ptr)
+    column = tl.arange(0, QUADS)[None, :]
+    valid0 = (column < QUARTER) & row_mask[:, None]
+    valid1, valid2 = valid0 & (column + QUARTER < DIM), valid0 & (column + 2 * QUARTER < DIM)
+    valid3 = valid0 & (column + 3 * QUARTER < DIM)
+    source = outputs_ptr + row[:, None] * (DIM + 1) + column
+    v0 = tl.load(source, mask=valid0, other=0.0).to(tl.float32)
+    v1 = tl.load(source + QUARTER, mask=valid1, other=0.0).to(tl.float32)
+    v2 = tl.load(source + 2 * QUARTER, mask=valid2, other=0.0).to(tl.float32)
+    v3 = tl.load(source + 3 * QUARTER, mask=valid3, other=0.0).to(tl.float32)
+    largest = tl.maximum(tl.maximum(tl.abs(v0), tl.abs(v1)), tl.maximum(tl.abs(v2), tl.abs(v3)))
+    longest = tl.max(largest, 1)
+    short = longest <= SHORT_VECTOR
+    v0 = tl.where(short[:, None] & (column == 0), v0 + 1.0, v0)
+    # Scaling by a constant changes the direction by rounding only, and avoids overflow of the squares.
+    scale = 1.0 / tl.where(short, 1.0, longest)[:, None]
+    v0, v1, v2, v3 = v0 * scale, v1 * scale, v2 * scale, v3 * scale
+    scale = 1.0 / tl.sqrt(row_dot(v0, v1, v2, v3, v0, v1, v2, v3))[:, None]
+    raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
+    kappa, _ = _concentration(raw, BOUNDED, MINIMUM, MAXIMUM)
+    rate, slope = _rate(kappa, table_ptr, FAMILY, STEPS, TERMS, A, B, C, D)
+    minus, plus = kappa, kappa
+    if FAMILY == VON_MISES_FISHER and DIM != 3:
+        minus, plus = wood_ends(kappa, seed, row, DIM - 1.0, FAST)
+    x0, x1, x2, x3, minus, plus, noise = point(
+        v0 * scale,
+        v1 * scale,
+        v2 * scale,
+        v3 * scale,
+        kappa,
+        minus,
+        plus,
+        seed,
+        row,
+        column,
+        DIM - 1.0,
+        FAMILY,
+        False,
+        DIM == 3,
+        FAST,
+        DIM,
+        QUARTER,
+    )
+    tl.store(rate_ptr + row, rate, mask=row_mask)
+    tl.store(scalars_ptr + row, minus, mask=row_mask)
+    tl.store(scalars_ptr + rows + row, plus, mask=row_mask)
+    tl.store(scalars_ptr + 2 * rows + row, noise, mask=row_mask)
+    tl.store(scalars_ptr + 3 * rows + row, slope, mask=row_mask)
+    place = row[:, None] * DIM + column
+    tl.store(x_ptr + place, x0, mask=valid0)
+    tl.store(x_ptr + place + QUARTER, x1, mask=valid1)
+    tl.store(x_ptr + place + 2 * QUARTER, x2, mask=valid2)
+    tl.store(x_ptr + place + 3 * QUARTER, x3, mask=valid3)
+    if not Z_IS_X:
+        dtype = z_ptr.dtype.element_ty
+        tl.store(z_ptr + place, (RADIUS * x0).to(dtype), mask=valid0)
+        tl.store(z_ptr + place + QUARTER, (RADIUS * x1).to(dtype), mask=valid1)
+        tl.store(z_ptr + place + 2 * QUARTER, (RADIUS * x2).to(dtype), mask=valid2)
+        tl.store(z_ptr + place + 3 * QUARTER, (RADIUS * x3).to(dtype), mask=valid3)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _pull_back_latents(
+    gradient_ptr,
+    outputs_ptr,
+    x_ptr,
+    scalars_ptr,
+    grad_ptr,
+    grad_rate_ptr,
+    rule_ptr,
+    rows: tl.int64,
+    METHOD: tl.constexpr,
+    HAS_Z: tl.constexpr,
+    HAS_RATE: tl.constexpr,
+    BOUNDED: tl.constexpr,
+    MINIMUM: tl.constexpr,
+    MAXIMUM: tl.constexpr,
+    RADIUS: tl.constexpr,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write the gradient in ROWS rows of outputs: the steps of ``pull_back`` and of ``_parameters.gradient``."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row_mask = row < rows
+    column = tl.arange(0, COLUMNS)[None, :]
+    mask = row_mask[:, None] & (column < DIM)
+    outputs = outputs_ptr + row[:, None] * (DIM + 1) + column
+    raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
+    kappa, kappa_slope = _concentration(raw, BOUNDED, MINIMUM, MAXIMUM)
+    grad_kappa = kappa * 0.0
+    gradient = tl.zeros((ROWS, COLUMNS), tl.float32)
+    if HAS_Z:
+        v = tl.load(outputs, mask=mask, other=0.0).to(tl.float32)
+        longest = tl.max(tl.abs(v), 1)
+        short = longest <= SHORT_VECTOR
+        v = tl.where(short[:, None] & (column == 0), v + 1.0, v)
+        longest = tl.where(short, 1.0, longest)
+        v = v / longest[:, None]
+        length = tl.sqrt(tl.sum(v * v, 1))
+        loc = v / length[:, None]
+        place = row[:, None] * DIM + column
+        grad = RADIUS * tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + place, mask=mask, other=0.0)
+        minus = tl.load(scalars_ptr + row, mask=row_mask, other=1.0)
+        plus = tl.load(scalars_ptr + rows + row, mask=row_mask, other=1.0)
+        t = 1.0 - minus
+        along = tl.sum(grad * loc, 1)
+        across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
+        beta = float32(0.5 * (DIM - 1))
+        gammas = scalars_ptr + 2 * rows + row
+        slope = rapidity_slope(METHOD, rule_ptr, gammas, kappa, beta, minus, plus, row_mask)
+        grad_kappa = concentration_gradient(along, across, minus, plus, slope)
+        # The gradient in μ is tangential, so the chain rule divides it by ‖v‖.
+        gradient = (t[:, None] * grad - along[:, None] * x) / length[:, None] / longest[:, None]
+    if HAS_RATE:
+        slope = tl.load(scalars_ptr + 3 * rows + row, mask=row_mask, other=0.0)
+        grad_kappa += slope * tl.load(grad_rate_ptr + row, mask=row_mask, other=0.0)
+    dtype = gradient_ptr.dtype.element_ty
+    target = gradient_ptr + row[:, None] * (DIM + 1) + column
+    tl.store(target, gradient.to(dtype), mask=mask)
+    tl.store(gradient_ptr + row * (DIM + 1) + DIM, (grad_kappa * kappa_slope).to(dtype), mask=row_mask)
+
+
+def draw_latents(
+    outputs: Tensor,
+    dim: int,
+    bounds: Bounds,
+    family: Family,
+    radius: float,
+    dtype: torch.dtype,
+    seed: Tensor | int,
+    *,
+    fast: bool = True,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return z, the rate, x in float32, and the four scalars per row of shape (4, …). z may be x itself.
+
+    Args:
+        outputs: (v, r), n > 0 rows of d + 1 numbers, contiguous, float32 or half precision.
+        dim: d ≤ ``_latents.FUSED_DIM``.
+        bounds: bounds of κ.
+        family: one of ``fused.FAMILIES``.
+        radius, dtype: of z.
+        seed: a random int64, as for ``sampling.triton.draw.draw``.
+        fast: whether to use the hardware's approximate functions.
+    """
+    batch = outputs.shape[:-1]
+    x = outputs.new_empty((*batch, dim), dtype=torch.float32)
+    z_is_x = radius == 1 and dtype == torch.float32
+    z = x if z_is_x else outputs.new_empty((*batch, dim), dtype=dtype)
+    rate = outputs.new_empty(batch, dtype=torch.float32)
+    scalars = outputs.new_empty((4, *batch), dtype=torch.float32)
+    in_memory = isinstance(seed, Tensor)
+    seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
+    table, constants = _rate_constants(family.name, dim, rate)
+    settings = _bounds(bounds), radius, z_is_x, constants
+    launch = _draw_launch(
+        rate.numel(), dim, family.name, in_memory, fast, settings, outputs.dtype, dtype, x.device
+    )
+    launch((z, rate, x, scalars, outputs, table, seed_tensor), seed_number)
+    return z, rate, x, scalars
+
+
+def pull_back_latents(
+    outputs: Tensor,
+    x: Tensor,
+    scalars: Tensor,
+    grad: Tensor | None,
+    grad_rate: Tensor | None,
+    bounds: Bounds,
+    family: Family,
+    radius: float,
+) -> Tensor:
+    """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero.
+
+    ``outputs``, x and ``scalars`` are those of ``draw_latents``.
+    """
+    dim = x.shape[-1]
+    gradient = torch.empty_like(outputs)
+    method = slope_method(family.name, dim)
+    needs = grad is not None, grad_rate is not None
+    settings = method, *needs, _bounds(bounds), radius
+    types = outputs.dtype, None if grad is None else grad.dtype, x.device
+    launch = _pull_back_launch(scalars.numel() // 4, dim, settings, *types)
+    grads = [x if one is None else one.contiguous() for one in (grad, grad_rate)]
+    launch((gradient, outputs, x, scalars, *grads, tail_rule(scalars)))
+    return gradient
+
+
+def _bounds(bounds: Bounds) -> tuple[bool, float, float]:
+    """Return BOUNDED, MINIMUM and MAXIMUM. The compiler cannot write an infinite number into its code."""
+    bounded = math.isfinite(bounds.maximum)
+    return bounded, float(bounds.minimum), float(bounds.maximum) if bounded else 0.0
+
+
+def _rate_constants(name: str, dim: int, like: Tensor) -> tuple[Tensor, tuple[float, ...]]:
+    """Return the table and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``, on the device of ``like``."""
+    if name == "power_spherical":
+        steps, terms, *numbers = gamma_constants(dim)
+        return like, (steps, terms, *numbers, 0.0, 0.0)
+    if name == "von_mises_fisher":
+        table, steps, *numbers = bessel_constants(like, dim / 2 - 1)
+        return table, (steps, 0, *numbers)
+    table, nodes, scale = cauchy_constants(like, dim)
+    return table, (nodes, 0, scale, 0.0, 0.0, 0.0)
+
+
+@cached_launch
+def _draw_launch(
+    rows: int,
+    dim: int,
+    name: str,
+    in_memory: bool,
+    fast: bool,
+    settings: tuple,
+    outputs_dtype: torch.dtype,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Launch:
+    bounds, radius, z_is_x, constants = settings
+    quarter, rows_per_program, quads, warps = tile(dim)
+    return Launch(
+        _draw_latents,
+        (blocks(rows, rows_per_program), 1),
+        (rows,),
+        (
+            *(in_memory, FAMILIES[name], fast, *bounds, float(radius), z_is_x, *constants),
+            *(dim, quarter, rows_per_program, quads),
+        ),
+        num_warps=warps,
+    )
+
+
+@cached_launch
+def _pull_back_launch(
+    rows: int,
+    dim: int,
+    settings: tuple,
+    outputs_dtype: torch.dtype,
+    grad_dtype: torch.dtype | None,
+    device: torch.device,
+) -> Launch:
+    method, has_z, has_rate, bounds, radius = settings
+    columns = next_power_of_two(dim)
+    rows_per_program = max(1, _BLOCK // columns)
+    return Launch(
+        _pull_back_latents,
+        (blocks(rows, rows_per_program), 1),
+        (rows,),
+        (method, has_z, has_rate, *bounds, float(radius), dim, rows_per_program, columns),
+        num_warps=4,
+    )

@@ -64,6 +64,14 @@ def test_few_autograd_nodes() -> None:
     assert names == ["_PlainLatentsBackward"]
 
 
+@pytest.mark.parametrize(("part", "name"), [("", "radius"), ("head", "maximum"), ("head", "dim")])
+def test_settings_are_fixed(part: str, name: str) -> None:
+    """Compiled code has them built in, and would not notice a change."""
+    module = SphericalBottleneck(None, DIM).get_submodule(part)
+    with pytest.raises(AttributeError, match=f"{name} of a Spherical.* cannot be changed: make a new Spherical"):
+        setattr(module, name, 3)
+
+
 class TestValues:
     @families
     def test_the_mode_and_the_rate(self, family: str) -> None:

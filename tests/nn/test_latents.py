@@ -12,7 +12,7 @@ from torch import Tensor
 
 from powerspherical.families import Family, family_named, family_names
 from powerspherical.nn import _latents, _parameters
-from powerspherical.nn._latents import drawn_latents
+from powerspherical.nn._latents import Settings, drawn_latents
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling import draw
 from powerspherical.sampling.triton import fused
@@ -36,7 +36,7 @@ def made_outputs(dtype: torch.dtype) -> Tensor:
 
 
 def latents(outputs: Tensor, family: Family, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return drawn_latents(outputs, DIM, *BOUNDS, family, RADIUS, dtype)
+    return drawn_latents(outputs, Settings(family.name, DIM, BOUNDS, RADIUS).packed(), dtype)
 
 
 def composition(outputs: Tensor, family: Family, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -130,8 +130,8 @@ class TestFused:
             return
         from powerspherical.nn import _triton_latents
 
-        def runs_fused(outputs: Tensor, dim: int, family: Family) -> bool:
-            return outputs.numel() > 0 and family.name in fused.FAMILIES and outputs.dtype in FUSED_DTYPES
+        def runs_fused(outputs: Tensor, dim: int, family: str) -> bool:
+            return outputs.numel() > 0 and family in fused.FAMILIES and outputs.dtype in FUSED_DTYPES
 
         def seed(device: torch.device) -> int:
             return int(torch.randint(2**63 - 1, ()))
@@ -156,7 +156,7 @@ class TestFused:
         outputs[5, 1, :dim] *= 1e20
         outputs[6, 1, dim] = 60.0
         outputs.requires_grad_()
-        z, rate = drawn_latents(outputs, dim, *bounds, family, RADIUS, dtype)
+        z, rate = drawn_latents(outputs, Settings(family.name, dim, bounds, RADIUS).packed(), dtype)
         _, x, scalars = z.grad_fn.saved_tensors
         assert (z.shape, z.dtype, rate.dtype) == (x.shape, dtype, torch.float32)
         # The interpreter cuts digits off where a GPU rounds.
@@ -212,7 +212,8 @@ class TestFused:
         torch.manual_seed(dim)
         outputs = torch.randn(count, dim + 1, device=DEVICE)
         outputs[:, dim] = raw
-        z, _ = drawn_latents(outputs.requires_grad_(), dim, 0.0, math.inf, family, 1.0, torch.float32)
+        settings = Settings(family.name, dim, Bounds(0.0, math.inf), 1.0).packed()
+        z, _ = drawn_latents(outputs.requires_grad_(), settings, torch.float32)
         _, x, scalars = z.grad_fn.saved_tensors
         assert torch.equal(x, z)
         kappa = torch.full((count,), math.log1p(math.exp(-raw)) + raw, dtype=torch.float64)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import is_exporting, transforms_active
@@ -44,7 +45,7 @@ def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*inputs: Any) -> Any:
-            if torch.compiler.is_dynamo_compiling() and (sources := _recorded_sources()):
+            if is_dynamo_compiling() and (sources := _recorded_sources()):
                 return operator(*inputs, sources)
             return function(*inputs)
 

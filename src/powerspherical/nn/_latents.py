@@ -7,16 +7,17 @@ tracing, compiled code for other devices) it is a composition of torch operation
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from powerspherical._torch.composites import composite, is_ours
+from powerspherical._torch.composites import composite
 from powerspherical._torch.modes import is_batch_of_gradients, is_plain, is_recording_operations
 from powerspherical._torch.random import compiled_seed
 from powerspherical._torch.triton import triton_takes
-from powerspherical.families import Family, family_named
+from powerspherical.families import family_named
 from powerspherical.nn import _parameters
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling.operator import draw, draw_gradients, plain_draw
@@ -26,88 +27,70 @@ from powerspherical.sampling.triton import fused
 FUSED_DIM = 1024
 
 
-def drawn_latents(
-    outputs: Tensor,
-    dim: int,
-    minimum: float,
-    maximum: float,
-    family: Family,
-    radius: float,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
+class Settings(NamedTuple):
+    """What latents depend on beside a head's outputs.
+
+    Attributes:
+        family: name of the family of q, one of this package's.
+        dim: d ≥ 2.
+        bounds: bounds of κ.
+        radius: the length of z.
+    """
+
+    family: str
+    dim: int
+    bounds: Bounds
+    radius: float
+
+    def packed(self) -> str:
+        """Return the settings as a string: ``torch.compile`` guards one attribute of a module instead of many."""
+        return ",".join(map(str, (self.family, self.dim, *self.bounds, self.radius)))
+
+
+@functools.cache
+def _unpacked(settings: str) -> Settings:
+    family, dim, minimum, maximum, radius = settings.split(",")
+    return Settings(family, int(dim), Bounds(float(minimum), float(maximum)), float(radius))
+
+
+@composite("latents", "Tensor outputs, str settings, ScalarType dtype", "(Tensor, Tensor)")
+def drawn_latents(outputs: Tensor, settings: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return z of shape (…, d) and its rate of shape (…).
 
     Args:
         outputs: (v, r) of shape (…, d + 1), which give μ and κ as in ``_parameters.parameters``.
-        dim: d ≥ 2.
-        minimum, maximum: the bounds of κ.
-        family: the family of q.
-        radius: the length of z.
+        settings: packed ``Settings``.
         dtype: the dtype of z. The rate is float64 for float64 outputs, otherwise float32.
 
     z is differentiable once, the rate twice. Their accuracy is that of ``sampling.draw`` and of
     ``Family.relative_entropy``.
 
-    >>> from powerspherical.families import POWER_SPHERICAL
     >>> outputs = torch.tensor([[3.0, 4.0, 20.0], [0.0, 1.0, 5.0]])
-    >>> z, rate = drawn_latents(outputs, 2, 0.0, 1e6, POWER_SPHERICAL, 2.0, torch.bfloat16)
+    >>> settings = Settings("power_spherical", 2, Bounds(0.0, 1e6), radius=2.0).packed()
+    >>> z, rate = drawn_latents(outputs, settings, torch.bfloat16)
     >>> z.shape, z.dtype, rate
-    (torch.Size([2, 2]), torch.bfloat16, tensor([1.5827, 0.9226]))
+    (torch.Size([2, 2]), torch.bfloat16, tensor([1.5827, 0.9275]))
     """
+    family, dim, bounds, radius = _unpacked(settings)
     if torch.is_grad_enabled() and outputs.requires_grad and is_plain(outputs):
-        bounds = Bounds(minimum, maximum)
         if _runs_fused(outputs, dim, family):
-            return _fused_latents(outputs, dim, bounds, family, radius, dtype, None)
-        return _plain_latents(outputs, dim, bounds, family, radius, dtype)
-    if is_ours(type(family)):
-        return _recorded(outputs, dim, minimum, maximum, family.name, radius, dtype)
-    return _composition(outputs, dim, minimum, maximum, family, radius, dtype)
-
-
-def _composition(
-    outputs: Tensor,
-    dim: int,
-    minimum: float,
-    maximum: float,
-    family: Family,
-    radius: float,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    """``drawn_latents`` as torch operations and operators."""
-    loc, kappa = _parameters.parameters(outputs, dim, Bounds(minimum, maximum))
-    assert kappa is not None  # as there is an r
-    return _scaled(draw(family, loc, kappa), radius, dtype), family.relative_entropy(kappa, dim)
-
-
-@composite(
-    "latents",
-    "Tensor outputs, int dim, float minimum, float maximum, str family, float radius, ScalarType dtype",
-    "(Tensor, Tensor)",
-)
-def _recorded(
-    outputs: Tensor,
-    dim: int,
-    minimum: float,
-    maximum: float,
-    name: str,
-    radius: float,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    """``_composition`` for one of our families, but ``torch.compile`` on CUDA sees the fused kernels."""
-    family = family_named(name)
+            return _fused_latents(outputs, _unpacked(settings), dtype, None)
+        return _plain_latents(outputs, _unpacked(settings), dtype)
     if is_recording_operations() and _runs_fused(outputs, dim, family):
-        bounds, seed = Bounds(minimum, maximum), compiled_seed(outputs.device)
-        return _FusedLatents.apply(outputs, dim, bounds, family, radius, dtype, seed)
-    return _composition(outputs, dim, minimum, maximum, family, radius, dtype)
+        return _FusedLatents.apply(outputs, _unpacked(settings), dtype, compiled_seed(outputs.device))
+    loc, kappa = _parameters.parameters(outputs, dim, bounds)
+    assert kappa is not None  # as there is an r
+    law = family_named(family)
+    return _scaled(draw(law, loc, kappa), radius, dtype), law.relative_entropy(kappa, dim)
 
 
-def _runs_fused(outputs: Tensor, dim: int, family: Family) -> bool:
+def _runs_fused(outputs: Tensor, dim: int, family: str) -> bool:
     """Whether the Triton kernels serve these outputs."""
     return (
         outputs.is_cuda
         and dim <= FUSED_DIM
         and outputs.numel() > 0
-        and family.name in fused.FAMILIES
+        and family in fused.FAMILIES
         and triton_takes(outputs, FUSED_DTYPES)
     )
 
@@ -121,20 +104,12 @@ class _PlainLatents(torch.autograd.Function):
     """``drawn_latents`` in plain eager mode."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        outputs: Tensor,
-        dim: int,
-        bounds: Bounds,
-        family: Family,
-        radius: float,
-        dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, outputs: Tensor, settings: Settings, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        family, dim, bounds, radius = ctx.settings = settings
         loc, kappa = _parameters.values(outputs, dim, bounds)
         assert kappa is not None
-        x, *scalars = plain_draw(loc, kappa, kappa.shape, None, dim, family.name)
-        rate, slope = family.relative_entropy_and_slope(kappa, dim)
-        ctx.bounds, ctx.family, ctx.radius = bounds, family, radius
+        x, *scalars = plain_draw(loc, kappa, kappa.shape, None, dim, family)
+        rate, slope = family_named(family).relative_entropy_and_slope(kappa, dim)
         ctx.save_for_backward(outputs, x, loc, *scalars, kappa, slope)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return _scaled(x, radius, dtype), rate
@@ -143,8 +118,11 @@ class _PlainLatents(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, grad_rate: Tensor | None) -> tuple[Tensor | None, ...]:
         outputs, x, loc, *scalars, kappa, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            return _differentiable_gradient(ctx, grad, grad_rate, outputs, x, *scalars), *[None] * 5
-        return _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, *scalars), *[None] * 5
+            gradient = _differentiable_gradient(ctx.settings, grad, grad_rate, outputs, x, *scalars)
+        else:
+            drawn = x, *scalars
+            gradient = _gradient(ctx.settings, grad, grad_rate, outputs, loc, kappa, slope, *drawn)
+        return gradient, None, None
 
 
 class _FusedLatents(torch.autograd.Function):
@@ -152,21 +130,14 @@ class _FusedLatents(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        outputs: Tensor,
-        dim: int,
-        bounds: Bounds,
-        family: Family,
-        radius: float,
-        dtype: torch.dtype,
-        seed: Tensor | None,
+        ctx: Any, outputs: Tensor, settings: Settings, dtype: torch.dtype, seed: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         from powerspherical.nn import _triton_latents
 
         outputs = outputs.contiguous()
         key = fused.random_seed(outputs.device) if seed is None else seed
-        z, rate, *saved = _triton_latents.draw_latents(outputs, dim, bounds, family, radius, dtype, key)
-        ctx.bounds, ctx.family, ctx.radius = bounds, family, radius
+        z, rate, *saved = _triton_latents.draw_latents(outputs, settings, dtype, key)
+        ctx.settings = settings
         ctx.save_for_backward(outputs, *saved)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return z, rate
@@ -176,32 +147,35 @@ class _FusedLatents(torch.autograd.Function):
         outputs, x, scalars = ctx.saved_tensors
         given = [one for one in (grad, grad_rate) if one is not None]
         if not given:
-            return (None,) * 7
+            return (None,) * 4
         # Gradients that will be differentiated, or that belong to a transform, need torch operations.
         plain = is_plain(*given) and not any(map(is_batch_of_gradients, given))
         if torch.is_grad_enabled() or not (plain or is_recording_operations()):
-            return _differentiable_gradient(ctx, grad, grad_rate, outputs, x, *scalars[:3]), *[None] * 6
+            gradient = _differentiable_gradient(ctx.settings, grad, grad_rate, outputs, x, *scalars[:3])
+            return gradient, None, None, None
         from powerspherical.nn import _triton_latents
 
-        gradient = _triton_latents.pull_back_latents(
-            outputs, x, scalars, grad, grad_rate, ctx.bounds, ctx.family, ctx.radius
-        )
-        return gradient, *[None] * 6
+        gradient = _triton_latents.pull_back_latents(outputs, x, scalars, grad, grad_rate, ctx.settings)
+        return gradient, None, None, None
 
 
 def _differentiable_gradient(
-    ctx: Any, grad: Tensor | None, grad_rate: Tensor | None, outputs: Tensor, x: Tensor, *scalars: Tensor
+    settings: Settings,
+    grad: Tensor | None,
+    grad_rate: Tensor | None,
+    outputs: Tensor,
+    x: Tensor,
+    *scalars: Tensor,
 ) -> Tensor | None:
     """``_gradient`` with μ, κ and the derivative of the rate as differentiable functions of the outputs."""
-    dim = x.shape[-1]
-    loc, kappa = _parameters.composition(outputs, dim, ctx.bounds)
+    loc, kappa = _parameters.composition(outputs, settings.dim, settings.bounds)
     assert kappa is not None
-    _, slope = ctx.family.relative_entropy_and_slope(kappa, dim)
-    return _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, *scalars)
+    _, slope = family_named(settings.family).relative_entropy_and_slope(kappa, settings.dim)
+    return _gradient(settings, grad, grad_rate, outputs, loc, kappa, slope, x, *scalars)
 
 
 def _gradient(
-    ctx: Any,
+    settings: Settings,
     grad: Tensor | None,
     grad_rate: Tensor | None,
     outputs: Tensor,
@@ -214,12 +188,12 @@ def _gradient(
     """Return the gradient in the outputs, given those in z and the rate, μ, κ, dKL/dκ, and the results of the draw."""
     in_loc = in_kappa = None
     if grad is not None:
-        grad = _scaled(grad.to(x.dtype), ctx.radius, x.dtype)
-        needs = True, True
-        in_loc, in_kappa = draw_gradients(grad, x, loc, *scalars, kappa, x.shape[-1], ctx.family.name, *needs)
+        grad = _scaled(grad.to(x.dtype), settings.radius, x.dtype)
+        law = settings.dim, settings.family
+        in_loc, in_kappa = draw_gradients(grad, x, loc, *scalars, kappa, *law, True, True)
     if grad_rate is not None:
         in_kappa = grad_rate * slope if in_kappa is None else torch.addcmul(in_kappa, grad_rate, slope)
-    return _parameters.gradient(outputs, loc, in_loc, in_kappa, ctx.bounds)
+    return _parameters.gradient(outputs, loc, in_loc, in_kappa, settings.bounds)
 
 
 #: The C++ ``apply``. Python's override looks for transforms and inspects the signature.

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
-from powerspherical.families import Family
+from powerspherical.nn._latents import Settings
 from powerspherical.nn._parameters import Bounds
 from powerspherical.nn._triton_parameters import SHORT_VECTOR, softplus_and_slope
 from powerspherical.sampling.triton.draw import (
@@ -29,7 +29,12 @@ from powerspherical.sampling.triton.draw import (
 )
 from powerspherical.sampling.triton.fused import FAMILIES
 from powerspherical.sampling.triton.pull_back import concentration_gradient
-from powerspherical.sampling.triton.slope import rapidity_slope, slope_method, tail_rule
+from powerspherical.sampling.triton.slope import (
+    GAMMA_EXPANSION_OR_QUADRATURE,
+    rapidity_slope,
+    slope_method,
+    tail_rule,
+)
 from powerspherical.special._triton_bessel import bessel_constants, bessel_functions
 from powerspherical.special._triton_cauchy import cauchy_constants, cauchy_relative_entropy
 from powerspherical.special._triton_gamma import (
@@ -240,10 +245,7 @@ def _pull_back_latents(
 
 def draw_latents(
     outputs: Tensor,
-    dim: int,
-    bounds: Bounds,
-    family: Family,
-    radius: float,
+    settings: Settings,
     dtype: torch.dtype,
     seed: Tensor | int,
     *,
@@ -253,26 +255,22 @@ def draw_latents(
 
     Args:
         outputs: (v, r), n > 0 rows of d + 1 numbers, contiguous, float32 or half precision.
-        dim: d ≤ ``_latents.FUSED_DIM``.
-        bounds: bounds of κ.
-        family: one of ``fused.FAMILIES``.
-        radius, dtype: of z.
+        settings: with d ≤ ``_latents.FUSED_DIM`` and one of ``fused.FAMILIES``.
+        dtype: the dtype of z.
         seed: a random int64, as for ``sampling.triton.draw.draw``.
         fast: whether to use the hardware's approximate functions.
     """
-    batch = outputs.shape[:-1]
+    batch, dim = outputs.shape[:-1], settings.dim
     x = outputs.new_empty((*batch, dim), dtype=torch.float32)
-    z_is_x = radius == 1 and dtype == torch.float32
+    z_is_x = settings.radius == 1 and dtype == torch.float32
     z = x if z_is_x else outputs.new_empty((*batch, dim), dtype=dtype)
     rate = outputs.new_empty(batch, dtype=torch.float32)
     scalars = outputs.new_empty((4, *batch), dtype=torch.float32)
     in_memory = isinstance(seed, Tensor)
     seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
-    table, constants = _rate_constants(family.name, dim, rate)
-    settings = _bounds(bounds), radius, z_is_x, constants
-    launch = _draw_launch(
-        rate.numel(), dim, family.name, in_memory, fast, settings, outputs.dtype, dtype, x.device
-    )
+    table, constants = _rate_constants(settings, rate)
+    types = outputs.dtype, dtype, x.device
+    launch = _draw_launch(rate.numel(), settings, constants, z_is_x, in_memory, fast, *types)
     launch((z, rate, x, scalars, outputs, table, seed_tensor), seed_number)
     return z, rate, x, scalars
 
@@ -283,23 +281,21 @@ def pull_back_latents(
     scalars: Tensor,
     grad: Tensor | None,
     grad_rate: Tensor | None,
-    bounds: Bounds,
-    family: Family,
-    radius: float,
+    settings: Settings,
 ) -> Tensor:
     """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero.
 
     ``outputs``, x and ``scalars`` are those of ``draw_latents``.
     """
-    dim = x.shape[-1]
     gradient = torch.empty_like(outputs)
-    method = slope_method(family.name, dim)
-    needs = grad is not None, grad_rate is not None
-    settings = method, *needs, _bounds(bounds), radius
-    types = outputs.dtype, None if grad is None else grad.dtype, x.device
-    launch = _pull_back_launch(scalars.numel() // 4, dim, settings, *types)
+    method = slope_method(settings.family, settings.dim)
+    grad_dtype = None if grad is None else grad.dtype
+    types = outputs.dtype, grad_dtype, x.device
+    launch = _pull_back_launch(scalars.numel() // 4, settings, method, grad_rate is not None, *types)
     grads = [x if one is None else one.contiguous() for one in (grad, grad_rate)]
-    launch((gradient, outputs, x, scalars, *grads, tail_rule(scalars)))
+    # Only this method reads the rule. For the others any valid pointer will do.
+    rule = tail_rule(scalars) if method == GAMMA_EXPANSION_OR_QUADRATURE.value else scalars
+    launch((gradient, outputs, x, scalars, *grads, rule))
     return gradient
 
 
@@ -309,60 +305,52 @@ def _bounds(bounds: Bounds) -> tuple[bool, float, float]:
     return bounded, float(bounds.minimum), float(bounds.maximum) if bounded else 0.0
 
 
-def _rate_constants(name: str, dim: int, like: Tensor) -> tuple[Tensor, tuple[float, ...]]:
+def _rate_constants(settings: Settings, like: Tensor) -> tuple[Tensor, tuple[float, ...]]:
     """Return the table and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``, on the device of ``like``."""
-    if name == "power_spherical":
-        steps, terms, *numbers = gamma_constants(dim)
+    if settings.family == "power_spherical":
+        steps, terms, *numbers = gamma_constants(settings.dim)
         return like, (steps, terms, *numbers, 0.0, 0.0)
-    if name == "von_mises_fisher":
-        table, steps, *numbers = bessel_constants(like, dim / 2 - 1)
+    if settings.family == "von_mises_fisher":
+        table, steps, *numbers = bessel_constants(like, settings.dim / 2 - 1)
         return table, (steps, 0, *numbers)
-    table, nodes, scale = cauchy_constants(like, dim)
+    table, nodes, scale = cauchy_constants(like, settings.dim)
     return table, (nodes, 0, scale, 0.0, 0.0, 0.0)
 
 
 @cached_launch
 def _draw_launch(
     rows: int,
-    dim: int,
-    name: str,
+    settings: Settings,
+    constants: tuple[float, ...],
+    z_is_x: bool,
     in_memory: bool,
     fast: bool,
-    settings: tuple,
     outputs_dtype: torch.dtype,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Launch:
-    bounds, radius, z_is_x, constants = settings
+    family, dim, bounds, radius = settings
     quarter, rows_per_program, quads, warps = tile(dim)
-    return Launch(
-        _draw_latents,
-        (blocks(rows, rows_per_program), 1),
-        (rows,),
-        (
-            *(in_memory, FAMILIES[name], fast, *bounds, float(radius), z_is_x, *constants),
-            *(dim, quarter, rows_per_program, quads),
-        ),
-        num_warps=warps,
-    )
+    law = in_memory, FAMILIES[family], fast, *_bounds(bounds), radius, z_is_x, *constants
+    shape = dim, quarter, rows_per_program, quads
+    grid = blocks(rows, rows_per_program), 1
+    return Launch(_draw_latents, grid, (rows,), (*law, *shape), num_warps=warps)
 
 
 @cached_launch
 def _pull_back_launch(
     rows: int,
-    dim: int,
-    settings: tuple,
+    settings: Settings,
+    method: int,
+    has_rate: bool,
     outputs_dtype: torch.dtype,
     grad_dtype: torch.dtype | None,
     device: torch.device,
 ) -> Launch:
-    method, has_z, has_rate, bounds, radius = settings
+    _, dim, bounds, radius = settings
     columns = next_power_of_two(dim)
     rows_per_program = max(1, _BLOCK // columns)
-    return Launch(
-        _pull_back_latents,
-        (blocks(rows, rows_per_program), 1),
-        (rows,),
-        (method, has_z, has_rate, *bounds, float(radius), dim, rows_per_program, columns),
-        num_warps=4,
-    )
+    law = method, grad_dtype is not None, has_rate, *_bounds(bounds), radius
+    shape = dim, rows_per_program, columns
+    grid = blocks(rows, rows_per_program), 1
+    return Launch(_pull_back_latents, grid, (rows,), (*law, *shape), num_warps=4)

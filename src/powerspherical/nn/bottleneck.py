@@ -6,16 +6,18 @@ import math
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from powerspherical._torch.composites import is_ours
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.product import distribution_of
 from powerspherical.distributions.rate import rate
-from powerspherical.nn._latents import drawn_latents
-from powerspherical.nn.heads import SphericalHead
+from powerspherical.nn._latents import Settings, drawn_latents
+from powerspherical.nn._parameters import Bounds
+from powerspherical.nn.heads import FixedSettings, SphericalHead
 
 
-class SphericalBottleneck(nn.Module):
+class SphericalBottleneck(FixedSettings):
     r"""Maps features to latents z on a sphere and their rate, ``z, rate = bottleneck(features)``.
 
     At each position a ``SphericalHead`` turns the features into a distribution q on the sphere. In training, z is a
@@ -68,6 +70,8 @@ class SphericalBottleneck(nn.Module):
     (torch.Size([2, 8, 32, 32]), torch.Size([2, 32, 32]), tensor(8.))
     """
 
+    _fixed = ("radius",)
+
     def __init__(
         self,
         in_features: int | None,
@@ -105,6 +109,12 @@ class SphericalBottleneck(nn.Module):
         if not 0 < self.radius < math.inf:
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
         self.evaluate = evaluate
+        head, law = self.head, self.head.distribution.family
+        # None if κ is fixed, or if the family is not one of ours. Then z and the rate come from a distribution.
+        self._settings: str | None = None
+        if head.concentration is None and is_ours(type(law)):
+            bounds = Bounds(head.minimum, head.maximum)
+            self._settings = Settings(law.name, head.dim, bounds, self.radius).packed()
         self._fixed_rate: float | None = None
         if self.head.concentration is not None:
             kappa = torch.tensor(self.head.concentration, dtype=torch.float64, device="cpu")
@@ -139,18 +149,10 @@ class SphericalBottleneck(nn.Module):
         """
         outputs = self.head(features, raw, outputs_only=True)
         draws = self.training or self.evaluate == "draw"
-        if draws and self._fixed_rate is None and noise is None and generator is None:
-            head = self.head
-            z, rate = drawn_latents(
-                outputs,
-                head.dim,
-                head.minimum,
-                head.maximum,
-                head.distribution.family,
-                self.radius,
-                features.dtype,
-            )
-            rate = self._total(rate)
+        if draws and self._settings is not None and noise is None and generator is None:
+            z, rate = drawn_latents(outputs, self._settings, features.dtype)
+            if self.head.product is not None:
+                rate = rate.sum(-1)
         else:
             q = self.head.distribution_of(outputs)
             z = q.mode
@@ -183,10 +185,7 @@ class SphericalBottleneck(nn.Module):
             return q.mode.new_full(q.batch_shape, self._fixed_rate)
         # Not by torch's kl_divergence: its registry takes host time, and hundreds of guards under torch.compile.
         factors: Any = q.base_dist if isinstance(q, ProductOfSpheres) else q
-        return self._total(rate(factors.family, factors.concentration, self.head.dim))
-
-    def _total(self, rates: Tensor) -> Tensor:
-        """The rate of a position, given those of its spheres."""
+        rates = rate(factors.family, factors.concentration, self.head.dim)
         return rates if self.head.product is None else rates.sum(-1)
 
     def extra_repr(self) -> str:

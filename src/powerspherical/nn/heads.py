@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,25 @@ from powerspherical.distributions import (
     VonMisesFisher,
     validation,
 )
+from powerspherical.distributions.validation import floating_tensor
 from powerspherical.nn._parameters import Bounds, parameters
 
 
-class SphericalHead(nn.Module):
+class FixedSettings(nn.Module):
+    """A module with attributes that cannot change after construction, because compiled code has them built in."""
+
+    _fixed: ClassVar[tuple[str, ...]]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._fixed and name in self.__dict__:
+            kind = type(self).__name__
+            raise AttributeError(
+                f"{name} of a {kind} cannot be changed: make a new {kind} with {name}={value!r}"
+            )
+        super().__setattr__(name, value)
+
+
+class SphericalHead(FixedSettings):
     r"""Maps features h to a distribution on the sphere, through a linear layer (v, r) = Wh + b:
 
     .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
@@ -62,6 +77,8 @@ class SphericalHead(nn.Module):
     >>> q.batch_shape, q.event_shape, type(q).__name__
     (torch.Size([8, 100]), torch.Size([16]), 'VonMisesFisher')
     """
+
+    _fixed = ("dim", "minimum", "maximum")
 
     #: Class of the distribution. Subclasses set it; this class takes it as an argument.
     distribution: type[RotationallySymmetric]
@@ -138,7 +155,7 @@ class SphericalHead(nn.Module):
 
     def _entries_last(self, name: str, value: Tensor, entries: int) -> Tensor:
         """``value`` with its features along the last axis, after a check of their number."""
-        axes = validation.floating_tensor(name, value).dim()
+        axes = floating_tensor(name, value).dim()
         if not -axes <= self.axis < axes or value.shape[self.axis] != entries:
             number = f"{entries} entries" if entries > 1 else "1 entry"
             hint = ""

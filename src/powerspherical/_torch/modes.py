@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch._guards import TracingContext
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling as torch_is_compiling
 from torch.distributions import Distribution
 from torch.jit._trace import TracerWarning
 
@@ -30,6 +30,10 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 # Bound here, because ``is_plain`` runs in every draw and looking up ``torch._C`` takes as long as the calls.
 _is_tracing, _dispatch_modes = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
 _transforms_active = torch._C._are_functorch_transforms_active
+
+
+#: Where torch's ``TracingContext`` keeps itself. It is None unless a compiler traces in this thread.
+_THREAD = torch._guards._TLS
 
 
 def is_plain(*tensors: Tensor) -> bool:
@@ -70,12 +74,12 @@ def is_compiling() -> bool:
     ``torch.compiler.is_compiling`` answers this while dynamo traces Python code. It is False in AOTAutograd, the next
     stage, which runs our operators and backward passes to record the torch operations in them.
     """
-    return torch.compiler.is_compiling() or TracingContext.try_get() is not None
+    return torch_is_compiling() or getattr(_THREAD, "tracing_context", None) is not None
 
 
 def is_recording_operations() -> bool:
     """Whether AOTAutograd records the operations of this call. Backward passes of autograd functions are respected."""
-    return not torch.compiler.is_dynamo_compiling() and TracingContext.try_get() is not None
+    return not torch.compiler.is_dynamo_compiling() and getattr(_THREAD, "tracing_context", None) is not None
 
 
 @untraced

@@ -116,15 +116,15 @@ class Launch:
 
 
 def cached_launch(build: F) -> F:
-    """Cache the results of ``build``, which returns launches for hashable arguments.
-
-    While compiling, sizes may be symbolic and nothing is cached.
-    """
+    """Cache the results of ``build``, which returns launches."""
     cached = functools.lru_cache(1024)(build)
 
     @functools.wraps(build)
     def launch(*args: Any) -> Any:
-        return build(*args) if is_compiling() else cached(*args)
+        try:
+            return cached(*args)
+        except TypeError:  # while compiling, a size may be symbolic and cannot be hashed
+            return build(*args)
 
     return cast(F, launch)
 

@@ -3,8 +3,9 @@
 The features are bfloat16, as under autocast. A step computes the latents z and their divergence from the prior, and the
 gradient of both in the features. Ours is `nn.SphericalBottleneck`. The Gaussian one is the usual reparameterisation
 with its KL to the standard normal. The reference is the package of the paper's authors, which needs float32 features.
-All variants take turns: eager, compiled, and on CUDA compiled with the option that launches kernels of other packages as
-cheaply as the compiler's own, and with mode="reduce-overhead", which replays CUDA graphs. The time includes the host's.
+All variants take turns: eager and compiled. On CUDA there are two more: compiled with an option that launches kernels of
+other packages as cheaply as the compiler's own, and with mode="reduce-overhead", which replays CUDA graphs. The time
+includes the host's.
 
     python benchmarks/bottleneck.py [--device cpu|cuda] [--quick] [--out DIR]
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch._inductor
 from _command import NO_REFERENCE, Command, Row, clock_on, grouped, summary_in, table
 from _timing import Call, Effort, measure
 from torch import Tensor
@@ -85,7 +87,8 @@ def steps(rows: int, dim: int, device: torch.device) -> dict[tuple[str, str], Ca
         grads = torch.randn(rows, dim).to(device, torch.bfloat16), torch.full((rows,), 1e-3, device=device)
         modes: dict[str, Any] = {"eager": layer, "compiled": torch.compile(layer)}
         if device.type == "cuda":
-            modes["static launches"] = torch.compile(layer, options={STATIC_LAUNCHES: True})
+            if STATIC_LAUNCHES in torch._inductor.list_options():
+                modes["static launches"] = torch.compile(layer, options={STATIC_LAUNCHES: True})
             modes["CUDA graphs"] = torch.compile(layer, mode="reduce-overhead")
         for mode, run in modes.items():
 

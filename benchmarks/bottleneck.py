@@ -3,9 +3,8 @@
 The features are bfloat16, as under autocast. A step computes the latents z and their divergence from the prior, and the
 gradient of both in the features. Ours is `nn.SphericalBottleneck`. The Gaussian one is the usual reparameterisation
 with its KL to the standard normal. The reference is the package of the paper's authors, which needs float32 features.
-All variants take turns: eager and compiled. On CUDA there are two more: compiled with an option that launches kernels of
-other packages as cheaply as the compiler's own, and with mode="reduce-overhead", which replays CUDA graphs. The time
-includes the host's.
+All variants take turns: eager, compiled, and on CUDA compiled with mode="reduce-overhead", which replays CUDA graphs.
+The time includes the host's.
 
     python benchmarks/bottleneck.py [--device cpu|cuda] [--quick] [--out DIR]
 """
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch._inductor
 from _command import NO_REFERENCE, Command, Row, clock_on, grouped, summary_in, table
 from _timing import Call, Effort, measure
 from torch import Tensor
@@ -30,8 +28,6 @@ QUICK_SIZES = ((64, 8),)
 EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=15, most=201), Effort(seconds=0.1, least=3, most=5)
 CALLS = 20  # per turn
 GAUSSIAN = "gaussian"
-#: An option of the compiler: launch kernels like ours as cheaply as its own. It is off by default.
-STATIC_LAUNCHES = "static_launch_user_defined_triton_kernels"
 
 Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From features to latents and their rate in nats."""
@@ -87,8 +83,6 @@ def steps(rows: int, dim: int, device: torch.device) -> dict[tuple[str, str], Ca
         grads = torch.randn(rows, dim).to(device, torch.bfloat16), torch.full((rows,), 1e-3, device=device)
         modes: dict[str, Any] = {"eager": layer, "compiled": torch.compile(layer)}
         if device.type == "cuda":
-            if STATIC_LAUNCHES in torch._inductor.list_options():
-                modes["static launches"] = torch.compile(layer, options={STATIC_LAUNCHES: True})
             modes["CUDA graphs"] = torch.compile(layer, mode="reduce-overhead")
         for mode, run in modes.items():
 

@@ -163,6 +163,18 @@ def bottleneck():
     return table(["n × d", "latent", *next(iter(groups.values()))], rows)
 
 
+def kl_uniform():
+    """Return the table of the times of KL to the uniform, as ratios to the plain formula of Power Spherical."""
+    found = json.loads((RESULTS / "kl_uniform.json").read_text(encoding="utf-8"))["rows"]
+    rows = []
+    for dtype in ("float32", "float64"):
+        ratios = [row["ratios"] for row in found if row["dtype"] == f"torch.{dtype}"]
+        for name in ratios[0]:
+            cells = (", ".join(f"{one[name][mode]:.2f}" for one in ratios) for mode in ("eager", "compiled"))
+            rows.append([dtype, f"`{name}`", *cells])
+    return table(["", "KL of", "eager", "compiled"], rows)
+
+
 def tokeniser():
     """Return the table of the tokeniser's rates, in nats and bits, with a uniform and with a learned prior."""
     found, tokens = results("spherical_tokeniser"), 16
@@ -289,7 +301,7 @@ def summary():
 
 MAKERS = (
     *(summary, concentrations, nats_for_rate, draws, bottleneck, training),
-    *(compiled, tokeniser, pairwise, swaps, vae, time),
+    *(compiled, kl_uniform, tokeniser, pairwise, swaps, vae, time),
 )
 TABLES = {make.__name__: make for make in MAKERS}
 

@@ -68,7 +68,9 @@ def test_few_autograd_nodes() -> None:
 def test_settings_are_fixed(part: str, name: str) -> None:
     """Compiled code has them built in, and would not notice a change."""
     module = SphericalBottleneck(None, DIM).get_submodule(part)
-    with pytest.raises(AttributeError, match=f"{name} of a Spherical.* cannot be changed: make a new Spherical"):
+    with pytest.raises(
+        AttributeError, match=f"{name} of a Spherical.* cannot be changed: make a new Spherical"
+    ):
         setattr(module, name, 3)
 
 

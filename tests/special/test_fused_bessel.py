@@ -138,7 +138,9 @@ class TestDispatch:
         (first,) = torch.autograd.grad(value.sum(), kappa, create_graph=True)
         with torch.no_grad():
             # Without the derivative a GPU may round differently.
-            torch.testing.assert_close(function(kappa, dim), value, rtol=2 * torch.finfo(torch.float32).eps, atol=0)
+            torch.testing.assert_close(
+                function(kappa, dim), value, rtol=2 * torch.finfo(torch.float32).eps, atol=0
+            )
         # Under a transform the functions run as torch operations.
         derivative = torch.func.grad(lambda k: function(k, dim))
         exact = kappa.detach().double().cpu()

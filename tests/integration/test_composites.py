@@ -12,6 +12,8 @@ from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
 from powerspherical._torch import composites
+from powerspherical._torch.modes import is_compiling, is_in_aot_autograd
+from powerspherical._torch.random import compiled_seed
 from powerspherical.distributions.rate import rate
 from powerspherical.families import POWER_SPHERICAL, Family
 from powerspherical.nn import SphericalBottleneck
@@ -85,3 +87,42 @@ def test_the_digest_changes_with_the_code(monkeypatch: pytest.MonkeyPatch, tmp_p
         (tmp_path / "module.py").write_text(code)
         digests.add(composites._digest.__wrapped__())
     assert len(digests) == 2
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
+def test_seeds_of_one_graph_differ(backend: str) -> None:
+    """The compiler merges equal calls, unless it knows that they are random."""
+
+    def two(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * compiled_seed(x.device), x * compiled_seed(x.device)
+
+    x = torch.ones((), dtype=torch.float64, requires_grad=True)
+    first, second = torch.compile(two, backend=backend, fullgraph=True)(x)
+    assert first != second
+
+
+def test_stages() -> None:
+    """What the body of an operator is told, in eager mode, by the compiler, and by the export."""
+    seen = []
+
+    class Told(torch.nn.Module):
+        def forward(self, kappa: Tensor) -> Tensor:
+            return rate(POWER_SPHERICAL, kappa, 3)
+
+    original = type(POWER_SPHERICAL).relative_entropy
+
+    def told(self: Family, kappa: Tensor, dim: int) -> Tensor:
+        seen.append((torch.compiler.is_dynamo_compiling(), is_compiling(), is_in_aot_autograd()))
+        return original(self, kappa, dim)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(POWER_SPHERICAL), "relative_entropy", told)
+        Told()(torch.ones(2))
+        assert seen == [(False, False, False)]
+        seen.clear()
+        torch.compile(Told(), backend="aot_eager", fullgraph=True)(torch.ones(2, requires_grad=True))
+        assert (False, True, True) in seen
+        seen.clear()
+        torch.export.export(Told(), (torch.ones(2),), strict=False)
+        assert seen
+        assert not any(in_aot for _, _, in_aot in seen)

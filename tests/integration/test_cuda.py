@@ -10,12 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
+from torch.utils.checkpoint import checkpoint
 
 from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
 from helpers.members import DRAWS, EVERY, EVERY_ID, MEMBERS
 from helpers.statistical import assert_law, assert_mean
 from helpers.waiting import waiting
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical.nn import SphericalBottleneck
+from powerspherical.sampling.triton.fused import FAMILIES as FUSED
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
@@ -272,3 +275,24 @@ def test_compiled_by_inductor() -> None:
     )
     gradients = torch.autograd.grad(compiled(loc, kappa, True), (loc, kappa))
     assert all(g.isfinite().all() for g in gradients)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("family", FUSED)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_bottleneck(family: str, dynamic: bool) -> None:
+    """Compiled code launches the kernels itself: the rate is that of eager mode, and two draws of one graph differ."""
+    torch.compiler.reset()
+    bottleneck = SphericalBottleneck(None, 5, family).to("cuda")
+    features = torch.randn(2000, 6, device="cuda", requires_grad=True)
+
+    def two(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        z, rate = bottleneck(features)
+        return z, checkpoint(bottleneck, features, use_reentrant=False)[0], rate
+
+    z, other, rate = torch.compile(two, fullgraph=True, dynamic=dynamic)(features)
+    torch.testing.assert_close(rate, bottleneck(features)[1])
+    torch.testing.assert_close(z.norm(dim=-1), torch.ones_like(rate))
+    assert not (z == other).all(-1).any()
+    (gradient,) = torch.autograd.grad((z + other).cumsum(-1).sum() + rate.sum(), features)
+    assert gradient.isfinite().all()

@@ -64,14 +64,29 @@ def test_few_autograd_nodes() -> None:
     assert names == ["_PlainLatentsBackward"]
 
 
-@pytest.mark.parametrize(("part", "name"), [("", "radius"), ("head", "maximum"), ("head", "dim")])
-def test_settings_are_fixed(part: str, name: str) -> None:
-    """Compiled code has them built in, and would not notice a change."""
-    module = SphericalBottleneck(None, DIM).get_submodule(part)
-    with pytest.raises(
-        AttributeError, match=f"{name} of a Spherical.* cannot be changed: make a new Spherical"
-    ):
-        setattr(module, name, 3)
+def test_changed_settings() -> None:
+    """In training and in evaluation, compiled or not, the bottleneck follows its attributes."""
+    bottleneck = SphericalBottleneck(None, DIM, "von_mises_fisher", maximum=torch.tensor(50.0))
+    compiled = torch.compile(bottleneck, backend="aot_eager", fullgraph=True)
+    features = torch.randn(6, DIM + 1, requires_grad=True)
+
+    def rates() -> list[Tensor]:
+        bottleneck.train()
+        found = [bottleneck(features), compiled(features)]
+        assert all(torch.allclose(z.norm(dim=-1), torch.tensor(bottleneck.radius)) for z, _ in found)
+        found.append(bottleneck.eval()(features))
+        return [rate for _, rate in found]
+
+    before = rates()
+    for name, value in (("maximum", 2.0), ("distribution", FAMILIES["power_spherical"])):
+        setattr(bottleneck.head, name, value)
+        after = rates()
+        for rate, old in zip(after, before, strict=True):
+            torch.testing.assert_close(rate, after[0])
+            assert not torch.allclose(rate, old)
+        before = after
+    bottleneck.radius = 3.0
+    rates()
 
 
 class TestValues:

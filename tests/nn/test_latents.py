@@ -1,4 +1,4 @@
-"""Draws with their rates: autograd functions of plain eager mode and of the kernels, which must equal a composition."""
+"""The autograd functions behind ``drawn_latents``, in eager mode and as kernels, against a composition."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def made_outputs(dtype: torch.dtype) -> Tensor:
 
 
 def latents(outputs: Tensor, family: Family, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return drawn_latents(outputs, Settings(family.name, DIM, BOUNDS, RADIUS).packed(), dtype)
+    return drawn_latents(outputs, Settings(family.name, DIM, BOUNDS).packed(), RADIUS, dtype)
 
 
 def composition(outputs: Tensor, family: Family, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -130,8 +130,8 @@ class TestFused:
             return
         from powerspherical.nn import _triton_latents
 
-        def runs_fused(outputs: Tensor, dim: int, family: str) -> bool:
-            return outputs.numel() > 0 and family in fused.FAMILIES and outputs.dtype in FUSED_DTYPES
+        def runs_fused(outputs: Tensor, settings: Settings) -> bool:
+            return outputs.numel() > 0 and settings.family in fused.FAMILIES and outputs.dtype in FUSED_DTYPES
 
         def seed(device: torch.device) -> int:
             return int(torch.randint(2**63 - 1, ()))
@@ -156,10 +156,10 @@ class TestFused:
         outputs[5, 1, :dim] *= 1e20
         outputs[6, 1, dim] = 60.0
         outputs.requires_grad_()
-        z, rate = drawn_latents(outputs, Settings(family.name, dim, bounds, RADIUS).packed(), dtype)
+        z, rate = drawn_latents(outputs, Settings(family.name, dim, bounds).packed(), RADIUS, dtype)
         _, x, scalars = z.grad_fn.saved_tensors
         assert (z.shape, z.dtype, rate.dtype) == (x.shape, dtype, torch.float32)
-        # The interpreter cuts digits off where a GPU rounds.
+        # The interpreter truncates to bfloat16; a GPU rounds.
         torch.testing.assert_close(
             z.float(), RADIUS * x, rtol=1e-6 if dtype == torch.float32 else 8e-3, atol=0
         )
@@ -171,7 +171,7 @@ class TestFused:
             (x.double() - loc).square().sum(-1) / 2, scalars[0].double(), rtol=1e-4, atol=1e-6
         )
         torch.testing.assert_close(rate.double(), family.relative_entropy(kappa, dim), rtol=5e-6, atol=1e-7)
-        # The gradient, beside torch operations that get the same draw.
+        # Compare the gradient with torch operations on the same draw.
         grads = torch.randn_like(z), torch.randn_like(rate)
         for used in ((0, 1), (0,), (1,)):
             (found,) = torch.autograd.grad(
@@ -192,9 +192,7 @@ class TestFused:
         if grad is not None:
             one_minus_t, one_plus_t = (one.double() for one in scalars[:2])
             t = (1 - one_minus_t).unsqueeze(-1)
-            # The noise of a spherical Cauchy draw is 1+κ.
-            noise = scalars[2] if family.name != "spherical_cauchy" else 1 + kappa.detach().float()
-            slope = family.rapidity_slope(*scalars[:2], noise, kappa.detach().float(), dim).double()
+            slope = family.rapidity_slope(*scalars[:3], kappa.detach().float(), dim).double()
             fixed, point = loc.detach(), x.double()
             turned = t * (loc - fixed) - ((loc - fixed) * point).sum(-1, keepdim=True) * fixed
             squared_sine = (one_minus_t * one_plus_t).unsqueeze(-1)
@@ -212,8 +210,8 @@ class TestFused:
         torch.manual_seed(dim)
         outputs = torch.randn(count, dim + 1, device=DEVICE)
         outputs[:, dim] = raw
-        settings = Settings(family.name, dim, Bounds(0.0, math.inf), 1.0).packed()
-        z, _ = drawn_latents(outputs.requires_grad_(), settings, torch.float32)
+        settings = Settings(family.name, dim, Bounds(0.0, math.inf)).packed()
+        z, _ = drawn_latents(outputs.requires_grad_(), settings, 1.0, torch.float32)
         _, x, scalars = z.grad_fn.saved_tensors
         assert torch.equal(x, z)
         kappa = torch.full((count,), math.log1p(math.exp(-raw)) + raw, dtype=torch.float64)
@@ -221,8 +219,20 @@ class TestFused:
         assert scipy.stats.kstest(log_cdf.exp().numpy(), "uniform").pvalue > 1e-6
 
     @kernel_families
-    def test_derivatives_that_need_torch_operations(self, family: Family) -> None:
-        outputs = made_outputs(torch.float32).detach().to(DEVICE).requires_grad_()
+    def test_without_gradients(self, family: Family) -> None:
+        with torch.no_grad():
+            z, rate = latents(made_outputs(torch.float32).to(DEVICE), family, torch.float16)
+        assert (z.dtype, z.requires_grad) == (torch.float16, False)
+        torch.testing.assert_close(z.float().norm(dim=-1), torch.full_like(rate, RADIUS), rtol=2e-3, atol=0)
+
+    @kernel_families
+    @pytest.mark.parametrize("strided", [False, True])
+    def test_derivatives_that_need_torch_operations(self, family: Family, strided: bool) -> None:
+        outputs = made_outputs(torch.float32).detach().to(DEVICE)
+        outputs = (
+            outputs.transpose(0, 1).contiguous().transpose(0, 1) if strided else outputs
+        ).requires_grad_()
+        assert outputs.is_contiguous() != strided
         found = latents(outputs, family, torch.float32)
         assert "Fused" in found[1].grad_fn.name()
         (slope,) = torch.autograd.grad(found[1].sum(), outputs, create_graph=True)

@@ -32,7 +32,8 @@ _is_tracing, _dispatch_modes = torch._C._is_tracing, torch._C._len_torch_dispatc
 _transforms_active = torch._C._are_functorch_transforms_active
 
 
-#: Where torch's ``TracingContext`` keeps itself. It is None unless a compiler traces in this thread.
+#: Thread-local storage of torch's ``TracingContext``. Its attribute ``tracing_context`` is set while ``torch.compile``
+#: or ``torch.export`` traces in this thread.
 _THREAD = torch._guards._TLS
 
 
@@ -77,9 +78,17 @@ def is_compiling() -> bool:
     return torch_is_compiling() or getattr(_THREAD, "tracing_context", None) is not None
 
 
-def is_recording_operations() -> bool:
-    """Whether AOTAutograd records the operations of this call. Backward passes of autograd functions are respected."""
-    return not torch.compiler.is_dynamo_compiling() and getattr(_THREAD, "tracing_context", None) is not None
+def is_in_aot_autograd() -> bool:
+    """Whether AOTAutograd, a stage of ``torch.compile``, is tracing this call.
+
+    In this stage it uses the ``backward`` of an ``autograd.Function``.
+    """
+    return (
+        not torch.compiler.is_dynamo_compiling()
+        and getattr(_THREAD, "tracing_context", None) is not None
+        and bool(_dispatch_modes())  # without one, tensors are real
+        and not is_exporting()
+    )
 
 
 @untraced

@@ -25,11 +25,9 @@ def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
 def compiled_seed(device: torch.device) -> Tensor:
     """Return a random int64 of shape (1,), as a seed for a kernel in compiled code.
 
-    It is made like the seeds of the compiler's own kernels. ``torch.randint`` would take one kernel more.
+    The compiler knows that two calls of ``torch.randint`` differ, and repeats the first one under a checkpoint.
     """
-    from torch._inductor import inductor_prims
-
-    return inductor_prims.seeds(1, device)
+    return torch.randint(2**63 - 1, (1,), device=device)
 
 
 def check_generator(generator: torch.Generator, device: torch.device) -> None:

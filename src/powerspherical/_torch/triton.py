@@ -34,7 +34,7 @@ def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,
 
 @functools.cache
 def _has_triton() -> bool:
-    """Whether Triton is installed, for NVIDIA's GPUs."""
+    """Whether Triton is installed, and this is not a ROCm build of torch."""
     return not torch.version.hip and importlib.util.find_spec("triton") is not None
 
 
@@ -116,15 +116,15 @@ class Launch:
 
 
 def cached_launch(build: F) -> F:
-    """Cache the results of ``build``, which returns launches."""
+    """Cache the results of ``build``, which returns launches.
+
+    Nothing is cached while compiling, because sizes may be symbolic and then have no hash.
+    """
     cached = functools.lru_cache(1024)(build)
 
     @functools.wraps(build)
     def launch(*args: Any) -> Any:
-        try:
-            return cached(*args)
-        except TypeError:  # while compiling, a size may be symbolic and cannot be hashed
-            return build(*args)
+        return build(*args) if is_compiling() else cached(*args)
 
     return cast(F, launch)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import composite
-from powerspherical._torch.modes import is_batch_of_gradients, is_plain, is_recording_operations
+from powerspherical._torch.modes import is_batch_of_gradients, is_in_aot_autograd, is_plain
 from powerspherical._torch.random import compiled_seed
 from powerspherical._torch.triton import triton_takes
 from powerspherical.families import family_named
@@ -28,69 +28,83 @@ FUSED_DIM = 1024
 
 
 class Settings(NamedTuple):
-    """What latents depend on beside a head's outputs.
+    """The settings of a head that determine the distribution for its outputs.
 
     Attributes:
-        family: name of the family of q, one of this package's.
+        family: name of the family, one of this package's.
         dim: d ≥ 2.
         bounds: bounds of κ.
-        radius: the length of z.
     """
 
     family: str
     dim: int
     bounds: Bounds
-    radius: float
 
     def packed(self) -> str:
         """Return the settings as a string: ``torch.compile`` guards one attribute of a module instead of many."""
-        return ",".join(map(str, (self.family, self.dim, *self.bounds, self.radius)))
+        return ",".join(map(str, (self.family, self.dim, *self.bounds)))
 
 
 @functools.cache
 def _unpacked(settings: str) -> Settings:
-    family, dim, minimum, maximum, radius = settings.split(",")
-    return Settings(family, int(dim), Bounds(float(minimum), float(maximum)), float(radius))
+    family, dim, minimum, maximum = settings.split(",")
+    return Settings(family, int(dim), Bounds(float(minimum), float(maximum)))
 
 
-@composite("latents", "Tensor outputs, str settings, ScalarType dtype", "(Tensor, Tensor)")
-def drawn_latents(outputs: Tensor, settings: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+@composite("latents", "Tensor outputs, str settings, float radius, ScalarType dtype", "(Tensor, Tensor)")
+def drawn_latents(outputs: Tensor, settings: str, radius: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return z of shape (…, d) and its rate of shape (…).
 
     Args:
         outputs: (v, r) of shape (…, d + 1), which give μ and κ as in ``_parameters.parameters``.
         settings: packed ``Settings``.
+        radius: the length of z.
         dtype: the dtype of z. The rate is float64 for float64 outputs, otherwise float32.
 
     z is differentiable once, the rate twice. Their accuracy is that of ``sampling.draw`` and of
     ``Family.relative_entropy``.
 
     >>> outputs = torch.tensor([[3.0, 4.0, 20.0], [0.0, 1.0, 5.0]])
-    >>> settings = Settings("power_spherical", 2, Bounds(0.0, 1e6), radius=2.0).packed()
-    >>> z, rate = drawn_latents(outputs, settings, torch.bfloat16)
+    >>> settings = Settings("power_spherical", 2, Bounds(0.0, 1e6)).packed()
+    >>> z, rate = drawn_latents(outputs, settings, 2.0, torch.bfloat16)
     >>> z.shape, z.dtype, rate
     (torch.Size([2, 2]), torch.bfloat16, tensor([1.5827, 0.9275]))
     """
-    family, dim, bounds, radius = _unpacked(settings)
-    if torch.is_grad_enabled() and outputs.requires_grad and is_plain(outputs):
-        if _runs_fused(outputs, dim, family):
-            return _fused_latents(outputs, _unpacked(settings), dtype, None)
-        return _plain_latents(outputs, _unpacked(settings), dtype)
-    if is_recording_operations() and _runs_fused(outputs, dim, family):
-        return _FusedLatents.apply(outputs, _unpacked(settings), dtype, compiled_seed(outputs.device))
-    loc, kappa = _parameters.parameters(outputs, dim, bounds)
-    assert kappa is not None  # as there is an r
-    law = family_named(family)
-    return _scaled(draw(law, loc, kappa), radius, dtype), law.relative_entropy(kappa, dim)
+    known = _unpacked(settings)
+    fuses = _runs_fused(outputs, known)
+    if is_plain(outputs):
+        if torch.is_grad_enabled() and outputs.requires_grad:
+            if fuses:
+                return _fused_latents(outputs.contiguous(), known, radius, dtype, None)
+            return _plain_latents(outputs, known, radius, dtype)
+        if fuses:
+            return _fused_values(outputs.contiguous(), known, radius, dtype, None)[:2]
+    elif fuses and is_in_aot_autograd():
+        seed = compiled_seed(outputs.device)
+        return _FusedLatents.apply(outputs.contiguous(), known, radius, dtype, seed)
+    loc, kappa = _parameters.parameters(outputs, known.dim, known.bounds)
+    assert kappa is not None  # because outputs has d + 1 columns
+    family = family_named(known.family)
+    return _scaled(draw(family, loc, kappa), radius, dtype), family.relative_entropy(kappa, known.dim)
 
 
-def _runs_fused(outputs: Tensor, dim: int, family: str) -> bool:
+def _fused_values(
+    outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype, seed: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return z, the rate, and what the backward pass needs, from contiguous outputs, by one kernel."""
+    from powerspherical.nn import _triton_latents
+
+    key = fused.random_seed(outputs.device) if seed is None else seed
+    return _triton_latents.draw_latents(outputs, settings, radius, dtype, key)
+
+
+def _runs_fused(outputs: Tensor, settings: Settings) -> bool:
     """Whether the Triton kernels serve these outputs."""
     return (
         outputs.is_cuda
-        and dim <= FUSED_DIM
+        and settings.dim <= FUSED_DIM
         and outputs.numel() > 0
-        and family in fused.FAMILIES
+        and settings.family in fused.FAMILIES
         and triton_takes(outputs, FUSED_DTYPES)
     )
 
@@ -104,12 +118,15 @@ class _PlainLatents(torch.autograd.Function):
     """``drawn_latents`` in plain eager mode."""
 
     @staticmethod
-    def forward(ctx: Any, outputs: Tensor, settings: Settings, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        family, dim, bounds, radius = ctx.settings = settings
+    def forward(
+        ctx: Any, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        name, dim, bounds = ctx.settings = settings
+        ctx.radius = radius
         loc, kappa = _parameters.values(outputs, dim, bounds)
         assert kappa is not None
-        x, *scalars = plain_draw(loc, kappa, kappa.shape, None, dim, family)
-        rate, slope = family_named(family).relative_entropy_and_slope(kappa, dim)
+        x, *scalars = plain_draw(loc, kappa, kappa.shape, None, dim, name)
+        rate, slope = family_named(name).relative_entropy_and_slope(kappa, dim)
         ctx.save_for_backward(outputs, x, loc, *scalars, kappa, slope)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return _scaled(x, radius, dtype), rate
@@ -118,26 +135,26 @@ class _PlainLatents(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, grad_rate: Tensor | None) -> tuple[Tensor | None, ...]:
         outputs, x, loc, *scalars, kappa, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            gradient = _differentiable_gradient(ctx.settings, grad, grad_rate, outputs, x, *scalars)
+            gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, *scalars)
         else:
-            drawn = x, *scalars
-            gradient = _gradient(ctx.settings, grad, grad_rate, outputs, loc, kappa, slope, *drawn)
-        return gradient, None, None
+            gradient = _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, *scalars)
+        return gradient, None, None, None
 
 
 class _FusedLatents(torch.autograd.Function):
-    """``drawn_latents`` with Triton, in eager mode and in compiled code."""
+    """``drawn_latents`` with Triton, for contiguous outputs, in eager mode and in compiled code."""
 
     @staticmethod
     def forward(
-        ctx: Any, outputs: Tensor, settings: Settings, dtype: torch.dtype, seed: Tensor | None
+        ctx: Any,
+        outputs: Tensor,
+        settings: Settings,
+        radius: float,
+        dtype: torch.dtype,
+        seed: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        from powerspherical.nn import _triton_latents
-
-        outputs = outputs.contiguous()
-        key = fused.random_seed(outputs.device) if seed is None else seed
-        z, rate, *saved = _triton_latents.draw_latents(outputs, settings, dtype, key)
-        ctx.settings = settings
+        z, rate, *saved = _fused_values(outputs, settings, radius, dtype, seed)
+        ctx.settings, ctx.radius = settings, radius
         ctx.save_for_backward(outputs, *saved)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return z, rate
@@ -145,37 +162,33 @@ class _FusedLatents(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_rate: Tensor | None) -> tuple[Tensor | None, ...]:
         outputs, x, scalars = ctx.saved_tensors
-        given = [one for one in (grad, grad_rate) if one is not None]
-        if not given:
-            return (None,) * 4
+        grads = [one for one in (grad, grad_rate) if one is not None]
+        if not grads:
+            return (None,) * 5
         # Gradients that will be differentiated, or that belong to a transform, need torch operations.
-        plain = is_plain(*given) and not any(map(is_batch_of_gradients, given))
-        if torch.is_grad_enabled() or not (plain or is_recording_operations()):
-            gradient = _differentiable_gradient(ctx.settings, grad, grad_rate, outputs, x, *scalars[:3])
-            return gradient, None, None, None
+        plain = is_plain(*grads) and not any(map(is_batch_of_gradients, grads))
+        if torch.is_grad_enabled() or not (plain or is_in_aot_autograd()):
+            gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, *scalars[:3])
+            return gradient, *[None] * 4
         from powerspherical.nn import _triton_latents
 
-        gradient = _triton_latents.pull_back_latents(outputs, x, scalars, grad, grad_rate, ctx.settings)
-        return gradient, None, None, None
+        given = outputs, x, scalars, grad, grad_rate
+        return _triton_latents.pull_back_latents(*given, ctx.settings, ctx.radius), *[None] * 4
 
 
 def _differentiable_gradient(
-    settings: Settings,
-    grad: Tensor | None,
-    grad_rate: Tensor | None,
-    outputs: Tensor,
-    x: Tensor,
-    *scalars: Tensor,
+    ctx: Any, grad: Tensor | None, grad_rate: Tensor | None, outputs: Tensor, x: Tensor, *scalars: Tensor
 ) -> Tensor | None:
     """``_gradient`` with μ, κ and the derivative of the rate as differentiable functions of the outputs."""
-    loc, kappa = _parameters.composition(outputs, settings.dim, settings.bounds)
+    name, dim, bounds = ctx.settings
+    loc, kappa = _parameters.composition(outputs, dim, bounds)
     assert kappa is not None
-    _, slope = family_named(settings.family).relative_entropy_and_slope(kappa, settings.dim)
-    return _gradient(settings, grad, grad_rate, outputs, loc, kappa, slope, x, *scalars)
+    _, slope = family_named(name).relative_entropy_and_slope(kappa, dim)
+    return _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, *scalars)
 
 
 def _gradient(
-    settings: Settings,
+    ctx: Any,
     grad: Tensor | None,
     grad_rate: Tensor | None,
     outputs: Tensor,
@@ -188,12 +201,12 @@ def _gradient(
     """Return the gradient in the outputs, given those in z and the rate, μ, κ, dKL/dκ, and the results of the draw."""
     in_loc = in_kappa = None
     if grad is not None:
-        grad = _scaled(grad.to(x.dtype), settings.radius, x.dtype)
-        law = settings.dim, settings.family
+        grad = _scaled(grad.to(x.dtype), ctx.radius, x.dtype)
+        law = ctx.settings.dim, ctx.settings.family
         in_loc, in_kappa = draw_gradients(grad, x, loc, *scalars, kappa, *law, True, True)
     if grad_rate is not None:
         in_kappa = grad_rate * slope if in_kappa is None else torch.addcmul(in_kappa, grad_rate, slope)
-    return _parameters.gradient(outputs, loc, in_loc, in_kappa, settings.bounds)
+    return _parameters.gradient(outputs, loc, in_loc, in_kappa, ctx.settings.bounds)
 
 
 #: The C++ ``apply``. Python's override looks for transforms and inspects the signature.

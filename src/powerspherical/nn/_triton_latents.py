@@ -1,7 +1,7 @@
 """``_latents`` with Triton: one kernel from a head's outputs to latents and rates, one for the gradient, in float32.
 
-The forward kernel draws as ``sampling.triton.draw`` does, with rows in four quarters. Beside z and the rate it writes x
-in float32 and four scalars per row (1-t, 1+t, the noise of the draw, and the derivative of the rate) for the backward
+The forward kernel draws as ``sampling.triton.draw`` does, with rows in four quarters. Besides z and the rate it writes
+x in float32 and four scalars per row (1-t, 1+t, the noise of the draw, and the derivative of the rate) for the backward
 pass, which computes μ and κ again.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
 from powerspherical.nn._latents import Settings
 from powerspherical.nn._parameters import Bounds
-from powerspherical.nn._triton_parameters import SHORT_VECTOR, softplus_and_slope
+from powerspherical.nn._triton_parameters import SHORT_VECTOR, concentration
 from powerspherical.sampling.triton.draw import (
     POWER_SPHERICAL,
     VON_MISES_FISHER,
@@ -35,31 +35,19 @@ from powerspherical.sampling.triton.slope import (
     slope_method,
     tail_rule,
 )
-from powerspherical.special._triton_bessel import bessel_constants, bessel_functions
-from powerspherical.special._triton_cauchy import cauchy_constants, cauchy_relative_entropy
-from powerspherical.special._triton_gamma import (
+from powerspherical.special.triton_elementary import float32
+from powerspherical.special.triton_rates import (
+    bessel_constants,
+    bessel_functions,
+    cauchy_constants,
+    cauchy_relative_entropy,
     gamma_constants,
     power_relative_entropy,
     power_relative_entropy_slope,
 )
-from powerspherical.special.triton_elementary import float32
 
 #: Coordinates per program of the backward pass, unless a single row has more.
 _BLOCK = 1024
-
-
-@triton.jit
-def _concentration(raw, BOUNDED: tl.constexpr, MINIMUM: tl.constexpr, MAXIMUM: tl.constexpr):
-    """κ and dκ/dr, as in ``_parameters.bounded``."""
-    softplus, slope = softplus_and_slope(raw)
-    if BOUNDED:
-        shrink = 1.0 / (1.0 + softplus / (MAXIMUM - MINIMUM))
-        kappa = MINIMUM + softplus * shrink
-        kappa = tl.where(kappa > MAXIMUM, MAXIMUM, kappa)  # guards against rounding
-        slope = slope * shrink * shrink
-    else:
-        kappa = MINIMUM + softplus
-    return kappa, slope
 
 
 @triton.jit
@@ -116,6 +104,7 @@ def _draw_latents(
     ROWS: tl.constexpr,
     QUADS: tl.constexpr,
 ):
+    """Draw ROWS rows of latents: μ and κ from the outputs, the rate, and a point around μ."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
     if SEED_IN_MEMORY:
@@ -138,7 +127,7 @@ def _draw_latents(
     v0, v1, v2, v3 = v0 * scale, v1 * scale, v2 * scale, v3 * scale
     scale = 1.0 / tl.sqrt(row_dot(v0, v1, v2, v3, v0, v1, v2, v3))[:, None]
     raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
-    kappa, _ = _concentration(raw, BOUNDED, MINIMUM, MAXIMUM)
+    kappa, _ = concentration(raw, MINIMUM, MAXIMUM, MAXIMUM - MINIMUM, BOUNDED)
     rate, slope = _rate(kappa, table_ptr, FAMILY, STEPS, TERMS, A, B, C, D)
     minus, plus = kappa, kappa
     if FAMILY == VON_MISES_FISHER and DIM != 3:
@@ -208,7 +197,7 @@ def _pull_back_latents(
     mask = row_mask[:, None] & (column < DIM)
     outputs = outputs_ptr + row[:, None] * (DIM + 1) + column
     raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
-    kappa, kappa_slope = _concentration(raw, BOUNDED, MINIMUM, MAXIMUM)
+    kappa, kappa_slope = concentration(raw, MINIMUM, MAXIMUM, MAXIMUM - MINIMUM, BOUNDED)
     grad_kappa = kappa * 0.0
     gradient = tl.zeros((ROWS, COLUMNS), tl.float32)
     if HAS_Z:
@@ -217,9 +206,10 @@ def _pull_back_latents(
         short = longest <= SHORT_VECTOR
         v = tl.where(short[:, None] & (column == 0), v + 1.0, v)
         longest = tl.where(short, 1.0, longest)
-        v = v / longest[:, None]
+        # The same operations as in the forward pass: at large κ, x - tμ is sensitive to the rounding of μ.
+        v = v * (1.0 / longest)[:, None]
         length = tl.sqrt(tl.sum(v * v, 1))
-        loc = v / length[:, None]
+        loc = v * (1.0 / length)[:, None]
         place = row[:, None] * DIM + column
         grad = RADIUS * tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
         x = tl.load(x_ptr + place, mask=mask, other=0.0)
@@ -246,6 +236,7 @@ def _pull_back_latents(
 def draw_latents(
     outputs: Tensor,
     settings: Settings,
+    radius: float,
     dtype: torch.dtype,
     seed: Tensor | int,
     *,
@@ -256,21 +247,22 @@ def draw_latents(
     Args:
         outputs: (v, r), n > 0 rows of d + 1 numbers, contiguous, float32 or half precision.
         settings: with d ≤ ``_latents.FUSED_DIM`` and one of ``fused.FAMILIES``.
-        dtype: the dtype of z.
+        radius, dtype: the length and the dtype of z.
         seed: a random int64, as for ``sampling.triton.draw.draw``.
         fast: whether to use the hardware's approximate functions.
     """
     batch, dim = outputs.shape[:-1], settings.dim
     x = outputs.new_empty((*batch, dim), dtype=torch.float32)
-    z_is_x = settings.radius == 1 and dtype == torch.float32
+    z_is_x = radius == 1 and dtype == torch.float32
     z = x if z_is_x else outputs.new_empty((*batch, dim), dtype=dtype)
     rate = outputs.new_empty(batch, dtype=torch.float32)
     scalars = outputs.new_empty((4, *batch), dtype=torch.float32)
     in_memory = isinstance(seed, Tensor)
     seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
     table, constants = _rate_constants(settings, rate)
+    table = outputs if table is None else table  # any pointer will do
     types = outputs.dtype, dtype, x.device
-    launch = _draw_launch(rate.numel(), settings, constants, z_is_x, in_memory, fast, *types)
+    launch = _draw_launch(rate.numel(), settings, constants, radius, z_is_x, in_memory, fast, *types)
     launch((z, rate, x, scalars, outputs, table, seed_tensor), seed_number)
     return z, rate, x, scalars
 
@@ -282,6 +274,7 @@ def pull_back_latents(
     grad: Tensor | None,
     grad_rate: Tensor | None,
     settings: Settings,
+    radius: float,
 ) -> Tensor:
     """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero.
 
@@ -291,7 +284,7 @@ def pull_back_latents(
     method = slope_method(settings.family, settings.dim)
     grad_dtype = None if grad is None else grad.dtype
     types = outputs.dtype, grad_dtype, x.device
-    launch = _pull_back_launch(scalars.numel() // 4, settings, method, grad_rate is not None, *types)
+    launch = _pull_back_launch(scalars.numel() // 4, settings, radius, method, grad_rate is not None, *types)
     grads = [x if one is None else one.contiguous() for one in (grad, grad_rate)]
     # Only this method reads the rule. For the others any valid pointer will do.
     rule = tail_rule(scalars) if method == GAMMA_EXPANSION_OR_QUADRATURE.value else scalars
@@ -300,16 +293,16 @@ def pull_back_latents(
 
 
 def _bounds(bounds: Bounds) -> tuple[bool, float, float]:
-    """Return BOUNDED, MINIMUM and MAXIMUM. The compiler cannot write an infinite number into its code."""
+    """Return BOUNDED, MINIMUM and MAXIMUM. The compiler writes constants as literals, and has none for infinity."""
     bounded = math.isfinite(bounds.maximum)
     return bounded, float(bounds.minimum), float(bounds.maximum) if bounded else 0.0
 
 
-def _rate_constants(settings: Settings, like: Tensor) -> tuple[Tensor, tuple[float, ...]]:
-    """Return the table and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``, on the device of ``like``."""
+def _rate_constants(settings: Settings, like: Tensor) -> tuple[Tensor | None, tuple[float, ...]]:
+    """Return the table, on the device of ``like``, and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``."""
     if settings.family == "power_spherical":
         steps, terms, *numbers = gamma_constants(settings.dim)
-        return like, (steps, terms, *numbers, 0.0, 0.0)
+        return None, (steps, terms, *numbers, 0.0, 0.0)
     if settings.family == "von_mises_fisher":
         table, steps, *numbers = bessel_constants(like, settings.dim / 2 - 1)
         return table, (steps, 0, *numbers)
@@ -322,6 +315,7 @@ def _draw_launch(
     rows: int,
     settings: Settings,
     constants: tuple[float, ...],
+    radius: float,
     z_is_x: bool,
     in_memory: bool,
     fast: bool,
@@ -329,9 +323,9 @@ def _draw_launch(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Launch:
-    family, dim, bounds, radius = settings
+    family, dim, bounds = settings
     quarter, rows_per_program, quads, warps = tile(dim)
-    law = in_memory, FAMILIES[family], fast, *_bounds(bounds), radius, z_is_x, *constants
+    law = in_memory, FAMILIES[family], fast, *_bounds(bounds), float(radius), z_is_x, *constants
     shape = dim, quarter, rows_per_program, quads
     grid = blocks(rows, rows_per_program), 1
     return Launch(_draw_latents, grid, (rows,), (*law, *shape), num_warps=warps)
@@ -341,16 +335,17 @@ def _draw_launch(
 def _pull_back_launch(
     rows: int,
     settings: Settings,
+    radius: float,
     method: int,
     has_rate: bool,
     outputs_dtype: torch.dtype,
     grad_dtype: torch.dtype | None,
     device: torch.device,
 ) -> Launch:
-    _, dim, bounds, radius = settings
+    _, dim, bounds = settings
     columns = next_power_of_two(dim)
     rows_per_program = max(1, _BLOCK // columns)
-    law = method, grad_dtype is not None, has_rate, *_bounds(bounds), radius
+    law = method, grad_dtype is not None, has_rate, *_bounds(bounds), float(radius)
     shape = dim, rows_per_program, columns
     grid = blocks(rows, rows_per_program), 1
     return Launch(_pull_back_latents, grid, (rows,), (*law, *shape), num_warps=4)

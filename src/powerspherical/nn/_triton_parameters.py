@@ -28,6 +28,20 @@ def softplus_and_slope(x):
     return tl.where(x > 0, x, 0.0) + log1p(decay), tl.where(x > 0, 1.0, decay) / (1.0 + decay)
 
 
+@triton.jit
+def concentration(raw, minimum, maximum, span, BOUNDED: tl.constexpr):
+    """κ and dκ/dr, as in ``_parameters.bounded``, where ``span`` = maximum - minimum."""
+    softplus, slope = softplus_and_slope(raw)
+    if BOUNDED:
+        shrink = 1.0 / (1.0 + softplus / span)
+        kappa = minimum + softplus * shrink
+        kappa = tl.where(kappa > maximum, maximum, kappa)  # guards against rounding
+        slope = slope * shrink * shrink
+    else:
+        kappa = minimum + softplus
+    return kappa, slope
+
+
 @triton.jit(do_not_specialize=["rows"])
 def _values(
     loc_ptr,
@@ -58,12 +72,7 @@ def _values(
     tl.store(loc_ptr + row[:, None] * DIM + column, loc, mask=mask)
     if ENTRIES > DIM:
         raw = tl.load(outputs_ptr + row * ENTRIES + DIM, mask=row_mask, other=0.0).to(tl.float32)
-        softplus, _ = softplus_and_slope(raw)
-        if BOUNDED:
-            kappa = minimum + softplus / (1.0 + softplus / span)
-            kappa = tl.where(kappa > maximum, maximum, kappa)  # guards against rounding
-        else:
-            kappa = minimum + softplus
+        kappa, _ = concentration(raw, minimum, maximum, span, BOUNDED)
         tl.store(kappa_ptr + row, kappa, mask=row_mask)
 
 
@@ -84,7 +93,7 @@ def _gradient(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write the gradient in ROWS rows of outputs, as in ``_parameters._gradient``."""
+    """Write the gradient in ROWS rows of outputs, as in ``_parameters.gradient``."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
     column = tl.arange(0, COLUMNS)[None, :]
@@ -106,10 +115,7 @@ def _gradient(
         slope = tl.zeros((ROWS,), tl.float32)
         if HAS_KAPPA:
             raw = tl.load(outputs_ptr + row * ENTRIES + DIM, mask=row_mask, other=0.0).to(tl.float32)
-            softplus, slope = softplus_and_slope(raw)
-            if BOUNDED:
-                shrink = 1.0 / (1.0 + softplus / span)
-                slope = slope * shrink * shrink
+            _, slope = concentration(raw, 0.0, span, span, BOUNDED)
             slope = slope * tl.load(grad_kappa_ptr + row, mask=row_mask, other=0.0)
         tl.store(gradient_ptr + row * ENTRIES + DIM, slope.to(gradient_ptr.dtype.element_ty), mask=row_mask)
 

@@ -6,18 +6,16 @@ import math
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from powerspherical._torch.composites import is_ours
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.product import distribution_of
 from powerspherical.distributions.rate import rate
-from powerspherical.nn._latents import Settings, drawn_latents
-from powerspherical.nn._parameters import Bounds
-from powerspherical.nn.heads import FixedSettings, SphericalHead
+from powerspherical.nn._latents import drawn_latents
+from powerspherical.nn.heads import SphericalHead
 
 
-class SphericalBottleneck(FixedSettings):
+class SphericalBottleneck(nn.Module):
     r"""Maps features to latents z on a sphere and their rate, ``z, rate = bottleneck(features)``.
 
     At each position a ``SphericalHead`` turns the features into a distribution q on the sphere. In training, z is a
@@ -30,7 +28,7 @@ class SphericalBottleneck(FixedSettings):
     The arguments are those of ``SphericalHead``, under the same names and with the same defaults, because a bottleneck
     is a head followed by a draw. No argument names the layout of the features: without ``in_features`` there is no
     linear layer, and with ``concentration`` or ``nats`` there is no κ in the features. ``bottleneck.head(features)``
-    returns q, for its density or entropy.
+    returns q, for its density or entropy. The bottleneck itself calls its head with ``outputs_only=True``.
 
     Draws and rates are computed in float32, or in float64 for float64 features, also under autocast. The relative error
     of the rate is about 7e-7 in float32, given κ. ``torch.compile(fullgraph=True)``, ``torch.utils.checkpoint``,
@@ -70,8 +68,6 @@ class SphericalBottleneck(FixedSettings):
     (torch.Size([2, 8, 32, 32]), torch.Size([2, 32, 32]), tensor(8.))
     """
 
-    _fixed = ("radius",)
-
     def __init__(
         self,
         in_features: int | None,
@@ -109,12 +105,6 @@ class SphericalBottleneck(FixedSettings):
         if not 0 < self.radius < math.inf:
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
         self.evaluate = evaluate
-        head, law = self.head, self.head.distribution.family
-        # None if κ is fixed, or if the family is not one of ours. Then z and the rate come from a distribution.
-        self._settings: str | None = None
-        if head.concentration is None and is_ours(type(law)):
-            bounds = Bounds(head.minimum, head.maximum)
-            self._settings = Settings(law.name, head.dim, bounds, self.radius).packed()
         self._fixed_rate: float | None = None
         if self.head.concentration is not None:
             kappa = torch.tensor(self.head.concentration, dtype=torch.float64, device="cpu")
@@ -148,16 +138,15 @@ class SphericalBottleneck(FixedSettings):
         (tensor([[0., 0., 1.]]), tensor([2.9514]))
         """
         outputs = self.head(features, raw, outputs_only=True)
-        draws = self.training or self.evaluate == "draw"
-        if draws and self._settings is not None and noise is None and generator is None:
-            z, rate = drawn_latents(outputs, self._settings, features.dtype)
+        draws = self.training or self.evaluate == "draw" or noise is not None
+        settings = self.head.packed_settings
+        if draws and settings is not None and noise is None and generator is None:
+            z, rate = drawn_latents(outputs, settings, self.radius, features.dtype)
             if self.head.product is not None:
                 rate = rate.sum(-1)
         else:
-            q = self.head.distribution_of(outputs)
-            z = q.mode
-            if draws or noise is not None:
-                z = q.rsample(generator=generator, noise=self._fitting(noise, q))
+            q = self.head.distribution_from_outputs(outputs)
+            z = q.rsample(generator=generator, noise=self._fitting(noise, q)) if draws else q.mode
             rate = self._rate(q)
             if self.radius != 1:
                 z = self.radius * z

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from powerspherical._torch.composites import is_ours
 from powerspherical.distributions import (
     PowerSpherical,
     ProductOfSpheres,
@@ -16,25 +17,14 @@ from powerspherical.distributions import (
     VonMisesFisher,
     validation,
 )
-from powerspherical.distributions.validation import floating_tensor
+from powerspherical.nn._latents import Settings
 from powerspherical.nn._parameters import Bounds, parameters
 
-
-class FixedSettings(nn.Module):
-    """A module with attributes that cannot change after construction, because compiled code has them built in."""
-
-    _fixed: ClassVar[tuple[str, ...]]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._fixed and name in self.__dict__:
-            kind = type(self).__name__
-            raise AttributeError(
-                f"{name} of a {kind} cannot be changed: make a new {kind} with {name}={value!r}"
-            )
-        super().__setattr__(name, value)
+#: The attributes in ``SphericalHead.packed_settings``.
+_PACKED = {"dim", "minimum", "maximum", "concentration", "distribution"}
 
 
-class SphericalHead(FixedSettings):
+class SphericalHead(nn.Module):
     r"""Maps features h to a distribution on the sphere, through a linear layer (v, r) = Wh + b:
 
     .. math:: \mu = \frac{v}{\lVert v \rVert}, \qquad
@@ -77,8 +67,6 @@ class SphericalHead(FixedSettings):
     >>> q.batch_shape, q.event_shape, type(q).__name__
     (torch.Size([8, 100]), torch.Size([16]), 'VonMisesFisher')
     """
-
-    _fixed = ("dim", "minimum", "maximum")
 
     #: Class of the distribution. Subclasses set it; this class takes it as an argument.
     distribution: type[RotationallySymmetric]
@@ -130,7 +118,8 @@ class SphericalHead(FixedSettings):
             )
         if product is not None and product < 1:
             raise ValueError(f"product is the number of spheres and must be ≥ 1, got {product}")
-        self.minimum, self.maximum, self.nats, self.product = minimum, maximum, nats, product
+        self.minimum, self.maximum = float(minimum), float(maximum)
+        self.nats, self.product = nats, product
         self.validate_args = validate_args
         fixed = concentration is not None or nats is not None
         self._outputs = self.dim + (not fixed)
@@ -147,6 +136,18 @@ class SphericalHead(FixedSettings):
             pole = torch.eye(1, self.dim, dtype=torch.float64, device="cpu")[0]
             self.concentration = self.distribution.from_kl(pole, nats).concentration.item()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _PACKED and self.__dict__.keys() | {"distribution"} >= _PACKED:
+            # None if κ is fixed, or if the family is not one of this package's.
+            packed = None
+            if self.concentration is None and is_ours(type(family := self.distribution.family)):
+                packed = Settings(family.name, self.dim, Bounds(self.minimum, self.maximum)).packed()
+            self.packed_settings = packed
+
+    #: The settings that the latents of a bottleneck depend on, see ``Settings.packed``.
+    packed_settings: str | None
+
     def _inverse(self, concentration: float) -> float:
         """The r that gives this κ."""
         excess = concentration - self.minimum
@@ -155,7 +156,7 @@ class SphericalHead(FixedSettings):
 
     def _entries_last(self, name: str, value: Tensor, entries: int) -> Tensor:
         """``value`` with its features along the last axis, after a check of their number."""
-        axes = floating_tensor(name, value).dim()
+        axes = validation.floating_tensor(name, value).dim()
         if not -axes <= self.axis < axes or value.shape[self.axis] != entries:
             number = f"{entries} entries" if entries > 1 else "1 entry"
             hint = ""
@@ -190,8 +191,8 @@ class SphericalHead(FixedSettings):
             features: ``in_features`` entries along ``axis``. Without a linear layer, the entries are (v, r).
             raw: r, for a head without a linear layer whose ``features`` are v alone. It has m entries along ``axis``,
                 and v has m·d, such as (B, 1) and (B, d).
-            outputs_only: whether to return (v, r) instead of the distribution, a tensor of shape (…, d + 1), or
-                (…, m, d + 1) for a product. With a fixed κ it is v alone.
+            outputs_only: if True, return (v, r) as one tensor of shape (…, d + 1), or (…, m, d + 1) for a product,
+                instead of the distribution. With a fixed κ, return v.
 
         >>> import torch
         >>> from powerspherical.nn import PowerSphericalHead
@@ -206,14 +207,14 @@ class SphericalHead(FixedSettings):
             outputs = self._joined(features, raw)
         if self.product is not None:
             outputs = outputs.unflatten(-1, (self.product, self._outputs))
-        return outputs if outputs_only else self.distribution_of(outputs)
+        return outputs if outputs_only else self.distribution_from_outputs(outputs)
 
-    def distribution_of(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:
+    def distribution_from_outputs(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:
         """Return the distribution for outputs (v, r), which ``forward`` returns if ``outputs_only`` is set.
 
         >>> import torch
         >>> from powerspherical.nn import PowerSphericalHead
-        >>> PowerSphericalHead(None, dim=3).distribution_of(torch.tensor([0.0, 0.0, 2.0, 50.0])).loc
+        >>> PowerSphericalHead(None, dim=3).distribution_from_outputs(torch.tensor([0.0, 0.0, 2.0, 50.0])).loc
         tensor([0., 0., 1.])
         """
         loc, kappa = parameters(outputs, self.dim, Bounds(self.minimum, self.maximum))

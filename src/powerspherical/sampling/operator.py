@@ -33,9 +33,9 @@ from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import (
     is_batch_of_gradients,
     is_batching,
+    is_in_aot_autograd,
     is_plain,
     is_recording,
-    is_recording_operations,
     unrecorded,
 )
 from powerspherical._torch.operators import Operator, define_operator, pulled_back, register_derivative
@@ -120,14 +120,15 @@ def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, 
 def _records_kernels(family: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> bool:
     """Whether ``torch.compile`` is recording operations, and can launch the fused kernels from its own code."""
     return (
-        is_recording_operations()
+        is_in_aot_autograd()
         and loc.device.type in fused.DEVICES
         and fused.covers(family, loc, concentration, shape)
     )
 
 
 class _PlainDraw(torch.autograd.Function):
-    """A draw in plain eager mode, which calls the implementations of both operators without the dispatcher.
+    """A draw in plain eager mode, or by the kernels in compiled code: the implementations of both operators, without
+    the dispatcher.
 
     It returns only x, because for a small batch each further output of an autograd function is expensive.
     """
@@ -252,11 +253,11 @@ def _run_backward(
 def draw_gradients(grad: Tensor, *saved: Any) -> tuple[Tensor, Tensor]:
     """Return the gradients of a plain draw in ``loc`` and κ, with the arguments of the operator ``draw_backward``."""
     # The saved tensors are plain. Only the gradient may belong to a transform.
-    plain = is_plain(grad) and not is_batch_of_gradients(grad)
-    if not plain:
+    direct = is_plain(grad) and not is_batch_of_gradients(grad)
+    if not direct:
         _, loc, one_minus_t, *_, concentration, _, family, _, _ = saved
-        plain = _records_kernels(family, loc, concentration, one_minus_t.shape)
-    return (_run_backward if plain and not torch.is_grad_enabled() else _draw_backward)(grad, *saved)
+        direct = _records_kernels(family, loc, concentration, one_minus_t.shape)
+    return (_run_backward if direct and not torch.is_grad_enabled() else _draw_backward)(grad, *saved)
 
 
 #: The operator ``draw`` without the dispatcher, for autograd functions that contain a draw.

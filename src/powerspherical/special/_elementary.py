@@ -20,7 +20,7 @@ from powerspherical._torch.triton import triton_takes
 from powerspherical.special._native_launch import native_takes
 
 
-def horner(coefficients: Sequence[float | Tensor], x: Tensor) -> Tensor:
+def horner(coefficients: Sequence[float], x: Tensor) -> Tensor:
     """Return the polynomial ``c[0] + c[1] x + c[2] x² + …``, of degree at least one."""
     value = (x * coefficients[-1]).add_(coefficients[-2])
     for coefficient in reversed(coefficients[:-2]):

@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def float32(number):
-    """A number argument of a kernel in float32: ``torch.compile`` passes it in float64."""
+    """A number argument as float32. Kernels that compiled code launches receive it as float64."""
     return tl.full((), number, tl.float32)
 
 

@@ -155,8 +155,8 @@ def point(
     """Draw one point for each row, and return its four quarters, 1-t, 1+t, and the noise.
 
     The law of t is that of dimension ``degrees`` + 1. TWO_SPHERE says whether this is 3, and OTHER_DIM whether it
-    differs from DIM. For von Mises–Fisher without TWO_SPHERE, the arguments ``one_minus_t`` and ``one_plus_t`` are the
-    cosine. Otherwise they are ignored. ``draw`` says what the noise is.
+    differs from DIM. For von Mises–Fisher without TWO_SPHERE, the arguments ``one_minus_t`` and ``one_plus_t`` give the
+    cosine t. Otherwise they are ignored. The noise is that of ``Family.draw_cosine``.
     """
     inside = column < QUARTER
     inside1, inside2 = inside & (column + QUARTER < DIM), inside & (column + 2 * QUARTER < DIM)
@@ -195,6 +195,7 @@ def point(
             scale = 2.0 * reciprocal(minus + plus, FAST)
             one_minus_t = minus * scale
             one_plus_t = plus * scale
+            noise = 1.0 + kappa
         elif TWO_SPHERE:
             if FAMILY == VON_MISES_FISHER:
                 one_minus_t, one_plus_t = von_mises_fisher_ends(chi_squared, kappa)

@@ -17,7 +17,7 @@ from powerspherical.sampling.triton import exponential_slope
 from powerspherical.sampling.triton.exponential_slope import EXPONENTIAL, exponential_rapidity_slope
 from powerspherical.sampling.triton.two_sphere import power_spherical_slope, von_mises_fisher_slope
 from powerspherical.special import gamma_draw
-from powerspherical.special._elementary import legendre
+from powerspherical.special.quadrature import legendre
 
 #: Values of METHOD in ``rapidity_slope``. The first serves if all shapes α are large, the second for any shapes.
 #: RECIPROCAL is 1/(1+κ). ``exponential_slope`` has further ones, from EXPONENTIAL on.

@@ -1,4 +1,4 @@
-"""The autograd functions behind ``drawn_latents``, in eager mode and as kernels, against a composition."""
+"""The autograd functions behind ``drawn``, in eager mode and as kernels, against a composition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from powerspherical.families import Family, family_named, family_names
 from powerspherical.nn import _latents, _parameters
-from powerspherical.nn._latents import Settings, drawn_latents
+from powerspherical.nn._latents import Settings, drawn
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling import draw
 from powerspherical.sampling.triton import fused
@@ -36,7 +36,7 @@ def made_outputs(dtype: torch.dtype) -> Tensor:
 
 
 def latents(outputs: Tensor, family: Family, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return drawn_latents(outputs, Settings(family.name, DIM, BOUNDS).packed(), RADIUS, dtype)
+    return drawn(outputs, Settings(family.name, DIM, BOUNDS), RADIUS, dtype)
 
 
 def composition(outputs: Tensor, family: Family, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -156,7 +156,7 @@ class TestFused:
         outputs[5, 1, :dim] *= 1e20
         outputs[6, 1, dim] = 60.0
         outputs.requires_grad_()
-        z, rate = drawn_latents(outputs, Settings(family.name, dim, bounds).packed(), RADIUS, dtype)
+        z, rate = drawn(outputs, Settings(family.name, dim, bounds), RADIUS, dtype)
         _, x, scalars = z.grad_fn.saved_tensors
         assert (z.shape, z.dtype, rate.dtype) == (x.shape, dtype, torch.float32)
         # The interpreter truncates to bfloat16; a GPU rounds.
@@ -210,8 +210,8 @@ class TestFused:
         torch.manual_seed(dim)
         outputs = torch.randn(count, dim + 1, device=DEVICE)
         outputs[:, dim] = raw
-        settings = Settings(family.name, dim, Bounds(0.0, math.inf)).packed()
-        z, _ = drawn_latents(outputs.requires_grad_(), settings, 1.0, torch.float32)
+        settings = Settings(family.name, dim, Bounds(0.0, math.inf))
+        z, _ = drawn(outputs.requires_grad_(), settings, 1.0, torch.float32)
         _, x, scalars = z.grad_fn.saved_tensors
         assert torch.equal(x, z)
         kappa = torch.full((count,), math.log1p(math.exp(-raw)) + raw, dtype=torch.float64)

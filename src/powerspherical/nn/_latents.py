@@ -19,6 +19,7 @@ from powerspherical._torch.random import compiled_seed
 from powerspherical._torch.triton import triton_takes
 from powerspherical.families import family_named
 from powerspherical.nn import _parameters
+from powerspherical.nn._layout import Layout
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling.operator import draw, draw_gradients, plain_draw
 from powerspherical.sampling.triton import fused
@@ -40,52 +41,66 @@ class Settings(NamedTuple):
     dim: int
     bounds: Bounds
 
-    def packed(self) -> str:
-        """Return the settings as a string: ``torch.compile`` guards one attribute of a module instead of many."""
-        return ",".join(map(str, (self.family, self.dim, *self.bounds)))
+
+def packed(settings: Settings, layout: Layout) -> str:
+    """Return both as a string: ``torch.compile`` guards one attribute of a module instead of many."""
+    return ",".join(map(str, (settings.family, settings.dim, *settings.bounds, *layout)))
 
 
 @functools.cache
-def _unpacked(settings: str) -> Settings:
-    family, dim, minimum, maximum = settings.split(",")
-    return Settings(family, int(dim), Bounds(float(minimum), float(maximum)))
+def _unpacked(text: str) -> tuple[Settings, Layout]:
+    family, dim, minimum, maximum, axis, product = text.split(",")
+    bounds = Bounds(float(minimum), float(maximum))
+    return Settings(family, int(dim), bounds), Layout(int(axis), int(product))
 
 
-@composite("latents", "Tensor outputs, str settings, float radius, ScalarType dtype", "(Tensor, Tensor)")
-def drawn_latents(outputs: Tensor, settings: str, radius: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return z of shape (…, d) and its rate of shape (…).
+@composite("latents", "Tensor features, Tensor? outputs, str settings, float radius", "(Tensor, Tensor)")
+def latents(features: Tensor, outputs: Tensor | None, settings: str, radius: float) -> tuple[Tensor, Tensor]:
+    """Return latents z and their rate for a bottleneck.
 
     Args:
-        outputs: (v, r) of shape (…, d + 1), which give μ and κ as in ``_parameters.parameters``.
-        settings: packed ``Settings``.
+        features: the bottleneck's features.
+        outputs: (v, r) of shape (…, d + 1), or (…, m, d + 1) for a product. None if the features are (v, r) themselves.
+        settings: ``packed`` settings and layout of the features.
         radius: the length of z.
-        dtype: the dtype of z. The rate is float64 for float64 outputs, otherwise float32.
 
-    z is differentiable once, the rate twice. Their accuracy is that of ``sampling.draw`` and of
-    ``Family.relative_entropy``.
+    z has the dtype and layout of the features. The rate of a product is the sum over its factors.
 
-    >>> outputs = torch.tensor([[3.0, 4.0, 20.0], [0.0, 1.0, 5.0]])
-    >>> settings = Settings("power_spherical", 2, Bounds(0.0, 1e6)).packed()
-    >>> z, rate = drawn_latents(outputs, settings, 2.0, torch.bfloat16)
+    >>> features = torch.tensor([[3.0, 4.0, 20.0], [0.0, 1.0, 5.0]], dtype=torch.bfloat16)
+    >>> settings = packed(Settings("power_spherical", 2, Bounds(0.0, 1e6)), Layout(-1, 0))
+    >>> z, rate = latents(features, None, settings, 2.0)
     >>> z.shape, z.dtype, rate
     (torch.Size([2, 2]), torch.bfloat16, tensor([1.5827, 0.9275]))
     """
-    known = _unpacked(settings)
-    fuses = _runs_fused(outputs, known)
+    known, layout = _unpacked(settings)
+    if outputs is None:
+        outputs = layout.outputs(features, known.dim)
+    z, rate = drawn(outputs, known, radius, features.dtype)
+    return layout.merged(z, features), rate.sum(-1) if layout.product else rate
+
+
+def drawn(outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return radius·x of shape (…, d) in ``dtype``, with x drawn from q, and KL(q‖U) of shape (…).
+
+    The outputs (v, r) of shape (…, d + 1) give μ and κ as in ``_parameters.parameters``. The divergence is float64 for
+    float64 outputs, otherwise float32. It is differentiable twice, and the draw once. Their accuracy is that of
+    ``sampling.draw`` and of ``Family.relative_entropy``.
+    """
+    fuses = _runs_fused(outputs, settings)
     if is_plain(outputs):
         if torch.is_grad_enabled() and outputs.requires_grad:
             if fuses:
-                return _fused_latents(outputs.contiguous(), known, radius, dtype, None)
-            return _plain_latents(outputs, known, radius, dtype)
+                return _fused_latents(outputs.contiguous(), settings, radius, dtype, None)
+            return _plain_latents(outputs, settings, radius, dtype)
         if fuses:
-            return _fused_values(outputs.contiguous(), known, radius, dtype, None)[:2]
+            return _fused_values(outputs.contiguous(), settings, radius, dtype, None)[:2]
     elif fuses and is_in_aot_autograd():
         seed = compiled_seed(outputs.device)
-        return _FusedLatents.apply(outputs.contiguous(), known, radius, dtype, seed)
-    loc, kappa = _parameters.parameters(outputs, known.dim, known.bounds)
+        return _FusedLatents.apply(outputs.contiguous(), settings, radius, dtype, seed)
+    loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
-    family = family_named(known.family)
-    return _scaled(draw(family, loc, kappa), radius, dtype), family.relative_entropy(kappa, known.dim)
+    family = family_named(settings.family)
+    return _scaled(draw(family, loc, kappa), radius, dtype), family.relative_entropy(kappa, settings.dim)
 
 
 def _fused_values(
@@ -115,13 +130,14 @@ def _scaled(x: Tensor, radius: float, dtype: torch.dtype) -> Tensor:
 
 
 class _PlainLatents(torch.autograd.Function):
-    """``drawn_latents`` in plain eager mode."""
+    """``drawn`` in plain eager mode."""
 
     @staticmethod
     def forward(
         ctx: Any, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        name, dim, bounds = ctx.settings = settings
+        ctx.settings = settings
+        name, dim, bounds = settings
         ctx.radius = radius
         loc, kappa = _parameters.values(outputs, dim, bounds)
         assert kappa is not None
@@ -142,7 +158,7 @@ class _PlainLatents(torch.autograd.Function):
 
 
 class _FusedLatents(torch.autograd.Function):
-    """``drawn_latents`` with Triton, for contiguous outputs, in eager mode and in compiled code."""
+    """``drawn`` with Triton, for contiguous outputs, in eager mode and in compiled code."""
 
     @staticmethod
     def forward(

@@ -30,10 +30,8 @@ from powerspherical.sampling.triton.draw import (
 from powerspherical.sampling.triton.fused import FAMILIES
 from powerspherical.sampling.triton.pull_back import concentration_gradient
 from powerspherical.sampling.triton.slope import (
-    GAMMA_EXPANSION_OR_QUADRATURE,
     rapidity_slope,
     slope_method,
-    tail_rule,
 )
 from powerspherical.special.triton_elementary import float32
 from powerspherical.special.triton_rates import (
@@ -177,7 +175,6 @@ def _pull_back_latents(
     scalars_ptr,
     grad_ptr,
     grad_rate_ptr,
-    rule_ptr,
     rows: tl.int64,
     METHOD: tl.constexpr,
     HAS_Z: tl.constexpr,
@@ -220,7 +217,7 @@ def _pull_back_latents(
         across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
         beta = float32(0.5 * (DIM - 1))
         gammas = scalars_ptr + 2 * rows + row
-        slope = rapidity_slope(METHOD, rule_ptr, gammas, kappa, beta, minus, plus, row_mask)
+        slope = rapidity_slope(METHOD, gammas, kappa, beta, minus, plus, row_mask)
         grad_kappa = concentration_gradient(along, across, minus, plus, slope)
         # The gradient in μ is tangential, so the chain rule divides it by ‖v‖.
         gradient = (t[:, None] * grad - along[:, None] * x) / length[:, None] / longest[:, None]
@@ -286,9 +283,7 @@ def pull_back_latents(
     types = outputs.dtype, grad_dtype, x.device
     launch = _pull_back_launch(scalars.numel() // 4, settings, radius, method, grad_rate is not None, *types)
     grads = [x if one is None else one.contiguous() for one in (grad, grad_rate)]
-    # Only this method reads the rule. For the others any valid pointer will do.
-    rule = tail_rule(scalars) if method == GAMMA_EXPANSION_OR_QUADRATURE.value else scalars
-    launch((gradient, outputs, x, scalars, *grads, rule))
+    launch((gradient, outputs, x, scalars, *grads))
     return gradient
 
 

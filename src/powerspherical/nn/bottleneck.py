@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.product import distribution_of
 from powerspherical.distributions.rate import rate
-from powerspherical.nn._latents import drawn_latents
+from powerspherical.nn._latents import latents
+from powerspherical.nn._layout import Layout
 from powerspherical.nn.heads import SphericalHead
 
 
@@ -137,27 +138,20 @@ class SphericalBottleneck(nn.Module):
         >>> bottleneck(v, r)
         (tensor([[0., 0., 1.]]), tensor([2.9514]))
         """
-        outputs = self.head(features, raw, outputs_only=True)
+        head = self.head
+        # A head without a linear layer has nothing to compute. Every attribute and function that compiled code meets
+        # is checked in every call, so it meets few of them here.
+        has_outputs = head.in_features is None and raw is None
+        outputs = None if has_outputs else head(features, raw, outputs_only=True)
         draws = self.training or self.evaluate == "draw" or noise is not None
-        settings = self.head.packed_settings
+        settings = head.packed_settings
         if draws and settings is not None and noise is None and generator is None:
-            z, rate = drawn_latents(outputs, settings, self.radius, features.dtype)
-            if self.head.product is not None:
-                rate = rate.sum(-1)
-        else:
-            q = self.head.distribution_from_outputs(outputs)
-            z = q.rsample(generator=generator, noise=self._fitting(noise, q)) if draws else q.mode
-            rate = self._rate(q)
-            if self.radius != 1:
-                z = self.radius * z
-        moved, flattened = self.head.axis not in (-1, features.dim() - 1), self.head.product is not None
-        if flattened:
-            z = z.flatten(-2)
-        if moved:
-            z = z.movedim(-1, self.head.axis)
-        layout = torch.contiguous_format if features.is_contiguous() else torch.preserve_format
-        # The result must not be a view: fully_shard loses its hooks if the caller changes a view in place.
-        return z.to(features.dtype, copy=moved or flattened, memory_format=layout), rate
+            return latents(features, outputs, settings, self.radius)
+        q = head(features) if outputs is None else head.distribution_from_outputs(outputs)
+        z = q.rsample(generator=generator, noise=self._fitting(noise, q)) if draws else q.mode
+        if self.radius != 1:
+            z = self.radius * z
+        return Layout(head.axis, head.product or 0).merged(z, features), self._rate(q)
 
     @staticmethod
     def _fitting(noise: Tensor | None, q: RotationallySymmetric | ProductOfSpheres) -> Tensor | None:

@@ -17,11 +17,12 @@ from powerspherical.distributions import (
     VonMisesFisher,
     validation,
 )
-from powerspherical.nn._latents import Settings
+from powerspherical.nn._latents import Settings, packed
+from powerspherical.nn._layout import Layout
 from powerspherical.nn._parameters import Bounds, parameters
 
 #: The attributes in ``SphericalHead.packed_settings``.
-_PACKED = {"dim", "minimum", "maximum", "concentration", "distribution"}
+_PACKED = {"dim", "axis", "minimum", "maximum", "product", "concentration", "distribution"}
 
 
 class SphericalHead(nn.Module):
@@ -122,15 +123,15 @@ class SphericalHead(nn.Module):
         self.nats, self.product = nats, product
         self.validate_args = validate_args
         fixed = concentration is not None or nats is not None
-        self._outputs = self.dim + (not fixed)
-        outputs = self._outputs * (product or 1)
+        per_sphere = self.dim + (not fixed)
+        outputs = per_sphere * (product or 1)
         self._entries = outputs if in_features is None else in_features
         self.linear: nn.Module = nn.Identity()
         if in_features is not None:
             self.linear = linear = nn.Linear(in_features, outputs)
             if initial is not None:
                 with torch.no_grad():
-                    linear.bias.view(-1, self._outputs)[:, -1] = self._inverse(initial)
+                    linear.bias.view(-1, per_sphere)[:, -1] = self._inverse(initial)
         self.concentration = concentration
         if nats is not None:
             pole = torch.eye(1, self.dim, dtype=torch.float64, device="cpu")[0]
@@ -140,13 +141,17 @@ class SphericalHead(nn.Module):
         super().__setattr__(name, value)
         if name in _PACKED and self.__dict__.keys() | {"distribution"} >= _PACKED:
             # None if κ is fixed, or if the family is not one of this package's.
-            packed = None
+            self.packed_settings = None
             if self.concentration is None and is_ours(type(family := self.distribution.family)):
-                packed = Settings(family.name, self.dim, Bounds(self.minimum, self.maximum)).packed()
-            self.packed_settings = packed
+                bounds = Bounds(self.minimum, self.maximum)
+                self.packed_settings = packed(Settings(family.name, self.dim, bounds), self._layout)
 
-    #: The settings that the latents of a bottleneck depend on, see ``Settings.packed``.
+    #: The settings that the latents of a bottleneck depend on, see ``_latents.packed``.
     packed_settings: str | None
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self.axis, self.product or 0)
 
     def _inverse(self, concentration: float) -> float:
         """The r that gives this κ."""
@@ -154,35 +159,22 @@ class SphericalHead(nn.Module):
         softplus = excess / (1 - excess / (self.maximum - self.minimum))
         return softplus + math.log(-math.expm1(-softplus))
 
-    def _entries_last(self, name: str, value: Tensor, entries: int) -> Tensor:
-        """``value`` with its features along the last axis, after a check of their number."""
-        axes = validation.floating_tensor(name, value).dim()
-        if not -axes <= self.axis < axes or value.shape[self.axis] != entries:
-            number = f"{entries} entries" if entries > 1 else "1 entry"
-            hint = ""
-            if self.in_features is None and entries == (self.product or 1) * (self.dim + 1):
-                hint = f"; each sphere takes {self.dim} entries for its direction and one for κ, unless you pass raw"
-            raise ValueError(
-                f"{name} must have {number} along axis {self.axis}, got the shape {tuple(value.shape)}{hint}"
-            )
-        return value if self.axis in (-1, axes - 1) else value.movedim(self.axis, -1)
-
     def _joined(self, vectors: Tensor, raw: Tensor) -> Tensor:
-        """(v, r) of each sphere in turn along the last axis, for v and r in two tensors."""
+        """(v, r) of each sphere along the last axis, for v and r in two tensors."""
         if self.in_features is not None or self.concentration is not None:
             raise ValueError(
                 "raw is for heads with in_features=None and without a fixed κ, but this head has "
                 f"in_features={self.in_features} and concentration={self.concentration}: leave raw out"
             )
-        factors = self.product or 1
-        v = self._entries_last("features", vectors, factors * self.dim).unflatten(-1, (factors, self.dim))
-        r = self._entries_last("raw", raw, factors).unsqueeze(-1)
+        layout = self._layout
+        v = layout.split(layout.last("features", vectors, layout.spheres * self.dim))
+        r = layout.split(layout.last("raw", raw, layout.spheres))
         if v.shape[:-1] != r.shape[:-1]:
             raise ValueError(
                 f"features and raw must agree except along axis {self.axis}, got the shapes {tuple(vectors.shape)} "
                 f"and {tuple(raw.shape)}"
             )
-        return torch.cat((v, r), -1).flatten(-2)
+        return torch.cat((v, r), -1)
 
     def forward(self, features: Tensor, raw: Tensor | None = None, *, outputs_only: bool = False) -> Any:
         """Return the distribution for features of shape (…, in_features). Its batch shape is (…).
@@ -201,12 +193,13 @@ class SphericalHead(nn.Module):
         >>> q.loc, q.concentration
         (tensor([[0., 0., 1.]]), tensor([49.9975]))
         """
-        if raw is None:
-            outputs = self.linear(self._entries_last("features", features, self._entries))
-        else:
+        if raw is not None:
             outputs = self._joined(features, raw)
-        if self.product is not None:
-            outputs = outputs.unflatten(-1, (self.product, self._outputs))
+        elif self.in_features is None and self.concentration is None:
+            outputs = self._layout.outputs(features, self.dim)
+        else:
+            layout = self._layout
+            outputs = layout.split(self.linear(layout.last("features", features, self._entries)))
         return outputs if outputs_only else self.distribution_from_outputs(outputs)
 
     def distribution_from_outputs(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
-from powerspherical.sampling.triton.slope import GAMMA_EXPANSION_OR_QUADRATURE, rapidity_slope, tail_rule
+from powerspherical.sampling.triton.slope import rapidity_slope
 from powerspherical.special.triton_elementary import float32
 
 #: Coordinates of g that a program holds at a time, unless a single row has more.
@@ -55,7 +55,6 @@ def _pull_back(
     loc_ptr,
     minus_ptr,
     plus_ptr,
-    rule_ptr,
     gamma_ptr,
     kappa_ptr,
     rows: tl.int64,
@@ -111,9 +110,7 @@ def _pull_back(
         if SLOPE != NO_SLOPE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
             kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
-            slope = rapidity_slope(
-                SLOPE, rule_ptr, gamma_ptr + row, kappa, float32(beta), minus, plus, row_mask
-            )
+            slope = rapidity_slope(SLOPE, gamma_ptr + row, kappa, float32(beta), minus, plus, row_mask)
             result = concentration_gradient(along, across, minus, plus, slope)
             if SUMS_KAPPA:
                 total_kappa += tl.where(row_mask, result, 0.0)
@@ -144,7 +141,6 @@ def _pull_back_long(
     loc_ptr,
     minus_ptr,
     plus_ptr,
-    rule_ptr,
     gamma_ptr,
     kappa_ptr,
     rows: tl.int64,
@@ -190,7 +186,7 @@ def _pull_back_long(
         across = tl.sum(across_terms, 0)
         one = row + tl.arange(0, 1)  # a vector of one row
         kappa = tl.load(kappa_ptr + one * kappa_stride)
-        slope = rapidity_slope(SLOPE, rule_ptr, gamma_ptr + one, kappa, float32(beta), minus, plus, one >= 0)
+        slope = rapidity_slope(SLOPE, gamma_ptr + one, kappa, float32(beta), minus, plus, one >= 0)
         tl.store(grad_kappa_ptr + one, concentration_gradient(along, across, minus, plus, slope))
 
 
@@ -260,9 +256,7 @@ def pull_back(
     target = grad_loc
     if plan.add is not None:
         target = torch.empty(plan.partial_sums, dtype=torch.float32, device=loc.device)
-    # Only this method reads the rule. For the others any valid pointer will do.
-    rule = tail_rule(one_minus_t) if method == GAMMA_EXPANSION_OR_QUADRATURE.value else gamma
-    plan.launch((target, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, rule, gamma, concentration))
+    plan.launch((target, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, gamma, concentration))
     if plan.add is not None:
         plan.add((grad_loc, grad_kappa, target))
     return grad_loc if needs_loc else None, grad_kappa if slope is not None else None

@@ -12,7 +12,6 @@
 import triton
 import triton.language as tl
 
-from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical.sampling.triton import exponential_slope
 from powerspherical.sampling.triton.exponential_slope import EXPONENTIAL, exponential_rapidity_slope
 from powerspherical.sampling.triton.two_sphere import power_spherical_slope, von_mises_fisher_slope
@@ -29,7 +28,8 @@ VON_MISES_FISHER_3 = tl.constexpr(5)
 
 _LARGE_SHAPE = tl.constexpr(gamma_draw.LARGE_SHAPE)
 _SMALL_H = tl.constexpr(gamma_draw.SMALL_H)
-_NODES = tl.constexpr(gamma_draw.NODES)
+_NUMBER = tl.constexpr(gamma_draw.NODES)
+_NODES, _WEIGHTS = (tl.constexpr(tuple(map(float, numbers))) for numbers in legendre(gamma_draw.NODES))
 _LOG_DECAY = tl.constexpr(gamma_draw.LOG_DECAY)
 _P0, _P1, _P2, _P3 = (tl.constexpr(c) for c in gamma_draw.P_SERIES)
 _A0, _A1, _A2, _A3 = (tl.constexpr(c) for c in gamma_draw.REST)
@@ -65,7 +65,7 @@ def _digamma(x):
 
 
 @triton.jit
-def _one_tail(alpha, gamma, rule_ptr):
+def _one_tail(alpha, gamma):
     """dlog G/dα of a Gamma variable G, for a small shape α: the integral of the score over one tail."""
     alpha = tl.where(alpha < _LARGE_SHAPE, alpha, _LARGE_SHAPE)
     gamma = tl.maximum(gamma, 1e-37)
@@ -74,15 +74,15 @@ def _one_tail(alpha, gamma, rule_ptr):
     above = tl.log(1.0 + (alpha * tl.log(inverse * _LOG_DECAY + 1.0) + _LOG_DECAY) * inverse)
     window = tl.where(score > 0, above, -(gamma + _LOG_DECAY) / alpha)
     total = 0.0 * score
-    for index in range(_NODES):
-        s = window * tl.load(rule_ptr + index)
+    for index in tl.static_range(_NUMBER):
+        s = window * _NODES[index]
         mass = tl.exp(alpha * s + (gamma - gamma * tl.exp(s)))
-        total += tl.load(rule_ptr + _NODES + index) * mass * (s + score)
+        total += _WEIGHTS[index] * mass * (s + score)
     return window * total
 
 
 @triton.jit
-def rapidity_slope(METHOD: tl.constexpr, rule_ptr, gamma_ptr, kappa, beta, minus, plus, row_mask):
+def rapidity_slope(METHOD: tl.constexpr, gamma_ptr, kappa, beta, minus, plus, row_mask):
     """Return (dt/dκ)/(1-t²) for a vector of rows. ``minus`` and ``plus`` are 1-t and 1+t, ``beta`` is (d-1)/2.
 
     ``gamma_ptr`` points to the Gamma variables of these rows, which only Power Spherical reads.
@@ -102,7 +102,7 @@ def rapidity_slope(METHOD: tl.constexpr, rule_ptr, gamma_ptr, kappa, beta, minus
         if METHOD == GAMMA_EXPANSION_OR_QUADRATURE:
             small = row_mask & (alpha < _LARGE_SHAPE)
             if tl.max(small.to(tl.int32), 0) > 0:
-                result = tl.where(small, 0.5 * _one_tail(alpha, gamma, rule_ptr), result)
+                result = tl.where(small, 0.5 * _one_tail(alpha, gamma), result)
     return result
 
 
@@ -117,9 +117,3 @@ def slope_method(family: str, dim: int) -> int:
     return (
         GAMMA_EXPANSION if (dim - 1) / 2 >= gamma_draw.LARGE_SHAPE else GAMMA_EXPANSION_OR_QUADRATURE
     ).value
-
-
-@tensor_constant
-def tail_rule() -> Numbers:
-    """Return a tensor (2, n) with the nodes and the weights of the Gauss–Legendre rule on [0, 1] for ``_one_tail``."""
-    return legendre(gamma_draw.NODES)

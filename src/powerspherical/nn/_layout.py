@@ -1,0 +1,57 @@
+"""Tensors of features: which axis holds the entries of each position, and how spheres share them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from powerspherical.distributions import validation
+
+
+class Layout(NamedTuple):
+    """The layout of features.
+
+    Attributes:
+        axis: the axis that holds the entries of each position.
+        product: number m of spheres in a product, or 0 for one sphere that is not a product.
+    """
+
+    axis: int
+    product: int
+
+    @property
+    def spheres(self) -> int:
+        """The number of spheres."""
+        return self.product or 1
+
+    def last(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:
+        """Return ``value`` with the axis last, after a check of its entries. ``hint`` is appended to the error."""
+        axis, axes = self.axis, validation.floating_tensor(name, value).dim()
+        if not -axes <= axis < axes or value.shape[axis] != entries:
+            number = f"{entries} entries" if entries > 1 else "1 entry"
+            raise ValueError(
+                f"{name} must have {number} along axis {axis}, got the shape {tuple(value.shape)}{hint}"
+            )
+        return value if axis in (-1, axes - 1) else value.movedim(axis, -1)
+
+    def outputs(self, features: Tensor, dim: int) -> Tensor:
+        """Return features that are the (v, r) of each sphere in turn, in the shape (…, d + 1) or (…, m, d + 1)."""
+        hint = f"; each sphere takes {dim} entries for its direction and one for κ, unless you pass raw"
+        return self.split(self.last("features", features, self.spheres * (dim + 1), hint))
+
+    def split(self, entries: Tensor) -> Tensor:
+        """Return entries along the last axis with an axis for the spheres of a product before it."""
+        return entries.unflatten(-1, (self.product, -1)) if self.product else entries
+
+    def merged(self, z: Tensor, features: Tensor) -> Tensor:
+        """Return z, of shape (…, d) or (…, m, d), in the dtype, layout and memory format of the features."""
+        moved = self.axis not in (-1, features.dim() - 1)
+        if self.product:
+            z = z.flatten(-2)
+        if moved:
+            z = z.movedim(-1, self.axis)
+        layout = torch.contiguous_format if features.is_contiguous() else torch.preserve_format
+        # The result must not be a view: fully_shard loses its hooks if the caller changes a view in place.
+        return z.to(features.dtype, copy=moved or self.product > 0, memory_format=layout)

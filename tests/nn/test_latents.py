@@ -12,7 +12,7 @@ from torch import Tensor
 
 from powerspherical.families import Family, family_named, family_names
 from powerspherical.nn import _latents, _parameters
-from powerspherical.nn._latents import Settings, drawn
+from powerspherical.nn._latents import Settings, drawn, recorded
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling import draw
 from powerspherical.sampling.triton import fused
@@ -157,7 +157,7 @@ class TestFused:
         outputs[6, 1, dim] = 60.0
         outputs.requires_grad_()
         z, rate = drawn(outputs, Settings(family.name, dim, bounds), RADIUS, dtype)
-        _, x, scalars = z.grad_fn.saved_tensors
+        x, scalars = recorded(*z.grad_fn.saved_tensors)
         assert (z.shape, z.dtype, rate.dtype) == (x.shape, dtype, torch.float32)
         # The interpreter truncates to bfloat16; a GPU rounds.
         torch.testing.assert_close(
@@ -212,11 +212,28 @@ class TestFused:
         outputs[:, dim] = raw
         settings = Settings(family.name, dim, Bounds(0.0, math.inf))
         z, _ = drawn(outputs.requires_grad_(), settings, 1.0, torch.float32)
-        _, x, scalars = z.grad_fn.saved_tensors
+        x, scalars = recorded(*z.grad_fn.saved_tensors)
         assert torch.equal(x, z)
         kappa = torch.full((count,), math.log1p(math.exp(-raw)) + raw, dtype=torch.float64)
         log_cdf, _ = family.log_tails(*scalars[:2].detach().double().cpu(), kappa, dim)
         assert scipy.stats.kstest(log_cdf.exp().numpy(), "uniform").pvalue > 1e-6
+
+    @kernel_families
+    @pytest.mark.parametrize("dim", [2, 3, 5, 17])
+    def test_radius(self, family: Family, dim: int) -> None:
+        """With radius 1 in float32, z is the point itself, and no second copy is kept."""
+        outputs = torch.randn(40, dim + 1, device=DEVICE, requires_grad=True)
+        grad, found = torch.randn(40, dim, device=DEVICE), []
+        for radius in (1.0, 2.0):
+            torch.manual_seed(3)
+            z, _ = drawn(outputs, Settings(family.name, dim, BOUNDS), radius, torch.float32)
+            _, record, point = z.grad_fn.saved_tensors
+            assert (record.numel(), point is None) == (
+                (160, False) if radius == 1 else (40 * (dim + 4), True)
+            )
+            found.append((z / radius, *torch.autograd.grad(z, outputs, grad / radius)))
+        for one, other in zip(*found, strict=True):
+            assert torch.equal(one, other)
 
     @kernel_families
     def test_without_gradients(self, family: Family) -> None:

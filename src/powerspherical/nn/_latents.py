@@ -105,12 +105,29 @@ def drawn(outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
 
 def _fused_values(
     outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype, seed: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return z, the rate, and what the backward pass needs, from contiguous outputs, by one kernel."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z, the rate, and a record of the draw, from contiguous outputs, by one kernel."""
     from powerspherical.nn import _triton_latents
 
     key = fused.random_seed(outputs.device) if seed is None else seed
     return _triton_latents.draw_latents(outputs, settings, radius, dtype, key)
+
+
+def is_point(radius: float, dtype: torch.dtype) -> bool:
+    """Whether z is the point x itself, in the kernel's float32."""
+    return radius == 1 and dtype == torch.float32
+
+
+def recorded(outputs: Tensor, record: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return x in float32, and the numbers 1-t, 1+t, noise and dKL/dκ of each row, of shape (4, …).
+
+    The record is one vector, because each tensor that is kept for the backward pass costs host time. It has x first,
+    unless z is x itself and given here, and then the four numbers.
+    """
+    *batch, entries = outputs.shape
+    numbers = 4 * (outputs.numel() // entries)
+    x = record[:-numbers].view(*batch, entries - 1) if z is None else z
+    return x, record[-numbers:].view(4, *batch)
 
 
 def _runs_fused(outputs: Tensor, settings: Settings) -> bool:
@@ -169,26 +186,27 @@ class _FusedLatents(torch.autograd.Function):
         dtype: torch.dtype,
         seed: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        z, rate, *saved = _fused_values(outputs, settings, radius, dtype, seed)
+        z, rate, record = _fused_values(outputs, settings, radius, dtype, seed)
         ctx.settings, ctx.radius = settings, radius
-        ctx.save_for_backward(outputs, *saved)
+        ctx.save_for_backward(outputs, record, z if is_point(radius, dtype) else None)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return z, rate
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_rate: Tensor | None) -> tuple[Tensor | None, ...]:
-        outputs, x, scalars = ctx.saved_tensors
+        outputs, record, z = ctx.saved_tensors
         grads = [one for one in (grad, grad_rate) if one is not None]
         if not grads:
             return (None,) * 5
         # Gradients that will be differentiated, or that belong to a transform, need torch operations.
         plain = is_plain(*grads) and not any(map(is_batch_of_gradients, grads))
         if torch.is_grad_enabled() or not (plain or is_in_aot_autograd()):
+            x, scalars = recorded(outputs, record, z)
             gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, *scalars[:3])
             return gradient, *[None] * 4
         from powerspherical.nn import _triton_latents
 
-        given = outputs, x, scalars, grad, grad_rate
+        given = outputs, record, z, grad, grad_rate
         return _triton_latents.pull_back_latents(*given, ctx.settings, ctx.radius), *[None] * 4
 
 

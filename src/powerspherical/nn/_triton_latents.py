@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
-from powerspherical.nn._latents import Settings
+from powerspherical.nn._latents import Settings, is_point
 from powerspherical.nn._parameters import Bounds
 from powerspherical.nn._triton_parameters import SHORT_VECTOR, concentration
 from powerspherical.sampling.triton.draw import (
@@ -76,8 +76,7 @@ def _rate(
 def _draw_latents(
     z_ptr,
     rate_ptr,
-    x_ptr,
-    scalars_ptr,
+    record_ptr,
     outputs_ptr,
     table_ptr,
     seed_ptr,
@@ -103,6 +102,8 @@ def _draw_latents(
     QUADS: tl.constexpr,
 ):
     """Draw ROWS rows of latents: μ and κ from the outputs, the rate, and a point around μ."""
+    x_ptr = z_ptr if Z_IS_X else record_ptr
+    scalars_ptr = record_ptr if Z_IS_X else record_ptr + rows * DIM
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
     if SEED_IN_MEMORY:
@@ -172,11 +173,12 @@ def _pull_back_latents(
     gradient_ptr,
     outputs_ptr,
     x_ptr,
-    scalars_ptr,
+    record_ptr,
     grad_ptr,
     grad_rate_ptr,
     rows: tl.int64,
     METHOD: tl.constexpr,
+    Z_IS_X: tl.constexpr,
     HAS_Z: tl.constexpr,
     HAS_RATE: tl.constexpr,
     BOUNDED: tl.constexpr,
@@ -188,6 +190,7 @@ def _pull_back_latents(
     COLUMNS: tl.constexpr,
 ):
     """Write the gradient in ROWS rows of outputs: the steps of ``pull_back`` and of ``_parameters.gradient``."""
+    scalars_ptr = record_ptr if Z_IS_X else record_ptr + rows * DIM
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
     column = tl.arange(0, COLUMNS)[None, :]
@@ -238,8 +241,8 @@ def draw_latents(
     seed: Tensor | int,
     *,
     fast: bool = True,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return z, the rate, x in float32, and the four scalars per row of shape (4, …). z may be x itself.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z, the rate, and a record of the draw for the backward pass, see ``recorded``.
 
     Args:
         outputs: (v, r), n > 0 rows of d + 1 numbers, contiguous, float32 or half precision.
@@ -249,25 +252,24 @@ def draw_latents(
         fast: whether to use the hardware's approximate functions.
     """
     batch, dim = outputs.shape[:-1], settings.dim
-    x = outputs.new_empty((*batch, dim), dtype=torch.float32)
-    z_is_x = radius == 1 and dtype == torch.float32
-    z = x if z_is_x else outputs.new_empty((*batch, dim), dtype=dtype)
+    z = outputs.new_empty((*batch, dim), dtype=dtype)
     rate = outputs.new_empty(batch, dtype=torch.float32)
-    scalars = outputs.new_empty((4, *batch), dtype=torch.float32)
+    rows, z_is_x = rate.numel(), is_point(radius, dtype)
+    record = outputs.new_empty(rows * (4 if z_is_x else dim + 4), dtype=torch.float32)
     in_memory = isinstance(seed, Tensor)
     seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
     table, constants = _rate_constants(settings, rate)
     table = outputs if table is None else table  # any pointer will do
-    types = outputs.dtype, dtype, x.device
-    launch = _draw_launch(rate.numel(), settings, constants, radius, z_is_x, in_memory, fast, *types)
-    launch((z, rate, x, scalars, outputs, table, seed_tensor), seed_number)
-    return z, rate, x, scalars
+    types = outputs.dtype, dtype, outputs.device
+    launch = _draw_launch(rows, settings, constants, radius, z_is_x, in_memory, fast, *types)
+    launch((z, rate, record, outputs, table, seed_tensor), seed_number)
+    return z, rate, record
 
 
 def pull_back_latents(
     outputs: Tensor,
-    x: Tensor,
-    scalars: Tensor,
+    record: Tensor,
+    z: Tensor | None,
     grad: Tensor | None,
     grad_rate: Tensor | None,
     settings: Settings,
@@ -275,15 +277,15 @@ def pull_back_latents(
 ) -> Tensor:
     """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero.
 
-    ``outputs``, x and ``scalars`` are those of ``draw_latents``.
+    ``outputs``, ``record`` and z are those of ``draw_latents``. z is None unless it is x itself.
     """
     gradient = torch.empty_like(outputs)
     method = slope_method(settings.family, settings.dim)
-    grad_dtype = None if grad is None else grad.dtype
-    types = outputs.dtype, grad_dtype, x.device
-    launch = _pull_back_launch(scalars.numel() // 4, settings, radius, method, grad_rate is not None, *types)
-    grads = [x if one is None else one.contiguous() for one in (grad, grad_rate)]
-    launch((gradient, outputs, x, scalars, *grads))
+    uses = z is not None, grad is not None, grad_rate is not None
+    types = outputs.dtype, None if grad is None else grad.dtype, outputs.device
+    launch = _pull_back_launch(outputs.numel() // (settings.dim + 1), settings, radius, method, *uses, *types)
+    grads = [record if one is None else one.contiguous() for one in (grad, grad_rate)]
+    launch((gradient, outputs, record if z is None else z, record, *grads))
     return gradient
 
 
@@ -332,6 +334,8 @@ def _pull_back_launch(
     settings: Settings,
     radius: float,
     method: int,
+    z_is_x: bool,
+    has_z: bool,
     has_rate: bool,
     outputs_dtype: torch.dtype,
     grad_dtype: torch.dtype | None,
@@ -340,7 +344,7 @@ def _pull_back_launch(
     _, dim, bounds = settings
     columns = next_power_of_two(dim)
     rows_per_program = max(1, _BLOCK // columns)
-    law = method, grad_dtype is not None, has_rate, *_bounds(bounds), float(radius)
+    law = method, z_is_x, has_z, has_rate, *_bounds(bounds), float(radius)
     shape = dim, rows_per_program, columns
     grid = blocks(rows, rows_per_program), 1
     return Launch(_pull_back_latents, grid, (rows,), (*law, *shape), num_warps=4)

@@ -137,7 +137,8 @@ def test_heads(family: type) -> None:
 def test_bottlenecks(family: type, layout: str) -> None:
     arguments, options, shape = LAYOUTS[layout]
     bottleneck = SphericalBottleneck(*arguments, family, **options)
-    assert_exports(bottleneck, torch.randn(6, *shape))
+    # Sums of a linear layer are rounded in another order, so entries of z near zero lose relative accuracy.
+    assert_exports(bottleneck, torch.randn(6, *shape), near_zero=1)
 
 
 @pytest.mark.slow
@@ -149,7 +150,7 @@ def test_the_documented_call() -> None:
         bottleneck, (features,), dynamic_shapes=({0: BATCH},), dynamo=True, verbose=False
     )
     z, rate = program(features)
-    torch.testing.assert_close((z, rate), bottleneck(features), rtol=2e-6, atol=0.0)
+    torch.testing.assert_close((z, rate), bottleneck(features), rtol=2e-6, atol=2e-6)
 
 
 class Draws(nn.Module):

@@ -25,7 +25,7 @@ from powerspherical.nn import SphericalBottleneck
 
 SIZES = {"cpu": ((4096, 16), (4096, 64)), "cuda": ((65_536, 16), (65_536, 64))}
 QUICK_SIZES = ((64, 8),)
-EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=15, most=201), Effort(seconds=0.1, least=3, most=5)
+EFFORT, QUICK_EFFORT = Effort(seconds=15.0, least=15, most=201), Effort(seconds=0.1, least=3, most=5)
 CALLS = 20  # per turn
 GAUSSIAN = "gaussian"
 

@@ -192,9 +192,12 @@ class PreciseFamily(ExponentialFamily):
 
 def _all_equal(kappa: Tensor) -> bool:
     """Whether the host can see that there are several entries, and that all are equal."""
-    return (
-        kappa.numel() > 1 and is_plain(kappa) and can_look() and bool((kappa == kappa.reshape(-1)[0]).all())
-    )
+    if kappa.numel() < 2 or not is_plain(kappa):
+        return False
+    if not any(kappa.stride()):  # an expanded scalar
+        return True
+    # On CUDA, reading values would wait for the device.
+    return not kappa.is_cuda and can_look() and bool((kappa == kappa.reshape(-1)[0]).all())
 
 
 @functools.lru_cache(64)

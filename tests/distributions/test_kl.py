@@ -98,12 +98,12 @@ def test_the_table_of_the_spherical_cauchy_and_the_others(first: type, second: t
 @pytest.mark.parametrize(("first", "second"), CAUCHY_PAIRS, ids=lambda family: family.__name__)
 @pytest.mark.parametrize("dim", mpmath_tables.dims("cauchy_kl.json", "concentrated"))
 def test_concentrated_pairs_keep_their_digits(first: type, second: type, dim: int) -> None:
-    """κ up to 10⁶. The log-densities are large, but their constant parts must not take digits."""
+    """κ up to 10⁶, of one or both. The log-densities are large, but their constant parts must not take digits."""
     table = mpmath_tables.columns("cauchy_kl.json", "concentrated", dim)
     expected = table[f"{first.family.name} || {second.family.name}"]
     half_chord = torch.sin(table["theta"] / 2).square()
     value = second.family.divergence_from(first.family, table["kappa_p"], table["kappa_q"], half_chord, dim)
-    tolerance = 1e-11 if dim == 2 else 1e-13  # on the circle the tails are the longest
+    tolerance = 5e-13 if dim == 2 else 1e-13  # on the circle the tails are the longest
     assert ((value - expected).abs() / expected.clamp(min=1)).max() <= tolerance
 
 

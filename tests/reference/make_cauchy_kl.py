@@ -32,7 +32,7 @@ from families import Family
 DIMS = [2, 3, 5, 10, 64]
 KAPPAS = [0.1, 3.0, 100.0]
 THETAS = [0.0, 1e-3, 0.5, 1.5, 3.0, math.pi]
-CONCENTRATED = [(1e3, 1e6), (1e6, 1e3), (1e6, 1e6)]
+CONCENTRATED = [(1e3, 1e6), (1e6, 1e3), (1e6, 1e6), (1e-2, 1e3), (1.0, 1e6)]
 OTHERS = {function.__name__: functools.cache(function) for function in (power_spherical, von_mises_fisher)}
 PAIRS = [[p, "spherical_cauchy"] for p in OTHERS] + [["spherical_cauchy", q] for q in OTHERS]
 moments = functools.cache(moments)

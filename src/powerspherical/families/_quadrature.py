@@ -30,7 +30,7 @@ FALL = 50.0  # by how much the log-density falls from the mode to the ends of th
 _INNER_FALLS = (12.0, 2.0)  # the same for inner windows
 FARTHEST = 60.0  # larger |y| are ignored
 _GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # grid points and refinements in the search for the window
-_PANEL_NODES, _PANELS = 93, 9  # of the rule for functions of a second direction
+_PANEL_NODES, _PANELS = 109, 9  # of the rule for functions of a second direction
 _TINY = 1e-300  # replaces a distance of exactly zero, so that its logarithm is finite
 _SINE_OFFSET = 1e-24  # added under the root of sin θ; values change by its root, and derivatives stay finite
 
@@ -255,7 +255,7 @@ def uniform_expectation(function: Callable[[Tensor, Tensor], Tensor], like: Tens
 @tensor_constant
 def _tanh_sinh() -> Numbers:
     """Nodes and weights on [0, 1] of the tanh-sinh rule (Takahasi & Mori 1974), for singularities at both ends."""
-    step, reach = 0.07, _PANEL_NODES // 2
+    step, reach = 0.06, _PANEL_NODES // 2
     places = [step * j for j in range(-reach, reach + 1)]
     nodes = [1 / (1 + math.exp(-math.pi * math.sinh(s))) for s in places]
     weights = [step * math.pi * math.cosh(s) * x * (1 - x) for s, x in zip(places, nodes, strict=True)]
@@ -291,6 +291,7 @@ def expectation_with_singularity(
     function: Callable[..., Tensor],
     *others: Tensor,
     values: int = 1,
+    width: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Return E function(1-t, 1+t, half_chord, *others), for a function with a peak or singularity at t = ±cos θ.
 
@@ -298,10 +299,12 @@ def expectation_with_singularity(
         kappa, half_chord, others: float64 tensors of one shape, where cos θ = 1 - 2·half_chord.
         function: takes tensors with an additional last axis of nodes.
         values: how many intermediate values the function holds per node.
+        width: maps ``others`` to the half width of the peak in 1-t, for θ = 0. Default: zero.
     """
 
     def entries(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
-        law = _law_on(family, _panel_nodes(family, kappa, half_chord, dim), kappa, dim)
+        place = half_chord if width is None else half_chord + width(*others)
+        law = _law_on(family, _panel_nodes(family, kappa, place, dim), kappa, dim)
         at_nodes = function(*law.nodes[:2], *(x.unsqueeze(-1) for x in (half_chord, *others)))
         return (law.probabilities * at_nodes).sum(-1)
 

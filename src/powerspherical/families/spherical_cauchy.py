@@ -164,7 +164,14 @@ class SphericalCauchyFamily(Family):
                 return _mean_log_distortion(minus, plus, h, k, dim)
 
             cross = quadrature.expectation_with_singularity(
-                p, kappa_p, half_chord, dim, loss, kappa, values=_VALUES_PER_NODE
+                p,
+                kappa_p,
+                half_chord,
+                dim,
+                loss,
+                kappa,
+                values=_VALUES_PER_NODE,
+                width=lambda k: (1 + k).reciprocal().square(),
             )
             return p.relative_entropy(kappa_p, dim) + (dim - 1) * cross
         # sinh²(τ/2) for the distance τ, by the hyperbolic law of cosines, as a sum of two terms ≥ 0

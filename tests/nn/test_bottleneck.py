@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 from torch.utils.checkpoint import checkpoint
 
+from helpers.processes import in_two_processes
 from helpers.statistical import assert_mean
 from helpers.waiting import waiting
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
@@ -482,23 +480,7 @@ def test_two_processes(tmp_path: Path) -> None:
     """Data-parallel training, with whole and with sharded parameters, equals training on the whole batch."""
     if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
         pytest.skip("torch was built without gloo")
-    here = Path(__file__).parent
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"import pathlib, sys\nsys.path += [{str(here)!r}, {str(here.parent)!r}]\n"
-        f"import test_bottleneck\ntest_bottleneck.in_each_process(pathlib.Path({str(tmp_path)!r}))\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    ) as process:
-        try:
-            _, error = process.communicate(timeout=120)
-        finally:
-            process.terminate()
-    assert process.returncode == 0, error
+    in_two_processes(Path(__file__), "in_each_process", tmp_path)
     expected = trained("alone")
     for rank in range(2):
         for found in torch.load(tmp_path / f"rank{rank}.pt").values():

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from helpers.processes import in_two_processes
 from helpers.stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 from powerspherical.experiments.autoencoder import runs, training, training_time, vae, workers
 from powerspherical.experiments.autoencoder.datasets import load
@@ -92,23 +91,8 @@ def in_each_process(folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with the results of two processes."""
-    folder, here = tmp_path_factory.mktemp("shared"), Path(__file__).parent
-    script = folder / "script.py"
-    script.write_text(
-        f"import pathlib, sys\nsys.path += [{str(here)!r}, {str(here.parents[1])!r}]\n"
-        f"import test_workers\ntest_workers.in_each_process(pathlib.Path({str(folder)!r}))\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    ) as process:
-        try:
-            _, error = process.communicate(timeout=120)
-        finally:
-            process.terminate()  # and with it the two, should they wait for each other
-    assert process.returncode == 0, error
+    folder = tmp_path_factory.mktemp("shared")
+    in_two_processes(Path(__file__), "in_each_process", folder)
     return folder
 
 

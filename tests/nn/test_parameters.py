@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from powerspherical.nn import _parameters
+from powerspherical.nn import _native_parameters, _parameters
 from powerspherical.nn._parameters import Bounds, parameters
 
 CUDA = torch.cuda.is_available()
@@ -19,20 +19,23 @@ bounds = pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
 entries = pytest.mark.parametrize("entries", [DIM + 1, DIM], ids=["v and r", "v"])
 
 
-@pytest.fixture(params=["torch", "triton"])
-def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the kernels compute float32 and half precision. Without a GPU they run in Triton's interpreter."""
+@pytest.fixture(params=["torch", "C", "triton"])
+def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What computes float32 and half precision. Without a GPU, Triton's kernels run in its interpreter."""
+    kernels = None
     if request.param == "triton":
-        pytest.importorskip("triton", reason="Triton is not installed")
+        kernels = pytest.importorskip(
+            "powerspherical.nn._triton_parameters", reason="Triton is not installed"
+        )
+    elif request.param == "C":
+        kernels = _native_parameters
+        if CUDA or kernels.functions() is None:
+            pytest.skip("the C library is for the CPU" if CUDA else "the C library was not built")
 
-    def takes(outputs: Tensor, dtypes: tuple[torch.dtype, ...]) -> bool:
-        return request.param == "triton" and outputs.dtype in dtypes
+    def chosen(outputs: Tensor, dim: int) -> object:
+        return kernels if outputs.numel() > 0 and outputs.dtype in _parameters.FUSED_DTYPES else None
 
-    def runs_fused(outputs: Tensor, dim: int) -> bool:
-        return outputs.numel() > 0 and takes(outputs, _parameters.FUSED_DTYPES)
-
-    monkeypatch.setattr(_parameters, "_runs_fused", runs_fused)
-    return request.param == "triton"
+    monkeypatch.setattr(_parameters, "_kernels", chosen)
 
 
 def made_outputs(count: int = DIM + 1, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -73,6 +76,21 @@ class TestPlain:
         error = ((gradient - reference)[..., :DIM] / scale).abs().max()
         assert error < rounding
         torch.testing.assert_close(gradient[..., DIM:], reference[..., DIM:], rtol=rounding, atol=1e-7)
+
+    @pytest.mark.parametrize("dim", [2, 4, 8, 9, 16, 33, 100])
+    def test_dimensions(self, dim: int) -> None:
+        """Rows that fill vectors of the processor exactly, and rows that leave a rest."""
+        outputs = torch.randn(33, dim + 1, device=DEVICE, requires_grad=True)
+        found, exact = (
+            function(x, dim, BOUNDS["bounded"])
+            for function, x in ((parameters, outputs), (_parameters.composition, outputs.double()))
+        )
+        for value, other in zip(found, exact, strict=True):
+            torch.testing.assert_close(value.double(), other, rtol=1e-6, atol=1e-7)
+        grads = [torch.randn_like(value) for value in found]
+        (gradient,) = torch.autograd.grad(found, outputs, grads)
+        (reference,) = torch.autograd.grad(exact, outputs, [grad.double() for grad in grads])
+        torch.testing.assert_close(gradient, reference, rtol=1e-5, atol=1e-6)
 
     @entries
     def test_one_of_the_two_gradients(self, entries: int) -> None:

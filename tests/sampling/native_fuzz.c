@@ -82,6 +82,32 @@ int main(void) {
             }
     for (int a = 0; a < 18; a++)
         for (int b = 0; b < 11; b++)
+            for (int kind = 0; kind < 8; kind++) {
+                int64_t d = dims[a], n = rows[b], entries = d + kind % 2;
+                if (n * d > 20000) continue;
+                float *loc = numbers(n * d), *kappa = numbers(n), *outputs = numbers(n * entries);
+                float *in_loc = numbers(n * d), *in_kappa = numbers(n), *gradient = numbers(n * entries);
+                for (int64_t i = 0; i < n * entries; i++) outputs[i] = scales[cases % 6] * (i % 3 ? 1 : -1);
+                head_call c = {
+                    .loc = loc, .kappa = kind % 2 ? kappa : 0, .outputs = outputs, .rows = n, .dim = d,
+                    .entries = entries, .threads = 1 + cases % 3, .minimum = 0.5,
+                    .maximum = kind < 4 ? INFINITY : 40.0, .shortest = 1e-12,
+                };
+                if (!sphere_head(&c)) return printf("head: d=%d n=%d\n", (int)d, (int)n), 1;
+                c.grad_loc = kind / 2 % 2 ? in_loc : 0;
+                c.grad_kappa = cases % 3 ? in_kappa : 0;
+                c.gradient = gradient;
+                if (!sphere_head_gradient(&c)) return printf("head: d=%d n=%d\n", (int)d, (int)n), 1;
+                for (int64_t i = 0; i < n * d; i++)
+                    if (!(fabsf(loc[i]) <= 1.00001f)) return printf("head: case %d d=%d\n", cases, (int)d), 1;
+                for (int64_t i = 0; i < n * entries; i++)
+                    if (!isfinite(gradient[i])) return printf("head: case %d d=%d\n", cases, (int)d), 1;
+                float *all[] = {loc, kappa, outputs, in_loc, in_kappa, gradient};
+                for (int i = 0; i < 6; i++) free(all[i]);
+                cases++;
+            }
+    for (int a = 0; a < 18; a++)
+        for (int b = 0; b < 11; b++)
             for (int kind = 0; kind < 12; kind++) {
                 /* x and kappa repeat in turn as loc does: not at all, as a whole (or as one vector), or per row */
                 int64_t d = dims[a], n = rows[b], some = n % 5 ? 1 : 5;

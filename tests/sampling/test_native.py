@@ -30,6 +30,7 @@ from powerspherical._native import build, library
 from powerspherical.distributions import _native_density
 from powerspherical.distributions.density import log_density
 from powerspherical.families import VON_MISES_FISHER, family_named
+from powerspherical.nn import _native_parameters
 from powerspherical.sampling import geometry, native
 from powerspherical.special import _native_launch
 from powerspherical.special.bessel import exponential_relative_entropy
@@ -612,8 +613,7 @@ def at_level(level: str, folder: Path) -> tuple[Any, ...]:
     ]
     subprocess.run([*command, "-lm"], check=True, capture_output=True)
     kernels = ctypes.CDLL(str(target))
-    names = "draw", "pull_back", "normals", "functions", "density", "density_gradients"
-    functions = tuple(getattr(kernels, f"sphere_{name}") for name in names)
+    functions = tuple(getattr(kernels, f"sphere_{name}") for name in library.FUNCTIONS)
     for function in functions:
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return functions
@@ -663,7 +663,7 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
         leaves = [inputs[0].view(10, 100, dim), *inputs[1:]]
         results = []
         for functions in levels:
-            monkeypatch.setattr(_native_density, "_functions", lambda functions=functions: functions[4:])
+            monkeypatch.setattr(_native_density, "_functions", lambda functions=functions: functions[4:6])
             for leaf in leaves:
                 leaf.requires_grad_()
             value = log_density(family_named(name), *leaves)
@@ -671,6 +671,15 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
         for other in results[1:]:
             for one, two in zip(results[0], other, strict=True):
                 torch.testing.assert_close(one, two, rtol=2e-6, atol=2e-6 * one.abs().max().item())
+    for dim in (2, 3, 4, 6, 11, 40, 101):
+        outputs, grads = torch.randn(1000, dim + 1), (torch.randn(1000, dim), torch.randn(1000))
+        results = []
+        for functions in levels:
+            monkeypatch.setattr(_native_parameters, "functions", lambda functions=functions: functions[6:])
+            loc, kappa = _native_parameters.values(outputs, dim, 0.5, 60.0)
+            results.append((loc, kappa, _native_parameters.gradient(outputs, loc, *grads, 0.5, 60.0)))
+        for other in results[1:]:
+            torch.testing.assert_close(results[0], other, rtol=1e-6, atol=1e-6)
 
 
 def test_without_a_compiler(

@@ -11,6 +11,18 @@ SWITCH = "POWERSPHERICAL_NATIVE"
 
 _LEVELS = {0: "compiled for this processor", 1: "SSE2", 3: "AVX2", 4: "AVX-512"}
 
+#: The functions of c/dispatch.c. Each takes one struct of c/call.h, as bytes.
+FUNCTIONS = (
+    "draw",
+    "pull_back",
+    "normals",
+    "functions",
+    "density",
+    "density_gradients",
+    "head",
+    "head_gradient",
+)
+
 _REBUILD = "run: python -m powerspherical._native.build"
 
 
@@ -31,7 +43,7 @@ def loaded() -> ctypes.CDLL | str:
     library.sphere_source.restype = ctypes.c_char_p
     if library.sphere_source().decode() != build.source_digest():
         return f"it was built from other sources; {_REBUILD}"
-    for name in ("draw", "pull_back", "normals", "functions", "density", "density_gradients"):
+    for name in FUNCTIONS:
         function = getattr(library, f"sphere_{name}")
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return library

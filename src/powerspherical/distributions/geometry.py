@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
@@ -140,7 +139,8 @@ def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
     If no |vᵢ| exceeds ``shortest``, v is replaced by v + e₁. The direction is then the first unit vector e₁ to
     rounding, and its derivative is finite, so that an optimiser can leave this point.
     """
-    longest = torch.linalg.vector_norm(vectors.detach(), math.inf, -1, keepdim=True)
+    lowest, highest = (extreme(vectors.detach(), -1, keepdim=True) for extreme in (torch.amin, torch.amax))
+    longest = torch.maximum(-lowest, highest)  # many times faster on a CPU than torch's norm of order ∞
     missing = longest <= shortest
     dim = operator.index(vectors.shape[-1])  # an integer under torch.jit.trace too
     moved = torch.addcmul(vectors, missing, _first_unit_vector(vectors, dim))

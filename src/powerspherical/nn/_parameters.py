@@ -1,8 +1,8 @@
 """The parameters μ and κ of a head, as a function of its outputs (v, r).
 
-In plain eager mode this is one autograd function, because every node of the autograd graph costs host time. On CUDA one
-Triton kernel computes both parameters and another one the gradient. Elsewhere (``torch.compile``, ``torch.func``,
-tracing, export) it is a composition of torch operations, which a compiler can fuse.
+In plain eager mode this is one autograd function, because every node of the autograd graph costs host time. One kernel
+computes both parameters and another one the gradient, with Triton on CUDA and in C on the CPU. Elsewhere
+(``torch.compile``, ``torch.func``, tracing, export) it is a composition of torch operations, which a compiler can fuse.
 """
 
 from __future__ import annotations
@@ -103,13 +103,12 @@ def gradient(
         return None
     if (
         not torch.is_grad_enabled()
-        and _runs_fused(outputs, loc.shape[-1])
+        and (kernels := _kernels(outputs, loc.shape[-1])) is not None
         and is_plain(*grads)
         and not any(map(is_batch_of_gradients, grads))
     ):
-        from powerspherical.nn import _triton_parameters
-
-        return _triton_parameters.gradient(outputs, loc, grad_loc, grad_kappa, *bounds)
+        result: Tensor = kernels.gradient(outputs, loc, grad_loc, grad_kappa, *bounds)
+        return result
     return _composed_gradient(outputs, loc, grad_loc, grad_kappa, bounds)
 
 
@@ -138,18 +137,28 @@ def _composed_gradient(
     return torch.cat(parts, -1).to(outputs.dtype)
 
 
-def _runs_fused(outputs: Tensor, dim: int) -> bool:
-    """Whether the Triton kernels serve these outputs, in plain eager mode."""
-    return outputs.is_cuda and dim <= MOST_DIM and outputs.numel() > 0 and triton_takes(outputs, FUSED_DTYPES)
+def _kernels(outputs: Tensor, dim: int) -> Any:
+    """Return the module that computes on these outputs in plain eager mode, with Triton or in C, or None."""
+    if outputs.numel() == 0 or outputs.dtype not in FUSED_DTYPES:
+        return None
+    if outputs.is_cuda and dim <= MOST_DIM and triton_takes(outputs, FUSED_DTYPES):
+        from powerspherical.nn import _triton_parameters
+
+        return _triton_parameters
+    if outputs.is_cpu:
+        from powerspherical.nn import _native_parameters
+
+        return _native_parameters if _native_parameters.functions() is not None else None
+    return None
 
 
 def values(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
     """``parameters`` in plain eager mode, without derivatives."""
-    if not _runs_fused(outputs, dim):
+    kernels = _kernels(outputs, dim)
+    if kernels is None:
         return composition(outputs, dim, bounds)
-    from powerspherical.nn import _triton_parameters
-
-    return _triton_parameters.values(outputs, dim, *bounds)
+    loc, kappa = kernels.values(outputs, dim, *bounds)
+    return loc, kappa
 
 
 class _PlainParameters(torch.autograd.Function):

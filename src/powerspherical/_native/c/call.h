@@ -1,6 +1,6 @@
 /* The arguments that Python passes: one struct of 8-byte fields per call. `_CALL` and `_NORMALS_CALL` in
- * sampling/native.py, `_CALL` in special/_native_launch.py, and `_POINTERS` and `_SIZES` in
- * distributions/_native_density.py have the same fields in the same order. */
+ * sampling/native.py, `_CALL` in special/_native_launch.py, `_POINTERS` and `_SIZES` in
+ * distributions/_native_density.py, and `_CALL` in nn/_native_parameters.py have the same fields in the same order. */
 #pragma once
 #include <stdint.h>
 
@@ -88,8 +88,25 @@ typedef struct {
     double log_area;          /* log of the area of the sphere */
 } density_call;
 
+/* The parameters of a head, or the gradient in its outputs. All arrays are contiguous and hold float32. */
+typedef struct {
+    float *loc;               /* n x d; the gradient reads it */
+    float *kappa;             /* n, or null if the outputs have no r; for the parameters only */
+    const float *outputs;     /* n x (d + 1): (v, r), or n x d: v */
+    const float *grad_loc;    /* n x d, or null if it is zero; this and the next two for the gradient only */
+    const float *grad_kappa;  /* n, or null if it is zero */
+    float *gradient;          /* of the shape of the outputs */
+    int64_t rows;             /* n */
+    int64_t dim;              /* d */
+    int64_t entries;          /* d + 1 or d */
+    int64_t threads;          /* largest number of threads */
+    double minimum, maximum;  /* bounds of kappa; the maximum may be infinite */
+    double shortest;          /* see head.h */
+} head_call;
+
 /* All return 1, or 0 if there is not enough memory. They write to the outputs above and nowhere else. */
 typedef int sphere_function(const sphere_call *call);
 typedef int normals_function(const normals_call *call);
 typedef int functions_function(const functions_call *call);
 typedef int density_function(const density_call *call);
+typedef int head_function(const head_call *call);

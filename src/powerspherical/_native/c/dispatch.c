@@ -15,6 +15,8 @@ normals_function sphere_normals_v4, sphere_normals_v3, sphere_normals_v1;
 functions_function sphere_functions_v4, sphere_functions_v3, sphere_functions_v1;
 density_function sphere_density_v4, sphere_density_v3, sphere_density_v1;
 density_function sphere_density_gradients_v4, sphere_density_gradients_v3, sphere_density_gradients_v1;
+head_function sphere_head_v4, sphere_head_v3, sphere_head_v1;
+head_function sphere_head_gradient_v4, sphere_head_gradient_v3, sphere_head_gradient_v1;
 
 /* Asks the processor itself: __builtin_cpu_supports needs a runtime library that not every linker has. */
 static int find_level(void) {
@@ -66,6 +68,18 @@ EXPORT int sphere_density_gradients(const density_call *call) {
     return (level == 4   ? sphere_density_gradients_v4
             : level == 3 ? sphere_density_gradients_v3
                          : sphere_density_gradients_v1)(call);
+}
+
+EXPORT int sphere_head(const head_call *call) {
+    int level = sphere_level();
+    return (level == 4 ? sphere_head_v4 : level == 3 ? sphere_head_v3 : sphere_head_v1)(call);
+}
+
+EXPORT int sphere_head_gradient(const head_call *call) {
+    int level = sphere_level();
+    return (level == 4   ? sphere_head_gradient_v4
+            : level == 3 ? sphere_head_gradient_v3
+                         : sphere_head_gradient_v1)(call);
 }
 #else
 EXPORT int sphere_level(void) { return 0; } /* kernel.c has the public functions */

@@ -1,5 +1,5 @@
-/* The functions of the library: draws from distributions on the unit sphere in float32, log-densities, the gradients of
- * both, functions of the concentration, and standard normals in double precision.
+/* The functions of the library: draws from distributions on the unit sphere in float32, log-densities, the parameters of
+ * a head, the gradients of these three, functions of the concentration, and standard normals in double precision.
  *
  * Compiled once for each level of the processor, with -DLEVEL=_v4 for AVX-512, _v3 for AVX2, _v1 for any x86-64;
  * dispatch.c chooses among them. Elsewhere it is compiled once, without LEVEL. See build.py for the flags. -ffast-math
@@ -13,6 +13,7 @@
 #include "double_normals.h"
 #include "draw.h"
 #include "gamma_functions.h"
+#include "head.h"
 #include "pull_back.h"
 #include "threads.h"
 
@@ -166,5 +167,21 @@ int PUBLIC(sphere_density_gradients)(const density_call *call) {
         c.grad_loc[k] = (float)sum;
     }
     free(s.sums);
+    return 1;
+}
+
+static void head_task(void *context, int64_t from, int64_t to) { head_rows(context, from, to); }
+
+int PUBLIC(sphere_head)(const head_call *call) {
+    head_call c = *call;
+    run_tasks(head_task, &c, rows_per_task(c.dim), c.rows, c.threads);
+    return 1;
+}
+
+static void head_gradient_task(void *context, int64_t from, int64_t to) { head_gradient_rows(context, from, to); }
+
+int PUBLIC(sphere_head_gradient)(const head_call *call) {
+    head_call c = *call;
+    run_tasks(head_gradient_task, &c, rows_per_task(c.dim), c.rows, c.threads);
     return 1;
 }

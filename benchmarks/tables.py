@@ -235,7 +235,7 @@ def pairwise():
         ]
         for (size, name), cells in groups.items()
     ]
-    return table(["B × N", "", "forward", "with gradients", "memory, in outputs"], rows)
+    return table(["B × N", "", "forward", "with gradients", "memory / result"], rows)
 
 
 def swaps():

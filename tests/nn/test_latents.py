@@ -12,7 +12,7 @@ from torch import Tensor
 
 from powerspherical.families import Family, family_named, family_names
 from powerspherical.nn import _latents, _parameters
-from powerspherical.nn._latents import Settings, drawn, recorded
+from powerspherical.nn._latents import Settings, drawn, unpack_record
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling import draw
 from powerspherical.sampling.triton import fused
@@ -157,7 +157,7 @@ class TestFused:
         outputs[6, 1, dim] = 60.0
         outputs.requires_grad_()
         z, rate = drawn(outputs, Settings(family.name, dim, bounds), RADIUS, dtype)
-        x, scalars = recorded(*z.grad_fn.saved_tensors)
+        x, scalars = unpack_record(*z.grad_fn.saved_tensors)
         assert (z.shape, z.dtype, rate.dtype) == (x.shape, dtype, torch.float32)
         # The interpreter truncates to bfloat16; a GPU rounds.
         torch.testing.assert_close(
@@ -212,7 +212,7 @@ class TestFused:
         outputs[:, dim] = raw
         settings = Settings(family.name, dim, Bounds(0.0, math.inf))
         z, _ = drawn(outputs.requires_grad_(), settings, 1.0, torch.float32)
-        x, scalars = recorded(*z.grad_fn.saved_tensors)
+        x, scalars = unpack_record(*z.grad_fn.saved_tensors)
         assert torch.equal(x, z)
         kappa = torch.full((count,), math.log1p(math.exp(-raw)) + raw, dtype=torch.float64)
         log_cdf, _ = family.log_tails(*scalars[:2].detach().double().cpu(), kappa, dim)

@@ -1,9 +1,9 @@
 """Functions that ``torch.compile`` records as one operator, instead of tracing their Python code.
 
-While the compiler traces Python code, it guards each global name, attribute and default argument that it meets. A
-compiled function checks all its guards in every call: 400 guards, or 30 µs, for a small draw and its divergence. An
-operator adds a single guard. AOTAutograd, the next stage of the compiler, runs the operator's Python code on fake
-tensors and records the torch operations in it. So they are differentiated and fused as before.
+While dynamo traces Python code, it adds a guard for each global name, attribute and default argument. A compiled
+function checks all its guards in every call. Traced, a small draw and its divergence would have 400 guards, which take
+30 µs. An operator adds a few. AOTAutograd, the next stage, runs the operator's Python code on fake tensors and records
+its torch operations, so they are differentiated and fused as if dynamo had traced them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _PACKAGE = Path(__file__).parents[1]
 def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
     """Decorate a function of tensors and constants, which ``torch.compile`` then records as one operator.
 
-    Otherwise the function itself is called. It may depend on its arguments only. Callers pass them by position.
+    Outside of the compiler, the function itself is called. Its result must depend on its arguments only. Callers pass
+    them by position.
 
     Args:
         name: name of the operator in ``torch.ops.powerspherical``.

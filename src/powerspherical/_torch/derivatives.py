@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 from powerspherical._torch.modes import (
     differentiates_through_functions,
     is_recording,
+    plain_apply,
     transforms_active,
     unrecorded,
 )
@@ -72,8 +73,7 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
         class Recorded(Smooth):
             forward = staticmethod(unrecorded(function))
 
-        # Outside of transforms we skip ``Function.apply``: inspecting the signature takes longer than the call.
-        plain = super(torch.autograd.Function, Smooth).apply
+        plain = plain_apply(Smooth)
 
         @functools.wraps(function)
         def smooth(*args: Any) -> Any:

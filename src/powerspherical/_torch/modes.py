@@ -52,6 +52,15 @@ def is_plain(*tensors: Tensor) -> bool:
     )
 
 
+def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Return the C++ ``apply`` of ``function``, for plain eager mode.
+
+    ``Function.apply`` first looks for transforms and inspects the signature, which takes longer than a small draw.
+    """
+    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return apply
+
+
 def transforms_active() -> bool:
     """Whether a ``torch.func`` transform is running."""
     return torch._C._are_functorch_transforms_active()
@@ -79,14 +88,14 @@ def is_compiling() -> bool:
 
 
 def is_in_aot_autograd() -> bool:
-    """Whether AOTAutograd, a stage of ``torch.compile``, is tracing this call.
+    """Whether AOTAutograd, the stage of ``torch.compile`` after dynamo, is tracing this call.
 
-    In this stage it uses the ``backward`` of an ``autograd.Function``.
+    It traces both passes of an ``autograd.Function``, so a Triton launch in either becomes part of the compiled code.
     """
     return (
         not torch.compiler.is_dynamo_compiling()
         and getattr(_THREAD, "tracing_context", None) is not None
-        and bool(_dispatch_modes())  # without one, tensors are real
+        and bool(_dispatch_modes())  # without a dispatch mode, tensors are real and nothing is traced
         and not is_exporting()
     )
 

@@ -1,4 +1,4 @@
-"""Random numbers from the caller's generator, and Gamma draws, which torch has only as private functions."""
+"""Random numbers: Gamma draws, seeds, and checks of the caller's generator."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
 def compiled_seed(device: torch.device) -> Tensor:
     """Return a random int64 of shape (1,), as a seed for a kernel in compiled code.
 
-    The compiler knows that two calls of ``torch.randint`` differ, and repeats the first one under a checkpoint. With an
-    explicit generator it leaves the call to torch, which takes one kernel. Its own generator takes two.
+    The compiler does not merge two calls of ``torch.randint``, and activation checkpointing repeats the same value.
+    ``generator=None`` selects an overload that the compiler leaves to torch, which takes one kernel instead of two. It
+    cannot be traced for dynamic shapes, but this shape is constant.
     """
     return torch.randint(0, 2**63 - 1, (1,), generator=None, device=device)
 

@@ -69,7 +69,7 @@ class Launch:
     Args:
         kernel: a function decorated with ``triton.jit``.
         grid: number of programs along two axes.
-        numbers: trailing number arguments of the kernel.
+        numbers: the last number arguments of the kernel, which are the same in every launch.
         constants: values of its constexpr parameters.
         num_warps: warps per program.
     """
@@ -88,7 +88,7 @@ class Launch:
         self._compiled: Any = None
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
-        """Launch on the device of ``tensors``. ``numbers`` are the leading number arguments of the kernel."""
+        """Launch on the device of ``tensors``. ``numbers`` are the number arguments before those."""
         if is_compiling():
             kernel = torch.library.wrap_triton(self._kernel)[self._grid]
             kernel(*tensors, *numbers, *self._rest, num_warps=self._num_warps)
@@ -103,7 +103,7 @@ class Launch:
         compiled = self._compiled
         if compiled is None or every_bit & 15:
             compiled = self._kernel[self._grid](*tensors, *numbers, *self._rest, num_warps=self._num_warps)
-            if not every_bit & 15:  # the interpreter returns None here
+            if not every_bit & 15:  # Triton's interpreter returns None, and then nothing is kept
                 self._compiled = compiled
             return None
         # The call that Triton makes after inspecting the arguments. We pass addresses because for tensors it would ask

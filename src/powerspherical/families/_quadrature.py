@@ -1,4 +1,6 @@
-"""Default implementations of a family's functions, by quadrature over the cosine.
+"""Default implementations of a family's functions, by quadrature over the cosine t = μᵀx.
+
+U is the uniform distribution on the sphere in R^d, and E_U the mean over its points.
 
 We integrate over the rapidity y = artanh t. Uniform points have a density ∝ sech^{d-1} y, and powers of 1±t at the ends
 of [-1, 1] become exponential tails. So one rule works for all families: find the mode of the density of y, find where
@@ -32,7 +34,9 @@ FARTHEST = 60.0  # larger |y| are ignored
 _GRID, _MODE_ROUNDS, _END_ROUNDS = 65, 5, 4  # grid points and refinements in the search for the window
 _PANEL_NODES, _PANELS = 109, 9  # of the rule for functions of a second direction
 _TINY = 1e-300  # replaces a distance of exactly zero, so that its logarithm is finite
-_SINE_OFFSET = 1e-24  # added under the root of sin θ; values change by its root, and derivatives stay finite
+_SINE_OFFSET = (
+    1e-24  # added to h and 1-h under the root of sin θ: changes it by at most 2e-12, keeps derivatives finite
+)
 
 #: How many intermediate values are held in memory at a time.
 _VALUES = 1 << 22
@@ -80,7 +84,7 @@ def log_weight(family: Family, y: Tensor, kappa: Tensor, dim: int) -> Tensor:
 
 
 def on_distinct(function: Callable[[Tensor], tuple[Tensor, ...]], kappa: Tensor) -> tuple[Tensor, ...]:
-    """Apply ``function`` to each distinct κ once and copy the results to equal ones. Values only.
+    """Apply ``function`` to each distinct κ once and copy the results to equal ones. Not differentiable.
 
     On CUDA finding the distinct values would take a host sync, so all are computed.
     """
@@ -142,7 +146,7 @@ def falling_reach(
 
 
 class Nodes(NamedTuple):
-    """A rule for E_U over the window of a family: 1-t, 1+t and the logs of the weights, each (…, nodes)."""
+    """A quadrature rule for E_U on the window of a family: 1-t, 1+t and the logs of the weights, each (…, nodes)."""
 
     one_minus_t: Tensor
     one_plus_t: Tensor
@@ -205,8 +209,8 @@ def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
 def relative_entropy(family: Family, kappa: Tensor, dim: int) -> Tensor:
     """Return KL(p‖U) = E ℓ for ℓ = log_kernel_from_peak - log_partition.
 
-    Near the uniform we use E(ℓ + e^-ℓ - 1), which is equal because E e^-ℓ = 1. Its terms are ≥ 0 and of second order,
-    so that nothing cancels.
+    Near the uniform we use E(ℓ + e^-ℓ - 1), which is equal because E e^-ℓ = 1. An error of log_partition then has a
+    second-order effect only. The relative error is about ε/max|ℓ|.
     """
 
     def losses(law: Law) -> Tensor:
@@ -242,14 +246,14 @@ def score_moments(family: Family, kappa: Tensor, dim: int) -> tuple[Tensor, Tens
 
 
 def uniform_expectation(function: Callable[[Tensor, Tensor], Tensor], like: Tensor, dim: int) -> Tensor:
-    """Return E_U function(1-t, 1+t). The last axis of the values of ``function`` are the nodes."""
+    """Return E_U function(1-t, 1+t). The last axis of its values is that of the nodes."""
     squared_sine, squared_cosine, weights = uniform_cosine_rule(like, dim)
     far = 1 + torch.sqrt(squared_cosine)
     near = squared_sine / far
     return (0.5 * weights * (function(near, far) + function(far, near))).sum(-1)
 
 
-# Functions of a second direction
+# Functions of a second direction ν at the angle θ to μ. Its haversine (1-cos θ)/2 = ‖μ-ν‖²/4 is called half_chord.
 
 
 @tensor_constant
@@ -299,7 +303,7 @@ def expectation_with_singularity(
         kappa, half_chord, others: float64 tensors of one shape, where cos θ = 1 - 2·half_chord.
         function: takes tensors with an additional last axis of nodes.
         values: how many intermediate values the function holds per node.
-        width: maps ``others`` to the half width of the peak in 1-t, for θ = 0. Default: zero.
+        width: maps ``others`` to the width of the peak in (1-t)/2. A panel ends at this distance from ν. Default: zero.
     """
 
     def entries(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Latents and their rate as a function of a head's outputs: z = radius·x with x from q, and KL(q‖U).
+"""Latents z = radius·x with x drawn from a head's distribution q, and their rate KL(q‖U), where U is the uniform.
 
 In plain eager mode this is one autograd function, because every node of the autograd graph costs host time. On CUDA,
 eager or compiled, one Triton kernel computes all of it and another one the gradient. Elsewhere (``torch.func``,
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import composite
-from powerspherical._torch.modes import is_batch_of_gradients, is_in_aot_autograd, is_plain
+from powerspherical._torch.modes import is_batch_of_gradients, is_in_aot_autograd, is_plain, plain_apply
 from powerspherical._torch.random import compiled_seed
 from powerspherical._torch.triton import triton_takes
 from powerspherical.families import family_named
@@ -24,8 +24,8 @@ from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling.operator import draw, draw_gradients, plain_draw
 from powerspherical.sampling.triton import fused
 
-#: Largest dimension of the kernels, which hold whole rows in registers.
-FUSED_DIM = 1024
+#: Largest dimension of the kernels. A program holds whole rows in registers.
+LARGEST_DIM = 1024
 
 
 class Settings(NamedTuple):
@@ -54,14 +54,18 @@ def _unpacked(text: str) -> tuple[Settings, Layout]:
     return Settings(family, int(dim), bounds), Layout(int(axis), int(product))
 
 
-@composite("latents", "Tensor features, Tensor? outputs, str settings, float radius", "(Tensor, Tensor)")
-def latents(features: Tensor, outputs: Tensor | None, settings: str, radius: float) -> tuple[Tensor, Tensor]:
+@composite(
+    "latents", "Tensor features, Tensor? outputs, str packed_settings, float radius", "(Tensor, Tensor)"
+)
+def latents(
+    features: Tensor, outputs: Tensor | None, packed_settings: str, radius: float
+) -> tuple[Tensor, Tensor]:
     """Return latents z and their rate for a bottleneck.
 
     Args:
         features: the bottleneck's features.
         outputs: (v, r) of shape (…, d + 1), or (…, m, d + 1) for a product. None if the features are (v, r) themselves.
-        settings: ``packed`` settings and layout of the features.
+        packed_settings: ``packed`` settings and layout of the features.
         radius: the length of z.
 
     z has the dtype and layout of the features. The rate of a product is the sum over its factors.
@@ -72,10 +76,10 @@ def latents(features: Tensor, outputs: Tensor | None, settings: str, radius: flo
     >>> z.shape, z.dtype, rate
     (torch.Size([2, 2]), torch.bfloat16, tensor([1.5827, 0.9275]))
     """
-    known, layout = _unpacked(settings)
+    settings, layout = _unpacked(packed_settings)
     if outputs is None:
-        outputs = layout.outputs(features, known.dim)
-    z, rate = drawn(outputs, known, radius, features.dtype)
+        outputs = layout.outputs(features, settings.dim)
+    z, rate = drawn(outputs, settings, radius, features.dtype)
     return layout.merged(z, features), rate.sum(-1) if layout.product else rate
 
 
@@ -113,16 +117,16 @@ def _fused_values(
     return _triton_latents.draw_latents(outputs, settings, radius, dtype, key)
 
 
-def is_point(radius: float, dtype: torch.dtype) -> bool:
-    """Whether z is the point x itself, in the kernel's float32."""
+def z_is_x(radius: float, dtype: torch.dtype) -> bool:
+    """Whether z equals x in float32, so that the backward pass can use z and x need not be kept."""
     return radius == 1 and dtype == torch.float32
 
 
-def recorded(outputs: Tensor, record: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return x in float32, and the numbers 1-t, 1+t, noise and dKL/dκ of each row, of shape (4, …).
+def unpack_record(outputs: Tensor, record: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return x in float32, and (1-t, 1+t, noise, dKL/dκ) of shape (4, …), from the record of a draw.
 
-    The record is one vector, because each tensor that is kept for the backward pass costs host time. It has x first,
-    unless z is x itself and given here, and then the four numbers.
+    The record is a single vector, because each tensor that is kept for the backward pass costs host time. It holds x,
+    unless z is x and given here, and then the four numbers of all rows.
     """
     *batch, entries = outputs.shape
     numbers = 4 * (outputs.numel() // entries)
@@ -134,7 +138,7 @@ def _runs_fused(outputs: Tensor, settings: Settings) -> bool:
     """Whether the Triton kernels serve these outputs."""
     return (
         outputs.is_cuda
-        and settings.dim <= FUSED_DIM
+        and settings.dim <= LARGEST_DIM
         and outputs.numel() > 0
         and settings.family in fused.FAMILIES
         and triton_takes(outputs, FUSED_DTYPES)
@@ -188,7 +192,7 @@ class _FusedLatents(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         z, rate, record = _fused_values(outputs, settings, radius, dtype, seed)
         ctx.settings, ctx.radius = settings, radius
-        ctx.save_for_backward(outputs, record, z if is_point(radius, dtype) else None)
+        ctx.save_for_backward(outputs, record, z if z_is_x(radius, dtype) else None)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return z, rate
 
@@ -201,7 +205,7 @@ class _FusedLatents(torch.autograd.Function):
         # Gradients that will be differentiated, or that belong to a transform, need torch operations.
         plain = is_plain(*grads) and not any(map(is_batch_of_gradients, grads))
         if torch.is_grad_enabled() or not (plain or is_in_aot_autograd()):
-            x, scalars = recorded(outputs, record, z)
+            x, scalars = unpack_record(outputs, record, z)
             gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, *scalars[:3])
             return gradient, *[None] * 4
         from powerspherical.nn import _triton_latents
@@ -243,6 +247,5 @@ def _gradient(
     return _parameters.gradient(outputs, loc, in_loc, in_kappa, ctx.settings.bounds)
 
 
-#: The C++ ``apply``. Python's override looks for transforms and inspects the signature.
-_plain_latents = super(torch.autograd.Function, _PlainLatents).apply
-_fused_latents = super(torch.autograd.Function, _FusedLatents).apply
+_plain_latents = plain_apply(_PlainLatents)
+_fused_latents = plain_apply(_FusedLatents)

@@ -26,7 +26,7 @@ class Layout(NamedTuple):
         """The number of spheres."""
         return self.product or 1
 
-    def last(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:
+    def axis_last(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:
         """Return ``value`` with the axis last, after a check of its entries. ``hint`` is appended to the error."""
         axis, axes = self.axis, validation.floating_tensor(name, value).dim()
         if not -axes <= axis < axes or value.shape[axis] != entries:
@@ -39,19 +39,19 @@ class Layout(NamedTuple):
     def outputs(self, features: Tensor, dim: int) -> Tensor:
         """Return features that are the (v, r) of each sphere in turn, in the shape (…, d + 1) or (…, m, d + 1)."""
         hint = f"; each sphere takes {dim} entries for its direction and one for κ, unless you pass raw"
-        return self.split(self.last("features", features, self.spheres * (dim + 1), hint))
+        return self.split(self.axis_last("features", features, self.spheres * (dim + 1), hint))
 
     def split(self, entries: Tensor) -> Tensor:
         """Return entries along the last axis with an axis for the spheres of a product before it."""
         return entries.unflatten(-1, (self.product, -1)) if self.product else entries
 
     def merged(self, z: Tensor, features: Tensor) -> Tensor:
-        """Return z, of shape (…, d) or (…, m, d), in the dtype, layout and memory format of the features."""
+        """Return z, of shape (…, d) or (…, m, d), in the dtype and layout of the features. Contiguous if they are."""
         moved = self.axis not in (-1, features.dim() - 1)
         if self.product:
             z = z.flatten(-2)
         if moved:
             z = z.movedim(-1, self.axis)
-        layout = torch.contiguous_format if features.is_contiguous() else torch.preserve_format
+        memory_format = torch.contiguous_format if features.is_contiguous() else torch.preserve_format
         # The result must not be a view: fully_shard loses its hooks if the caller changes a view in place.
-        return z.to(features.dtype, copy=moved or self.product > 0, memory_format=layout)
+        return z.to(features.dtype, copy=moved or self.product > 0, memory_format=memory_format)

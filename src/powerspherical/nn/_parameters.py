@@ -15,16 +15,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from powerspherical._torch.composites import composite
-from powerspherical._torch.modes import is_batch_of_gradients, is_plain
+from powerspherical._torch.modes import is_batch_of_gradients, is_plain, plain_apply
 from powerspherical._torch.triton import triton_takes
 from powerspherical.distributions.geometry import directions_of
 from powerspherical.sampling.precision import computing
 
-#: A vector whose coordinates are all at most this counts as zero. Its gradient would overflow.
+#: v counts as zero if no |vᵢ| exceeds this. The gradient of v/‖v‖ grows as 1/‖v‖.
 SHORT = 1e-12
 
 #: Largest dimension of the kernels. A program holds whole rows in registers.
-MOST_DIM = 1 << 14
+LARGEST_DIM = 1 << 14
 
 FUSED_DTYPES = torch.float32, torch.float16, torch.bfloat16
 
@@ -58,11 +58,11 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     (tensor([0.6000, 0.8000]), tensor(7.6667))
     """
     if not is_plain(outputs):
-        loc, *rest = _composed(outputs, dim, bounds.minimum, bounds.maximum)
+        loc, *rest = _composition_operator(outputs, dim, bounds.minimum, bounds.maximum)
         return loc, rest[0] if rest else None
     if torch.is_grad_enabled() and outputs.requires_grad:
-        loc, kappa = _plain_parameters(outputs, dim, bounds)
-        return loc, kappa
+        result: tuple[Tensor, Tensor | None] = _plain_parameters(outputs, dim, bounds)
+        return result
     return values(outputs, dim, bounds)
 
 
@@ -85,8 +85,8 @@ def composition(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tens
 
 
 @composite("parameters", "Tensor outputs, int dim, float minimum, float maximum", "Tensor[]")
-def _composed(outputs: Tensor, dim: int, minimum: float, maximum: float) -> list[Tensor]:
-    """The tensors among the results of ``composition``."""
+def _composition_operator(outputs: Tensor, dim: int, minimum: float, maximum: float) -> list[Tensor]:
+    """``composition`` as one operator under ``torch.compile``: [μ] or [μ, κ], because it cannot return None."""
     loc, kappa = composition(outputs, dim, Bounds(minimum, maximum))
     return [loc] if kappa is None else [loc, kappa]
 
@@ -123,7 +123,7 @@ def _composed_gradient(
         parts.append(torch.zeros_like(loc))
     else:
         length = (exact[..., :dim] * loc).sum(-1, keepdim=True)
-        # A short v was replaced by v + e₁.
+        # For a short v, μ is the direction of v + e₁, whose length is vᵀμ + μ₁.
         length = length + torch.where(length > SHORT, 0.0, loc[..., :1])
         along = (grad_loc * loc).sum(-1, keepdim=True)
         parts.append(torch.addcmul(grad_loc, loc, along, value=-1) / length)
@@ -141,7 +141,7 @@ def _kernels(outputs: Tensor, dim: int) -> Any:
     """Return the module that computes on these outputs in plain eager mode, with Triton or in C, or None."""
     if outputs.numel() == 0 or outputs.dtype not in FUSED_DTYPES:
         return None
-    if outputs.is_cuda and dim <= MOST_DIM and triton_takes(outputs, FUSED_DTYPES):
+    if outputs.is_cuda and dim <= LARGEST_DIM and triton_takes(outputs, FUSED_DTYPES):
         from powerspherical.nn import _triton_parameters
 
         return _triton_parameters
@@ -182,5 +182,4 @@ class _PlainParameters(torch.autograd.Function):
         return gradient(outputs, loc, grad_loc, grad_kappa, ctx.bounds), None, None
 
 
-#: The C++ ``apply``. Python's override looks for transforms and inspects the signature.
-_plain_parameters = super(torch.autograd.Function, _PlainParameters).apply
+_plain_parameters = plain_apply(_PlainParameters)

@@ -1,8 +1,8 @@
 """``_latents`` with Triton: one kernel from a head's outputs to latents and rates, one for the gradient, in float32.
 
-The forward kernel draws as ``sampling.triton.draw`` does, with rows in four quarters. Besides z and the rate it writes
-x in float32 and four scalars per row (1-t, 1+t, the noise of the draw, and the derivative of the rate) for the backward
-pass, which computes μ and κ again.
+The forward kernel draws as ``sampling.triton.draw`` does: it holds each row as four quarters, because one call of the
+generator gives four numbers. It writes z, the rate, and a record of the draw for the backward pass (see
+``_latents.unpack_record``). The backward kernel computes μ and κ again instead of loading them.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
-from powerspherical.nn._latents import Settings, is_point
+from powerspherical.nn._latents import LARGEST_DIM, Settings, z_is_x
 from powerspherical.nn._parameters import Bounds
 from powerspherical.nn._triton_parameters import SHORT_VECTOR, concentration
 from powerspherical.sampling.triton.draw import (
@@ -44,8 +44,8 @@ from powerspherical.special.triton_rates import (
     power_relative_entropy_slope,
 )
 
-#: Coordinates per program of the backward pass, unless a single row has more.
-_BLOCK = 1024
+#: Coordinates per program of the backward pass, at least one row.
+_BLOCK = LARGEST_DIM
 
 
 @triton.jit
@@ -60,7 +60,10 @@ def _rate(
     C: tl.constexpr,
     D: tl.constexpr,
 ):
-    """KL(q‖U) and its derivative in κ. ``_rate_constants`` returns the table and the constants."""
+    """KL(q‖U) and its derivative in κ. ``_rate_constants`` returns the table and the constants.
+
+    A to D are the numbers of ``gamma_constants``, ``bessel_constants`` or ``cauchy_constants``. Unused ones are 0.
+    """
     if FAMILY == POWER_SPHERICAL:
         rate = power_relative_entropy(kappa, A, B, STEPS, TERMS)
         slope = power_relative_entropy_slope(kappa, A, B, STEPS, TERMS)
@@ -89,7 +92,7 @@ def _draw_latents(
     MINIMUM: tl.constexpr,
     MAXIMUM: tl.constexpr,
     RADIUS: tl.constexpr,
-    Z_IS_X: tl.constexpr,
+    RECORD_HAS_X: tl.constexpr,
     STEPS: tl.constexpr,
     TERMS: tl.constexpr,
     A: tl.constexpr,
@@ -102,8 +105,8 @@ def _draw_latents(
     QUADS: tl.constexpr,
 ):
     """Draw ROWS rows of latents: μ and κ from the outputs, the rate, and a point around μ."""
-    x_ptr = z_ptr if Z_IS_X else record_ptr
-    scalars_ptr = record_ptr if Z_IS_X else record_ptr + rows * DIM
+    x_ptr = record_ptr if RECORD_HAS_X else z_ptr
+    scalars_ptr = record_ptr + rows * DIM if RECORD_HAS_X else record_ptr
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
     if SEED_IN_MEMORY:
@@ -128,7 +131,7 @@ def _draw_latents(
     raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
     kappa, _ = concentration(raw, MINIMUM, MAXIMUM, MAXIMUM - MINIMUM, BOUNDED)
     rate, slope = _rate(kappa, table_ptr, FAMILY, STEPS, TERMS, A, B, C, D)
-    minus, plus = kappa, kappa
+    minus, plus = kappa, kappa  # placeholders
     if FAMILY == VON_MISES_FISHER and DIM != 3:
         minus, plus = wood_ends(kappa, seed, row, DIM - 1.0, FAST)
     x0, x1, x2, x3, minus, plus, noise = point(
@@ -160,7 +163,7 @@ def _draw_latents(
     tl.store(x_ptr + place + QUARTER, x1, mask=valid1)
     tl.store(x_ptr + place + 2 * QUARTER, x2, mask=valid2)
     tl.store(x_ptr + place + 3 * QUARTER, x3, mask=valid3)
-    if not Z_IS_X:
+    if RECORD_HAS_X:
         dtype = z_ptr.dtype.element_ty
         tl.store(z_ptr + place, (RADIUS * x0).to(dtype), mask=valid0)
         tl.store(z_ptr + place + QUARTER, (RADIUS * x1).to(dtype), mask=valid1)
@@ -178,7 +181,7 @@ def _pull_back_latents(
     grad_rate_ptr,
     rows: tl.int64,
     METHOD: tl.constexpr,
-    Z_IS_X: tl.constexpr,
+    RECORD_HAS_X: tl.constexpr,
     HAS_Z: tl.constexpr,
     HAS_RATE: tl.constexpr,
     BOUNDED: tl.constexpr,
@@ -190,7 +193,7 @@ def _pull_back_latents(
     COLUMNS: tl.constexpr,
 ):
     """Write the gradient in ROWS rows of outputs: the steps of ``pull_back`` and of ``_parameters.gradient``."""
-    scalars_ptr = record_ptr if Z_IS_X else record_ptr + rows * DIM
+    scalars_ptr = record_ptr + rows * DIM if RECORD_HAS_X else record_ptr
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
     column = tl.arange(0, COLUMNS)[None, :]
@@ -198,7 +201,7 @@ def _pull_back_latents(
     outputs = outputs_ptr + row[:, None] * (DIM + 1) + column
     raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
     kappa, kappa_slope = concentration(raw, MINIMUM, MAXIMUM, MAXIMUM - MINIMUM, BOUNDED)
-    grad_kappa = kappa * 0.0
+    grad_kappa = tl.zeros((ROWS,), tl.float32)
     gradient = tl.zeros((ROWS, COLUMNS), tl.float32)
     if HAS_Z:
         v = tl.load(outputs, mask=mask, other=0.0).to(tl.float32)
@@ -219,14 +222,14 @@ def _pull_back_latents(
         along = tl.sum(grad * loc, 1)
         across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
         beta = float32(0.5 * (DIM - 1))
-        gammas = scalars_ptr + 2 * rows + row
-        slope = rapidity_slope(METHOD, gammas, kappa, beta, minus, plus, row_mask)
+        noise_ptr = scalars_ptr + 2 * rows + row
+        slope = rapidity_slope(METHOD, noise_ptr, kappa, beta, minus, plus, row_mask)
         grad_kappa = concentration_gradient(along, across, minus, plus, slope)
         # The gradient in μ is tangential, so the chain rule divides it by ‖v‖.
         gradient = (t[:, None] * grad - along[:, None] * x) / length[:, None] / longest[:, None]
     if HAS_RATE:
-        slope = tl.load(scalars_ptr + 3 * rows + row, mask=row_mask, other=0.0)
-        grad_kappa += slope * tl.load(grad_rate_ptr + row, mask=row_mask, other=0.0)
+        rate_slope = tl.load(scalars_ptr + 3 * rows + row, mask=row_mask, other=0.0)
+        grad_kappa += rate_slope * tl.load(grad_rate_ptr + row, mask=row_mask, other=0.0)
     dtype = gradient_ptr.dtype.element_ty
     target = gradient_ptr + row[:, None] * (DIM + 1) + column
     tl.store(target, gradient.to(dtype), mask=mask)
@@ -242,11 +245,11 @@ def draw_latents(
     *,
     fast: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw for the backward pass, see ``recorded``.
+    """Return z, the rate, and a record of the draw for the backward pass, see ``_latents.unpack_record``.
 
     Args:
         outputs: (v, r), n > 0 rows of d + 1 numbers, contiguous, float32 or half precision.
-        settings: with d ≤ ``_latents.FUSED_DIM`` and one of ``fused.FAMILIES``.
+        settings: with d ≤ ``_latents.LARGEST_DIM`` and one of ``fused.FAMILIES``.
         radius, dtype: the length and the dtype of z.
         seed: a random int64, as for ``sampling.triton.draw.draw``.
         fast: whether to use the hardware's approximate functions.
@@ -254,14 +257,14 @@ def draw_latents(
     batch, dim = outputs.shape[:-1], settings.dim
     z = outputs.new_empty((*batch, dim), dtype=dtype)
     rate = outputs.new_empty(batch, dtype=torch.float32)
-    rows, z_is_x = rate.numel(), is_point(radius, dtype)
-    record = outputs.new_empty(rows * (4 if z_is_x else dim + 4), dtype=torch.float32)
+    rows, has_x = rate.numel(), not z_is_x(radius, dtype)
+    record = outputs.new_empty(rows * (dim + 4 if has_x else 4), dtype=torch.float32)
     in_memory = isinstance(seed, Tensor)
     seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
     table, constants = _rate_constants(settings, rate)
     table = outputs if table is None else table  # any pointer will do
     types = outputs.dtype, dtype, outputs.device
-    launch = _draw_launch(rows, settings, constants, radius, z_is_x, in_memory, fast, *types)
+    launch = _draw_launch(rows, settings, constants, radius, has_x, in_memory, fast, *types)
     launch((z, rate, record, outputs, table, seed_tensor), seed_number)
     return z, rate, record
 
@@ -281,7 +284,7 @@ def pull_back_latents(
     """
     gradient = torch.empty_like(outputs)
     method = slope_method(settings.family, settings.dim)
-    uses = z is not None, grad is not None, grad_rate is not None
+    uses = z is None, grad is not None, grad_rate is not None
     types = outputs.dtype, None if grad is None else grad.dtype, outputs.device
     launch = _pull_back_launch(outputs.numel() // (settings.dim + 1), settings, radius, method, *uses, *types)
     grads = [record if one is None else one.contiguous() for one in (grad, grad_rate)]
@@ -290,7 +293,10 @@ def pull_back_latents(
 
 
 def _bounds(bounds: Bounds) -> tuple[bool, float, float]:
-    """Return BOUNDED, MINIMUM and MAXIMUM. The compiler writes constants as literals, and has none for infinity."""
+    """Return BOUNDED, MINIMUM and MAXIMUM. Without an upper bound, MAXIMUM is 0.
+
+    ``torch.compile`` writes constants as Python literals, and infinity has none.
+    """
     bounded = math.isfinite(bounds.maximum)
     return bounded, float(bounds.minimum), float(bounds.maximum) if bounded else 0.0
 
@@ -311,21 +317,22 @@ def _rate_constants(settings: Settings, like: Tensor) -> tuple[Tensor | None, tu
 def _draw_launch(
     rows: int,
     settings: Settings,
-    constants: tuple[float, ...],
+    rate_constants: tuple[float, ...],
     radius: float,
-    z_is_x: bool,
+    has_x: bool,
     in_memory: bool,
     fast: bool,
     outputs_dtype: torch.dtype,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Launch:
+    """Return the launch of ``_draw_latents``. The dtypes and the device are only part of the cache's key."""
     family, dim, bounds = settings
     quarter, rows_per_program, quads, warps = tile(dim)
-    law = in_memory, FAMILIES[family], fast, *_bounds(bounds), float(radius), z_is_x, *constants
+    constants = in_memory, FAMILIES[family], fast, *_bounds(bounds), float(radius), has_x, *rate_constants
     shape = dim, quarter, rows_per_program, quads
     grid = blocks(rows, rows_per_program), 1
-    return Launch(_draw_latents, grid, (rows,), (*law, *shape), num_warps=warps)
+    return Launch(_draw_latents, grid, (rows,), (*constants, *shape), num_warps=warps)
 
 
 @cached_launch
@@ -334,17 +341,18 @@ def _pull_back_launch(
     settings: Settings,
     radius: float,
     method: int,
-    z_is_x: bool,
+    has_x: bool,
     has_z: bool,
     has_rate: bool,
     outputs_dtype: torch.dtype,
     grad_dtype: torch.dtype | None,
     device: torch.device,
 ) -> Launch:
+    """Return the launch of ``_pull_back_latents``. The dtypes and the device are only part of the cache's key."""
     _, dim, bounds = settings
     columns = next_power_of_two(dim)
-    rows_per_program = max(1, _BLOCK // columns)
-    law = method, z_is_x, has_z, has_rate, *_bounds(bounds), float(radius)
+    rows_per_program = _BLOCK // columns
+    constants = method, has_x, has_z, has_rate, *_bounds(bounds), float(radius)
     shape = dim, rows_per_program, columns
     grid = blocks(rows, rows_per_program), 1
-    return Launch(_pull_back_latents, grid, (rows,), (*law, *shape), num_warps=4)
+    return Launch(_pull_back_latents, grid, (rows,), (*constants, *shape), num_warps=4)

@@ -23,18 +23,20 @@ class SphericalBottleneck(nn.Module):
     draw from q, differentiable in the features. In evaluation it is the mode of q, or a draw. The rate is KL(q‖U), the
     divergence from the uniform distribution, in nats.
 
-    z has the shape, dtype and memory layout of the features, with m·d entries along ``axis``. The rate has the shape of
-    the features without ``axis``, and at least float32. The rate of a product of spheres is the sum over its factors.
+    z has the shape and dtype of the features, with m·d entries along ``axis``, where m is the number of spheres
+    (``product``). It is contiguous if the features are. Otherwise its entries along ``axis`` are adjacent in memory, as
+    in ``channels_last``. The rate has the shape of the features without ``axis``, and at least float32. The rate of a
+    product of spheres is the sum over its factors.
 
-    The arguments are those of ``SphericalHead``, under the same names and with the same defaults, because a bottleneck
-    is a head followed by a draw. No argument names the layout of the features: without ``in_features`` there is no
-    linear layer, and with ``concentration`` or ``nats`` there is no κ in the features. ``bottleneck.head(features)``
-    returns q, for its density or entropy. The bottleneck itself calls its head with ``outputs_only=True``.
+    The arguments are those of ``SphericalHead``, with the same defaults. They decide what the features must be:
+    ``in_features`` numbers if that is given, otherwise (v, r) of each sphere, or v alone with ``concentration`` or
+    ``nats``. ``bottleneck.head(features)`` returns q, for its density or entropy.
 
     Draws and rates are computed in float32, or in float64 for float64 features, also under autocast. The relative error
     of the rate is about 7e-7 in float32, given κ. ``torch.compile(fullgraph=True)``, ``torch.utils.checkpoint``,
-    ``DistributedDataParallel`` and ``fully_shard`` work. There is no host sync, except for float64 draws of von
-    Mises–Fisher.
+    ``DistributedDataParallel`` and ``fully_shard`` work. There is no host sync, except for explicit ``noise`` and for
+    float64 draws of von Mises–Fisher. Forward hooks of ``bottleneck.head`` run only if it has a linear layer or ``raw``
+    is given.
 
     Args:
         in_features: number of features, for a bottleneck with its own linear layer. None if the encoder already ends
@@ -106,11 +108,6 @@ class SphericalBottleneck(nn.Module):
         if not 0 < self.radius < math.inf:
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
         self.evaluate = evaluate
-        self._fixed_rate: float | None = None
-        if self.head.concentration is not None:
-            kappa = torch.tensor(self.head.concentration, dtype=torch.float64, device="cpu")
-            rate = self.head.distribution.family.relative_entropy(kappa, self.head.dim)
-            self._fixed_rate = (product or 1) * rate.item()
 
     def forward(
         self,
@@ -139,22 +136,23 @@ class SphericalBottleneck(nn.Module):
         (tensor([[0., 0., 1.]]), tensor([2.9514]))
         """
         head = self.head
-        # A head without a linear layer has nothing to compute. Every attribute and function that compiled code meets
-        # is checked in every call, so it meets few of them here.
-        has_outputs = head.in_features is None and raw is None
-        outputs = None if has_outputs else head(features, raw, outputs_only=True)
+        # Without a linear layer the features are the outputs. We skip the head then, because torch.compile guards each
+        # attribute and function that the call uses.
+        outputs = None
+        if head.in_features is not None or raw is not None:
+            outputs = head(features, raw, outputs_only=True)
         draws = self.training or self.evaluate == "draw" or noise is not None
         settings = head.packed_settings
         if draws and settings is not None and noise is None and generator is None:
             return latents(features, outputs, settings, self.radius)
         q = head(features) if outputs is None else head.distribution_from_outputs(outputs)
-        z = q.rsample(generator=generator, noise=self._fitting(noise, q)) if draws else q.mode
+        z = q.rsample(generator=generator, noise=self._checked_noise(noise, q)) if draws else q.mode
         if self.radius != 1:
             z = self.radius * z
         return Layout(head.axis, head.product or 0).merged(z, features), self._rate(q)
 
     @staticmethod
-    def _fitting(noise: Tensor | None, q: RotationallySymmetric | ProductOfSpheres) -> Tensor | None:
+    def _checked_noise(noise: Tensor | None, q: RotationallySymmetric | ProductOfSpheres) -> Tensor | None:
         """Return the noise, after a check that it has one entry per coordinate of q."""
         expected = q.batch_shape + q.event_shape
         if isinstance(noise, Tensor) and noise.shape != expected:
@@ -164,8 +162,8 @@ class SphericalBottleneck(nn.Module):
         return noise
 
     def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
-        if self._fixed_rate is not None:
-            return q.mode.new_full(q.batch_shape, self._fixed_rate)
+        if self.head.fixed_rate is not None:
+            return q.mode.new_full(q.batch_shape, self.head.fixed_rate)
         # Not by torch's kl_divergence: its registry takes host time, and hundreds of guards under torch.compile.
         factors: Any = q.base_dist if isinstance(q, ProductOfSpheres) else q
         rates = rate(factors.family, factors.concentration, self.head.dim)

@@ -21,8 +21,8 @@ from powerspherical.nn._latents import Settings, packed
 from powerspherical.nn._layout import Layout
 from powerspherical.nn._parameters import Bounds, parameters
 
-#: The attributes in ``SphericalHead.packed_settings``.
-_PACKED = {"dim", "axis", "minimum", "maximum", "product", "concentration", "distribution"}
+#: The attributes that ``SphericalHead.packed_settings`` and ``fixed_rate`` depend on.
+_SETTINGS = {"dim", "axis", "minimum", "maximum", "product", "concentration", "distribution"}
 
 
 class SphericalHead(nn.Module):
@@ -32,12 +32,12 @@ class SphericalHead(nn.Module):
               \kappa = \kappa_{\min} + \frac{s}{1 + s / (\kappa_{\max} - \kappa_{\min})}, \quad
               s = \log(1 + e^r).
 
-    κ equals softplus(r) far below ``maximum``, and approaches ``maximum`` smoothly. Its gradient decays only as
-    (κ_max/s)². So κ lies in [``minimum``, ``maximum``] for any features. With the default ``maximum``, float32 draws
-    still differ from μ. With ``concentration`` or ``nats`` there is no r, and κ is constant: the given one, or the one
-    for which KL(q‖U) = ``nats``.
+    κ lies in [``minimum``, ``maximum``] for any features. Far below ``maximum`` it is close to ``minimum`` +
+    softplus(r). For large s its derivative in s decays as ((κ_max - κ_min)/s)², not exponentially. With the default
+    ``maximum``, float32 draws still differ from μ. With ``concentration`` or ``nats`` there is no r, and κ is constant:
+    the given one, or the one for which KL(q‖U) = ``nats``.
 
-    If v is zero (every |vᵢ| < 1e-12), the direction is the first unit vector, with a finite gradient.
+    If v is zero (every |vᵢ| ≤ 1e-12), the direction is the first unit vector, with a finite gradient.
 
     Under autocast the linear layer may run in half precision. The distribution is computed in float32, or in float64
     if the layer is float64. ``torch.compile(fullgraph=True)`` works.
@@ -136,18 +136,30 @@ class SphericalHead(nn.Module):
         if nats is not None:
             pole = torch.eye(1, self.dim, dtype=torch.float64, device="cpu")[0]
             self.concentration = self.distribution.from_kl(pole, nats).concentration.item()
+        self._update()
+
+    #: The settings that the latents of a bottleneck depend on, see ``_latents.packed``. None if κ is fixed, or if the
+    #: family is not one of this package's.
+    packed_settings: str | None
+
+    #: The rate KL(q‖U) in nats, summed over the spheres of a product, if κ is fixed, else None.
+    fixed_rate: float | None
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in _PACKED and self.__dict__.keys() | {"distribution"} >= _PACKED:
-            # None if κ is fixed, or if the family is not one of this package's.
-            self.packed_settings = None
-            if self.concentration is None and is_ours(type(family := self.distribution.family)):
-                bounds = Bounds(self.minimum, self.maximum)
-                self.packed_settings = packed(Settings(family.name, self.dim, bounds), self._layout)
+        if name in _SETTINGS and "packed_settings" in self.__dict__:  # which __init__ sets last
+            self._update()
 
-    #: The settings that the latents of a bottleneck depend on, see ``_latents.packed``.
-    packed_settings: str | None
+    def _update(self) -> None:
+        """Set the attributes that are computed from the settings."""
+        family = self.distribution.family
+        self.packed_settings = self.fixed_rate = None
+        if self.concentration is not None:
+            kappa = torch.tensor(self.concentration, dtype=torch.float64, device="cpu")
+            self.fixed_rate = (self.product or 1) * family.relative_entropy(kappa, self.dim).item()
+        elif is_ours(type(family)):
+            settings = Settings(family.name, self.dim, Bounds(self.minimum, self.maximum))
+            self.packed_settings = packed(settings, self._layout)
 
     @property
     def _layout(self) -> Layout:
@@ -167,8 +179,8 @@ class SphericalHead(nn.Module):
                 f"in_features={self.in_features} and concentration={self.concentration}: leave raw out"
             )
         layout = self._layout
-        v = layout.split(layout.last("features", vectors, layout.spheres * self.dim))
-        r = layout.split(layout.last("raw", raw, layout.spheres))
+        v = layout.split(layout.axis_last("features", vectors, layout.spheres * self.dim))
+        r = layout.split(layout.axis_last("raw", raw, layout.spheres))
         if v.shape[:-1] != r.shape[:-1]:
             raise ValueError(
                 f"features and raw must agree except along axis {self.axis}, got the shapes {tuple(vectors.shape)} "
@@ -199,7 +211,7 @@ class SphericalHead(nn.Module):
             outputs = self._layout.outputs(features, self.dim)
         else:
             layout = self._layout
-            outputs = layout.split(self.linear(layout.last("features", features, self._entries)))
+            outputs = layout.split(self.linear(layout.axis_last("features", features, self._entries)))
         return outputs if outputs_only else self.distribution_from_outputs(outputs)
 
     def distribution_from_outputs(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:

@@ -36,6 +36,7 @@ from powerspherical._torch.modes import (
     is_in_aot_autograd,
     is_plain,
     is_recording,
+    plain_apply,
     unrecorded,
 )
 from powerspherical._torch.operators import Operator, define_operator, pulled_back, register_derivative
@@ -166,8 +167,7 @@ class _RecordedDraw(_PlainDraw):
         return _PlainDraw.backward(ctx, grad)
 
 
-#: The C++ ``apply``. Python's override looks for transforms and inspects the signature, which takes longer than a draw.
-_plain_draw = super(torch.autograd.Function, _PlainDraw).apply
+_plain_draw = plain_apply(_PlainDraw)
 
 
 def _run(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_compiling, is_plain
+from powerspherical._torch.modes import is_compiling, is_plain, plain_apply
 from powerspherical._torch.triton import triton_takes
 from powerspherical.special._native_launch import native_takes
 
@@ -160,12 +160,12 @@ def _differentiable(
                 slope = derivative(kappa, ctx.dim)
             return grad * slope, None
 
-    # In plain mode we skip ``Function.apply``: it takes longer than the kernel.
-    apply = super(torch.autograd.Function, Fused).apply
+    apply = plain_apply(Fused)
 
     def differentiable(kappa: Tensor, dim: float) -> Tensor:
         if torch.is_grad_enabled() and kappa.requires_grad:
-            return apply(kappa, dim)
+            value: Tensor = apply(kappa, dim)
+            return value
         return fused(kappa, dim, False)[0]
 
     return differentiable

@@ -12,6 +12,7 @@ Run it with ``python examples/ambiguous_queries.py data.npz --figure kappa.png``
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,8 @@ class Embedder(nn.Module):
 
 def load(path: Path) -> tuple[Tensor, Tensor]:
     """Return unit vectors (n, d) in float32 and labels 0, 1, … (n,)."""
+    if not path.exists():
+        raise SystemExit(f"there is no file {path}")
     with np.load(path) as arrays:
         missing = {"embeddings", "labels"} - set(arrays)
         if missing:
@@ -53,6 +56,11 @@ def load(path: Path) -> tuple[Tensor, Tensor]:
                 f"{path} has no array named {' or '.join(sorted(missing))}: it has {', '.join(arrays)}"
             )
         embeddings, labels = arrays["embeddings"], arrays["labels"]
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1] or not np.isfinite(embeddings).all():
+        raise SystemExit(
+            f"{path} must hold finite embeddings (n, d) and labels (n,), "
+            f"got the shapes {embeddings.shape} and {labels.shape}"
+        )
     _, labels = np.unique(labels, return_inverse=True)
     return normalize(torch.from_numpy(embeddings.astype(np.float32)), dim=-1), torch.from_numpy(labels)
 
@@ -63,12 +71,15 @@ def train(embeddings: Tensor, labels: Tensor, steps: int) -> Embedder:
     loss = ProbabilisticEmbeddingLoss()
     optimiser = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     decay = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, total_iters=steps)
-    for _ in range(steps):
+    for step in range(steps):
         chosen, partners = torch.randint(len(labels), (2, BATCH))
         queries, mixed = embeddings[chosen], int(AMBIGUOUS * BATCH)
         queries[:mixed] = normalize(queries[:mixed] + embeddings[partners[:mixed]], dim=-1)
         optimiser.zero_grad()
-        loss(model(queries), model.targets(), labels[chosen]).backward()
+        value = loss(model(queries), model.targets(), labels[chosen])
+        value.backward()
+        if step % 100 == 0:
+            print(f"step {step} of {steps}: loss {value:.3f}", flush=True)
         optimiser.step()
         decay.step()
     return model
@@ -130,6 +141,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Tensor]:
     parser.add_argument("--steps", type=int, default=600, help="training steps (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     options = parser.parse_args(arguments)
+    if options.figure and importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit("--figure needs matplotlib: pip install matplotlib")
     torch.manual_seed(options.seed)
     embeddings, labels = load(options.data)
     held_out, training = torch.randperm(len(labels)).tensor_split([len(labels) // 5])

@@ -102,7 +102,8 @@ class TestAmbiguousQueries:
         recognised, _, same, different = (kappa.median() for kappa in found.values())
         assert different < 0.97 * same
         assert different < 0.97 * recognised
-        lines = capsys.readouterr().out.splitlines()
+        *steps, lines = [line.split("\n") for line in capsys.readouterr().out.split("accuracy")]
+        assert steps[0][0].startswith("step 0 of 200: loss ")
         assert float(lines[0].split()[-1]) > 0.95
         assert [line[:26].strip() for line in lines[2:6]] == list(found)
         assert float(lines[2].split()[-1]) == pytest.approx(0.5, abs=5e-3)

@@ -160,6 +160,15 @@ def test_private_names_of_torch_are_seen(tmp_path):
 
 
 @pytest.mark.slow
+def test_modules_on_first_use():
+    code = (
+        "import powerspherical; powerspherical.nn.SphericalBottleneck; powerspherical.compat.PowerSpherical"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="module 'powerspherical' has no attribute 'nothing'"):
+        powerspherical.nothing  # noqa: B018
+
+
 def test_importing_the_package_imports_nothing_optional():
     code = f"import sys, powerspherical; print([m for m in {OPTIONAL!r} if m in sys.modules])"
     done = subprocess.run(

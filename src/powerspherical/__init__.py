@@ -1,8 +1,12 @@
 """Distributions on the unit sphere: Power Spherical, von Mises–Fisher, spherical Cauchy and uniform.
 
 Importing the package registers the KL divergences of all pairs with ``torch.distributions.kl_divergence``, and a
-transform to the sphere with ``torch.distributions.transform_to``.
+transform to the sphere with ``torch.distributions.transform_to``. The other modules, such as ``powerspherical.nn``, are
+imported on first use.
 """
+
+import importlib
+from types import ModuleType
 
 from powerspherical import families, special
 from powerspherical.distributions import (
@@ -38,3 +42,11 @@ __all__ = [
     "pairwise_kl",
     "special",
 ]
+
+_ON_FIRST_USE = frozenset({"compat", "mixture", "nn", "plot", "pyro", "stats", "testing"})
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ON_FIRST_USE:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -230,7 +230,7 @@ def test_predict_uses_the_columns_of_the_fit(tmp_path, monkeypatch, capsys) -> N
     assert cli.run(["predict", "out/model.safetensors", "a.csv", "--columns", "a,b"]) == 2
     assert capsys.readouterr().err == (
         "powerspherical: Invalid value for 'DATA': a.csv has rows of 2 numbers (columns used as coordinates: a, b "
-        "(2 of 5); left out: weight, d, c), but out/model.safetensors expects 4 (see powerspherical --help)\n"
+        "(2 of 5); left out: weight, d, c), but out/model.safetensors expects 4 (see powerspherical predict --help)\n"
     )
     table(tmp_path, a=FLOATS, b=FLOATS, c=FLOATS, e=FLOATS)
     assert cli.run(["predict", "out/model.safetensors", "a.csv"]) == 2

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from helpers.examples import BAD_KINDS, BAD_VALUES, BRAIN, DOUBLE, FLOAT, IDS, Bad, bad, directions, families
 from powerspherical import (
     HypersphericalUniform,
+    PowerSpherical,
     PowerSphericalMarginal,
     SphericalCauchyMarginal,
     VonMisesFisherMarginal,
@@ -42,6 +44,18 @@ class TestParameters:
     def test_shapes_and_types(self, family: type, case: Bad, validate_args: bool) -> None:
         with pytest.raises(ValueError, match=case.message):
             family(case.loc, case.concentration, validate_args=validate_args)
+
+    def test_arrays_and_lists_are_not_printed(self) -> None:
+        """The message has their shape, or their beginning, and how to make a tensor of them."""
+        with pytest.raises(ValueError, match=r"got ndarray of shape \(2, 3\): use torch.as_tensor\(loc\)$"):
+            PowerSpherical(np.ones((2, 3)), 1.0)
+        with pytest.raises(
+            ValueError, match=r"got list: \[0.0, .*\.\.\.\]; use torch.tensor\(loc\)$"
+        ) as raised:
+            PowerSpherical([0.0] * 100_000, 1.0)
+        assert len(str(raised.value)) < 120
+        with pytest.raises(ValueError, match=r"floating-point dtype, got torch.complex64$"):
+            PowerSpherical(torch.ones(3, dtype=torch.complex64), 1.0)
 
     @families
     @pytest.mark.parametrize("dtype", [BRAIN, torch.float16, FLOAT, DOUBLE], ids=str)

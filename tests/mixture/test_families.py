@@ -95,3 +95,10 @@ def test_heavy_tails_find_clusters_among_outliers(concentration_type: str, margi
             index[mixture] += adjusted_rand_score(labels, fitted.predict(x[: len(labels)])) / 5
     assert index[SphericalCauchyMixture] > 0.95
     assert index[SphericalCauchyMixture] > index[VonMisesFisherMixture] + margin
+
+
+def test_the_base_class_has_no_distribution() -> None:
+    with pytest.raises(
+        TypeError, match="SphericalMixture does not name a distribution: use PowerSphericalMixture"
+    ):
+        SphericalMixture(2).fit(np.eye(4))

@@ -87,6 +87,14 @@ def test_changed_settings() -> None:
     rates()
 
 
+def test_changed_concentration() -> None:
+    bottleneck, entries = made("fixed κ")
+    features = torch.randn(4, entries)
+    bottleneck.head.concentration = 50.0
+    rate = kl_divergence(bottleneck.head(features), HypersphericalUniform(DIM))
+    torch.testing.assert_close(bottleneck(features)[1], rate)
+
+
 class TestValues:
     @families
     def test_the_mode_and_the_rate(self, family: str) -> None:
@@ -373,6 +381,10 @@ class TestBadInput:
                 bottleneck(torch.zeros(shape))
         with pytest.raises(ValueError, match=r"features must have a floating-point dtype, got torch.int64"):
             bottleneck(torch.zeros(3, entries, dtype=torch.int64))
+
+    def test_another_axis(self) -> None:
+        with pytest.raises(ValueError, match=r"got the shape \(2, 6, 4\); axis 1 has 6 entries: .* axis=1"):
+            SphericalBottleneck(None, DIM)(torch.ones(2, DIM + 1, 4))
 
     def test_two_tensors(self) -> None:
         bottleneck = SphericalBottleneck(None, DIM)

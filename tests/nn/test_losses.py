@@ -123,6 +123,10 @@ def test_what_it_refuses() -> None:
         loss(q, directions(2, 3, DIM), INDEX)
     with pytest.raises(ValueError, match=r"targets must be a tensor or distributions.*list"):
         loss(q, [1.0])
+    with pytest.raises(
+        ValueError, match=r"queries must be distributions, such as PowerSphericalHead returns, got Tensor"
+    ):
+        loss(x, x)
 
 
 def test_repr() -> None:

@@ -61,7 +61,9 @@ def run(arguments: Sequence[str]) -> int:
         if not arguments and is_first_process():  # the message is the help text
             print(error.format_message(), file=sys.stderr)
             return 2
-        return _fail(f"{error.format_message()} (see powerspherical --help)", 2)
+        context = getattr(error, "ctx", None)
+        command = "powerspherical" if context is None else context.command_path
+        return _fail(f"{error.format_message()} (see {command} --help)", 2)
     except Failure as failure:
         return _fail(str(failure), failure.status)
     except Exception as error:

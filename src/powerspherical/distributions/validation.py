@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,10 +49,20 @@ def _read(conditions: Sequence[Tensor]) -> list[bool] | None:
 def floating_tensor(name: str, value: object, hint: str = "") -> Tensor:
     """Return ``value``; raise ``ValueError`` unless it is a floating-point tensor."""
     if not isinstance(value, Tensor):
-        raise ValueError(f"{name} must be a torch.Tensor{hint}, got {type(value).__name__}: {value!r}")
+        raise ValueError(f"{name} must be a torch.Tensor{hint}, got {_described(name, value)}")
     if not value.dtype.is_floating_point:
-        raise ValueError(f"{name} must have a floating-point dtype, got {value.dtype}: use {name}.float()")
+        way_out = "" if value.is_complex() else f": use {name}.float()"
+        raise ValueError(f"{name} must have a floating-point dtype, got {value.dtype}{way_out}")
     return value
+
+
+def _described(name: str, value: object) -> str:
+    """What a value is that should have been a tensor, and how to make it one."""
+    kind, shape = type(value).__name__, getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return f"{kind} of shape {shape}: use torch.as_tensor({name})"
+    way_out = f"; use torch.tensor({name})" if isinstance(value, list | tuple) else ""
+    return f"{kind}: {reprlib.repr(value)}{way_out}"
 
 
 def vectors(name: str, value: object) -> int:
@@ -197,7 +208,7 @@ def dimension(dim: Any) -> int:
     )
     if isinstance(dim, bool) or not (whole or (is_recording() and isinstance(dim, Tensor))):
         raise ValueError(
-            f"dim must be an integer ≥ 2, the ambient dimension d of the sphere in R^d, got {dim!r}"
+            f"dim must be an integer ≥ 2, the ambient dimension d of the sphere in R^d, got {reprlib.repr(dim)}"
         )
     # The compiler must specialise on d, which has its own formulas: operator.index does that, int() does not.
     integer = operator.index(dim)

@@ -415,6 +415,10 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             y: ignored.
             sample_weight: weights ≥ 0 of the rows, (n,). Default: equal weights.
         """
+        if not hasattr(self, "distribution"):
+            raise TypeError(
+                f"{type(self).__name__} does not name a distribution: use PowerSphericalMixture or another subclass"
+            )
         self._validate_params()
         tied = self._is_tied()
         rows = self._rows(X, sample_weight, reset=True)

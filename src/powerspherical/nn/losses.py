@@ -116,6 +116,10 @@ def _checked_index(
     queries: RotationallySymmetric, targets: Tensor | RotationallySymmetric, index: Tensor | None
 ) -> Tensor:
     """Return the target of each query. Raise ``ValueError`` if the arguments do not fit together."""
+    if not isinstance(queries, RotationallySymmetric):
+        raise ValueError(
+            f"queries must be distributions, such as PowerSphericalHead returns, got {type(queries).__name__}"
+        )
     if not isinstance(targets, Tensor | RotationallySymmetric | HypersphericalUniform):
         raise ValueError(f"targets must be a tensor or distributions of this package, got {type(targets)}")
     found = targets.shape[:-1] if isinstance(targets, Tensor) else targets.batch_shape

@@ -17,7 +17,7 @@ from helpers.processes import in_two_processes
 from helpers.statistical import assert_mean
 from helpers.waiting import waiting
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical.nn import SphericalBottleneck
+from powerspherical.nn import SphericalBottleneck, SphericalHead
 
 FEATURES, DIM = 7, 5
 FAMILIES = {
@@ -85,6 +85,42 @@ def test_changed_settings() -> None:
         before = after
     bottleneck.radius = 3.0
     rates()
+    bottleneck.head.axis, bottleneck.head.product = 0, 2
+    for run in (bottleneck.train(), compiled, bottleneck.eval()):
+        assert [x.shape for x in run(torch.randn(2 * DIM + 2, 6))] == [(2 * DIM, 6), (6,)]
+
+
+def test_another_head() -> None:
+    """A head with its own forward pass, or with a layer of one's own, is called in training too."""
+
+    class Fixed(SphericalHead):
+        def forward(
+            self, features: Tensor, raw: Tensor | None = None, *, outputs_only: bool = False
+        ) -> object:
+            outputs = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 1e9]).expand(*features.shape[:-1], DIM + 1)
+            return outputs if outputs_only else self.distribution_from_outputs(outputs)
+
+    bottleneck, pole = SphericalBottleneck(None, DIM), torch.eye(DIM)[-1].expand(4, DIM)
+    linear = nn.Linear(DIM + 1, DIM + 1)
+    with torch.no_grad():
+        linear.weight.zero_()
+        linear.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 1e9]))
+    for change in ("head", "linear"):
+        if change == "head":
+            bottleneck.head = Fixed(None, DIM, distribution=PowerSpherical)
+        else:
+            bottleneck.head = SphericalHead(None, DIM, distribution=PowerSpherical)
+            bottleneck.head.linear = linear
+        for mode in (True, False):
+            z, _ = bottleneck.train(mode)(torch.randn(4, DIM + 1))
+            torch.testing.assert_close(z, pole, rtol=0, atol=0.02)
+
+
+def test_a_wrong_number_of_outputs() -> None:
+    bottleneck = SphericalBottleneck(FEATURES, DIM)
+    bottleneck.head.dim = DIM + 2
+    with pytest.raises(ValueError, match="the head has 6 outputs per sphere, not 8, for d = 7"):
+        bottleneck(torch.randn(4, FEATURES))
 
 
 def test_changed_concentration() -> None:

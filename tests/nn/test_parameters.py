@@ -112,6 +112,8 @@ class TestPlain:
         limits = bounds._replace(minimum=0.0)
         _, kappa = parameters(outputs, DIM, limits)
         torch.testing.assert_close(kappa.double(), expected(outputs, limits)[1], rtol=1e-6, atol=0)
+        outputs[:, DIM] = -200.0
+        assert not parameters(outputs, DIM, limits)[1].any()
 
     @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of the interpreter
     def test_nan_stays_in_its_row(self) -> None:

@@ -295,7 +295,7 @@ def expectation_with_singularity(
     function: Callable[..., Tensor],
     *others: Tensor,
     values: int = 1,
-    width: Callable[..., Tensor] | None = None,
+    width: Tensor | None = None,
 ) -> Tensor:
     """Return E function(1-t, 1+t, half_chord, *others), for a function with a peak or singularity at t = ±cos θ.
 
@@ -303,17 +303,17 @@ def expectation_with_singularity(
         kappa, half_chord, others: float64 tensors of one shape, where cos θ = 1 - 2·half_chord.
         function: takes tensors with an additional last axis of nodes.
         values: how many intermediate values the function holds per node.
-        width: maps ``others`` to the width of the peak in (1-t)/2. A panel ends at this distance from ν. Default: zero.
+        width: the width of the peak in (1-t)/2. At θ = 0 and π a panel ends at this distance from ν. Default: zero.
     """
+    place = half_chord if width is None else half_chord + (1 - 2 * half_chord) * width
 
-    def entries(kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
-        place = half_chord if width is None else half_chord + width(*others)
+    def entries(place: Tensor, kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
         law = _law_on(family, _panel_nodes(family, kappa, place, dim), kappa, dim)
         at_nodes = function(*law.nodes[:2], *(x.unsqueeze(-1) for x in (half_chord, *others)))
         return (law.probabilities * at_nodes).sum(-1)
 
     chunk = max(1, _VALUES // (_PANELS * _PANEL_NODES * values))
-    return in_chunks(entries, kappa, half_chord, *others, chunk=chunk)
+    return in_chunks(entries, place, kappa, half_chord, *others, chunk=chunk)
 
 
 def expectation_in_two_cosines(

@@ -171,7 +171,7 @@ class SphericalCauchyFamily(Family):
                 loss,
                 kappa,
                 values=_VALUES_PER_NODE,
-                width=lambda k: (1 + k).reciprocal().square(),
+                width=(1 + kappa).reciprocal().square(),
             )
             return p.relative_entropy(kappa_p, dim) + (dim - 1) * cross
         # sinh²(τ/2) for the distance τ, by the hyperbolic law of cosines, as a sum of two terms ≥ 0

@@ -90,6 +90,10 @@ def drawn(outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
     float64 outputs, otherwise float32. It is differentiable twice, and the draw once. Their accuracy is that of
     ``sampling.draw`` and of ``Family.relative_entropy``.
     """
+    if outputs.shape[-1] != settings.dim + 1:
+        raise ValueError(
+            f"the head has {outputs.shape[-1]} outputs per sphere, not {settings.dim + 1}, for d = {settings.dim}"
+        )
     fuses = _runs_fused(outputs, settings)
     if is_plain(outputs):
         if torch.is_grad_enabled() and outputs.requires_grad:

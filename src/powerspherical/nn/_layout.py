@@ -10,6 +10,11 @@ from torch import Tensor
 from powerspherical.distributions import validation
 
 
+def outputs_hint(dim: int) -> str:
+    """Return the end of an error about features that should be (v, r) of each sphere."""
+    return f"; each sphere takes {dim} entries for its direction and one for κ, unless you pass raw"
+
+
 class Layout(NamedTuple):
     """The layout of features.
 
@@ -41,12 +46,12 @@ class Layout(NamedTuple):
 
     def outputs(self, features: Tensor, dim: int) -> Tensor:
         """Return features that are the (v, r) of each sphere in turn, in the shape (…, d + 1) or (…, m, d + 1)."""
-        hint = f"; each sphere takes {dim} entries for its direction and one for κ, unless you pass raw"
-        return self.split(self.axis_last("features", features, self.spheres * (dim + 1), hint))
+        entries = self.axis_last("features", features, self.spheres * (dim + 1), outputs_hint(dim))
+        return self.split(entries, dim + 1)
 
-    def split(self, entries: Tensor) -> Tensor:
-        """Return entries along the last axis with an axis for the spheres of a product before it."""
-        return entries.unflatten(-1, (self.product, -1)) if self.product else entries
+    def split(self, entries: Tensor, per_sphere: int) -> Tensor:
+        """Split the last axis into (m, entries per sphere) if there is a product."""
+        return entries.unflatten(-1, (self.product, per_sphere)) if self.product else entries
 
     def merged(self, z: Tensor, features: Tensor) -> Tensor:
         """Return z, of shape (…, d) or (…, m, d), in the dtype and layout of the features. Contiguous if they are."""

@@ -12,7 +12,6 @@ from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.product import distribution_of
 from powerspherical.distributions.rate import rate
 from powerspherical.nn._latents import latents
-from powerspherical.nn._layout import Layout
 from powerspherical.nn.heads import SphericalHead
 
 
@@ -24,9 +23,8 @@ class SphericalBottleneck(nn.Module):
     divergence from the uniform distribution, in nats.
 
     z has the shape and dtype of the features, with m·d entries along ``axis``, where m is the number of spheres
-    (``product``). It is contiguous if the features are. Otherwise its entries along ``axis`` are adjacent in memory, as
-    in ``channels_last``. The rate has the shape of the features without ``axis``, and at least float32. The rate of a
-    product of spheres is the sum over its factors.
+    (``product``). It is contiguous, or ``channels_last``, if the features are. The rate has the shape of the features
+    without ``axis``, and at least float32. The rate of a product of spheres is the sum over its factors.
 
     The arguments are those of ``SphericalHead``, with the same defaults. They decide what the features must be:
     ``in_features`` numbers if that is given, otherwise (v, r) of each sphere, or v alone with ``concentration`` or
@@ -139,7 +137,7 @@ class SphericalBottleneck(nn.Module):
         # Without a linear layer the features are the outputs. We skip the head then, because torch.compile guards each
         # attribute and function that the call uses.
         outputs = None
-        if head.in_features is not None or raw is not None:
+        if raw is not None or not head.returns_features:
             outputs = head(features, raw, outputs_only=True)
         draws = self.training or self.evaluate == "draw" or noise is not None
         settings = head.packed_settings
@@ -149,7 +147,7 @@ class SphericalBottleneck(nn.Module):
         z = q.rsample(generator=generator, noise=self._checked_noise(noise, q)) if draws else q.mode
         if self.radius != 1:
             z = self.radius * z
-        return Layout(head.axis, head.product or 0).merged(z, features), self._rate(q)
+        return head.layout.merged(z, features), self._rate(q)
 
     @staticmethod
     def _checked_noise(noise: Tensor | None, q: RotationallySymmetric | ProductOfSpheres) -> Tensor | None:

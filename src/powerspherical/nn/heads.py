@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -18,11 +19,11 @@ from powerspherical.distributions import (
     validation,
 )
 from powerspherical.nn._latents import Settings, packed
-from powerspherical.nn._layout import Layout
+from powerspherical.nn._layout import Layout, outputs_hint
 from powerspherical.nn._parameters import Bounds, parameters
 
-#: The attributes that ``SphericalHead.packed_settings`` and ``fixed_rate`` depend on.
-_SETTINGS = {"dim", "axis", "minimum", "maximum", "product", "concentration", "distribution"}
+#: The attributes that those of ``SphericalHead._update`` depend on.
+_SETTINGS = {"linear", "dim", "axis", "minimum", "maximum", "product", "concentration", "distribution"}
 
 
 class SphericalHead(nn.Module):
@@ -95,7 +96,7 @@ class SphericalHead(nn.Module):
             self.distribution = distribution
         if not hasattr(self, "distribution"):
             raise ValueError("SphericalHead needs distribution=…, such as powerspherical.PowerSpherical")
-        self.in_features, self.dim, self.axis = in_features, validation.dimension(dim), axis
+        self.in_features, self.dim, self.axis = in_features, validation.dimension(dim), operator.index(axis)
         if not 0 <= minimum < maximum or math.isinf(minimum):
             raise ValueError(
                 f"the bounds of κ must satisfy 0 ≤ minimum < maximum, got {minimum} and {maximum}"
@@ -120,12 +121,11 @@ class SphericalHead(nn.Module):
         if product is not None and product < 1:
             raise ValueError(f"product is the number of spheres and must be ≥ 1, got {product}")
         self.minimum, self.maximum = float(minimum), float(maximum)
-        self.nats, self.product = nats, product
+        self.nats, self.product = nats, None if product is None else operator.index(product)
         self.validate_args = validate_args
         fixed = concentration is not None or nats is not None
         per_sphere = self.dim + (not fixed)
         outputs = per_sphere * (product or 1)
-        self._entries = outputs if in_features is None else in_features
         self.linear: nn.Module = nn.Identity()
         if in_features is not None:
             self.linear = linear = nn.Linear(in_features, outputs)
@@ -142,6 +142,9 @@ class SphericalHead(nn.Module):
     #: family is not one of this package's.
     packed_settings: str | None
 
+    #: Whether the outputs (v, r) are the features, and the distribution is made from them as in this class.
+    returns_features: bool
+
     #: The rate KL(q‖U) in nats, summed over the spheres of a product, if κ is fixed, else None.
     fixed_rate: float | None
 
@@ -150,19 +153,27 @@ class SphericalHead(nn.Module):
         if name in _SETTINGS and "packed_settings" in self.__dict__:  # which __init__ sets last
             self._update()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._update()
+
     def _update(self) -> None:
         """Set the attributes that are computed from the settings."""
         family = self.distribution.family
         self.packed_settings = self.fixed_rate = None
+        self.returns_features = (
+            isinstance(self.linear, nn.Identity) and type(self).forward is SphericalHead.forward
+        )
         if self.concentration is not None:
             kappa = torch.tensor(self.concentration, dtype=torch.float64, device="cpu")
             self.fixed_rate = (self.product or 1) * family.relative_entropy(kappa, self.dim).item()
         elif is_ours(type(family)):
             settings = Settings(family.name, self.dim, Bounds(self.minimum, self.maximum))
-            self.packed_settings = packed(settings, self._layout)
+            self.packed_settings = packed(settings, self.layout)
 
     @property
-    def _layout(self) -> Layout:
+    def layout(self) -> Layout:
+        """The layout of the features."""
         return Layout(self.axis, self.product or 0)
 
     def _inverse(self, concentration: float) -> float:
@@ -178,9 +189,9 @@ class SphericalHead(nn.Module):
                 "raw is for heads with in_features=None and without a fixed κ, but this head has "
                 f"in_features={self.in_features} and concentration={self.concentration}: leave raw out"
             )
-        layout = self._layout
-        v = layout.split(layout.axis_last("features", vectors, layout.spheres * self.dim))
-        r = layout.split(layout.axis_last("raw", raw, layout.spheres))
+        layout = self.layout
+        v = layout.split(layout.axis_last("features", vectors, layout.spheres * self.dim), self.dim)
+        r = layout.split(layout.axis_last("raw", raw, layout.spheres), 1)
         if v.shape[:-1] != r.shape[:-1]:
             raise ValueError(
                 f"features and raw must agree except along axis {self.axis}, got the shapes {tuple(vectors.shape)} "
@@ -207,11 +218,14 @@ class SphericalHead(nn.Module):
         """
         if raw is not None:
             outputs = self._joined(features, raw)
-        elif self.in_features is None and self.concentration is None:
-            outputs = self._layout.outputs(features, self.dim)
         else:
-            layout = self._layout
-            outputs = layout.split(self.linear(layout.axis_last("features", features, self._entries)))
+            layout, per_sphere = self.layout, self.dim + (self.concentration is None)
+            entries, hint = self.in_features, ""
+            if entries is None:
+                entries = layout.spheres * per_sphere
+                hint = outputs_hint(self.dim) if self.concentration is None else ""
+            outputs = self.linear(layout.axis_last("features", features, entries, hint))
+            outputs = layout.split(outputs, per_sphere)
         return outputs if outputs_only else self.distribution_from_outputs(outputs)
 
     def distribution_from_outputs(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:

@@ -52,7 +52,8 @@ typedef struct { floats kappa, slope; } concentration;
 
 INLINE concentration concentration_of(const head_call *c, floats r) {
     float minimum = (float)c->minimum, maximum = (float)c->maximum, span = (float)(c->maximum - c->minimum);
-    floats decay = exp_of(-absolute(r)), shrink = splat(1.0f);
+    floats decay = pick(absolute(r) > 87.0f, splat(0.0f), exp_of(-absolute(r))); /* exp_of stops at e^-87 */
+    floats shrink = splat(1.0f);
     floats softplus = larger(r, splat(0.0f)) + log1p_of(decay);
     floats slope = pick(r > 0.0f, splat(1.0f), decay) / (1.0f + decay);
     if (c->maximum < INFINITY) shrink = 1.0f / (1.0f + softplus / span);

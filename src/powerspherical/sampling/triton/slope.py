@@ -28,7 +28,7 @@ VON_MISES_FISHER_3 = tl.constexpr(5)
 
 _LARGE_SHAPE = tl.constexpr(gamma_draw.LARGE_SHAPE)
 _SMALL_H = tl.constexpr(gamma_draw.SMALL_H)
-_NUMBER = tl.constexpr(gamma_draw.NODES)
+_NODE_COUNT = tl.constexpr(gamma_draw.NODES)
 _NODES, _WEIGHTS = (tl.constexpr(tuple(map(float, numbers))) for numbers in legendre(gamma_draw.NODES))
 _LOG_DECAY = tl.constexpr(gamma_draw.LOG_DECAY)
 _P0, _P1, _P2, _P3 = (tl.constexpr(c) for c in gamma_draw.P_SERIES)
@@ -74,7 +74,7 @@ def _one_tail(alpha, gamma):
     above = tl.log(1.0 + (alpha * tl.log(inverse * _LOG_DECAY + 1.0) + _LOG_DECAY) * inverse)
     window = tl.where(score > 0, above, -(gamma + _LOG_DECAY) / alpha)
     total = 0.0 * score
-    for index in tl.static_range(_NUMBER):
+    for index in tl.static_range(_NODE_COUNT):
         s = window * _NODES[index]
         mass = tl.exp(alpha * s + (gamma - gamma * tl.exp(s)))
         total += _WEIGHTS[index] * mass * (s + score)

@@ -154,13 +154,14 @@ def bottleneck():
         "reference": "Power Spherical, the authors'",
     }
     groups = {}
-    for row in results("bottleneck_cuda"):
-        cell = f"{row['microseconds']:.0f} µs, {row['over_gaussian']:.2f}"
-        groups.setdefault((row["rows"], row["dim"], row["layer"]), {})[row["mode"]] = cell
-    rows = [
-        [f"{count:,} × {dim}", names[layer], *cells.values()] for (count, dim, layer), cells in groups.items()
-    ]
-    return table(["n × d", "latent", *next(iter(groups.values()))], rows)
+    for machine, name in (("H200", "bottleneck_cuda"), ("CPU", "bottleneck")):
+        for row in results(name):
+            cell = f"{row['microseconds']:.0f} µs, {row['over_gaussian']:.2f}"
+            setting = machine, f"{row['rows']:,} × {row['dim']}", names[row["layer"]]
+            groups.setdefault(setting, {})[row["mode"]] = cell
+    modes = ["eager", "compiled", "CUDA graphs"]
+    rows = [[*setting, *(cells.get(mode, "–") for mode in modes)] for setting, cells in groups.items()]
+    return table(["", "n × d", "latent", *modes], rows)
 
 
 def kl_uniform():

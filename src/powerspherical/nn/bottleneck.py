@@ -147,7 +147,7 @@ class SphericalBottleneck(nn.Module):
         z = q.rsample(generator=generator, noise=self._checked_noise(noise, q)) if draws else q.mode
         if self.radius != 1:
             z = self.radius * z
-        return head.layout.merged(z, features), self._rate(q)
+        return head._layout.merged(z, features), self._rate(q)
 
     @staticmethod
     def _checked_noise(noise: Tensor | None, q: RotationallySymmetric | ProductOfSpheres) -> Tensor | None:

@@ -169,10 +169,10 @@ class SphericalHead(nn.Module):
             self.fixed_rate = (self.product or 1) * family.relative_entropy(kappa, self.dim).item()
         elif is_ours(type(family)):
             settings = Settings(family.name, self.dim, Bounds(self.minimum, self.maximum))
-            self.packed_settings = packed(settings, self.layout)
+            self.packed_settings = packed(settings, self._layout)
 
     @property
-    def layout(self) -> Layout:
+    def _layout(self) -> Layout:
         """The layout of the features."""
         return Layout(self.axis, self.product or 0)
 
@@ -189,7 +189,7 @@ class SphericalHead(nn.Module):
                 "raw is for heads with in_features=None and without a fixed κ, but this head has "
                 f"in_features={self.in_features} and concentration={self.concentration}: leave raw out"
             )
-        layout = self.layout
+        layout = self._layout
         v = layout.split(layout.axis_last("features", vectors, layout.spheres * self.dim), self.dim)
         r = layout.split(layout.axis_last("raw", raw, layout.spheres), 1)
         if v.shape[:-1] != r.shape[:-1]:
@@ -219,7 +219,7 @@ class SphericalHead(nn.Module):
         if raw is not None:
             outputs = self._joined(features, raw)
         else:
-            layout, per_sphere = self.layout, self.dim + (self.concentration is None)
+            layout, per_sphere = self._layout, self.dim + (self.concentration is None)
             entries, hint = self.in_features, ""
             if entries is None:
                 entries = layout.spheres * per_sphere

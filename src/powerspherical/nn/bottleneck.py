@@ -33,8 +33,8 @@ class SphericalBottleneck(nn.Module):
     Draws and rates are computed in float32, or in float64 for float64 features, also under autocast. The relative error
     of the rate is about 7e-7 in float32, given κ. ``torch.compile(fullgraph=True)``, ``torch.utils.checkpoint``,
     ``DistributedDataParallel`` and ``fully_shard`` work. There is no host sync, except for explicit ``noise`` and for
-    float64 draws of von Mises–Fisher. Forward hooks of ``bottleneck.head`` run only if it has a linear layer or ``raw``
-    is given.
+    float64 draws of von Mises–Fisher. In training, forward hooks of ``bottleneck.head`` run only if it has a linear
+    layer or ``raw`` is given.
 
     Args:
         in_features: number of features, for a bottleneck with its own linear layer. None if the encoder already ends

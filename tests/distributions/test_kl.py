@@ -102,8 +102,8 @@ def test_concentrated_pairs_keep_their_digits(first: type, second: type, dim: in
     """κ up to 10⁶, of one or both. The log-densities are large, but their constant parts must not take digits."""
     table = mpmath_tables.columns("cauchy_kl.json", section, dim)
     expected = table[f"{first.family.name} || {second.family.name}"]
-    half_chord = torch.sin(table["theta"] / 2).square()
-    value = second.family.divergence_from(first.family, table["kappa_p"], table["kappa_q"], half_chord, dim)
+    haversine = torch.sin(table["theta"] / 2).square()
+    value = second.family.divergence_from(first.family, table["kappa_p"], table["kappa_q"], haversine, dim)
     tolerance = 5e-13 if dim == 2 else 1e-13  # on the circle the tails are the longest
     assert ((value - expected).abs() / expected.clamp(min=1)).max() <= tolerance
 

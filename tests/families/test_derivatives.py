@@ -150,7 +150,7 @@ def test_log_density_at_zero(family: Family) -> None:
 @dims
 @family_objects
 def test_misalignment_of_equal_directions(family: Family, dim: int) -> None:
-    """The value is 0. The slope in half_chord is the limit of difference quotients, κ/(κ+β-1) for powers."""
+    """The value is 0. The slope in haversine is the limit of difference quotients, κ/(κ+β-1) for powers."""
     kappa = double([2.0, 6.0, 55.0, 1e4])
     chord = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     value = family.misalignment(kappa, chord, dim)

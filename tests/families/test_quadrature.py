@@ -145,12 +145,12 @@ def test_inverses_of_zero_and_of_unreachable_values() -> None:
 
 @families
 @dims
-@pytest.mark.parametrize("half_chord", HALF_CHORDS)
-def test_other_directions(known: Family, dim: int, half_chord: float) -> None:
+@pytest.mark.parametrize("haversine", HALF_CHORDS)
+def test_other_directions(known: Family, dim: int, haversine: float) -> None:
     """Check the misalignment, which vanishes for equal directions, and the divergence from another member."""
     kappa, plain = concentrations(dim), Plain(known)
-    chord = torch.full_like(kappa, half_chord)
-    floor = 0.0 if half_chord else 1.0
+    chord = torch.full_like(kappa, haversine)
+    floor = 0.0 if haversine else 1.0
     assert_close(plain.misalignment(kappa, chord, dim), known.misalignment(kappa, chord, dim), floor)
     other = 1.3 * kappa.flip(0)
     expected = known.divergence_from(known, kappa, other, chord, dim)
@@ -167,16 +167,16 @@ def test_divergence_from_a_heavy_tail(dim: int) -> None:
 
 
 @families
-@pytest.mark.parametrize("half_chord", HALF_CHORDS)
-def test_derivatives_of_a_divergence(known: Family, half_chord: float) -> None:
+@pytest.mark.parametrize("haversine", HALF_CHORDS)
+def test_derivatives_of_a_divergence(known: Family, haversine: float) -> None:
     """Differentiate in both concentrations and in the direction, also at equal and at opposite directions."""
-    leaves = [torch.tensor(x, dtype=DOUBLE).requires_grad_() for x in ([2.0], [5.0], [half_chord])]
+    leaves = [torch.tensor(x, dtype=DOUBLE).requires_grad_() for x in ([2.0], [5.0], [haversine])]
     plain = Plain(known)
     found = torch.autograd.grad(plain.divergence_from(plain, *leaves, 5).sum(), leaves)
     expected = torch.autograd.grad(known.divergence_from(known, *leaves, 5).sum(), leaves)
     for value, right in zip(found, expected, strict=True):
         # At the ends the derivative of sin θ in the chord is infinite and amplifies rounding errors.
-        torch.testing.assert_close(value, right, rtol=1e-3 if half_chord in (0.0, 1.0) else 1e-9, atol=1e-9)
+        torch.testing.assert_close(value, right, rtol=1e-3 if haversine in (0.0, 1.0) else 1e-9, atol=1e-9)
 
 
 class PlainExponential(ExponentialFamily):

@@ -61,12 +61,12 @@ def test_inverse_of_the_mean(dim: int, dtype: torch.dtype) -> None:
 def test_divergence_of_two_members(dim: int, dtype: torch.dtype) -> None:
     """d up to 10⁶ and ρ up to 1 - 10⁻⁹, at any angle. We call the family, since float32 vectors round such angles."""
     table = mpmath_tables.columns(TABLE, "pairs", dim, "pair_columns")
-    half_chord = torch.sin(table["theta"] / 2).square()
+    haversine = torch.sin(table["theta"] / 2).square()
     found = SphericalCauchy.family.divergence_from(
         SphericalCauchy.family,
         table["kappa_p"],
         table["kappa_q"],
-        half_chord,
+        haversine,
         dim,
         single=dtype == torch.float32,
     )

@@ -57,8 +57,8 @@ def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
     one_minus_cosine, _ = cosine_ends(
         unit_vectors_as(p.loc, torch.float64), unit_vectors_as(q.loc, torch.float64)
     )
-    half_chord = (0.5 * one_minus_cosine).clamp(max=1.0)
+    haversine = (0.5 * one_minus_cosine).clamp(max=1.0)
     kappas = p.concentration.double(), q.concentration.double()
-    kappa_p, kappa_q, half_chord = torch.broadcast_tensors(*kappas, half_chord)
+    kappa_p, kappa_q, haversine = torch.broadcast_tensors(*kappas, haversine)
     single = dtype != torch.float64
-    return q.family.divergence_from(p.family, kappa_p, kappa_q, half_chord, p.dim, single=single).to(dtype)
+    return q.family.divergence_from(p.family, kappa_p, kappa_q, haversine, p.dim, single=single).to(dtype)

@@ -131,10 +131,10 @@ class _Divergences(_Pairs):
 
     def values(self, loc: Tensor, kappa: Tensor, *columns: Tensor) -> Tensor:
         loc_q, kappa_q = columns
-        half_chord = (0.5 - 0.5 * _cosines(loc, loc_q)).clamp(0.0, 1.0)
-        kappa_p, kappa_q, half_chord = torch.broadcast_tensors(kappa.unsqueeze(-1), kappa_q, half_chord)
+        haversine = (0.5 - 0.5 * _cosines(loc, loc_q)).clamp(0.0, 1.0)
+        kappa_p, kappa_q, haversine = torch.broadcast_tensors(kappa.unsqueeze(-1), kappa_q, haversine)
         single = self.dtype != torch.float64
-        found = self.q.divergence_from(self.p, kappa_p, kappa_q, half_chord, self.dim, single=single)
+        found = self.q.divergence_from(self.p, kappa_p, kappa_q, haversine, self.dim, single=single)
         return found.to(self.dtype)
 
     def block_entries(self, matrix: Tensor) -> int:

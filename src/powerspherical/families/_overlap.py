@@ -101,16 +101,16 @@ def mean_log1m_cosine(family: PreciseFamily, kappa: Tensor, dim: int) -> Tensor:
 
 
 def misalignment(
-    family: PreciseFamily, kappa: Tensor, half_chord: Tensor, dim: int, nodes: int = NODES
+    family: PreciseFamily, kappa: Tensor, haversine: Tensor, dim: int, nodes: int = NODES
 ) -> Tensor:
-    """Return Δ = E log(1+μᵀX) - E log(1+νᵀX) ≥ 0, where half_chord = (1-μᵀν)/2 = ‖μ-ν‖²/4; differentiable twice."""
+    """Return Δ = E log(1+μᵀX) - E log(1+νᵀX) ≥ 0, where haversine = (1-μᵀν)/2 = ‖μ-ν‖²/4; differentiable twice."""
     beta = (dim - 1) / 2
-    kappa, half_chord = torch.broadcast_tensors(kappa, half_chord)
-    # If e is a power, e(1-yv) turns from e^{-κx} into a constant as 1-v = e^{-x} falls below the half chord.
-    turn = -torch.log(half_chord) if family.antipode_power(kappa) is not None else None
-    _, v, one_minus_v, weights = _rule(kappa, 1 - half_chord, beta, turn, nodes)
-    k, gap = kappa.unsqueeze(-1), half_chord.unsqueeze(-1) * v
-    reach = (1 - half_chord).unsqueeze(-1) * v  # yv, so that 1-yv = one_minus_v + gap
+    kappa, haversine = torch.broadcast_tensors(kappa, haversine)
+    # If e is a power, e(1-yv) turns from e^{-κx} into a constant as 1-v = e^{-x} falls below 1-y.
+    turn = -torch.log(haversine) if family.antipode_power(kappa) is not None else None
+    _, v, one_minus_v, weights = _rule(kappa, 1 - haversine, beta, turn, nodes)
+    k, gap = kappa.unsqueeze(-1), haversine.unsqueeze(-1) * v
+    reach = (1 - haversine).unsqueeze(-1) * v  # yv, so that 1-yv = one_minus_v + gap
     start = family.log_shrink(k, one_minus_v + gap, reach, dim)
     drop = family.log_shrink(k, one_minus_v, gap, dim)
     return (weights * torch.exp(start) * -torch.expm1(drop)).sum(-1)

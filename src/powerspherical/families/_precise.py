@@ -109,10 +109,10 @@ class PreciseFamily(ExponentialFamily):
         nodes = overlap.NODES_SINGLE if single else overlap.NODES
         return in_chunks(lambda k: overlap.mean_log_cosine(self, k, dim, nodes), kappa)
 
-    def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
+    def misalignment(self, kappa: Tensor, haversine: Tensor, dim: int, *, single: bool = False) -> Tensor:
         nodes = overlap.NODES_SINGLE if single else overlap.NODES
-        kappa, half_chord = torch.broadcast_tensors(kappa, half_chord)
-        return in_chunks(lambda k, h: overlap.misalignment(self, k, h, dim, nodes), kappa, half_chord)
+        kappa, haversine = torch.broadcast_tensors(kappa, haversine)
+        return in_chunks(lambda k, h: overlap.misalignment(self, k, h, dim, nodes), kappa, haversine)
 
     def log_near_tail(
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int

@@ -253,7 +253,7 @@ def uniform_expectation(function: Callable[[Tensor, Tensor], Tensor], like: Tens
     return (0.5 * weights * (function(near, far) + function(far, near))).sum(-1)
 
 
-# Functions of a second direction ν at the angle θ to μ. Its haversine (1-cos θ)/2 = ‖μ-ν‖²/4 is called half_chord.
+# Functions of a second direction ν at the angle θ to μ. The haversine of θ is (1-cos θ)/2 = ‖μ-ν‖²/4.
 
 
 @tensor_constant
@@ -267,15 +267,15 @@ def _tanh_sinh() -> Numbers:
     return [nodes, [weight / total for weight in weights]]
 
 
-def _panel_nodes(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) -> Nodes:
+def _panel_nodes(family: Family, kappa: Tensor, haversine: Tensor, dim: int) -> Nodes:
     """Return a rule for functions of νᵀX with singularities or peaks at ±ν.
 
-    These appear at t = ±cos θ = ±(1 - 2·half_chord), so panels end there. For d ≤ 3 they also end at y = 0: the means
+    These appear at t = ±cos θ = ±(1 - 2·haversine), so panels end there. For d ≤ 3 they also end at y = 0: the means
     over a heavy tail have much of their weight there, far from the mode.
     """
     around = windows(family, kappa, dim, FALL, *_INNER_FALLS)
     low, mode, high = around[0]
-    h = half_chord.detach().clamp(1e-200, 1.0)
+    h = haversine.detach().clamp(1e-200, 1.0)
     singular = 0.5 * (torch.log(h) - torch.log((1 - h).clamp(min=1e-200)))
     ends = [end for each in around for end in (each.low, each.high)]
     middle = (torch.zeros_like(mode),) if dim <= 3 else ()
@@ -290,41 +290,41 @@ def _panel_nodes(family: Family, kappa: Tensor, half_chord: Tensor, dim: int) ->
 def expectation_with_singularity(
     family: Family,
     kappa: Tensor,
-    half_chord: Tensor,
+    haversine: Tensor,
     dim: int,
     function: Callable[..., Tensor],
     *others: Tensor,
     values: int = 1,
     width: Tensor | None = None,
 ) -> Tensor:
-    """Return E function(1-t, 1+t, half_chord, *others), for a function with a peak or singularity at t = ±cos θ.
+    """Return E function(1-t, 1+t, haversine, *others), for a function with a peak or singularity at t = ±cos θ.
 
     Args:
-        kappa, half_chord, others: float64 tensors of one shape, where cos θ = 1 - 2·half_chord.
+        kappa, haversine, others: float64 tensors of one shape, where cos θ = 1 - 2·haversine.
         function: takes tensors with an additional last axis of nodes.
         values: how many intermediate values the function holds per node.
         width: the width of the peak in (1-t)/2. At θ = 0 and π a panel ends at this distance from ν. Default: zero.
     """
-    place = half_chord if width is None else half_chord + (1 - 2 * half_chord) * width
+    place = haversine if width is None else haversine + (1 - 2 * haversine) * width
 
-    def entries(place: Tensor, kappa: Tensor, half_chord: Tensor, *others: Tensor) -> Tensor:
+    def entries(place: Tensor, kappa: Tensor, haversine: Tensor, *others: Tensor) -> Tensor:
         law = _law_on(family, _panel_nodes(family, kappa, place, dim), kappa, dim)
-        at_nodes = function(*law.nodes[:2], *(x.unsqueeze(-1) for x in (half_chord, *others)))
+        at_nodes = function(*law.nodes[:2], *(x.unsqueeze(-1) for x in (haversine, *others)))
         return (law.probabilities * at_nodes).sum(-1)
 
     chunk = max(1, _VALUES // (_PANELS * _PANEL_NODES * values))
-    return in_chunks(entries, place, kappa, half_chord, *others, chunk=chunk)
+    return in_chunks(entries, place, kappa, haversine, *others, chunk=chunk)
 
 
 def expectation_in_two_cosines(
     family: Family,
     kappa: Tensor,
-    half_chord: Tensor,
+    haversine: Tensor,
     dim: int,
     function: Callable[..., Tensor],
     *others: Tensor,
 ) -> Tensor:
-    """Return E function(1-μᵀX, 1+μᵀX, 1-νᵀX, 1+νᵀX, *others), where (1-μᵀν)/2 = ``half_chord``.
+    """Return E function(1-μᵀX, 1+μᵀX, 1-νᵀX, 1+νᵀX, *others), where (1-μᵀν)/2 = ``haversine``.
 
     Tensors are float64 and of one shape. With θ the angle between μ and ν, and s the cosine between the tangent
     directions of X and ν, which is uniform on S^{d-2}, νᵀX = t cos θ + √(1-t²) s sin θ. We write 1 ± νᵀX as sums of
@@ -343,7 +343,7 @@ def expectation_in_two_cosines(
         others = other_minus.clamp(min=0.5 * _TINY), other_plus.clamp(min=0.5 * _TINY)
         return (weights * function(minus, plus, *others, *more)).sum(-1)
 
-    return expectation_with_singularity(family, kappa, half_chord, dim, average, *others, values=len(weights))
+    return expectation_with_singularity(family, kappa, haversine, dim, average, *others, values=len(weights))
 
 
 @tensor_constant

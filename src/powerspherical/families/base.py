@@ -421,18 +421,18 @@ class Family(ABC):
         """
         return quadrature.expectation(self, kappa, dim, lambda *ends: -quadrature.log_half_cosine(*ends))
 
-    def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
-        """Return E log(1+μᵀX) - E log(1+νᵀX) ≥ 0 for a unit vector ν with (1-μᵀν)/2 = ``half_chord``.
+    def misalignment(self, kappa: Tensor, haversine: Tensor, dim: int, *, single: bool = False) -> Tensor:
+        """Return E log(1+μᵀX) - E log(1+νᵀX) ≥ 0 for a unit vector ν with (1-μᵀν)/2 = ``haversine``.
 
-        ``kappa`` and ``half_chord`` broadcast, and the result has their broadcast shape. With ``single``, float32
+        ``kappa`` and ``haversine`` broadcast, and the result has their broadcast shape. With ``single``, float32
         accuracy is enough.
 
         >>> from powerspherical.families import SPHERICAL_CAUCHY
-        >>> half_chord = torch.tensor([0.0, 0.5, 1.0])
-        >>> SPHERICAL_CAUCHY.misalignment(torch.tensor(1.0), half_chord, 3)  # -log(1 - ¾ half_chord)
+        >>> haversine = torch.tensor([0.0, 0.5, 1.0])
+        >>> SPHERICAL_CAUCHY.misalignment(torch.tensor(1.0), haversine, 3)  # -log(1 - ¾ haversine)
         tensor([0.0000, 0.4700, 1.3863])
         """
-        k, h = _broadcast_doubles(kappa, half_chord)
+        k, h = _broadcast_doubles(kappa, haversine)
 
         def log_ratio(minus: Tensor, plus: Tensor, other_minus: Tensor, other_plus: Tensor) -> Tensor:
             log_half = quadrature.log_half_cosine
@@ -441,14 +441,14 @@ class Family(ABC):
         return quadrature.expectation_in_two_cosines(self, k, h, dim, log_ratio)
 
     def divergence_from(
-        self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+        self, p: Family, kappa_p: Tensor, kappa: Tensor, haversine: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
         """Return KL(p‖self) between the member κ_p of the family ``p`` and the member κ of this one.
 
         Args:
             p: the other family.
             kappa_p, kappa: the concentrations.
-            half_chord: (1-μᵀν)/2 for the mean directions μ of p and ν of this one.
+            haversine: (1-μᵀν)/2 for the mean directions μ of p and ν of this one, the haversine of their angle.
             dim: the ambient dimension d.
             single: whether float32 accuracy is enough.
 
@@ -456,8 +456,8 @@ class Family(ABC):
         azimuth. Its error is about 1e-12 times the larger of the two log-densities.
 
         >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
-        >>> kappa_p, kappa, half_chord = torch.tensor([[10.0], [5.0], [0.0]], dtype=torch.float64)
-        >>> VON_MISES_FISHER.divergence_from(POWER_SPHERICAL, kappa_p, kappa, half_chord, 3)
+        >>> kappa_p, kappa, haversine = torch.tensor([[10.0], [5.0], [0.0]], dtype=torch.float64)
+        >>> VON_MISES_FISHER.divergence_from(POWER_SPHERICAL, kappa_p, kappa, haversine, 3)
         tensor([0.0195], dtype=torch.float64)
         """
 
@@ -466,7 +466,7 @@ class Family(ABC):
         ) -> Tensor:
             return self.log_kernel(other_minus, other_plus, k, dim)
 
-        cross = quadrature.expectation_in_two_cosines(p, kappa_p, half_chord, dim, log_kernel, kappa)
+        cross = quadrature.expectation_in_two_cosines(p, kappa_p, haversine, dim, log_kernel, kappa)
         return p.relative_entropy(kappa_p, dim) + self.log_partition(kappa, dim) - cross
 
     def divergence_from_uniform(self, kappa: Tensor, dim: int) -> Tensor:

@@ -143,7 +143,7 @@ class ExponentialFamily(Family):
         return self.relative_entropy(kappa, dim) - kappa * self.mean_statistic(kappa, dim)
 
     def divergence_from(
-        self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+        self, p: Family, kappa_p: Tensor, kappa: Tensor, haversine: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
         """Return KL(p‖self) = KL(p‖U) + Ψ - κ E_p T(νᵀX).
 
@@ -151,11 +151,11 @@ class ExponentialFamily(Family):
         ``mean_misalignment``. Within the family this is the Bregman divergence of Ψ plus κ times the misalignment.
 
         >>> from powerspherical.families import POWER_SPHERICAL
-        >>> kappa_p, kappa, half_chord = torch.tensor([[1.0], [0.0], [0.5]], dtype=torch.float64)
-        >>> POWER_SPHERICAL.divergence_from(POWER_SPHERICAL, kappa_p, kappa, half_chord, 3)  # from the uniform
+        >>> kappa_p, kappa, haversine = torch.tensor([[1.0], [0.0], [0.5]], dtype=torch.float64)
+        >>> POWER_SPHERICAL.divergence_from(POWER_SPHERICAL, kappa_p, kappa, haversine, 3)  # from the uniform
         tensor([0.1931], dtype=torch.float64)
         """
-        misaligned = self.mean_misalignment(p, kappa_p, half_chord, dim, single=single)
+        misaligned = self.mean_misalignment(p, kappa_p, haversine, dim, single=single)
         if p is self:
             return bregman(kappa_p, kappa, self, dim) + kappa * misaligned
         loss = self.mean_loss(p, kappa_p, dim, single=single) + misaligned
@@ -179,23 +179,23 @@ class ExponentialFamily(Family):
         return quadrature.expectation(p, kappa_p, dim, lambda minus, plus: -self.statistic(minus, plus))
 
     def mean_misalignment(
-        self, p: Family, kappa_p: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+        self, p: Family, kappa_p: Tensor, haversine: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
-        """Return E_p T(μᵀX) - E_p T(νᵀX) ≥ 0, where (1-μᵀν)/2 = ``half_chord``.
+        """Return E_p T(μᵀX) - E_p T(νᵀX) ≥ 0, where (1-μᵀν)/2 = ``haversine``.
 
-        ``kappa_p`` and ``half_chord`` have one shape, which the result has, too. With ``single``, float32 accuracy is
+        ``kappa_p`` and ``haversine`` have one shape, which the result has, too. With ``single``, float32 accuracy is
         enough.
 
         >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
-        >>> kappa_p, half_chord = torch.tensor([[2.0, 2.0], [0.0, 0.25]])
-        >>> VON_MISES_FISHER.mean_misalignment(POWER_SPHERICAL, kappa_p, half_chord, 3)  # 2 half_chord · E t
+        >>> kappa_p, haversine = torch.tensor([[2.0, 2.0], [0.0, 0.25]])
+        >>> VON_MISES_FISHER.mean_misalignment(POWER_SPHERICAL, kappa_p, haversine, 3)  # 2 haversine · E t
         tensor([0.0000, 0.2500])
         """
 
         def difference(minus: Tensor, plus: Tensor, other_minus: Tensor, other_plus: Tensor) -> Tensor:
             return self.statistic(minus, plus) - self.statistic(other_minus, other_plus)
 
-        return quadrature.expectation_in_two_cosines(p, kappa_p, half_chord, dim, difference)
+        return quadrature.expectation_in_two_cosines(p, kappa_p, haversine, dim, difference)
 
 
 @with_derivatives(

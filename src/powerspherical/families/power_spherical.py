@@ -168,9 +168,9 @@ class PowerSphericalFamily(PreciseFamily):
         return p.mean_log_loss(kappa_p, dim, single=single)
 
     def mean_misalignment(
-        self, p: Family, kappa_p: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+        self, p: Family, kappa_p: Tensor, haversine: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
-        return p.misalignment(kappa_p, half_chord, dim, single=single)
+        return p.misalignment(kappa_p, haversine, dim, single=single)
 
     def log_shrink(self, kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
         # e(b) = b^κ

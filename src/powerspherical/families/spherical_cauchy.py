@@ -77,11 +77,11 @@ class SphericalCauchyFamily(Family):
     def mean_log_loss(self, kappa: Tensor, dim: int, *, single: bool = False) -> Tensor:
         return mobius.cauchy_mean_log_loss(kappa, dim)
 
-    def misalignment(self, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False) -> Tensor:
+    def misalignment(self, kappa: Tensor, haversine: Tensor, dim: int, *, single: bool = False) -> Tensor:
         # -log(1 - h(1 - e^{-2τ})). If the argument is small, we compute it as a sum of two terms ≥ 0.
-        loss = half_chord * (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))
+        loss = haversine * (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))
         small = loss < 0.5
-        left = (1 - half_chord) + half_chord / (1 + kappa).square()
+        left = (1 - haversine) + haversine / (1 + kappa).square()
         return -torch.where(small, log1p(-torch.where(small, loss, 0.0)), torch.log(left))
 
     # Probabilities and draws are those of the uniform, shifted in rapidity.
@@ -152,7 +152,7 @@ class SphericalCauchyFamily(Family):
         return self.relative_entropy(kappa, dim)
 
     def divergence_from(
-        self, p: Family, kappa_p: Tensor, kappa: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+        self, p: Family, kappa_p: Tensor, kappa: Tensor, haversine: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
         """Within the family, (d-1) times a function of the hyperbolic distance between ρ_pμ and ρν in the ball.
 
@@ -166,7 +166,7 @@ class SphericalCauchyFamily(Family):
             cross = quadrature.expectation_with_singularity(
                 p,
                 kappa_p,
-                half_chord,
+                haversine,
                 dim,
                 loss,
                 kappa,
@@ -178,31 +178,31 @@ class SphericalCauchyFamily(Family):
         growth, growth_p = 1 + kappa, 1 + kappa_p
         radial = 0.25 * (kappa - kappa_p).square() / growth / growth_p
         sines = mobius.sinh_rapidity(kappa) * mobius.sinh_rapidity(kappa_p)
-        return (dim - 1) * mobius.mean_log_boost(radial + sines * half_chord, dim)
+        return (dim - 1) * mobius.mean_log_boost(radial + sines * haversine, dim)
 
 
 def _mean_log_distortion(
-    one_minus_t: Tensor, one_plus_t: Tensor, half_chord: Tensor, kappa: Tensor, dim: int
+    one_minus_t: Tensor, one_plus_t: Tensor, haversine: Tensor, kappa: Tensor, dim: int
 ) -> Tensor:
-    """Return the mean of log(cosh τ - νᵀX sinh τ) given the cosine t = μᵀX, where (1-μᵀν)/2 = ``half_chord``.
+    """Return the mean of log(cosh τ - νᵀX sinh τ) given the cosine t = μᵀX, where (1-μᵀν)/2 = ``haversine``.
 
     Let c = μᵀν, S = sinh τ and s the cosine of the azimuth. The argument of the log is A - Bs with A = cosh τ - tcS and
     B² = (1-t²)(1-c²)S². The mean over s is log r plus ``mean_log_boost`` on S^{d-2}, where
     r² = A² - B² = 1 - tc(1 - e^{-2τ}) + (t-c)²S² and the boost has sinh² of half its rapidity B²/(2r(A+r)). All terms
-    are smooth in ``half_chord``. 1 - tc and t - c are computed from the nearer ends.
+    are smooth in ``haversine``. 1 - tc and t - c are computed from the nearer ends.
     """
     near = one_minus_t < one_plus_t
-    other = 1 - half_chord
-    t, c = 0.5 * (one_plus_t - one_minus_t), other - half_chord
-    apart = torch.where(near, one_minus_t * c + 2 * half_chord, 2 * other - one_plus_t * c)  # 1 - tc
-    gap = torch.where(near, 2 * half_chord - one_minus_t, one_plus_t - 2 * other)  # t - c
+    other = 1 - haversine
+    t, c = 0.5 * (one_plus_t - one_minus_t), other - haversine
+    apart = torch.where(near, one_minus_t * c + 2 * haversine, 2 * other - one_plus_t * c)  # 1 - tc
+    gap = torch.where(near, 2 * haversine - one_minus_t, one_plus_t - 2 * other)  # t - c
     sinh, shrink = mobius.sinh_rapidity(kappa), 1 / (1 + kappa)
     square = apart + t * c * shrink.square() + (gap * sinh).square()
     if dim == 2:  # s = ±1
         return 0.5 * torch.log(square)
     r = torch.sqrt(square)
     total = shrink + sinh * apart + r
-    crossed = one_minus_t * one_plus_t * half_chord * other * sinh.square()
+    crossed = one_minus_t * one_plus_t * haversine * other * sinh.square()
     return 0.5 * torch.log(square) + mobius.mean_log_boost(2 * crossed / (r * total), dim - 1)
 
 

@@ -160,9 +160,9 @@ class VonMisesFisherFamily(PreciseFamily):
         return p.mean_cosine_complement(kappa_p, dim)
 
     def mean_misalignment(
-        self, p: Family, kappa_p: Tensor, half_chord: Tensor, dim: int, *, single: bool = False
+        self, p: Family, kappa_p: Tensor, haversine: Tensor, dim: int, *, single: bool = False
     ) -> Tensor:
-        return 2 * half_chord * p.mean_cosine(kappa_p, dim)
+        return 2 * haversine * p.mean_cosine(kappa_p, dim)
 
     def log_shrink(self, kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
         # e(b) = exp(G(κb) + κb)

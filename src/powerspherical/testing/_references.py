@@ -73,16 +73,16 @@ def _cosines_with(kappa: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return minus, plus, kappa
 
 
-def _half_chords_with(kappa: Tensor) -> tuple[Tensor, Tensor]:
+def _haversines_with(kappa: Tensor) -> tuple[Tensor, Tensor]:
     """κ and half the distance between two mean directions, broadcast against each other."""
-    half_chords = torch.tensor([0.0, 0.02, 0.5, 0.9], dtype=torch.float64)
-    kappa, half_chords = torch.broadcast_tensors(kappa.unsqueeze(-1), half_chords)
-    return kappa, half_chords
+    haversines = torch.tensor([0.0, 0.02, 0.5, 0.9], dtype=torch.float64)
+    kappa, haversines = torch.broadcast_tensors(kappa.unsqueeze(-1), haversines)
+    return kappa, haversines
 
 
 def _divergence(family: Family, p: Family, kappa: Tensor, dim: int) -> Tensor:
-    first, half_chord = _half_chords_with(kappa)
-    return family.divergence_from(p, first, 0.6 * first + 1, half_chord, dim)
+    first, haversine = _haversines_with(kappa)
+    return family.divergence_from(p, first, 0.6 * first + 1, haversine, dim)
 
 
 def _probabilities() -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ CLOSED_FORMS: dict[str, Callable[[Family, Tensor, int], Any]] = {
     "concentration_from_relative_entropy": lambda f, k, d: f.concentration_from_relative_entropy(
         torch.log1p(k), d
     ),
-    "misalignment": lambda f, k, d: f.misalignment(*_half_chords_with(k), d),
+    "misalignment": lambda f, k, d: f.misalignment(*_haversines_with(k), d),
     "divergence_from": lambda f, k, d: (_divergence(f, f, k, d), _divergence(f, VON_MISES_FISHER, k, d)),
     "divergence_from_uniform": lambda f, k, d: f.divergence_from_uniform(k, d),
     "score": _centred_score,

@@ -36,7 +36,7 @@ class Layout(NamedTuple):
         axis, axes = self.axis, validation.floating_tensor(name, value).dim()
         if not -axes <= axis < axes or value.shape[axis] != entries:
             number = f"{entries} entries" if entries > 1 else "1 entry"
-            if entries in value.shape:
+            if entries > 1 and entries in value.shape:
                 place = value.shape.index(entries)
                 hint = f"; axis {place} has {number}: make the layer with axis={place}"
             raise ValueError(

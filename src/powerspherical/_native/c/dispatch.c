@@ -9,15 +9,6 @@ EXPORT const char *sphere_source(void) { return SOURCE_DIGEST; }
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-sphere_function sphere_draw_v4, sphere_draw_v3, sphere_draw_v1;
-sphere_function sphere_pull_back_v4, sphere_pull_back_v3, sphere_pull_back_v1;
-normals_function sphere_normals_v4, sphere_normals_v3, sphere_normals_v1;
-functions_function sphere_functions_v4, sphere_functions_v3, sphere_functions_v1;
-density_function sphere_density_v4, sphere_density_v3, sphere_density_v1;
-density_function sphere_density_gradients_v4, sphere_density_gradients_v3, sphere_density_gradients_v1;
-head_function sphere_head_v4, sphere_head_v3, sphere_head_v1;
-head_function sphere_head_gradient_v4, sphere_head_gradient_v3, sphere_head_gradient_v1;
-
 /* Asks the processor itself: __builtin_cpu_supports needs a runtime library that not every linker has. */
 static int find_level(void) {
     unsigned a, b, c, d, features, saved, high;
@@ -38,49 +29,22 @@ EXPORT int sphere_level(void) {
     return level;
 }
 
-EXPORT int sphere_draw(const sphere_call *call) {
-    int level = sphere_level();
-    return (level == 4 ? sphere_draw_v4 : level == 3 ? sphere_draw_v3 : sphere_draw_v1)(call);
-}
+/* The public function `name`, which takes a `kind`_call. */
+#define BY_LEVEL(name, kind)                                                                \
+    kind##_function name##_v4, name##_v3, name##_v1;                                         \
+    EXPORT int name(const kind##_call *call) {                                               \
+        int level = sphere_level();                                                          \
+        return (level == 4 ? name##_v4 : level == 3 ? name##_v3 : name##_v1)(call);          \
+    }
 
-EXPORT int sphere_pull_back(const sphere_call *call) {
-    int level = sphere_level();
-    return (level == 4 ? sphere_pull_back_v4 : level == 3 ? sphere_pull_back_v3 : sphere_pull_back_v1)(call);
-}
-
-EXPORT int sphere_normals(const normals_call *call) {
-    int level = sphere_level();
-    return (level == 4 ? sphere_normals_v4 : level == 3 ? sphere_normals_v3 : sphere_normals_v1)(call);
-}
-
-EXPORT int sphere_functions(const functions_call *call) {
-    int level = sphere_level();
-    return (level == 4 ? sphere_functions_v4 : level == 3 ? sphere_functions_v3 : sphere_functions_v1)(call);
-}
-
-EXPORT int sphere_density(const density_call *call) {
-    int level = sphere_level();
-    return (level == 4 ? sphere_density_v4 : level == 3 ? sphere_density_v3 : sphere_density_v1)(call);
-}
-
-EXPORT int sphere_density_gradients(const density_call *call) {
-    int level = sphere_level();
-    return (level == 4   ? sphere_density_gradients_v4
-            : level == 3 ? sphere_density_gradients_v3
-                         : sphere_density_gradients_v1)(call);
-}
-
-EXPORT int sphere_head(const head_call *call) {
-    int level = sphere_level();
-    return (level == 4 ? sphere_head_v4 : level == 3 ? sphere_head_v3 : sphere_head_v1)(call);
-}
-
-EXPORT int sphere_head_gradient(const head_call *call) {
-    int level = sphere_level();
-    return (level == 4   ? sphere_head_gradient_v4
-            : level == 3 ? sphere_head_gradient_v3
-                         : sphere_head_gradient_v1)(call);
-}
+BY_LEVEL(sphere_draw, sphere)
+BY_LEVEL(sphere_pull_back, sphere)
+BY_LEVEL(sphere_normals, normals)
+BY_LEVEL(sphere_functions, functions)
+BY_LEVEL(sphere_density, density)
+BY_LEVEL(sphere_density_gradients, density)
+BY_LEVEL(sphere_head, head)
+BY_LEVEL(sphere_head_gradient, head)
 #else
 EXPORT int sphere_level(void) { return 0; } /* kernel.c has the public functions */
 #endif

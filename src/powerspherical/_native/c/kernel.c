@@ -121,13 +121,18 @@ int PUBLIC(sphere_functions)(const functions_call *call) {
     return 1;
 }
 
-static void density_task(void *context, int64_t from, int64_t to) { density_rows(context, from, to); }
+/* The public function `name`, which takes a `kind`_call and computes rows independently of each other. */
+#define BY_ROWS(name, kind, compute)                                                                       \
+    static void name##_task(void *context, int64_t from, int64_t to) { compute(context, from, to); }       \
+    int PUBLIC(name)(const kind##_call *call) {                                                            \
+        kind##_call c = *call;                                                                             \
+        run_tasks(name##_task, &c, rows_per_task(c.dim), c.rows, c.threads);                               \
+        return 1;                                                                                          \
+    }
 
-int PUBLIC(sphere_density)(const density_call *call) {
-    density_call c = *call;
-    run_tasks(density_task, &c, rows_per_task(c.dim), c.rows, c.threads);
-    return 1;
-}
+BY_ROWS(sphere_density, density, density_rows)
+BY_ROWS(sphere_head, head, head_rows)
+BY_ROWS(sphere_head_gradient, head, head_gradient_rows)
 
 static void gradients_task(void *context, int64_t from, int64_t to) {
     const density_call *c = context;
@@ -167,21 +172,5 @@ int PUBLIC(sphere_density_gradients)(const density_call *call) {
         c.grad_loc[k] = (float)sum;
     }
     free(s.sums);
-    return 1;
-}
-
-static void head_task(void *context, int64_t from, int64_t to) { head_rows(context, from, to); }
-
-int PUBLIC(sphere_head)(const head_call *call) {
-    head_call c = *call;
-    run_tasks(head_task, &c, rows_per_task(c.dim), c.rows, c.threads);
-    return 1;
-}
-
-static void head_gradient_task(void *context, int64_t from, int64_t to) { head_gradient_rows(context, from, to); }
-
-int PUBLIC(sphere_head_gradient)(const head_call *call) {
-    head_call c = *call;
-    run_tasks(head_gradient_task, &c, rows_per_task(c.dim), c.rows, c.threads);
     return 1;
 }

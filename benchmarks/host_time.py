@@ -92,20 +92,28 @@ def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, f
         return {event.key: event.self_device_time_total / repeats for event in profiled.key_averages()}
     from powerspherical.sampling import native
 
-    run, times = native._run, {0: [], 1: []}
+    find, functions = native._functions, native._functions()
+    times: dict[str, list[float]] = {"draw": [], "pull_back": []}
 
-    def timed(which: int, packed: bytes) -> None:
-        started = time.perf_counter()
-        run(which, packed)
-        times[which].append(1e6 * (time.perf_counter() - started))
+    def timed(name: str) -> Callable[[bytes], int]:
+        run = getattr(functions, name)
 
-    native._run = timed
+        def function(packed: bytes) -> int:
+            started = time.perf_counter()
+            result = run(packed)
+            times[name].append(1e6 * (time.perf_counter() - started))
+            return result
+
+        return function
+
+    watched = functions._replace(**{name: timed(name) for name in times})
+    native._functions = lambda: watched
     try:
         for _ in range(10 * repeats):
             call()
     finally:
-        native._run = run
-    return {name: statistics.median(times[which]) for which, name in enumerate(("draw", "pull-back"))}
+        native._functions = find
+    return {name.replace("_", "-"): statistics.median(found) for name, found in times.items()}
 
 
 def lines(results: dict[str, Any]) -> Iterator[list[str]]:

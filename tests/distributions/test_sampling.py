@@ -195,8 +195,8 @@ class TestConcentrationGradient:
         """dt/dκ = ½(1-t²) dlog G/dκ to 1e-3, where G ~ Gamma(β+κ) is the one of t = (G-H)/(G+H)."""
         loc = directions(dim, dtype=FLOAT)
         concentration = torch.full((500,), kappa, requires_grad=True)
-        x, one_minus_t, one_plus_t, noise = torch.ops.powerspherical.draw(
-            loc, concentration, (500,), torch.tensor(0), dim, "power_spherical"
+        x, (one_minus_t, one_plus_t, noise) = torch.ops.powerspherical.draw(
+            loc, concentration, (500,), None, 0, dim, "power_spherical"
         )
         (slope,) = torch.autograd.grad((x * loc).sum(), concentration)
         gamma = noise.detach().double().numpy()

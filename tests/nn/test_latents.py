@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 import pytest
 import scipy.stats
 import torch
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 
 from powerspherical.families import Family, family_named, family_names
 from powerspherical.nn import _latents, _parameters
-from powerspherical.nn._latents import Settings, drawn, unpack_record
+from powerspherical.nn._latents import Settings, drawn, latents, packed, unpack_record
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
 from powerspherical.sampling import draw
 from powerspherical.sampling.triton import fused
@@ -263,3 +266,53 @@ class TestFused:
             given = [grad[index] for grad in grads]
             (one,) = torch.autograd.grad(found, outputs, given, retain_graph=True)
             torch.testing.assert_close(many[index], one, rtol=1e-4, atol=1e-4)
+
+    @kernel_families
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    @pytest.mark.parametrize("radius", [1.0, RADIUS])
+    def test_compiled_code_calls_operators(self, family: Family, dtype: torch.dtype, radius: float) -> None:
+        """The compiled graphs have one operator each. Values and gradient are those of eager mode."""
+        features = (3 * torch.randn(7, DIM + 1)).to(DEVICE, dtype).requires_grad_()
+        called: list[str] = []
+
+        def record(graph: torch.fx.GraphModule, _: list) -> Callable:
+            targets = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+            called.extend(str(target) for target in targets if "powerspherical" in str(target))
+            return make_boxed_func(graph.forward)
+
+        def results(function: Callable) -> tuple[Tensor, ...]:
+            torch.manual_seed(3)
+            z, rate = function(features, None, packed(Settings(family.name, DIM, BOUNDS)), radius)
+            loss = z.float().cumsum(-1).square().sum() + rate.square().sum()
+            return z, rate, *torch.autograd.grad(loss, features)
+
+        torch.compiler.reset()
+        compiled = torch.compile(latents, backend=aot_autograd(fw_compiler=record), fullgraph=True)
+        torch.testing.assert_close(results(compiled), results(latents), rtol=0, atol=0)
+        assert called == ["powerspherical.draw_latents.default", "powerspherical.pull_back_latents.default"]
+
+    @pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
+    def test_draws_of_one_graph_differ(self, backend: str) -> None:
+        """The compiler merges equal calls, unless it knows that they are random."""
+        settings = packed(Settings("power_spherical", DIM, BOUNDS))
+
+        def two(features: Tensor) -> tuple[Tensor, Tensor]:
+            return latents(features, None, settings, RADIUS)[0], latents(features, None, settings, RADIUS)[0]
+
+        torch.compiler.reset()
+        features = torch.randn(7, DIM + 1, device=DEVICE, requires_grad=True)
+        first, second = torch.compile(two, backend=backend, fullgraph=True)(features)
+        assert not (first == second).all(-1).any()
+
+    @kernel_families
+    @pytest.mark.parametrize("radius", [1.0, RADIUS])
+    def test_operators_are_registered_soundly(self, family: Family, radius: float) -> None:
+        outputs = torch.randn(4, 3, DIM + 1, device=DEVICE)
+        settings = packed(Settings(family.name, DIM, BOUNDS))
+        arguments = outputs, settings, radius, torch.float32, 0
+        torch.library.opcheck(torch.ops.powerspherical.draw_latents.default, arguments)
+        z, rate, record = torch.ops.powerspherical.draw_latents(*arguments)
+        grads = torch.randn_like(z), torch.randn_like(rate)
+        for grad, grad_rate in (grads, (grads[0], None), (None, grads[1])):
+            arguments = outputs, record, z if radius == 1 else None, grad, grad_rate, settings, radius
+            torch.library.opcheck(torch.ops.powerspherical.pull_back_latents.default, arguments)

@@ -33,6 +33,9 @@ int main(void) {
                 c.loc = loc;
                 c.kappa = kappa;
                 if (!sphere_draw(&c)) return printf("draw: d=%d n=%d\n", (int)d, (int)n), 1;
+                sphere_call values = c; /* without what the backward pass needs */
+                values.one_minus_t = values.one_plus_t = values.noise = 0;
+                if (!sphere_draw(&values)) return printf("values: d=%d n=%d\n", (int)d, (int)n), 1;
                 c.grad = grad;
                 for (int needs = 1; needs < 4; needs++) {
                     c.grad_loc = needs & 1 ? grad_loc : 0;

@@ -14,7 +14,7 @@ from torch import Tensor
 from powerspherical._torch import triton as launching
 from powerspherical._torch import triton_probe
 from powerspherical.families import POWER_SPHERICAL, Family, family_named, family_names
-from powerspherical.sampling import draw, geometry
+from powerspherical.sampling import draw, geometry, native
 from powerspherical.sampling.triton import fused
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -32,7 +32,7 @@ def _seed_on_the_cpu(device: torch.device, generator: torch.Generator | None) ->
 @pytest.fixture(autouse=True)
 def _fuse_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     if not CUDA:
-        monkeypatch.setattr(fused, "DEVICES", {"cpu"})
+        monkeypatch.setattr(native, "covers", lambda *parameters: False)
         monkeypatch.setattr(fused, "triton_takes", lambda tensor: tensor.dtype == torch.float32)
         monkeypatch.setattr(fused, "random_seed", _seed_on_the_cpu)
         monkeypatch.setattr(kernel, "draw", functools.partial(kernel.draw, fast=False))
@@ -45,10 +45,10 @@ def parameters(
     return loc.requires_grad_(), (1 + torch.rand(kappa_shape, device=DEVICE)).requires_grad_()
 
 
-def rows_of(family: Family, loc: Tensor, kappa: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
-    """Return x, 1-t, 1+t and the noise of draws with a fixed seed."""
-    seed = torch.tensor(3, device=DEVICE)
-    return torch.ops.powerspherical.draw(loc, kappa, shape, seed, loc.shape[-1], family.name)
+def rows_of(family: Family, loc: Tensor, kappa: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return x, and the scalars 1-t, 1+t and noise of each row, of draws with a fixed seed."""
+    generator = torch.Generator(DEVICE).manual_seed(3)
+    return torch.ops.powerspherical.draw(loc, kappa, shape, None, 0, loc.shape[-1], family.name, generator)
 
 
 SHAPES = [
@@ -72,7 +72,7 @@ def test_broadcasting(family, loc_shape, kappa_shape, shape) -> None:
     assert x.shape == (*shape, 5)
     # At such a large concentration a draw is close to its loc.
     torch.testing.assert_close(x, loc.expand_as(x), rtol=0, atol=2e-3)
-    x, one_minus_t, one_plus_t, _ = rows_of(family, loc, kappa, shape)
+    x, (one_minus_t, one_plus_t, _) = rows_of(family, loc, kappa, shape)
     rows = x.detach().reshape(-1, 5)
     assert len(rows.unique(dim=0)) == len(rows)
     grad = torch.randn_like(x)
@@ -88,13 +88,13 @@ def test_broadcasting(family, loc_shape, kappa_shape, shape) -> None:
 def test_concentration_gradient(family, dim: int) -> None:
     """Equals that of the torch operations at the same draws. It is implicit except for Power Spherical at d ≠ 3."""
     loc, kappa = parameters((30,), (30,), dim=dim)
-    x, *rows = (tensor.detach() for tensor in rows_of(family, loc, kappa, (30,)))
+    x, scalars = (tensor.detach() for tensor in rows_of(family, loc, kappa, (30,)))
     actual = torch.autograd.grad(rows_of(family, loc, kappa, (30,))[0], kappa, grad := torch.randn_like(x))[0]
     if family is POWER_SPHERICAL and dim != 3:
-        slope = family.rapidity_slope(*rows, kappa.detach(), dim)
+        slope = family.rapidity_slope(*scalars, kappa.detach(), dim)
     else:
-        slope = family.implicit_slope(*(x.double() for x in (*rows[:2], kappa.detach())), dim).float()
-    _, expected = geometry.pull_back(grad, x, loc.detach(), *rows[:2], slope, needs_loc=False)
+        slope = family.implicit_slope(*(x.double() for x in (*scalars[:2], kappa.detach())), dim).float()
+    _, expected = geometry.pull_back(grad, x, loc.detach(), *scalars[:2], slope, needs_loc=False)
     torch.testing.assert_close(actual, expected, rtol=3e-4, atol=1e-6)
 
 
@@ -105,7 +105,7 @@ def test_the_highest_dimension(family, dtype: torch.dtype, shared: bool) -> None
     dim, rows = fused.MOST_DIM, 400
     loc, _ = parameters(() if shared else (rows,), (), dtype, dim)
     kappa = torch.full((rows,), float(dim), device=DEVICE, requires_grad=True)
-    x, one_minus_t, one_plus_t, _ = rows_of(family, loc, kappa, (rows,))
+    x, (one_minus_t, one_plus_t, _) = rows_of(family, loc, kappa, (rows,))
     eps = torch.finfo(dtype).eps
     assert (x.double().norm(dim=-1) - 1).abs().max() < 5 * eps
     unit = torch.nn.functional.normalize(loc.double(), dim=-1)

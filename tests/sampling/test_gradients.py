@@ -81,8 +81,8 @@ def test_power_spherical_single_precision_derivative(dim: int, count: int) -> No
     """½ dlog G/dα at a fixed second Gamma variable, for few and many rows, α below and above 4, and strided κ."""
     loc = directions(dim, dtype=torch.float32)
     kappa = torch.logspace(-1, 6, count).view(3, -1).T.requires_grad_()
-    x, one_minus_t, one_plus_t, gamma = torch.ops.powerspherical.draw(
-        loc, kappa, kappa.shape, torch.tensor(0), dim, POWER_SPHERICAL.name
+    x, (one_minus_t, one_plus_t, gamma) = torch.ops.powerspherical.draw(
+        loc, kappa, kappa.shape, None, 0, dim, POWER_SPHERICAL.name
     )
     (slope,) = torch.autograd.grad((x @ loc).sum(), kappa)
     relative = slope.double() / (one_minus_t.double() * one_plus_t.double())
@@ -95,8 +95,8 @@ def test_power_spherical_single_precision_derivative(dim: int, count: int) -> No
 def test_single_precision_derivative_on_the_two_sphere(family: Family, kappa: float) -> None:
     """At d = 3 the float32 derivative is the implicit one, as in float64, and depends on t and κ only."""
     loc, concentration = directions(3, dtype=torch.float32), torch.full((200,), kappa, requires_grad=True)
-    x, one_minus_t, one_plus_t, _ = torch.ops.powerspherical.draw(
-        loc, concentration, (200,), torch.tensor(0), 3, family.name
+    x, (one_minus_t, one_plus_t, _) = torch.ops.powerspherical.draw(
+        loc, concentration, (200,), None, 0, 3, family.name
     )
     (slope,) = torch.autograd.grad((x @ loc).sum(), concentration)
     ends = one_minus_t.double(), one_plus_t.double()

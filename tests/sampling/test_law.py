@@ -27,8 +27,8 @@ def directions(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 def draw_rows(family: Family, loc: Tensor, kappa: float, count: int = COUNT) -> tuple[Tensor, Tensor, Tensor]:
     """Return x, 1-t and 1+t. The operator's 1-t and 1+t are more accurate than those of x."""
     concentration = torch.full((), kappa, dtype=loc.dtype).expand(count)
-    x, one_minus_t, one_plus_t, _ = torch.ops.powerspherical.draw(
-        loc.expand(count, -1), concentration, (count,), torch.tensor(0), loc.shape[-1], family.name
+    x, (one_minus_t, one_plus_t, _) = torch.ops.powerspherical.draw(
+        loc.expand(count, -1), concentration, (count,), None, 0, loc.shape[-1], family.name
     )
     return x, one_minus_t, one_plus_t
 

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from helpers.gamma import log_slope
+from helpers.library import use_functions, watched_calls
 from helpers.statistical import assert_reproducible
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical._native import build, library
@@ -51,15 +52,17 @@ def unit(*shape: int) -> Tensor:
 
 def draw(
     name: str, loc: Tensor, kappa: Tensor, dim: int | None = None, seed: int = 1
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
+    """Return x, and the scalars 1-t, 1+t and noise of each row."""
     generator = torch.Generator().manual_seed(seed)
-    return native.draw(name, loc, kappa, kappa.shape, dim or loc.shape[-1], generator)
+    return native.draw(name, loc, kappa, kappa.shape, dim or loc.shape[-1], generator, True)
 
 
 def slopes(name: str, ends: tuple[Tensor, Tensor], noise: Tensor, kappa: Tensor, dim: int) -> Tensor:
     """(dt/dκ)/(1-t²) by the kernel: the gradient in κ for g = μ, where nothing else is left of it."""
     pole = torch.tensor([1.0, 0.0]).expand(*kappa.shape, 2).contiguous()
-    _, rate = native.pull_back(name, pole, pole, pole, *ends, noise, kappa, dim, False, True)
+    scalars = torch.stack((*ends, noise))
+    _, rate = native.pull_back(name, pole, pole, pole, scalars, kappa, dim, False, True)
     return rate.double() / (ends[0].double() * ends[1].double())
 
 
@@ -136,12 +139,10 @@ def test_what_it_covers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_library
 @pytest.mark.parametrize("family", CLASSES)
 def test_distributions_use_it(family: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    run = native._run
-    monkeypatch.setattr(native, "_run", lambda which, call: (calls.append(which), run(which, call))[1])
+    calls = watched_calls(monkeypatch)
     kappa = torch.ones(5, requires_grad=True)
     family(unit(5, 4), kappa).rsample().sum().backward()
-    assert calls == [0, 1]
+    assert calls == ["draw", "pull_back"]
 
 
 # The law
@@ -157,7 +158,7 @@ def test_distributions_use_it(family: type, monkeypatch: pytest.MonkeyPatch) -> 
 def test_law(name: str, dim: int, kappa: float) -> None:
     count = 20_000 if dim < 100 else 5000
     loc, concentration = unit(1, dim), torch.full((count,), kappa)
-    x, minus, plus, noise = draw(name, loc, concentration, seed=dim)
+    x, (minus, plus, noise) = draw(name, loc, concentration, seed=dim)
     assert ((minus >= 0) & (plus >= 0)).all()
     torch.testing.assert_close(minus + plus, torch.full_like(minus, 2.0), rtol=0, atol=5e-7)
     torch.testing.assert_close(x.double().norm(dim=-1), torch.ones(count).double(), rtol=0, atol=1e-6)
@@ -188,7 +189,7 @@ def test_law(name: str, dim: int, kappa: float) -> None:
 def test_law_of_another_dimension(name: str, dim: int) -> None:
     """On the circle, with the cosine of ``dim`` dimensions."""
     kappa = torch.full((20_000,), 7.0)
-    x, minus, plus, _ = draw(name, unit(1, 2), kappa, dim)
+    x, (minus, plus, _) = draw(name, unit(1, 2), kappa, dim)
     log_cdf, _ = family_named(name).log_tails(*exact_ends((minus, plus)), kappa.double(), dim)
     assert scipy.stats.kstest(log_cdf.exp().numpy(), "uniform").pvalue > LEVEL
     torch.testing.assert_close(x.norm(dim=-1), torch.ones(20_000), rtol=0, atol=1e-6)
@@ -200,7 +201,7 @@ def test_law_of_another_dimension(name: str, dim: int) -> None:
 def test_quantiles_in_three_dimensions(name: str, kappa: float) -> None:
     """t is the quantile of e^{-S/2}, where S is the noise, with all digits in both tails."""
     concentration = torch.full((50_000,), kappa)
-    _, minus, plus, noise = draw(name, unit(1, 3), concentration)
+    _, (minus, plus, noise) = draw(name, unit(1, 3), concentration)
     ends = exact_ends((minus, plus))
     log_cdf, log_sf = family_named(name).log_tails(*ends, concentration.double(), 3)
     u = torch.exp(-0.5 * noise.double())
@@ -214,12 +215,12 @@ def test_quantiles_in_three_dimensions(name: str, kappa: float) -> None:
 def test_a_nan_stays_alone(name: str, dim: int) -> None:
     loc, kappa = unit(40, dim), torch.full((40,), 3.0)
     kappa[7] = math.nan
-    x, *rows = draw(name, loc, kappa)
+    x, scalars = draw(name, loc, kappa)
     others = torch.arange(40) != 7
-    for tensor in (x, *rows[:2]):
+    for tensor in (x, *scalars[:2]):
         assert tensor[7].isnan().all()
         assert tensor[others].isfinite().all()
-    grads = native.pull_back(name, torch.randn(40, dim), x, loc, *rows, kappa, dim, True, True)
+    grads = native.pull_back(name, torch.randn(40, dim), x, loc, scalars, kappa, dim, True, True)
     for tensor in grads:
         assert tensor is not None
         assert tensor[7].isnan().all()
@@ -232,11 +233,11 @@ def test_a_nan_stays_alone(name: str, dim: int) -> None:
 @pytest.mark.parametrize("kappa", [0.0, 1e-30, 1e9, 1e20, 1e37])
 def test_extreme_concentrations(name: str, dim: int, kappa: float) -> None:
     loc, concentration = unit(300, dim), torch.full((300,), kappa)
-    x, *rows = draw(name, loc, concentration)
+    x, scalars = draw(name, loc, concentration)
     torch.testing.assert_close(x.norm(dim=-1), torch.ones(300), rtol=0, atol=1e-6)
     if kappa >= 1e9:
         torch.testing.assert_close(x, loc, rtol=0, atol=1e-3)
-    grads = native.pull_back(name, torch.randn(300, dim), x, loc, *rows, concentration, dim, True, True)
+    grads = native.pull_back(name, torch.randn(300, dim), x, loc, scalars, concentration, dim, True, True)
     assert all(grad is not None and grad.isfinite().all() for grad in grads)
 
 
@@ -338,9 +339,9 @@ def test_power_spherical_slope_in_three_dimensions() -> None:
 def test_the_torch_implementation_understands_the_noise(name: str, dim: int) -> None:
     """A backward pass by the composition gives the same slopes."""
     kappa = torch.rand(500) * 20
-    _, *rows = draw(name, unit(1, dim), kappa)
-    expected = family_named(name).rapidity_slope(*rows, kappa, dim)
-    found = slopes(name, (rows[0], rows[1]), rows[2], kappa, dim).float()
+    _, (minus, plus, noise) = draw(name, unit(1, dim), kappa)
+    expected = family_named(name).rapidity_slope(minus, plus, noise, kappa, dim)
+    found = slopes(name, (minus, plus), noise, kappa, dim).float()
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
 
 
@@ -352,8 +353,9 @@ def test_pull_back(name: str, dim: int, m: int) -> None:
     """Against ``geometry.pull_back`` in float64, with directions of their own and with shared ones."""
     count = 3000
     loc, kappa, grad = unit(m, dim), torch.rand(count // m, m) * 20, torch.randn(count // m, m, dim)
-    x, minus, plus, noise = draw(name, loc, kappa)
-    found = native.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, True, True)
+    x, scalars = draw(name, loc, kappa)
+    minus, plus, noise = scalars
+    found = native.pull_back(name, grad, x, loc, scalars, kappa, dim, True, True)
     expected = geometry.pull_back(
         grad.double(),
         x.double(),
@@ -367,10 +369,10 @@ def test_pull_back(name: str, dim: int, m: int) -> None:
         assert one is not None
         assert other is not None
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=2e-6 * other.abs().max().item())
-    alone = native.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, False, True)
+    alone = native.pull_back(name, grad, x, loc, scalars, kappa, dim, False, True)
     assert alone[0] is None
     torch.testing.assert_close(alone[1], found[1], rtol=0, atol=0)
-    alone = native.pull_back(name, grad, x, loc, minus, plus, noise, kappa, dim, True, False)
+    alone = native.pull_back(name, grad, x, loc, scalars, kappa, dim, True, False)
     assert alone[1] is None
     torch.testing.assert_close(alone[0], found[0], rtol=0, atol=0)
 
@@ -382,7 +384,7 @@ def test_pull_back(name: str, dim: int, m: int) -> None:
 @names
 def test_layouts(name: str) -> None:
     """Expanded, transposed and negated arguments give what contiguous ones give."""
-    shape, dim = (6, 5), 7
+    shape, dim = torch.Size((6, 5)), 7
     generator = torch.Generator()
     for loc, kappa in [
         (unit(dim), torch.tensor(2.0)),
@@ -392,13 +394,13 @@ def test_layouts(name: str) -> None:
         (unit(1, 1, dim).expand(6, 5, dim), torch.rand(1).expand(6, 5)),
         (torch.complex(unit(5, dim), unit(5, dim)).conj().imag, torch.rand(5)),
     ]:
-        x, *rows = native.draw(name, loc, kappa, shape, dim, generator.manual_seed(3))
+        x, scalars = native.draw(name, loc, kappa, shape, dim, generator.manual_seed(3), True)
         full = loc.expand(*shape, dim).clone(), kappa.expand(shape).clone()
-        other, *other_rows = native.draw(name, *full, shape, dim, generator.manual_seed(3))
-        torch.testing.assert_close((x, *rows), (other, *other_rows), rtol=2e-6, atol=2e-6)
+        other, other_scalars = native.draw(name, *full, shape, dim, generator.manual_seed(3), True)
+        torch.testing.assert_close((x, scalars), (other, other_scalars), rtol=2e-6, atol=2e-6)
         grad = torch.complex(torch.randn(*shape, dim), torch.randn(*shape, dim)).conj().imag
-        got = native.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
-        full_grad = native.pull_back(name, grad.clone(), x, full[0], *rows, full[1], dim, True, True)
+        got = native.pull_back(name, grad, x, loc, scalars, kappa, dim, True, True)
+        full_grad = native.pull_back(name, grad.clone(), x, full[0], scalars, full[1], dim, True, True)
         assert got[0] is not None
         assert full_grad[0] is not None
         assert got[0].shape == loc.shape
@@ -412,9 +414,9 @@ def test_layouts(name: str) -> None:
 def test_no_rows(name: str, dim: int) -> None:
     for m in (0, 4):
         loc, kappa = unit(m, dim), torch.ones(0, 4) if m else torch.ones(0)
-        x, *rows = draw(name, loc, kappa)
+        x, scalars = draw(name, loc, kappa)
         assert x.shape == (*kappa.shape, dim)
-        grad_loc, grad_kappa = native.pull_back(name, x, x, loc, *rows, kappa, dim, True, True)
+        grad_loc, grad_kappa = native.pull_back(name, x, x, loc, scalars, kappa, dim, True, True)
         assert grad_loc is not None
         assert grad_kappa is not None
         assert torch.equal(grad_loc, torch.zeros(m, dim))
@@ -428,19 +430,20 @@ def test_half_precision(name: str, dtype: torch.dtype) -> None:
     """Computed in float32 from the normalised directions; only x and the gradient in loc are rounded."""
     loc, kappa, grad = unit(200, 6).to(dtype), torch.rand(200) * 9, torch.randn(200, 6, dtype=dtype)
     single = torch.nn.functional.normalize(loc.float(), dim=-1)
-    x, *rows = draw(name, loc, kappa)
-    expected, *expected_rows = draw(name, single, kappa)
+    x, scalars = draw(name, loc, kappa)
+    expected, expected_scalars = draw(name, single, kappa)
     assert x.dtype == dtype
     assert torch.equal(x, expected.to(dtype))
-    assert all(torch.equal(a, b) for a, b in zip(rows, expected_rows, strict=True))
-    found = native.pull_back(name, grad, x, loc, *rows, kappa, 6, True, True)
+    assert torch.equal(scalars, expected_scalars)
+    found = native.pull_back(name, grad, x, loc, scalars, kappa, 6, True, True)
+    minus, plus, noise = scalars
     wanted = geometry.pull_back(
         grad,
         x,
         loc,
-        rows[0],
-        rows[1],
-        slopes(name, (rows[0], rows[1]), rows[2], kappa, 6).float(),
+        minus,
+        plus,
+        slopes(name, (minus, plus), noise, kappa, 6).float(),
         needs_loc=True,
     )
     assert found[0] is not None
@@ -448,6 +451,30 @@ def test_half_precision(name: str, dtype: torch.dtype) -> None:
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(found[0], wanted[0], rtol=eps, atol=eps)
     torch.testing.assert_close(found[1], wanted[1], rtol=1e-4, atol=1e-5)
+
+
+@needs_library
+@names
+@pytest.mark.parametrize("dim", [2, 3, 40])
+def test_scalars_that_are_not_needed(name: str, dim: int) -> None:
+    loc, kappa, generator = unit(70, dim), torch.rand(70) * 9, torch.Generator()
+    x, scalars = native.draw(name, loc, kappa, kappa.shape, dim, generator.manual_seed(1), False)
+    assert scalars is None
+    assert torch.equal(x, draw(name, loc, kappa)[0])
+
+
+@needs_library
+@names
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (1, 1, 4), (6, 0)])
+def test_shapes_with_as_many_numbers_as_the_parameters(name: str, shape: tuple[int, ...]) -> None:
+    """Results have the batch shape of the draws, even if a parameter with another shape has as many numbers."""
+    loc, kappa = unit(*shape[1:], 5), torch.rand(shape[1:])
+    x, scalars = native.draw(name, loc, kappa, torch.Size(shape), 5, None, True)
+    assert x.shape == (*shape, 5)
+    assert scalars.shape == (3, *shape)
+    grad_loc, grad_kappa = native.pull_back(name, torch.randn(x.shape), x, loc, scalars, kappa, 5, True, True)
+    assert grad_loc.shape == loc.shape
+    assert grad_kappa.numel() == math.prod(shape)
 
 
 # Random numbers, threads and processes
@@ -473,9 +500,9 @@ def test_results_do_not_depend_on_the_number_of_threads(
         results = []
         for threads in (1, 2, 3, 7):
             monkeypatch.setattr(native, "threads", lambda numbers, threads=threads: threads)
-            x, *scalars = draw(name, loc, kappa)
-            grads = native.pull_back(name, grad, x, loc, *scalars, kappa, dim, True, True)
-            results.append((x, *scalars, *grads))
+            x, scalars = draw(name, loc, kappa)
+            grads = native.pull_back(name, grad, x, loc, scalars, kappa, dim, True, True)
+            results.append((x, scalars, *grads))
         for other in results[1:]:
             assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
@@ -546,10 +573,10 @@ def test_a_forked_process_draws_the_same() -> None:
 def test_operators_are_well_behaved(name: str) -> None:
     loc, kappa = unit(4, 5).requires_grad_(), torch.ones(4, requires_grad=True)
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
-    arguments = loc, kappa, (4,), torch.tensor(1), 5, name
+    arguments = loc, kappa, (4,), None, 0, 5, name
     torch.library.opcheck(torch.ops.powerspherical.draw.default, arguments, test_utils=checks)
-    x, *rows = draw(name, loc.detach(), kappa.detach())
-    arguments = torch.randn(4, 5), x, loc.detach(), *rows, kappa.detach(), 5, name, True, True
+    x, scalars = draw(name, loc.detach(), kappa.detach())
+    arguments = torch.randn(4, 5), x, loc.detach(), scalars, kappa.detach(), 5, name, True, True
     torch.library.opcheck(torch.ops.powerspherical.draw_backward.default, arguments)
 
 
@@ -629,7 +656,7 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
     levels = [at_level(level, tmp_path) for level in levels_here()]
     like, all_normals = torch.empty(0, dtype=torch.float64), []
     for functions in levels:
-        monkeypatch.setattr(native, "_functions", lambda functions=functions: functions)
+        use_functions(monkeypatch, native._Functions(*functions[:3]))
         all_normals.append(native.standard_normals((10_001,), like, torch.Generator().manual_seed(1)))
     for other in all_normals[1:]:
         torch.testing.assert_close(all_normals[0], other, rtol=2e-15, atol=0)
@@ -648,10 +675,10 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
         loc, kappa, grad = unit(1000, dim), torch.rand(1000) * 50, torch.randn(1000, dim)
         results = []
         for functions in levels:
-            monkeypatch.setattr(native, "_functions", lambda functions=functions: functions)
-            x, *rows = draw(name, loc, kappa)
-            grads = native.pull_back(name, grad, x, loc, *rows, kappa, dim, True, True)
-            results.append([x, *rows, grads[0], grads[1]])
+            use_functions(monkeypatch, native._Functions(*functions[:3]))
+            x, scalars = draw(name, loc, kappa)
+            grads = native.pull_back(name, grad, x, loc, scalars, kappa, dim, True, True)
+            results.append([x, *scalars, *grads])
         for other in results[1:]:
             for one, two in zip(results[0], other, strict=True):
                 assert one is not None

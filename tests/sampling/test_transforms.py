@@ -83,14 +83,14 @@ def test_row_dot_in_blocks(monkeypatch, shape: tuple[int, ...]) -> None:
 def test_operators_are_registered_soundly(family, dtype: torch.dtype) -> None:
     loc, kappa = parameters(4, dtype=dtype)
     forward, backward = torch.ops.powerspherical.draw.default, torch.ops.powerspherical.draw_backward.default
-    rest = torch.tensor(0), 5, family.name
+    rest = None, 0, 5, family.name
     torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), (4,), *rest))
     torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), (4,), *rest))
     for loc_rows, kappa_rows in ((slice(None), slice(None)), (0, slice(None)), (slice(1), 0)):
         directions, kappas = loc.detach()[loc_rows], kappa.detach()[kappa_rows]
-        x, *rows = forward(directions, kappas, (3, 4), *rest)
+        x, scalars = forward(directions, kappas, (3, 4), *rest)
         for needs in ((True, True), (True, False), (False, True)):
-            saved = torch.randn_like(x), x, directions, *rows, kappas
+            saved = torch.randn_like(x), x, directions, scalars, kappas
             torch.library.opcheck(backward, (*saved, 5, family.name, *needs))
 
 
@@ -98,7 +98,7 @@ def test_call_without_the_dispatcher(family, dtype: torch.dtype) -> None:
     """A call of the overload, as in compiled code, skips the dispatcher; one of the packet does not. Both agree."""
     packet = torch.ops.powerspherical.draw
     loc, kappa = parameters(4, dtype=dtype)
-    arguments = loc, kappa, [4], torch.tensor(0), 5, family.name
+    arguments = loc, kappa, [4], None, 0, 5, family.name
 
     def run(operator: Callable) -> tuple[list[str], tuple[Tensor, ...]]:
         torch.manual_seed(0)

@@ -35,14 +35,15 @@ def directions(*shape: int) -> Tensor:
     return torch.nn.functional.normalize(torch.randn(shape, device=DEVICE), dim=-1)
 
 
-def draw(name: str, loc: Tensor, kappa: Tensor, seed: int = 1, dim: int | None = None) -> tuple[Tensor, ...]:
+def draw(
+    name: str, loc: Tensor, kappa: Tensor, seed: int = 1, dim: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return x, and the scalars 1-t, 1+t and noise of each row."""
     x = torch.empty(len(kappa), loc.shape[-1], dtype=loc.dtype, device=DEVICE)
-    # Three separate tensors, as in the operator. Rows of one tensor may be unaligned, and would use another variant of
-    # the kernel.
-    scalars = tuple(torch.zeros(len(kappa), device=DEVICE) for _ in range(3))
+    scalars = torch.zeros(3, len(kappa), device=DEVICE)
     number = FAMILIES[name]
     draw_kernel.draw(x, scalars, loc, kappa, seed, number, dim or loc.shape[-1], fast=COMPILED)
-    return x, *scalars
+    return x, scalars
 
 
 def constant(value: float, count: int = COUNT) -> Tensor:
@@ -71,7 +72,7 @@ def test_no_normal_vector_is_zero() -> None:
 )
 def test_law(name: str, dim: int, kappa: float) -> None:
     loc = directions(1, dim)
-    x, one_minus_t, one_plus_t, noise = draw(name, loc, constant(kappa), seed=dim)
+    x, (one_minus_t, one_plus_t, noise) = draw(name, loc, constant(kappa), seed=dim)
     ends = (end.double() for end in (one_minus_t, one_plus_t))
     log_cdf, _ = family_named(name).log_tails(*ends, constant(kappa).double(), dim)
     assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL
@@ -89,7 +90,7 @@ def test_law(name: str, dim: int, kappa: float) -> None:
 @pytest.mark.parametrize("dim", [2, 3, 6])
 def test_the_direction_is_uniform_and_independent_of_the_cosine(name: str, dim: int) -> None:
     loc = directions(1, dim)
-    x, one_minus_t, one_plus_t, _ = draw(name, loc, constant(2.0))
+    x, (one_minus_t, one_plus_t, _) = draw(name, loc, constant(2.0))
     across = torch.linalg.svd(loc).Vh[1]
     coordinate = ((x @ across) / (one_minus_t * one_plus_t).sqrt()).cpu()
     if dim == 2:
@@ -106,13 +107,23 @@ def test_a_row_depends_on_nothing_but_seed_and_number(name: str) -> None:
     """A row does not depend on the other rows or on their number, which changes the blocks."""
     loc = directions(40, 5)
     kappa = torch.rand(40, device=DEVICE) * 10
-    many, few = draw(name, loc, kappa), draw(name, loc[:7].contiguous(), kappa[:7])
-    for whole, part in zip(many, few, strict=True):
-        assert torch.equal(whole[:7], part)
-    again, other = draw(name, loc, kappa), draw(name, loc, kappa, seed=2)
-    assert torch.equal(many[0], again[0])
-    assert not torch.isclose(many[0], other[0]).all(-1).any()
-    assert len(many[0].unique(dim=0)) == 40
+    x, scalars = draw(name, loc, kappa)
+    few, few_scalars = draw(name, loc[:7].contiguous(), kappa[:7])
+    assert torch.equal(x[:7], few)
+    assert torch.equal(scalars[:, :7], few_scalars)
+    (again, _), (other, _) = draw(name, loc, kappa), draw(name, loc, kappa, seed=2)
+    assert torch.equal(x, again)
+    assert not torch.isclose(x, other).all(-1).any()
+    assert len(x.unique(dim=0)) == 40
+
+
+@families
+@pytest.mark.parametrize("dim", [3, 5])
+def test_scalars_that_are_not_needed(name: str, dim: int) -> None:
+    loc, kappa = directions(40, dim), torch.rand(40, device=DEVICE) * 10
+    x = torch.empty_like(loc)
+    draw_kernel.draw(x, None, loc, kappa, 1, FAMILIES[name], dim, fast=COMPILED)
+    assert torch.equal(x, draw(name, loc, kappa)[0])
 
 
 @families
@@ -138,7 +149,7 @@ def test_half_precision(name: str) -> None:
 @pytest.mark.parametrize("dim", [2, 3, 40])
 def test_cosine_of_another_dimension(name: str, dim: int) -> None:
     kappa = 5.0
-    _, one_minus_t, one_plus_t, _ = draw(name, directions(1, 4), constant(kappa), dim=dim)
+    _, (one_minus_t, one_plus_t, _) = draw(name, directions(1, 4), constant(kappa), dim=dim)
     ends = (end.double() for end in (one_minus_t, one_plus_t))
     log_cdf, _ = family_named(name).log_tails(*ends, constant(kappa).double(), dim)
     assert scipy.stats.kstest(log_cdf.exp().cpu().numpy(), "uniform").pvalue > LEVEL
@@ -156,9 +167,8 @@ def test_one_concentration_for_all_and_a_seed_in_memory(name: str) -> None:
     loc, each = directions(40, 5), constant(3.0, 40)
     x = torch.empty_like(loc)
     seed = torch.tensor(1, device=DEVICE)
-    draw_kernel.draw(
-        x, tuple(torch.empty(3, 40, device=DEVICE)), loc, each[:1], seed, FAMILIES[name], 5, fast=COMPILED
-    )
+    scalars = torch.empty(3, 40, device=DEVICE)
+    draw_kernel.draw(x, scalars, loc, each[:1], seed, FAMILIES[name], 5, fast=COMPILED)
     assert torch.equal(x, draw(name, loc, each)[0])
 
 
@@ -168,13 +178,13 @@ def test_one_concentration_for_all_and_a_seed_in_memory(name: str) -> None:
 )
 def test_pull_back(rows: int, count: int, dim: int) -> None:
     loc, kappa = directions(count, dim), constant(max(4.0, dim / 4), rows)
-    x, *scalars = draw("power_spherical", loc, kappa)
+    x, scalars = draw("power_spherical", loc, kappa)
     grad, slope = torch.randn_like(x), torch.rand(rows, device=DEVICE).clamp_(min=0.01)
     reciprocal = slope_kernel.RECIPROCAL.value  # the slope 1/(1+κ), which we can set to any value
     kappa = 1 / slope - 1
 
     def pull_back(method, kappa=kappa, **options):
-        return pull_back_kernel.pull_back(grad, x, loc, *scalars, kappa, method, dim, **options)
+        return pull_back_kernel.pull_back(grad, x, loc, scalars, kappa, method, dim, **options)
 
     grad_loc, grad_kappa = pull_back(reciprocal)
     grouped = (rows // count, count)
@@ -208,11 +218,12 @@ def test_rapidity_slope(dim: int) -> None:
     """Compare with finite differences of the quantile of G in float64."""
     kappa = torch.cat([torch.zeros(5), torch.logspace(-1, 5, 75 if dim < 100 else 15)]).to(DEVICE)
     loc = directions(1, dim)
-    x, one_minus_t, one_plus_t, gamma = draw("power_spherical", loc, kappa)
+    x, scalars = draw("power_spherical", loc, kappa)
     # If the gradient in x is μ, the gradient in κ is dt/dκ.
-    saved = loc.expand_as(x).contiguous(), x, loc, one_minus_t, one_plus_t, gamma
+    saved = loc.expand_as(x).contiguous(), x, loc, scalars
     slope = slope_kernel.slope_method(POWER_SPHERICAL.name, dim)
     _, grad_kappa = pull_back_kernel.pull_back(*saved, kappa, slope, dim)
+    one_minus_t, one_plus_t, gamma = scalars
     relative = grad_kappa.double() / (one_minus_t.double() * one_plus_t.double())
     expected = 0.5 * log_slope(kappa.double() + (dim - 1) / 2, gamma)
     torch.testing.assert_close(relative.cpu(), expected, rtol=2e-4, atol=0)
@@ -222,9 +233,10 @@ def test_rapidity_slope_of_a_long_row_with_a_small_shape() -> None:
     """The kernel for long rows, with a law of t of a lower dimension."""
     kappa, dim = torch.tensor([0.5, 2.0, 100.0], device=DEVICE), 4
     loc = directions(3, 5000)
-    x, one_minus_t, one_plus_t, gamma = draw(POWER_SPHERICAL.name, loc, kappa, dim=dim)
+    x, scalars = draw(POWER_SPHERICAL.name, loc, kappa, dim=dim)
     slope = slope_kernel.slope_method(POWER_SPHERICAL.name, dim)
-    _, grad_kappa = pull_back_kernel.pull_back(loc, x, loc, one_minus_t, one_plus_t, gamma, kappa, slope, dim)
+    _, grad_kappa = pull_back_kernel.pull_back(loc, x, loc, scalars, kappa, slope, dim)
+    one_minus_t, one_plus_t, gamma = scalars
     relative = grad_kappa.double() / (one_minus_t.double() * one_plus_t.double())
     expected = 0.5 * log_slope(kappa.double() + (dim - 1) / 2, gamma)
     torch.testing.assert_close(relative.cpu(), expected, rtol=2e-4, atol=0)
@@ -238,7 +250,7 @@ def test_two_sphere(name: str, shared: bool) -> None:
     kappa = torch.tensor([0.0, 1e-12, 1e-3, 0.1, 0.49, 0.51, 1.0, 9.9, 10.1, 60.0, 1e3, 1e6, 1e12, 1e18])
     kappa = kappa.repeat_interleave(40).to(DEVICE)
     family, loc = family_named(name), directions(1 if shared else len(kappa), 3)
-    x, one_minus_t, one_plus_t, noise = draw(name, loc, kappa)
+    x, (one_minus_t, one_plus_t, noise) = draw(name, loc, kappa)
     found = one_minus_t.double(), one_plus_t.double()
     for end, expected in zip(found, family.draw_cosine(noise.double(), kappa.double(), 3)[:2], strict=True):
         torch.testing.assert_close(end, expected, rtol=3e-6, atol=0)
@@ -246,7 +258,7 @@ def test_two_sphere(name: str, shared: bool) -> None:
     # If μ and the gradient in x are the same axis, the gradient in κ is dt/dκ without further rounding errors.
     axis = torch.eye(3, device=DEVICE)[:1]
     grad = axis.expand_as(x).contiguous()
-    saved = grad, x, axis if shared else grad, one_minus_t, one_plus_t, unused
+    saved = grad, x, axis if shared else grad, torch.stack((one_minus_t, one_plus_t, unused))
     _, slope = pull_back_kernel.pull_back(*saved, kappa, slope_kernel.slope_method(name, 3), 3)
     expected = family.rapidity_slope(*found, unused.double(), kappa.double(), 3)
     torch.testing.assert_close(slope.double() / (found[0] * found[1]), expected, rtol=2e-6, atol=0)
@@ -258,19 +270,19 @@ def test_two_sphere(name: str, shared: bool) -> None:
 def test_gradient_of_what_is_not_a_number_stays_in_its_row(name: str, dim: int) -> None:
     kappa = torch.tensor([1.0, math.nan, 1e9, 0.0], device=DEVICE)
     loc = directions(4, dim)
-    x, *scalars = draw(name, loc, kappa)
+    x, scalars = draw(name, loc, kappa)
     method = slope_kernel.slope_method(name, dim)
-    _, grad_kappa = pull_back_kernel.pull_back(loc, x, loc, *scalars, kappa, method, dim)
+    _, grad_kappa = pull_back_kernel.pull_back(loc, x, loc, scalars, kappa, method, dim)
     assert grad_kappa.isnan().tolist() == [False, True, False, False]
 
 
 def test_rapidity_slope_of_spherical_cauchy() -> None:
     kappa = torch.logspace(-3, 8, 50, device=DEVICE)
     loc = directions(1, 5)
-    x, *scalars = draw(SPHERICAL_CAUCHY.name, loc, kappa)
+    x, scalars = draw(SPHERICAL_CAUCHY.name, loc, kappa)
     one_minus_t, one_plus_t, _ = scalars
     slope = slope_kernel.slope_method(SPHERICAL_CAUCHY.name, 5)
-    saved = loc.expand_as(x).contiguous(), x, loc, *scalars
+    saved = loc.expand_as(x).contiguous(), x, loc, scalars
     _, grad_kappa = pull_back_kernel.pull_back(*saved, kappa, slope, 5)
     # The tangential part of the gradient is zero up to the square of a rounding error.
     scaled, expected = grad_kappa.double() * (1 + kappa.double()), one_minus_t.double() * one_plus_t.double()
@@ -287,7 +299,7 @@ def von_mises_fisher_slope(ends: tuple[Tensor, Tensor], kappa: Tensor, dim: int,
     x = (1 - one_minus_t).unsqueeze(-1) * loc
     grad = loc / (one_minus_t * one_plus_t).unsqueeze(-1)
     method = exponential_kernel.slope_method(dim)
-    saved = grad, x, loc, one_minus_t, one_plus_t, one_minus_t
+    saved = grad, x, loc, torch.stack((one_minus_t, one_plus_t, one_minus_t))
     _, slope = pull_back_kernel.pull_back(*saved, kappa.to(DEVICE), method, dim, needs_loc=False)
     return slope.cpu()
 

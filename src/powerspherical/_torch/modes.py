@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling as torch_is_compiling
+from torch.compiler import is_dynamo_compiling
 from torch.distributions import Distribution
 from torch.jit._trace import TracerWarning
 
@@ -43,7 +44,7 @@ def is_plain(*tensors: Tensor) -> bool:
     In plain eager mode we bypass the dispatcher and call implementations directly.
     """
     return (
-        not torch.compiler.is_dynamo_compiling()  # first: torch.compile guards all that it traces
+        not is_dynamo_compiling()  # first: torch.compile guards all that it traces
         and _PLAIN.issuperset(map(type, tensors))
         and not _is_tracing()
         and not _transforms_active()
@@ -93,7 +94,7 @@ def is_in_aot_autograd() -> bool:
     It traces both passes of an ``autograd.Function``, so a Triton launch in either becomes part of the compiled code.
     """
     return (
-        not torch.compiler.is_dynamo_compiling()
+        not is_dynamo_compiling()
         and getattr(_THREAD, "tracing_context", None) is not None
         and bool(_dispatch_modes())  # without a dispatch mode, tensors are real and nothing is traced
         and not is_exporting()
@@ -156,9 +157,8 @@ def validates_by_default() -> bool:
     return Distribution._validate_args
 
 
-def is_batch_of_gradients(tensor: Tensor) -> bool:
-    """Whether the tensor comes from ``torch.autograd.grad(is_grads_batched=True)``, which has its own ``vmap``."""
-    return torch._C._functorch.is_legacy_batchedtensor(tensor)
+#: Whether a tensor comes from ``torch.autograd.grad(is_grads_batched=True)``, which has its own ``vmap``.
+is_batch_of_gradients: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 
 def can_look() -> bool:

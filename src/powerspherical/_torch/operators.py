@@ -9,7 +9,7 @@ torch's own operators do. This works in eager mode, under transforms and under `
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ def define_operator(
     run: Callable[..., Any],
     *,
     fake: Callable[..., Any],
-    batch: Callable[..., Any],
+    batch: Callable[..., Any] | None = None,
     random: bool = False,
 ) -> Operator:
     """Define and return an operator ``torch.ops.powerspherical.*``, which ``torch.compile`` does not look into.
@@ -50,7 +50,8 @@ def define_operator(
         schema: name, arguments and results, in torch's schema language.
         run: the implementation for all devices.
         fake: returns empty results of the right shapes, for tracing.
-        batch: the vmap rule, see ``torch.library.register_vmap``. Its first argument is the operator.
+        batch: the vmap rule, see ``torch.library.register_vmap``. Its first argument is the operator. None if the
+            operator is not called under ``vmap``.
         random: whether the operator draws random numbers.
     """
     tags = (torch.Tag.pt2_compliant_tag, *((torch.Tag.nondeterministic_seeded,) if random else ()))
@@ -58,7 +59,8 @@ def define_operator(
     operator = getattr(torch.ops.powerspherical, schema.partition("(")[0]).default
     _LIBRARY.impl(operator.name(), run, "CompositeExplicitAutograd")
     torch.library.register_fake(operator.name(), fake, lib=_LIBRARY)
-    torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
+    if batch is not None:
+        torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
     operator._op = _shortcut(operator._op, run)  # what a call of the operator in Python calls
     return operator
 
@@ -72,9 +74,9 @@ def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any]) -> Callable
     def call(*inputs: Any, **options: Any) -> Any:
         tensors = [x for x in inputs if isinstance(x, Tensor)]
         if (
-            is_plain(*tensors)
+            (not torch.is_grad_enabled() or not any(x.requires_grad for x in tensors))
+            and is_plain(*tensors)
             and not any(map(is_batch_of_gradients, tensors))
-            and not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
         ):
             return run(*inputs, **options)
         return dispatch(*inputs, **options)
@@ -85,33 +87,31 @@ def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any]) -> Callable
 def register_derivative(forward: Operator, backward: Operator) -> None:
     """Register ``backward`` as the first derivative of ``forward``. Second and forward-mode derivatives raise.
 
-    ``forward(loc, concentration, shape, seed, dim, family, generator)`` returns x and further tensors. ``backward``
-    takes the gradient in x, x, loc, those further tensors, concentration, dim, family, and two booleans: whether the
-    gradients in loc and in concentration are needed.
+    ``forward(loc, concentration, shape, seed, number, dim, family, generator)`` returns x and ``scalars``. ``backward``
+    takes the gradient in x, x, loc, scalars, concentration, dim, family, and two booleans: whether the gradients in loc
+    and in concentration are needed.
     """
 
     class Draw(_SingleLevelFunction):
         @staticmethod
-        def forward(
-            ctx: Any,
-            loc: Tensor,
-            concentration: Tensor,
-            shape: Sequence[int],
-            seed: Tensor,
-            dim: int,
-            family: str,
-            generator: torch.Generator | None = None,
-        ) -> tuple[Tensor, ...]:
-            x, *rows = _run_below_autograd(forward, loc, concentration, shape, seed, dim, family, generator)
-            ctx.dim, ctx.family = dim, family
-            ctx.mark_non_differentiable(*rows)
-            ctx.set_materialize_grads(False)  # do not allocate zero gradients for the rows
-            ctx.save_for_backward(x, loc, *rows, concentration)
-            return (x, *rows)
+        def forward(ctx: Any, loc: Tensor, concentration: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+            x, scalars = _run_below_autograd(forward, loc, concentration, *rest)
+            ctx.law = rest[3:5]  # dim and family
+            ctx.unneeded = (None,) * len(rest)
+            ctx.mark_non_differentiable(scalars)
+            ctx.set_materialize_grads(False)  # do not allocate a zero gradient for the scalars
+            ctx.save_for_backward(x, loc, scalars, concentration)
+            return x, scalars
 
         @staticmethod
-        def backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-            return pulled_back(ctx, grad, backward)
+        def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
+            needs_loc, needs_concentration = needs = ctx.needs_input_grad[:2]
+            grad_loc, grad_concentration = backward(grad, *ctx.saved_tensors, *ctx.law, *needs)
+            return (
+                grad_loc if needs_loc else None,
+                grad_concentration if needs_concentration else None,
+                *ctx.unneeded,
+            )
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Tensor | None) -> None:
@@ -130,14 +130,6 @@ def register_derivative(forward: Operator, backward: Operator) -> None:
 
     _LIBRARY.impl(forward.name(), _autograd_kernel(forward, Draw), "Autograd")
     _LIBRARY.impl(backward.name(), _autograd_kernel(backward, DrawBackward), "Autograd")
-
-
-def pulled_back(ctx: Any, grad: Tensor, backward: Callable[..., Any]) -> tuple[Tensor | None, ...]:
-    """Return the gradients of all inputs of a draw, given its context and the gradient in x."""
-    needs_loc, needs_concentration = needs = ctx.needs_input_grad[:2]
-    grad_loc, grad_concentration = backward(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *needs)
-    no_gradients = (None,) * 5  # of shape, seed, dim, family and generator
-    return grad_loc if needs_loc else None, grad_concentration if needs_concentration else None, *no_gradients
 
 
 def _autograd_kernel(operator: Operator, function: Any) -> Callable[..., Any]:

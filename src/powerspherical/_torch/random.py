@@ -22,16 +22,6 @@ def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
     return {} if generator is None else {"generator": generator}
 
 
-def compiled_seed(device: torch.device) -> Tensor:
-    """Return a random int64 of shape (1,), as a seed for a kernel in compiled code.
-
-    The compiler does not merge two calls of ``torch.randint``, and activation checkpointing repeats the same value.
-    ``generator=None`` selects an overload that the compiler leaves to torch, which takes one kernel instead of two. It
-    cannot be traced for dynamic shapes, but this shape is constant.
-    """
-    return torch.randint(0, 2**63 - 1, (1,), generator=None, device=device)
-
-
 def check_generator(generator: torch.Generator, device: torch.device) -> None:
     """Raise unless ``generator`` can draw on ``device``."""
     if torch.compiler.is_compiling():

@@ -1,27 +1,23 @@
 """Whether Triton can run here, and cheap launches of its kernels.
 
 For small batches most of the launch time is Triton's inspection of every argument. ``Launch`` inspects them once.
-
-While ``torch.compile`` traces, a launch becomes part of the compiled code. The compiler copies the kernel, the
-functions that it calls and their constants into one file. So a kernel must not use a function or a constant as an
-attribute of a module, and no two of them may have the same name.
+Compiled code launches through operators (``_torch.operators``), which the compiler does not look into.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import operator
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.modes import is_compiling
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> bool:
@@ -89,10 +85,6 @@ class Launch:
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
         """Launch on the device of ``tensors``. ``numbers`` are the number arguments before those."""
-        if is_compiling():
-            kernel = torch.library.wrap_triton(self._kernel)[self._grid]
-            kernel(*tensors, *numbers, *self._rest, num_warps=self._num_warps)
-            return None
         device = tensors[0].get_device()
         if device >= 0 and device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
@@ -100,33 +92,35 @@ class Launch:
         addresses = [tensor.data_ptr() for tensor in tensors]
         # For pointers that are not multiples of 16 bytes Triton needs another variant, so it launches those itself.
         every_bit = functools.reduce(operator.or_, addresses)
-        compiled = self._compiled
-        if compiled is None or every_bit & 15:
+        if self._compiled is None or every_bit & 15:
             compiled = self._kernel[self._grid](*tensors, *numbers, *self._rest, num_warps=self._num_warps)
-            if not every_bit & 15:  # Triton's interpreter returns None, and then nothing is kept
-                self._compiled = compiled
+            if compiled is not None and not every_bit & 15:  # it is None in Triton's interpreter
+                hooks = None, None, None
+                self._compiled = compiled.run, (compiled.function, compiled.packed_metadata, *hooks)
             return None
         # The call that Triton makes after inspecting the arguments. We pass addresses because for tensors it would ask
         # the driver which device owns the memory.
+        run, common = self._compiled
         stream = torch._C._cuda_getCurrentRawStream(device)
-        function, metadata = compiled.function, compiled.packed_metadata
-        hooks = None, None, None
-        compiled.run(*self._grid, 1, stream, function, metadata, *hooks, *addresses, *numbers, *self._rest)
+        run(*self._grid, 1, stream, *common, *addresses, *numbers, *self._rest)
         return None
 
 
-def cached_launch(build: F) -> F:
-    """Cache the results of ``build``, which returns launches.
+def empty(like: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return an uninitialised contiguous tensor on the device of ``like``, in half the time of ``new_empty``.
 
-    Nothing is cached while compiling, because sizes may be symbolic and then have no hash.
+    ``shape`` must be a plain tuple, not a ``torch.Size``.
     """
-    cached = functools.lru_cache(1024)(build)
+    # Not for fake tensors, nor on a device other than the current one.
+    if type(like) is not Tensor or not like.is_cuda or like.get_device() != torch._C._cuda_getDevice():
+        return like.new_empty(shape, dtype=dtype)
+    return torch._C._dynamo.guards._empty_strided_cuda(shape, _strides(shape), dtype)  # type: ignore[attr-defined]
 
-    @functools.wraps(build)
-    def launch(*args: Any) -> Any:
-        return build(*args) if is_compiling() else cached(*args)
 
-    return cast(F, launch)
+@functools.lru_cache(1024)
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def blocks(count: int, size: int) -> int:

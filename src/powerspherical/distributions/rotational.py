@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.distributions import constraints
 
 from powerspherical._torch.constants import untraced
@@ -110,7 +111,7 @@ class RotationallySymmetric(Reparameterised):
     _parameters: tuple[Tensor, Tensor]
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             _look_up_divergences(type(self))
         validation.vectors("loc", loc)
         dtype = loc.dtype

@@ -1,13 +1,15 @@
 """Latents z = radius·x with x drawn from a head's distribution q, and their rate KL(q‖U), where U is the uniform.
 
 In plain eager mode this is one autograd function, because every node of the autograd graph costs host time. On CUDA,
-eager or compiled, one Triton kernel computes all of it and another one the gradient. Elsewhere (``torch.func``,
-tracing, compiled code for other devices) it is a composition of torch operations.
+eager or compiled, one Triton kernel computes all of it and another one the gradient. In compiled code each of them is
+an operator that the compiler does not look into, because our launch takes less host time than the compiler's. Elsewhere
+(``torch.func``, tracing, compiled code for other devices) it is a composition of torch operations.
 """
 
 from __future__ import annotations
 
 import functools
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +17,13 @@ from torch import Tensor
 
 from powerspherical._torch.composites import composite
 from powerspherical._torch.modes import is_batch_of_gradients, is_in_aot_autograd, is_plain, plain_apply
-from powerspherical._torch.random import compiled_seed
-from powerspherical._torch.triton import triton_takes
+from powerspherical._torch.operators import define_operator
+from powerspherical._torch.triton import empty, triton_takes
 from powerspherical.families import family_named
 from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
-from powerspherical.sampling.operator import draw, draw_gradients, plain_draw
+from powerspherical.sampling.operator import draw, draw_gradients, next_number, run_draw
 from powerspherical.sampling.triton import fused
 
 #: Largest dimension of the kernels. A program holds whole rows in registers.
@@ -42,8 +44,15 @@ class Settings(NamedTuple):
     bounds: Bounds
 
 
-def packed(settings: Settings, layout: Layout) -> str:
-    """Return both as a string: ``torch.compile`` guards one attribute of a module instead of many."""
+#: The layout of outputs: the entries of each position along the last axis.
+_OUTPUTS = Layout(-1, 0)
+
+
+def packed(settings: Settings, layout: Layout = _OUTPUTS) -> str:
+    """Return both as a string: ``torch.compile`` guards one attribute of a module instead of many.
+
+    An operator takes a string too, but no named tuple.
+    """
     return ",".join(map(str, (settings.family, settings.dim, *settings.bounds, *layout)))
 
 
@@ -98,27 +107,16 @@ def drawn(outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
     if is_plain(outputs):
         if torch.is_grad_enabled() and outputs.requires_grad:
             if fuses:
-                return _fused_latents(outputs.contiguous(), settings, radius, dtype, None)
+                return _fused_latents(outputs.contiguous(), settings, radius, dtype)
             return _plain_latents(outputs, settings, radius, dtype)
         if fuses:
-            return _fused_values(outputs.contiguous(), settings, radius, dtype, None)[:2]
+            return _fused_values(outputs.contiguous(), settings, radius, dtype)[:2]
     elif fuses and is_in_aot_autograd():
-        seed = compiled_seed(outputs.device)
-        return _FusedLatents.apply(outputs.contiguous(), settings, radius, dtype, seed)
+        return _FusedLatents.apply(outputs.contiguous(), settings, radius, dtype)
     loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
     return _scaled(draw(family, loc, kappa), radius, dtype), family.relative_entropy(kappa, settings.dim)
-
-
-def _fused_values(
-    outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype, seed: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw, from contiguous outputs, by one kernel."""
-    from powerspherical.nn import _triton_latents
-
-    key = fused.random_seed(outputs.device) if seed is None else seed
-    return _triton_latents.draw_latents(outputs, settings, radius, dtype, key)
 
 
 def z_is_x(radius: float, dtype: torch.dtype) -> bool:
@@ -166,19 +164,19 @@ class _PlainLatents(torch.autograd.Function):
         ctx.radius = radius
         loc, kappa = _parameters.values(outputs, dim, bounds)
         assert kappa is not None
-        x, *scalars = plain_draw(loc, kappa, kappa.shape, None, dim, name)
+        x, scalars = run_draw(loc, kappa, kappa.shape, dim, name)
         rate, slope = family_named(name).relative_entropy_and_slope(kappa, dim)
-        ctx.save_for_backward(outputs, x, loc, *scalars, kappa, slope)
+        ctx.save_for_backward(outputs, x, loc, scalars, kappa, slope)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return _scaled(x, radius, dtype), rate
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_rate: Tensor | None) -> tuple[Tensor | None, ...]:
-        outputs, x, loc, *scalars, kappa, slope = ctx.saved_tensors
+        outputs, x, loc, scalars, kappa, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, *scalars)
+            gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, scalars)
         else:
-            gradient = _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, *scalars)
+            gradient = _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, scalars)
         return gradient, None, None, None
 
 
@@ -187,14 +185,12 @@ class _FusedLatents(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        outputs: Tensor,
-        settings: Settings,
-        radius: float,
-        dtype: torch.dtype,
-        seed: Tensor | None,
+        ctx: Any, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        z, rate, record = _fused_values(outputs, settings, radius, dtype, seed)
+        if is_plain(outputs):
+            z, rate, record = _fused_values(outputs, settings, radius, dtype)
+        else:
+            z, rate, record = _draw_latents(outputs, packed(settings), radius, dtype, next_number())
         ctx.settings, ctx.radius = settings, radius
         ctx.save_for_backward(outputs, record, z if z_is_x(radius, dtype) else None)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
@@ -204,29 +200,70 @@ class _FusedLatents(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, grad_rate: Tensor | None) -> tuple[Tensor | None, ...]:
         outputs, record, z = ctx.saved_tensors
         grads = [one for one in (grad, grad_rate) if one is not None]
-        if not grads:
-            return (None,) * 5
-        # Gradients that will be differentiated, or that belong to a transform, need torch operations.
-        plain = is_plain(*grads) and not any(map(is_batch_of_gradients, grads))
-        if torch.is_grad_enabled() or not (plain or is_in_aot_autograd()):
-            x, scalars = unpack_record(outputs, record, z)
-            gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, *scalars[:3])
-            return gradient, *[None] * 4
-        from powerspherical.nn import _triton_latents
-
         given = outputs, record, z, grad, grad_rate
-        return _triton_latents.pull_back_latents(*given, ctx.settings, ctx.radius), *[None] * 4
+        if not grads:
+            gradient = None
+        elif not torch.is_grad_enabled() and is_plain(*grads) and not any(map(is_batch_of_gradients, grads)):
+            gradient = _kernels().pull_back_latents(*given, ctx.settings, ctx.radius)
+        elif not torch.is_grad_enabled() and is_in_aot_autograd():
+            gradient = _pull_back_latents(*given, packed(ctx.settings), ctx.radius)
+        else:  # gradients that will be differentiated, or that belong to a transform, need torch operations
+            x, scalars = unpack_record(outputs, record, z)
+            gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, scalars[:3])
+        return gradient, None, None, None
+
+
+@functools.cache
+def _kernels() -> ModuleType:
+    """The module that needs Triton."""
+    from powerspherical.nn import _triton_latents
+
+    return _triton_latents
+
+
+def _fused_values(
+    outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z, the rate, and a record of the draw, from contiguous outputs, by one kernel."""
+    seed = fused.random_seed(outputs.device)
+    values: tuple[Tensor, Tensor, Tensor] = _kernels().draw_latents(outputs, settings, radius, dtype, seed)
+    return values
+
+
+def empty_values(
+    outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return empty tensors for z, the rate and the record."""
+    (*batch, entries), dim = outputs.shape, settings.dim
+    numbers = outputs.numel() // entries * (4 if z_is_x(radius, dtype) else dim + 4)
+    z = empty(outputs, (*batch, dim), dtype)
+    return z, empty(outputs, tuple(batch), torch.float32), empty(outputs, (numbers,), torch.float32)
+
+
+_draw_latents = define_operator(
+    "draw_latents(Tensor outputs, str settings, float radius, ScalarType dtype, int number) "
+    "-> (Tensor, Tensor, Tensor)",
+    lambda outputs, settings, *how: _fused_values(outputs, _unpacked(settings)[0], *how[:-1]),
+    fake=lambda outputs, settings, *how: empty_values(outputs, _unpacked(settings)[0], *how[:-1]),
+    random=True,
+)
+_pull_back_latents = define_operator(
+    "pull_back_latents(Tensor outputs, Tensor record, Tensor? z, Tensor? grad, Tensor? grad_rate, str settings, "
+    "float radius) -> Tensor",
+    lambda *given: _kernels().pull_back_latents(*given[:-2], _unpacked(given[-2])[0], given[-1]),
+    fake=lambda outputs, *_: torch.empty_like(outputs),
+)
 
 
 def _differentiable_gradient(
-    ctx: Any, grad: Tensor | None, grad_rate: Tensor | None, outputs: Tensor, x: Tensor, *scalars: Tensor
+    ctx: Any, grad: Tensor | None, grad_rate: Tensor | None, outputs: Tensor, x: Tensor, scalars: Tensor
 ) -> Tensor | None:
     """``_gradient`` with μ, κ and the derivative of the rate as differentiable functions of the outputs."""
     name, dim, bounds = ctx.settings
     loc, kappa = _parameters.composition(outputs, dim, bounds)
     assert kappa is not None
     _, slope = family_named(name).relative_entropy_and_slope(kappa, dim)
-    return _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, *scalars)
+    return _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, scalars)
 
 
 def _gradient(
@@ -238,14 +275,14 @@ def _gradient(
     kappa: Tensor,
     slope: Tensor,
     x: Tensor,
-    *scalars: Tensor,
+    scalars: Tensor,
 ) -> Tensor | None:
     """Return the gradient in the outputs, given those in z and the rate, μ, κ, dKL/dκ, and the results of the draw."""
     in_loc = in_kappa = None
     if grad is not None:
         grad = _scaled(grad.to(x.dtype), ctx.radius, x.dtype)
         law = ctx.settings.dim, ctx.settings.family
-        in_loc, in_kappa = draw_gradients(grad, x, loc, *scalars, kappa, *law, True, True)
+        in_loc, in_kappa = draw_gradients(grad, x, loc, scalars, kappa, *law, True, True)
     if grad_rate is not None:
         in_kappa = grad_rate * slope if in_kappa is None else torch.addcmul(in_kappa, grad_rate, slope)
     return _parameters.gradient(outputs, loc, in_loc, in_kappa, ctx.settings.bounds)

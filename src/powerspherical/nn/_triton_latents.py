@@ -8,6 +8,7 @@ generator gives four numbers. It writes z, the rate, and a record of the draw fo
 # mypy: ignore-errors
 # (type checkers do not understand Triton's dialect of Python)
 
+import functools
 import math
 
 import torch
@@ -15,8 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
-from powerspherical.nn._latents import LARGEST_DIM, Settings, z_is_x
+from powerspherical._torch.triton import Launch, blocks, empty, next_power_of_two
+from powerspherical.nn._latents import LARGEST_DIM, Settings, empty_values, z_is_x
 from powerspherical.nn._parameters import Bounds
 from powerspherical.nn._triton_parameters import SHORT_VECTOR, concentration
 from powerspherical.sampling.triton.draw import (
@@ -33,7 +34,6 @@ from powerspherical.sampling.triton.slope import (
     rapidity_slope,
     slope_method,
 )
-from powerspherical.special.triton_elementary import float32
 from powerspherical.special.triton_rates import (
     bessel_constants,
     bessel_functions,
@@ -221,7 +221,7 @@ def _pull_back_latents(
         t = 1.0 - minus
         along = tl.sum(grad * loc, 1)
         across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
-        beta = float32(0.5 * (DIM - 1))
+        beta = 0.5 * (DIM - 1)
         noise_ptr = scalars_ptr + 2 * rows + row
         slope = rapidity_slope(METHOD, noise_ptr, kappa, beta, minus, plus, row_mask)
         grad_kappa = concentration_gradient(along, across, minus, plus, slope)
@@ -254,17 +254,13 @@ def draw_latents(
         seed: a random int64, as for ``sampling.triton.draw.draw``.
         fast: whether to use the hardware's approximate functions.
     """
-    batch, dim = outputs.shape[:-1], settings.dim
-    z = outputs.new_empty((*batch, dim), dtype=dtype)
-    rate = outputs.new_empty(batch, dtype=torch.float32)
+    z, rate, record = empty_values(outputs, settings, radius, dtype)
     rows, has_x = rate.numel(), not z_is_x(radius, dtype)
-    record = outputs.new_empty(rows * (dim + 4 if has_x else 4), dtype=torch.float32)
     in_memory = isinstance(seed, Tensor)
     seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
-    table, constants = _rate_constants(settings, rate)
-    table = outputs if table is None else table  # any pointer will do
     types = outputs.dtype, dtype, outputs.device
-    launch = _draw_launch(rows, settings, constants, radius, has_x, in_memory, fast, *types)
+    launch, table = _draw_launch(rows, settings, radius, has_x, in_memory, fast, *types)
+    table = outputs if table is None else table  # any pointer will do
     launch((z, rate, record, outputs, table, seed_tensor), seed_number)
     return z, rate, record
 
@@ -282,27 +278,24 @@ def pull_back_latents(
 
     ``outputs``, ``record`` and z are those of ``draw_latents``. z is None unless it is x itself.
     """
-    gradient = torch.empty_like(outputs)
-    method = slope_method(settings.family, settings.dim)
+    gradient = empty(outputs, tuple(outputs.shape), outputs.dtype)
     uses = z is None, grad is not None, grad_rate is not None
     types = outputs.dtype, None if grad is None else grad.dtype, outputs.device
-    launch = _pull_back_launch(outputs.numel() // (settings.dim + 1), settings, radius, method, *uses, *types)
+    launch = _pull_back_launch(outputs.numel() // (settings.dim + 1), settings, radius, *uses, *types)
     grads = [record if one is None else one.contiguous() for one in (grad, grad_rate)]
     launch((gradient, outputs, record if z is None else z, record, *grads))
     return gradient
 
 
 def _bounds(bounds: Bounds) -> tuple[bool, float, float]:
-    """Return BOUNDED, MINIMUM and MAXIMUM. Without an upper bound, MAXIMUM is 0.
-
-    ``torch.compile`` writes constants as Python literals, and infinity has none.
-    """
+    """Return BOUNDED, MINIMUM and MAXIMUM. Without an upper bound, MAXIMUM is 0, because constants must be finite."""
     bounded = math.isfinite(bounds.maximum)
     return bounded, float(bounds.minimum), float(bounds.maximum) if bounded else 0.0
 
 
-def _rate_constants(settings: Settings, like: Tensor) -> tuple[Tensor | None, tuple[float, ...]]:
-    """Return the table, on the device of ``like``, and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``."""
+def _rate_constants(settings: Settings, device: torch.device) -> tuple[Tensor | None, tuple[float, ...]]:
+    """Return the table and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``."""
+    like = torch.empty((), device=device)
     if settings.family == "power_spherical":
         steps, terms, *numbers = gamma_constants(settings.dim)
         return None, (steps, terms, *numbers, 0.0, 0.0)
@@ -313,11 +306,10 @@ def _rate_constants(settings: Settings, like: Tensor) -> tuple[Tensor | None, tu
     return table, (nodes, 0, scale, 0.0, 0.0, 0.0)
 
 
-@cached_launch
+@functools.lru_cache(1024)
 def _draw_launch(
     rows: int,
     settings: Settings,
-    rate_constants: tuple[float, ...],
     radius: float,
     has_x: bool,
     in_memory: bool,
@@ -325,22 +317,22 @@ def _draw_launch(
     outputs_dtype: torch.dtype,
     dtype: torch.dtype,
     device: torch.device,
-) -> Launch:
-    """Return the launch of ``_draw_latents``. The dtypes and the device are only part of the cache's key."""
+) -> tuple[Launch, Tensor | None]:
+    """Return the launch of ``_draw_latents``, and its table. The dtypes are only part of the cache's key."""
     family, dim, bounds = settings
+    table, rate_constants = _rate_constants(settings, device)
     quarter, rows_per_program, quads, warps = tile(dim)
     constants = in_memory, FAMILIES[family], fast, *_bounds(bounds), float(radius), has_x, *rate_constants
     shape = dim, quarter, rows_per_program, quads
     grid = blocks(rows, rows_per_program), 1
-    return Launch(_draw_latents, grid, (rows,), (*constants, *shape), num_warps=warps)
+    return Launch(_draw_latents, grid, (rows,), (*constants, *shape), num_warps=warps), table
 
 
-@cached_launch
+@functools.lru_cache(1024)
 def _pull_back_launch(
     rows: int,
     settings: Settings,
     radius: float,
-    method: int,
     has_x: bool,
     has_z: bool,
     has_rate: bool,
@@ -349,10 +341,10 @@ def _pull_back_launch(
     device: torch.device,
 ) -> Launch:
     """Return the launch of ``_pull_back_latents``. The dtypes and the device are only part of the cache's key."""
-    _, dim, bounds = settings
+    family, dim, bounds = settings
     columns = next_power_of_two(dim)
     rows_per_program = _BLOCK // columns
-    constants = method, has_x, has_z, has_rate, *_bounds(bounds), float(radius)
+    constants = slope_method(family, dim), has_x, has_z, has_rate, *_bounds(bounds), float(radius)
     shape = dim, rows_per_program, columns
     grid = blocks(rows, rows_per_program), 1
     return Launch(_pull_back_latents, grid, (rows,), (*constants, *shape), num_warps=4)

@@ -13,7 +13,7 @@ import functools
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,19 +47,20 @@ def covers(name: str, loc: Tensor, concentration: Tensor) -> bool:
     )
 
 
+class _Functions(NamedTuple):
+    """The functions of the library. Each takes a packed struct, and returns 0 if there is not enough memory."""
+
+    draw: Callable[[bytes], int]
+    pull_back: Callable[[bytes], int]
+    normals: Callable[[bytes], int]
+
+
 @functools.cache
-def _functions() -> tuple[Callable[[bytes], int], ...] | None:
+def _functions() -> _Functions | None:
     library = loaded()
     if isinstance(library, str):
         return None
-    return library.sphere_draw, library.sphere_pull_back, library.sphere_normals
-
-
-def _run(which: int, call: bytes) -> None:
-    functions = _functions()
-    assert functions is not None  # or ``covers`` is False
-    if not functions[which](call):
-        raise MemoryError("not enough memory for the gradients of shared directions")
+    return _Functions(library.sphere_draw, library.sphere_pull_back, library.sphere_normals)
 
 
 class _Seeds(threading.local):
@@ -87,47 +88,46 @@ def threads(numbers: int) -> int:
     return 1 if numbers < 2 * _PER_THREAD else min(torch.get_num_threads(), numbers // _PER_THREAD)
 
 
-def _parameters(
-    loc: Tensor, concentration: Tensor, shape: Sequence[int], whole: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
-    """The directions, unit vectors in float32, and κ, in the order of rows that ``layout`` describes.
-
-    ``whole`` is the shape of x, ``shape + (d,)``.
-    """
+def _parameters(loc: Tensor, concentration: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """The directions, unit vectors in float32, and κ, in the order of rows that ``layout`` describes."""
     if loc.dtype is not torch.float32:
         loc = unit_vectors_as(loc, torch.float32)
-    if loc.shape != whole or not loc.is_contiguous():
+    if loc.shape[:-1] != shape or not loc.is_contiguous():
         loc = layout.directions(loc, shape)
     if concentration.shape != shape or not concentration.is_contiguous():
         concentration = layout.concentrations(concentration, shape)
-    # A negative view has another sign than its memory.
-    return loc.resolve_neg(), concentration.resolve_neg()
+    if loc.is_neg() or concentration.is_neg():  # a negative view has another sign than its memory
+        loc, concentration = loc.resolve_neg(), concentration.resolve_neg()
+    return loc, concentration
 
 
 def draw(
     name: str,
     loc: Tensor,
     concentration: Tensor,
-    shape: Sequence[int],
+    shape: torch.Size,
     dim: int,
     generator: torch.Generator | None,
+    needs_scalars: bool,
 ) -> Draws:
-    """What the operator of the family returns."""
-    width = loc.shape[-1]
-    whole = (*shape, width)
-    directions, kappa = _parameters(loc, concentration, shape, whole)
+    """Run the operator ``draw`` of ``sampling.operator``. Scalars that are not needed are None."""
+    directions, kappa = _parameters(loc, concentration, shape)
+    rows, width = shape.numel(), loc.shape[-1]
     # empty_like takes half the time.
-    x = torch.empty_like(directions) if directions.shape == whole else directions.new_empty(whole)
-    one_minus_t = torch.empty_like(kappa) if kappa.shape == shape else kappa.new_empty(shape)
-    one_plus_t, noise = torch.empty_like(one_minus_t), torch.empty_like(one_minus_t)
+    agree = directions.shape[:-1] == shape
+    x = torch.empty_like(directions) if agree else directions.new_empty((*shape, width))
+    scalars, start, step = None, 0, 4 * rows
+    if needs_scalars:
+        scalars = kappa.new_empty((3, *shape))
+        start = scalars.data_ptr()
     call = _CALL(
-        x.data_ptr(), one_minus_t.data_ptr(), one_plus_t.data_ptr(), noise.data_ptr(),
+        x.data_ptr(), start, start + step, start + 2 * step,
         directions.data_ptr(), kappa.data_ptr(), _seed(generator).data_ptr(), 0, 0, 0,
-        one_minus_t.numel(), width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
-        FAMILIES[name], threads(x.numel()),
+        rows, width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
+        FAMILIES[name], threads(rows * width),
     )  # fmt: skip
-    _run(0, call)
-    return x if loc.dtype is torch.float32 else x.to(loc.dtype), one_minus_t, one_plus_t, noise
+    _functions().draw(call)  # type: ignore[union-attr]  # or ``covers`` is False
+    return x if loc.dtype is torch.float32 else x.to(loc.dtype), scalars
 
 
 def pull_back(
@@ -135,9 +135,7 @@ def pull_back(
     grad: Tensor,
     x: Tensor,
     loc: Tensor,
-    one_minus_t: Tensor,
-    one_plus_t: Tensor,
-    noise: Tensor,
+    scalars: Tensor,
     concentration: Tensor,
     dim: int,
     needs_loc: bool,
@@ -145,23 +143,28 @@ def pull_back(
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients in ``loc``, in its shape, and in κ, of each row, where they are needed.
 
-    x and the three scalars a row are contiguous, as ``draw`` made them.
+    x and the scalars are contiguous, as ``draw`` made them.
     """
-    directions, kappa = _parameters(loc, concentration, one_minus_t.shape, x.shape)
+    shape = scalars.shape[1:]
+    directions, kappa = _parameters(loc, concentration, shape)
     if x.dtype is not torch.float32:
         grad, x = grad.to(torch.float32), x.to(torch.float32)
     grad = grad.contiguous().resolve_neg()
-    width = directions.shape[-1]
+    rows, width = shape.numel(), loc.shape[-1]
     grad_loc = torch.empty_like(directions) if needs_loc else None
-    grad_kappa = torch.empty_like(one_minus_t) if needs_concentration else None
+    grad_kappa = None
+    if needs_concentration:
+        grad_kappa = torch.empty_like(kappa) if kappa.shape == shape else kappa.new_empty(shape)
+    start, step = scalars.data_ptr(), 4 * rows
     call = _CALL(
-        x.data_ptr(), one_minus_t.data_ptr(), one_plus_t.data_ptr(), noise.data_ptr(),
+        x.data_ptr(), start, start + step, start + 2 * step,
         directions.data_ptr(), kappa.data_ptr(), 0, grad.data_ptr(),
         0 if grad_loc is None else grad_loc.data_ptr(), 0 if grad_kappa is None else grad_kappa.data_ptr(),
-        one_minus_t.numel(), width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
-        FAMILIES[name], threads(x.numel()),
+        rows, width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
+        FAMILIES[name], threads(rows * width),
     )  # fmt: skip
-    _run(1, call)
+    if not _functions().pull_back(call):  # type: ignore[union-attr]
+        raise MemoryError("not enough memory for the gradients of shared directions")
     if grad_loc is not None:
         if grad_loc.shape != loc.shape:
             grad_loc = grad_loc.sum_to_size(loc.shape)
@@ -177,10 +180,11 @@ def standard_normals(shape: Sequence[int], like: Tensor, generator: torch.Genera
     float64 on the CPU takes the library, if there is one, and anything else ``torch.randn``. The tensors are real ones:
     call it from the implementation of an operator, not under a transform or a tracer.
     """
-    if like.dtype is not torch.float64 or not like.is_cpu or _functions() is None:
+    functions = _functions()
+    if like.dtype is not torch.float64 or not like.is_cpu or functions is None:
         return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
     out = like.new_empty(shape)
     count = out.numel()
     # A normal takes about twice as long in float64.
-    _run(2, _NORMALS_CALL(out.data_ptr(), _seed(generator).data_ptr(), count, threads(2 * count)))
+    functions.normals(_NORMALS_CALL(out.data_ptr(), _seed(generator).data_ptr(), count, threads(2 * count)))
     return out

@@ -1,21 +1,21 @@
 """Draws as a pair of torch operators, with their implementations, fake (meta) kernels and vmap rules.
 
-    draw(loc, concentration, shape, seed, dim, family, generator) -> (x, 1-t, 1+t, noise)
-    draw_backward(grad, x, loc, 1-t, 1+t, noise, concentration, dim, family, needs_loc, needs_concentration)
+    draw(loc, concentration, shape, seed, number, dim, family, generator) -> (x, scalars)
+    draw_backward(grad, x, loc, scalars, concentration, dim, family, needs_loc, needs_concentration)
         -> (gradient in loc, gradient in concentration)
 
 - ``loc`` (…, d) and ``concentration`` (…) broadcast to ``shape``, the batch shape of the draws. We do not expand them
   first. A kernel can then read a shared direction once, and return the sum of the gradients of its rows.
 - ``loc`` and x may have half precision. All arithmetic is then in float32.
-- 1-t, 1+t and ``noise`` are the three scalars per row that the backward pass needs. It computes d artanh(t)/dκ from
-  them, if the gradient in κ is needed.
+- ``scalars``, of shape (3, *shape), holds 1-t, 1+t and the family's noise of each row, for the backward pass. It is one
+  tensor because each tensor costs host time.
 - ``family`` is the registered name of a family.
-- ``seed`` is a random integer tensor, made by a torch operation. Through it ``vmap`` knows that the operator is random
-  even if neither parameter is batched, and the compiler does not merge equal calls.
-- The fused CUDA kernels take their random numbers from ``seed``. The native library and the composition of torch
-  operations (``_run``) take them from ``generator``. Default: torch's generator for the device.
+- ``generator`` is the source of random numbers. Default: torch's generator for the device.
+- ``seed`` is a random integer tensor under ``vmap``, otherwise None. Through it ``vmap`` knows that the operator is
+  random even if neither parameter is batched.
+- ``number`` differs from call to call. So the compiler does not merge equal calls.
 
-In plain eager mode we bypass the dispatcher and call the implementation directly, without a seed.
+In plain eager mode we bypass the dispatcher and call the implementation directly.
 """
 
 from __future__ import annotations
@@ -33,21 +33,20 @@ from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import (
     is_batch_of_gradients,
     is_batching,
-    is_in_aot_autograd,
     is_plain,
     is_recording,
     plain_apply,
     unrecorded,
 )
-from powerspherical._torch.operators import Operator, define_operator, pulled_back, register_derivative
-from powerspherical._torch.random import check_generator, compiled_seed, from_generator, standard_gamma
+from powerspherical._torch.operators import Operator, define_operator, register_derivative
+from powerspherical._torch.random import check_generator, from_generator, standard_gamma
 from powerspherical.families import Family, family_named
 from powerspherical.sampling import geometry, native
 from powerspherical.sampling.precision import unit_vectors_as
 from powerspherical.sampling.triton import fused
 
-#: x, 1-t, 1+t and noise.
-Draws = tuple[Tensor, Tensor, Tensor, Tensor]
+#: x, and the scalars 1-t, 1+t and noise of each row, or None if they are not needed.
+Draws = tuple[Tensor, Tensor | None]
 
 
 def draw(
@@ -90,8 +89,8 @@ def draw(
             return _points(loc, concentration, shape, dim, family.name)
         return _dispatched(loc, concentration, shape, dim, family.name, generator)
     if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-        return _plain_draw(loc, concentration, shape, None, dim, family.name, generator)
-    return _run(loc, concentration, shape, None, dim, family.name, generator)[0]
+        return _plain_draw(loc, concentration, (shape, dim, family.name, generator))
+    return run_draw(loc, concentration, shape, dim, family.name, generator, needs_scalars=False)[0]
 
 
 def _dispatched(
@@ -105,45 +104,48 @@ def _dispatched(
     """Draw x by a call that transforms and tracers see: of the operator, or under ``torch.jit.trace`` of a function."""
     if is_recording():
         rows = concentration.expand(shape)
-        return _RecordedDraw.apply(loc, rows, None, None, operator.index(dim), family, generator)
-    seed = _seed(loc.device, generator)
-    return _draw(loc, concentration, shape, seed, dim, family, generator)[0]
+        return _RecordedDraw.apply(loc, rows, (operator.index(dim), family, generator))
+    seed = None
+    if is_batching():
+        seed = torch.randint(2**63 - 1, (), device=loc.device, **from_generator(generator))
+    return _draw(loc, concentration, shape, seed, next_number(), dim, family, generator)[0]
 
 
-@composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
-def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, family: str) -> Tensor:
-    """``_dispatched``, but ``torch.compile`` on CUDA sees the kernels instead of the operators."""
-    if _records_kernels(family, loc, concentration, shape):
-        return _PlainDraw.apply(loc, concentration, shape, compiled_seed(loc.device), dim, family, None)
-    return _dispatched(loc, concentration, shape, dim, family)
+#: ``_dispatched``, which ``torch.compile`` records as one operator instead of tracing its Python code.
+_points = composite(
+    "points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor"
+)(_dispatched)
 
 
-def _records_kernels(family: str, loc: Tensor, concentration: Tensor, shape: Sequence[int]) -> bool:
-    """Whether ``torch.compile`` is recording operations, and can launch the fused kernels from its own code."""
-    return (
-        is_in_aot_autograd()
-        and loc.device.type in fused.DEVICES
-        and fused.covers(family, loc, concentration, shape)
-    )
+@untraced
+def next_number() -> int:
+    """Return a number that no other call gets, for an operator that the compiler must not merge with its equals."""
+    return next(_counter)
+
+
+_counter = itertools.count()
 
 
 class _PlainDraw(torch.autograd.Function):
-    """A draw in plain eager mode, or by the kernels in compiled code: the implementations of both operators, without
-    the dispatcher.
+    """A draw in plain eager mode: the implementations of both operators, without the dispatcher.
 
     It returns only x, because for a small batch each further output of an autograd function is expensive.
     """
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        loc, concentration, _, _, ctx.dim, ctx.family, _ = inputs
-        x, *scalars = _run(*inputs)
-        ctx.save_for_backward(x, loc, *scalars, concentration)
+    def forward(ctx: Any, loc: Tensor, concentration: Tensor, how: tuple[Any, ...]) -> Tensor:
+        x, scalars = run_draw(loc, concentration, *how)
+        ctx.law = how[1:3]  # dim and family
+        ctx.save_for_backward(x, loc, scalars, concentration)
         return x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return pulled_back(ctx, grad, draw_gradients)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        needs_loc, needs_concentration, _ = ctx.needs_input_grad
+        grad_loc, grad_concentration = draw_gradients(
+            grad, *ctx.saved_tensors, *ctx.law, needs_loc, needs_concentration
+        )
+        return grad_loc if needs_loc else None, grad_concentration if needs_concentration else None, None
 
 
 class _RecordedDraw(_PlainDraw):
@@ -154,11 +156,11 @@ class _RecordedDraw(_PlainDraw):
 
     @staticmethod
     @unrecorded
-    def forward(ctx: Any, loc: Tensor, concentration: Tensor, _: None, *rest: Any) -> Tensor:
-        return _PlainDraw.forward(ctx, loc, concentration, concentration.shape, *rest)
+    def forward(ctx: Any, loc: Tensor, concentration: Tensor, how: tuple[Any, ...]) -> Tensor:
+        return _PlainDraw.forward(ctx, loc, concentration, (concentration.shape, *how))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         if is_recording():
             raise NotImplementedError(
                 "a draw cannot be differentiated inside torch.jit.trace: trace the loss, and differentiate what the "
@@ -170,26 +172,26 @@ class _RecordedDraw(_PlainDraw):
 _plain_draw = plain_apply(_PlainDraw)
 
 
-def _run(
+def run_draw(
     loc: Tensor,
     concentration: Tensor,
     shape: Sequence[int],
-    seed: Tensor | None,
     dim: int,
     family: str,
     generator: torch.Generator | None = None,
+    *,
+    needs_scalars: bool = True,
 ) -> Draws:
     """The implementation of ``draw``: a fused CUDA kernel, the native library, or a composition of torch operations."""
     if not isinstance(shape, torch.Size):
         shape = torch.Size(shape)  # a list, if an operator was called
-    if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, shape):
-        return fused.draw(family, loc, concentration, shape, seed, dim, generator)
     if native.covers(family, loc, concentration):
-        return native.draw(family, loc, concentration, shape, dim, generator)
+        return native.draw(family, loc, concentration, shape, dim, generator, needs_scalars)
+    if fused.covers(family, loc, concentration, shape):
+        return fused.draw(family, loc, concentration, shape, dim, generator, needs_scalars)
     if loc.is_meta:
         return _fake_forward(loc, concentration, shape)
-    # In training, dtypes and shapes usually agree already. For small batches even a view would cost noticeable time.
-    unit = loc if loc.dtype == concentration.dtype else unit_vectors_as(loc, concentration.dtype)
+    unit = unit_vectors_as(loc, concentration.dtype)
     if unit.shape[:-1] != shape:
         unit = unit.expand(*shape, -1)
     if concentration.shape != shape:
@@ -198,49 +200,39 @@ def _run(
     chi_squared = squared_length
     if dim != loc.shape[-1]:
         chi_squared = standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
-    one_minus_t, one_plus_t, noise = family_named(family).draw_cosine(
-        chi_squared, concentration, dim, generator
-    )
-    geometry.place_(x, along, squared_length, unit, one_minus_t, one_plus_t)
-    if x.dtype != loc.dtype:
-        x = x.to(loc.dtype)
-    return x, one_minus_t.contiguous(), one_plus_t.contiguous(), noise.contiguous()
+    scalars = torch.stack(family_named(family).draw_cosine(chi_squared, concentration, dim, generator))
+    geometry.place_(x, along, squared_length, unit, *scalars[:2])
+    return x.to(loc.dtype), scalars
 
 
 def _run_backward(
     grad: Tensor,
     x: Tensor,
     loc: Tensor,
-    one_minus_t: Tensor,
-    one_plus_t: Tensor,
-    noise: Tensor,
+    scalars: Tensor,
     concentration: Tensor,
     dim: int,
     family: str,
     needs_loc: bool,
     needs_concentration: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The implementation of ``draw_backward``, with the same choice of code as ``_run``."""
-    if loc.is_meta:
-        return _fake_backward(grad, x, loc, concentration, dim, family, needs_loc, needs_concentration)
-    scalars = one_minus_t, one_plus_t, noise
-    if loc.device.type in fused.DEVICES and fused.covers(family, loc, concentration, one_minus_t.shape):
-        grad_loc, grad_concentration = fused.pull_back(
-            family, grad, x, loc, *scalars, concentration, dim, needs_loc, needs_concentration
-        )
-    elif native.covers(family, loc, concentration):
-        grad_loc, grad_concentration = native.pull_back(
-            family, grad, x, loc, *scalars, concentration, dim, needs_loc, needs_concentration
-        )
+    """The implementation of ``draw_backward``, with the same choice of code as ``run_draw``."""
+    needs = needs_loc, needs_concentration
+    if native.covers(family, loc, concentration):
+        gradients = native.pull_back(family, grad, x, loc, scalars, concentration, dim, *needs)
+    elif fused.covers(family, loc, concentration, x.shape):
+        gradients = fused.pull_back(family, grad, x, loc, scalars, concentration, dim, *needs)
+    elif loc.is_meta:
+        return _fake_backward(grad, x, loc, concentration, dim, family, *needs)
     else:
+        one_minus_t, one_plus_t, noise = scalars
         slope = None
         if needs_concentration:
-            kappa = concentration if concentration.shape == noise.shape else concentration.expand(noise.shape)
-            slope = family_named(family).rapidity_slope(*scalars, kappa, dim)
-        grad_loc, grad_concentration = geometry.pull_back(
-            grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc
-        )
+            kappa = concentration.expand(noise.shape)
+            slope = family_named(family).rapidity_slope(one_minus_t, one_plus_t, noise, kappa, dim)
+        gradients = geometry.pull_back(grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc)
     # An operator cannot return None. A gradient that is not needed is an empty tensor.
+    grad_loc, grad_concentration = gradients
     if grad_loc is None:
         grad_loc = x.new_empty(0)
     if grad_concentration is None:
@@ -252,40 +244,14 @@ def _run_backward(
 
 def draw_gradients(grad: Tensor, *saved: Any) -> tuple[Tensor, Tensor]:
     """Return the gradients of a plain draw in ``loc`` and κ, with the arguments of the operator ``draw_backward``."""
-    # The saved tensors are plain. Only the gradient may belong to a transform.
-    direct = is_plain(grad) and not is_batch_of_gradients(grad)
-    if not direct:
-        _, loc, one_minus_t, *_, concentration, _, family, _, _ = saved
-        direct = _records_kernels(family, loc, concentration, one_minus_t.shape)
-    return (_run_backward if direct and not torch.is_grad_enabled() else _draw_backward)(grad, *saved)
-
-
-#: The operator ``draw`` without the dispatcher, for autograd functions that contain a draw.
-plain_draw = _run
-
-
-def _seed(device: torch.device, generator: torch.Generator | None) -> Tensor:
-    """Return the ``seed`` of a call: random on CUDA, where the kernels use it, and under vmap, which must see it.
-
-    Otherwise it is a counter. The draw then uses the same random numbers as in plain eager mode.
-    """
-    if device.type == "cpu" and not is_batching():
-        return torch.full((), _next_number(), dtype=torch.int64)
-    return torch.randint(2**63 - 1, (), device=device, **from_generator(generator))
-
-
-@untraced
-def _next_number() -> int:
-    """Return a number that no other call gets. Without it the compiler would merge equal calls."""
-    return next(_counter)
-
-
-_counter = itertools.count()
+    # The saved tensors are plain. Only the gradient may belong to a transform, or be differentiated itself.
+    if is_plain(grad) and not torch.is_grad_enabled() and not is_batch_of_gradients(grad):
+        return _run_backward(grad, *saved)
+    return _draw_backward(grad, *saved)
 
 
 def _fake_forward(loc: Tensor, concentration: Tensor, shape: Sequence[int], *_: Any) -> Draws:
-    scalars = (concentration.new_empty(shape) for _ in range(3))
-    return loc.new_empty((*shape, loc.shape[-1])), *scalars  # type: ignore[return-value]
+    return loc.new_empty((*shape, loc.shape[-1])), concentration.new_empty((3, *shape))
 
 
 def _fake_backward(grad: Tensor, x: Tensor, loc: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -296,9 +262,11 @@ def _fake_backward(grad: Tensor, x: Tensor, loc: Tensor, *rest: Any) -> tuple[Te
     )
 
 
-def _batch_axis_first(tensor: Tensor, axis: int | None, size: int) -> Tensor:
-    """Return a view whose first axis is the batch axis. If ``axis`` is None, the examples share the tensor."""
-    return tensor.expand(size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
+def _with_batch_axis(tensor: Tensor, axis: int | None, size: int, place: int = 0) -> Tensor:
+    """Return a view with the batch axis at ``place``. If ``axis`` is None, the examples share the tensor."""
+    if axis is not None:
+        return tensor.movedim(axis, place)
+    return tensor.unsqueeze(place).expand(*tensor.shape[:place], size, *tensor.shape[place:])
 
 
 def _with_axes(tensor: Tensor, dims: int) -> Tensor:
@@ -313,11 +281,12 @@ def _batch_forward(
     loc: Tensor,
     concentration: Tensor,
     shape: Sequence[int],
-    seed: Tensor,
+    seed: Tensor | None,
+    number: int,
     dim: int,
     family: str,
     generator: torch.Generator | None = None,
-) -> tuple[Draws, tuple[int, ...]]:
+) -> tuple[Draws, tuple[int, int]]:
     if info.randomness != "different":
         # torch's Gamma and Poisson raise as well: with rejection, "the same noise" for two parameters is undefined.
         raise RuntimeError(
@@ -328,9 +297,9 @@ def _batch_forward(
         loc = _with_axes(loc.movedim(dims[0], 0), len(shape) + 2)
     if dims[1] is not None:
         concentration = _with_axes(concentration.movedim(dims[1], 0), len(shape) + 1)
-    one_seed = seed if dims[3] is None else seed.select(dims[3], 0)
-    draws = operator(loc, concentration, (info.batch_size, *shape), one_seed, dim, family, generator)
-    return draws, (0, 0, 0, 0)
+    one_seed = seed if seed is None or dims[3] is None else seed.select(dims[3], 0)
+    draws = operator(loc, concentration, (info.batch_size, *shape), one_seed, number, dim, family, generator)
+    return draws, (0, 1)
 
 
 def _batch_backward(
@@ -338,15 +307,15 @@ def _batch_backward(
 ) -> tuple[tuple[Tensor, Tensor], tuple[int | None, int | None]]:
     *tensors, dim, family, needs_loc, needs_concentration = args
     # Every example needs its own gradient, even in a tensor that the examples share. So shared tensors are expanded.
-    grad, x, loc, *scalars, concentration = (
-        _batch_axis_first(tensor, axis, info.batch_size)
-        for tensor, axis in zip(tensors, dims[:-4], strict=True)
+    grad, x, loc, scalars, concentration = (
+        _with_batch_axis(tensor, axis, info.batch_size, place)
+        for tensor, axis, place in zip(tensors, dims[:5], (0, 0, 0, 1, 0), strict=True)
     )
-    x, *scalars = (tensor.contiguous() for tensor in (x, *scalars))
+    x, scalars = x.contiguous(), scalars.contiguous()
     loc_shape, concentration_shape = loc.shape, concentration.shape
     loc, concentration = _with_axes(loc, x.dim()), _with_axes(concentration, x.dim() - 1)
     grad_loc, grad_concentration = operator(
-        grad, x, loc, *scalars, concentration, dim, family, needs_loc, needs_concentration
+        grad, x, loc, scalars, concentration, dim, family, needs_loc, needs_concentration
     )
     if needs_loc:
         grad_loc = grad_loc.view(loc_shape)
@@ -355,17 +324,31 @@ def _batch_backward(
     return (grad_loc, grad_concentration), (0 if needs_loc else None, 0 if needs_concentration else None)
 
 
+def _run_operator(
+    loc: Tensor,
+    concentration: Tensor,
+    shape: Sequence[int],
+    seed: Tensor | None,
+    number: int,
+    dim: int,
+    family: str,
+    generator: torch.Generator | None = None,
+) -> Draws:
+    """``run_draw`` with the arguments of the operator, of which ``seed`` and ``number`` are for the callers only."""
+    return run_draw(loc, concentration, shape, dim, family, generator)
+
+
 _draw = define_operator(
-    "draw(Tensor loc, Tensor concentration, SymInt[] shape, Tensor seed, int dim, str family, "
-    "Generator? generator=None) -> (Tensor, Tensor, Tensor, Tensor)",
-    _run,
+    "draw(Tensor loc, Tensor concentration, SymInt[] shape, Tensor? seed, int number, int dim, str family, "
+    "Generator? generator=None) -> (Tensor, Tensor)",
+    _run_operator,
     fake=_fake_forward,
     batch=_batch_forward,
     random=True,
 )
 _draw_backward = define_operator(
-    "draw_backward(Tensor grad, Tensor x, Tensor loc, Tensor one_minus_t, Tensor one_plus_t, Tensor noise, "
-    "Tensor concentration, int dim, str family, bool needs_loc, bool needs_concentration) -> (Tensor, Tensor)",
+    "draw_backward(Tensor grad, Tensor x, Tensor loc, Tensor scalars, Tensor concentration, int dim, str family, "
+    "bool needs_loc, bool needs_concentration) -> (Tensor, Tensor)",
     _run_backward,
     fake=_fake_backward,
     batch=_batch_backward,

@@ -8,12 +8,6 @@ import triton.language as tl
 
 
 @triton.jit
-def float32(number):
-    """A number argument as float32. Kernels that compiled code launches receive it as float64."""
-    return tl.full((), number, tl.float32)
-
-
-@triton.jit
 def log1p(x):
     """log(1+x), accurate also for small x (Kahan) and for x = inf."""
     y = 1.0 + x

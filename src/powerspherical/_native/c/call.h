@@ -10,7 +10,7 @@ enum { POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY, COSINE_ENDS };
 /* n = rows, d = dim, m = directions. All arrays are contiguous and hold float32. */
 typedef struct {
     float *x;                 /* n x d: the points */
-    float *one_minus_t;       /* n */
+    float *one_minus_t;       /* n; null if this and the next two are not needed */
     float *one_plus_t;        /* n */
     float *noise;             /* n: noise that the backward pass of some families needs */
     const float *loc;         /* m x d: unit vectors; row r has direction r mod m */

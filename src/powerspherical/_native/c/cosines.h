@@ -133,8 +133,8 @@ INLINE void load_kappa(const sphere_call *c, float *kappa, int64_t row, int coun
     for (int i = 0; i < GROUP; i++) kappa[i] = c->kappa[c->kappa_step * (row + (i < count ? i : 0))];
 }
 
-/* Draws t for the rows `row`, ..., `row` + count - 1 from their S. Writes t and the noise to `out` and to the outputs of
- * the call. */
+/* Draws t for the rows `row`, ..., `row` + count - 1 from their S. Writes t and the noise to `out` and, if they are
+ * needed, to the outputs of the call. */
 static void draw_cosines(const sphere_call *c, cosines *out, const float *squared_length, int64_t row, int count) {
     float kappa[GROUP], other[GROUP], shape[GROUP], beta = 0.5f * (float)(c->law_dim - 1);
     uint64_t seed = *c->seed;
@@ -153,6 +153,7 @@ static void draw_cosines(const sphere_call *c, cosines *out, const float *square
         power_spherical_cosines(out, squared_length, kappa, beta, row, count, seed);
     else if (c->law_dim == 3) von_mises_fisher_cosines_3(out, squared_length, kappa, count);
     else von_mises_fisher_cosines(out, squared_length, kappa, beta, row, count, seed);
+    if (!c->one_minus_t) return;
     size_t size = sizeof(float) * (size_t)count;
     memcpy(c->one_minus_t + row, out->one_minus_t, size);
     memcpy(c->one_plus_t + row, out->one_plus_t, size);

@@ -14,12 +14,14 @@ the suffixes 0 to 3, which saves putting them together.
 
 # mypy: ignore-errors
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
+from powerspherical._torch.triton import Launch, blocks, empty, next_power_of_two
 from powerspherical.sampling.triton.random import (
     GAMMA,
     LENGTH,
@@ -34,7 +36,7 @@ from powerspherical.sampling.triton.random import (
     uniform,
 )
 from powerspherical.sampling.triton.two_sphere import power_spherical_ends, von_mises_fisher_ends
-from powerspherical.special.triton_elementary import float32, log1p
+from powerspherical.special.triton_elementary import log1p
 
 #: Values of FAMILY, as ``fused.FAMILIES`` numbers them.
 POWER_SPHERICAL = tl.constexpr(0)
@@ -103,8 +105,7 @@ def wood_ends(kappa, seed, row, degrees, FAST: tl.constexpr):
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def _von_mises_fisher_cosines(
-    minus_ptr,
-    plus_ptr,
+    scalars_ptr,
     kappa_ptr,
     seed_ptr,
     seed: tl.int64,
@@ -121,9 +122,9 @@ def _von_mises_fisher_cosines(
     if SEED_IN_MEMORY:
         seed = tl.load(seed_ptr)
     kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=0.0)
-    one_minus_t, one_plus_t = wood_ends(kappa, seed, row, float32(degrees), FAST)
-    tl.store(minus_ptr + row, one_minus_t, mask=row_mask)
-    tl.store(plus_ptr + row, one_plus_t, mask=row_mask)
+    one_minus_t, one_plus_t = wood_ends(kappa, seed, row, degrees, FAST)
+    tl.store(scalars_ptr + row, one_minus_t, mask=row_mask)
+    tl.store(scalars_ptr + rows + row, one_plus_t, mask=row_mask)
 
 
 @triton.jit
@@ -221,9 +222,7 @@ def point(
 @triton.jit(do_not_specialize=_NUMBERS)
 def _draw(
     x_ptr,
-    minus_ptr,
-    plus_ptr,
-    noise_ptr,
+    scalars_ptr,
     loc_ptr,
     kappa_ptr,
     seed_ptr,
@@ -233,6 +232,7 @@ def _draw(
     kappa_stride: tl.int64,
     degrees: tl.float32,
     SEED_IN_MEMORY: tl.constexpr,
+    NEEDS_SCALARS: tl.constexpr,
     FAMILY: tl.constexpr,
     OTHER_DIM: tl.constexpr,
     TWO_SPHERE: tl.constexpr,
@@ -272,8 +272,8 @@ def _draw(
     kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
     one_minus_t, one_plus_t = kappa, kappa
     if FAMILY == VON_MISES_FISHER and not TWO_SPHERE:
-        one_minus_t = tl.load(minus_ptr + row, mask=row_mask, other=1.0)
-        one_plus_t = tl.load(plus_ptr + row, mask=row_mask, other=1.0)
+        one_minus_t = tl.load(scalars_ptr + row, mask=row_mask, other=1.0)
+        one_plus_t = tl.load(scalars_ptr + rows + row, mask=row_mask, other=1.0)
     x0, x1, x2, x3, one_minus_t, one_plus_t, noise = point(
         loc0,
         loc1,
@@ -285,7 +285,7 @@ def _draw(
         seed,
         row,
         column,
-        float32(degrees),
+        degrees,
         FAMILY,
         OTHER_DIM,
         TWO_SPHERE,
@@ -293,11 +293,11 @@ def _draw(
         DIM,
         QUARTER,
     )
-    if FAMILY != VON_MISES_FISHER or TWO_SPHERE:
-        tl.store(minus_ptr + row, one_minus_t, mask=row_mask)
-        tl.store(plus_ptr + row, one_plus_t, mask=row_mask)
+    if NEEDS_SCALARS and (FAMILY != VON_MISES_FISHER or TWO_SPHERE):
+        tl.store(scalars_ptr + row, one_minus_t, mask=row_mask)
+        tl.store(scalars_ptr + rows + row, one_plus_t, mask=row_mask)
         if FAMILY != SPHERICAL_CAUCHY:
-            tl.store(noise_ptr + row, noise, mask=row_mask)
+            tl.store(scalars_ptr + 2 * rows + row, noise, mask=row_mask)
     target = x_ptr + row[:, None] * DIM + column
     dtype = x_ptr.dtype.element_ty
     valid = row_mask[:, None]
@@ -309,7 +309,7 @@ def _draw(
 
 def draw(
     x: Tensor,
-    scalars: tuple[Tensor, Tensor, Tensor],
+    scalars: Tensor | None,
     loc: Tensor,
     concentration: Tensor,
     seed: Tensor | int,
@@ -325,7 +325,7 @@ def draw(
 
     Args:
         x: output, in the dtype of ``loc``. All tensors here are contiguous.
-        scalars: outputs, n numbers each, float32.
+        scalars: output of shape (3, …), n numbers each, float32. None if it is not needed.
         loc: m directions (…, d), any floating dtype. m divides n, and row r has direction r mod m.
         concentration: n concentrations κ or one for all rows, float32.
         seed: a random int64. A tensor on the device is read by the kernel, again in each replay of a CUDA graph.
@@ -339,14 +339,17 @@ def draw(
     seed_tensor, seed_number = (seed, 0) if in_memory else (x, seed)
     types = x.dtype, x.device, in_memory, fast
     kappa_stride = 0 if concentration.numel() == 1 else 1
+    needs_scalars = scalars is not None
     if family == VON_MISES_FISHER.value and dim != 3:
+        if scalars is None:  # it carries t from one kernel to the other
+            scalars = empty(x, (2, rows), torch.float32)
         cosines = _cosines_launch(rows, kappa_stride, dim, *types)
-        cosines((*scalars[:2], concentration, seed_tensor), seed_number)
-    points = _points_launch(rows, directions, kappa_stride, width, dim, family, *types)
-    points((x, *scalars, loc, concentration, seed_tensor), seed_number)
+        cosines((scalars, concentration, seed_tensor), seed_number)
+    points = _points_launch(rows, directions, kappa_stride, width, dim, family, needs_scalars, *types)
+    points((x, x if scalars is None else scalars, loc, concentration, seed_tensor), seed_number)
 
 
-@cached_launch
+@functools.lru_cache(1024)
 def _cosines_launch(
     rows: int,
     kappa_stride: int,
@@ -365,7 +368,7 @@ def _cosines_launch(
     )
 
 
-@cached_launch
+@functools.lru_cache(1024)
 def _points_launch(
     rows: int,
     directions: int,
@@ -373,6 +376,7 @@ def _points_launch(
     width: int,
     dim: int,
     family: int,
+    needs_scalars: bool,
     dtype: torch.dtype,
     device: torch.device,
     in_memory: bool,
@@ -385,7 +389,7 @@ def _points_launch(
         _draw,
         (blocks(rows, rows_per_program), 1),
         (rows, directions, kappa_stride, float(dim - 1)),
-        (in_memory, family, dim != width, dim == 3, fast, direction_kind.value, *shape),
+        (in_memory, needs_scalars, family, dim != width, dim == 3, fast, direction_kind.value, *shape),
         num_warps=warps,
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.triton import triton_takes
+from powerspherical._torch.triton import empty, triton_takes
 from powerspherical.sampling import layout
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 #: The families that have a branch in the kernels, with their numbers in ``triton.draw``.
 FAMILIES = {"power_spherical": 0, "von_mises_fisher": 1, "spherical_cauchy": 2}
-
-#: Device types on which the kernels run.
-DEVICES = frozenset({"cuda"})
 
 #: Largest supported dimension. A program holds whole rows in registers, and longer rows have not been tested.
 MOST_DIM = 1 << 16
@@ -45,24 +42,18 @@ def draw(
     name: str,
     loc: Tensor,
     concentration: Tensor,
-    shape: Sequence[int],
-    seed: Tensor | None,
+    shape: torch.Size,
     dim: int,
     generator: torch.Generator | None,
+    needs_scalars: bool,
 ) -> Draws:
-    """Run the operator ``draw`` of ``sampling.operator``: return x, 1-t, 1+t and the noise."""
+    """Run the operator ``draw`` of ``sampling.operator``. Scalars that are not needed are None."""
     directions, kappa = layout.directions(loc, shape), layout.concentrations(concentration, shape)
-    x = _empty((*shape, loc.shape[-1]), directions)
-    noise = _empty(shape, kappa)
-    scalars = torch.empty_like(noise), torch.empty_like(noise), noise
-    key = random_seed(loc.device, generator) if seed is None else seed
-    _kernels().draw.draw(x, scalars, directions, kappa, key, FAMILIES[name], dim)
-    return x, *scalars
-
-
-def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Return an uninitialised contiguous tensor. If the shapes agree, ``empty_like`` takes half the time."""
-    return torch.empty_like(like) if like.shape == shape else like.new_empty(shape)
+    x = empty(loc, (*shape, loc.shape[-1]), loc.dtype)
+    scalars = empty(loc, (3, *shape), kappa.dtype) if needs_scalars else None
+    seed = random_seed(loc.device, generator)
+    _kernels().draw.draw(x, scalars, directions, kappa, seed, FAMILIES[name], dim)
+    return x, scalars
 
 
 class _Kernels(NamedTuple):
@@ -108,9 +99,7 @@ def pull_back(
     grad: Tensor,
     x: Tensor,
     loc: Tensor,
-    one_minus_t: Tensor,
-    one_plus_t: Tensor,
-    noise: Tensor,
+    scalars: Tensor,
     concentration: Tensor,
     dim: int,
     needs_loc: bool,
@@ -119,24 +108,15 @@ def pull_back(
     """Return the gradients in ``loc`` and in κ, each None if it is not needed.
 
     The gradient in ``loc`` has its shape. The gradient in κ has one number per row, or if all rows share one direction
-    and one κ, it is the sum in the shape of ``concentration``. x and the three scalars per row must be contiguous, as
-    ``draw`` returns them. One kernel computes the gradients. If many rows share few directions, a second one sums them.
+    and one κ, it is the sum in the shape of ``concentration``. x and the scalars must be contiguous, as ``draw``
+    returns them. One kernel computes the gradients. If many rows share few directions, a second one sums them.
     """
     kernels = _kernels()
-    shape = noise.shape
-    kappa = layout.concentrations(concentration, shape)
+    shape = scalars.shape[1:]
+    directions, kappa = layout.directions(loc, shape), layout.concentrations(concentration, shape)
     slope = kernels.slope.slope_method(name, dim) if needs_concentration else None
     grad_loc, grad_concentration = kernels.pull_back.pull_back(
-        grad.contiguous(),
-        x,
-        layout.directions(loc, shape),
-        one_minus_t,
-        one_plus_t,
-        noise,
-        kappa,
-        slope,
-        dim,
-        needs_loc=needs_loc,
+        grad.contiguous(), x, directions, scalars, kappa, slope, dim, needs_loc=needs_loc
     )
     if grad_loc is not None and grad_loc.shape != loc.shape:
         grad_loc = grad_loc.sum_to_size(loc.shape)

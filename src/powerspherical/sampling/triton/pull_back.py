@@ -10,6 +10,7 @@ programs. If all rows share one direction and one κ, it also sums the gradients
 
 # mypy: ignore-errors
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -17,9 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks, cached_launch, next_power_of_two
+from powerspherical._torch.triton import Launch, blocks, empty, next_power_of_two
 from powerspherical.sampling.triton.slope import rapidity_slope
-from powerspherical.special.triton_elementary import float32
 
 #: Coordinates of g that a program holds at a time, unless a single row has more.
 _ELEMENTS = 1024
@@ -53,9 +53,7 @@ def _pull_back(
     grad_ptr,
     x_ptr,
     loc_ptr,
-    minus_ptr,
-    plus_ptr,
-    gamma_ptr,
+    scalars_ptr,
     kappa_ptr,
     rows: tl.int64,
     directions: tl.int64,
@@ -101,8 +99,8 @@ def _pull_back(
         place = row[:, None] * DIM + column
         grad = tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
         x = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32)
-        minus = tl.load(minus_ptr + row, mask=row_mask, other=1.0)
-        plus = tl.load(plus_ptr + row, mask=row_mask, other=1.0)
+        minus = tl.load(scalars_ptr + row, mask=row_mask, other=1.0)
+        plus = tl.load(scalars_ptr + rows + row, mask=row_mask, other=1.0)
         t = 1.0 - minus
         along = tl.sum(grad * loc, 1)
         if NEEDS_LOC:
@@ -110,7 +108,8 @@ def _pull_back(
         if SLOPE != NO_SLOPE:
             across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
             kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
-            slope = rapidity_slope(SLOPE, gamma_ptr + row, kappa, float32(beta), minus, plus, row_mask)
+            noise_ptr = scalars_ptr + 2 * rows + row
+            slope = rapidity_slope(SLOPE, noise_ptr, kappa, beta, minus, plus, row_mask)
             result = concentration_gradient(along, across, minus, plus, slope)
             if SUMS_KAPPA:
                 total_kappa += tl.where(row_mask, result, 0.0)
@@ -139,9 +138,7 @@ def _pull_back_long(
     grad_ptr,
     x_ptr,
     loc_ptr,
-    minus_ptr,
-    plus_ptr,
-    gamma_ptr,
+    scalars_ptr,
     kappa_ptr,
     rows: tl.int64,
     directions: tl.int64,
@@ -169,7 +166,7 @@ def _pull_back_long(
     if loc_ptr.dtype.element_ty != tl.float32:
         scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(square_terms, 0)), 1e-12)
     along = tl.sum(along_terms, 0) * scale
-    minus, plus = tl.load(minus_ptr + row), tl.load(plus_ptr + row)
+    minus, plus = tl.load(scalars_ptr + row), tl.load(scalars_ptr + rows + row)
     t = 1.0 - minus
     across_terms = tl.zeros((CHUNK,), tl.float32)
     for first in range(0, DIM, CHUNK):
@@ -186,7 +183,8 @@ def _pull_back_long(
         across = tl.sum(across_terms, 0)
         one = row + tl.arange(0, 1)  # a vector of one row
         kappa = tl.load(kappa_ptr + one * kappa_stride)
-        slope = rapidity_slope(SLOPE, gamma_ptr + one, kappa, float32(beta), minus, plus, one >= 0)
+        noise_ptr = scalars_ptr + 2 * rows + one
+        slope = rapidity_slope(SLOPE, noise_ptr, kappa, beta, minus, plus, one >= 0)
         tl.store(grad_kappa_ptr + one, concentration_gradient(along, across, minus, plus, slope))
 
 
@@ -221,9 +219,7 @@ def pull_back(
     grad: Tensor,
     x: Tensor,
     loc: Tensor,
-    one_minus_t: Tensor,
-    one_plus_t: Tensor,
-    gamma: Tensor,
+    scalars: Tensor,
     concentration: Tensor,
     slope: int | None,
     dim: int,
@@ -238,7 +234,7 @@ def pull_back(
     Args:
         grad, x: gradient in x, and x: n > 0 rows of d numbers. All tensors here are contiguous.
         loc: m directions. m divides n, and row r has direction r mod m.
-        one_minus_t, one_plus_t, gamma: n numbers each, as ``draw`` wrote them to ``scalars``.
+        scalars: 1-t, 1+t and the noise of each row, of shape (3, …), as ``draw`` wrote them.
         concentration: n concentrations κ or one for all rows.
         slope: a METHOD of ``slope.rapidity_slope``. None if the gradient in κ is not needed.
         dim: dimension used for the law of t.
@@ -249,14 +245,18 @@ def pull_back(
     rows, directions, one_kappa = x.numel() // width, loc.numel() // width, concentration.numel() == 1
     plan = _plan(rows, directions, one_kappa, width, dim, needs_loc, method, x.dtype, x.device)
     # The kernel needs a valid pointer even for a gradient that is not needed. It does not write there.
-    grad_loc = torch.empty_like(loc) if needs_loc else loc
-    grad_kappa = one_minus_t
+    grad_loc = empty(loc, tuple(loc.shape), loc.dtype) if needs_loc else loc
+    grad_kappa = scalars
     if slope is not None:
-        grad_kappa = torch.empty_like(concentration if plan.sums_kappa else one_minus_t)
+        grad_kappa = (
+            torch.empty_like(concentration)
+            if plan.sums_kappa
+            else empty(scalars, tuple(scalars.shape[1:]), scalars.dtype)
+        )
     target = grad_loc
     if plan.add is not None:
-        target = torch.empty(plan.partial_sums, dtype=torch.float32, device=loc.device)
-    plan.launch((target, grad_kappa, grad, x, loc, one_minus_t, one_plus_t, gamma, concentration))
+        target = empty(loc, (plan.partial_sums,), torch.float32)
+    plan.launch((target, grad_kappa, grad, x, loc, scalars, concentration))
     if plan.add is not None:
         plan.add((grad_loc, grad_kappa, target))
     return grad_loc if needs_loc else None, grad_kappa if slope is not None else None
@@ -278,7 +278,7 @@ class _Plan(NamedTuple):
     sums_kappa: bool = False
 
 
-@cached_launch
+@functools.lru_cache(1024)
 def _plan(
     rows: int,
     directions: int,

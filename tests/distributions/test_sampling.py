@@ -309,3 +309,16 @@ class TestStream:
             assert gradient.isfinite().all()
             assert (gradient != 0).any()
         assert not HypersphericalUniform(3).rsample().requires_grad
+
+
+def test_mixins_are_initialised() -> None:
+    """A class after the distribution in the order of inheritance has its constructor called, as with torch's."""
+
+    class Mixin:
+        def __init__(self) -> None:
+            self.is_ready = True
+
+    class Mine(PowerSpherical, Mixin):
+        pass
+
+    assert Mine(torch.eye(3)[0], 1.0).is_ready

@@ -21,7 +21,11 @@ def watched_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     assert functions is not None
 
     def watched(name: str, function: Callable[[bytes], int]) -> Callable[[bytes], int]:
-        return lambda call: (calls.append(name), function(call))[1]
+        def call(packed: bytes) -> int:
+            calls.append(name)
+            return function(packed)
+
+        return call
 
     use_functions(monkeypatch, native._Functions(*map(watched, functions._fields, functions)))
     return calls

@@ -316,3 +316,19 @@ class TestFused:
         for grad, grad_rate in (grads, (grads[0], None), (None, grads[1])):
             arguments = outputs, record, z if radius == 1 else None, grad, grad_rate, settings, radius
             torch.library.opcheck(torch.ops.powerspherical.pull_back_latents.default, arguments)
+
+    @kernel_families
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+    def test_the_default_dtype_changes_nothing(self, family: Family, dtype: torch.dtype) -> None:
+        from powerspherical.nn import _triton_latents
+
+        outputs = torch.randn(7, DIM + 1, device=DEVICE)
+        rates = []
+        for default in (dtype, torch.float32):
+            _triton_latents._draw_launch.cache_clear()
+            torch.set_default_dtype(default)
+            try:
+                rates.append(drawn(outputs, Settings(family.name, DIM, BOUNDS), 1.0, torch.float32)[1])
+            finally:
+                torch.set_default_dtype(torch.float32)
+        torch.testing.assert_close(*rates, rtol=0, atol=0)

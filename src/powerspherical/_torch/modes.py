@@ -26,7 +26,8 @@ warnings.filterwarnings("ignore", category=TracerWarning, module=r"powerspherica
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+#: The types of plain tensors.
+PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 
 # Bound here, because ``is_plain`` runs in every draw and looking up ``torch._C`` takes as long as the calls.
 _is_tracing, _dispatch_modes = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
@@ -45,7 +46,7 @@ def is_plain(*tensors: Tensor) -> bool:
     """
     return (
         not is_dynamo_compiling()  # first: torch.compile guards all that it traces
-        and _PLAIN.issuperset(map(type, tensors))
+        and PLAIN_TYPES.issuperset(map(type, tensors))
         and not _is_tracing()
         and not _transforms_active()
         and not _dispatch_modes()  # torch.export and the later stages of torch.compile have one
@@ -91,7 +92,8 @@ def is_compiling() -> bool:
 def is_in_aot_autograd() -> bool:
     """Whether AOTAutograd, the stage of ``torch.compile`` after dynamo, is tracing this call.
 
-    It traces both passes of an ``autograd.Function``, so a Triton launch in either becomes part of the compiled code.
+    It traces both passes of an ``autograd.Function``, so an operator called in either becomes part of the compiled
+    code.
     """
     return (
         not is_dynamo_compiling()

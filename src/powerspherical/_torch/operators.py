@@ -1,4 +1,4 @@
-"""Define torch operators for random draws, with first derivatives in reverse mode.
+"""Define torch operators, and for random draws their first derivatives in reverse mode.
 
 ``torch.library.register_autograd`` does not work under ``torch.func.grad``: inside the dispatcher its
 ``autograd.Function.apply`` looks again for a transform that has already been handled. We register a
@@ -72,7 +72,7 @@ def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any]) -> Callable
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
-        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        tensors = [x for x in (*inputs, *options.values()) if isinstance(x, Tensor)]
         if (
             (not torch.is_grad_enabled() or not any(x.requires_grad for x in tensors))
             and is_plain(*tensors)
@@ -96,8 +96,7 @@ def register_derivative(forward: Operator, backward: Operator) -> None:
         @staticmethod
         def forward(ctx: Any, loc: Tensor, concentration: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
             x, scalars = _run_below_autograd(forward, loc, concentration, *rest)
-            ctx.law = rest[3:5]  # dim and family
-            ctx.unneeded = (None,) * len(rest)
+            _shape, _seed, _number, ctx.dim, ctx.family, *_ = rest
             ctx.mark_non_differentiable(scalars)
             ctx.set_materialize_grads(False)  # do not allocate a zero gradient for the scalars
             ctx.save_for_backward(x, loc, scalars, concentration)
@@ -106,11 +105,11 @@ def register_derivative(forward: Operator, backward: Operator) -> None:
         @staticmethod
         def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
             needs_loc, needs_concentration = needs = ctx.needs_input_grad[:2]
-            grad_loc, grad_concentration = backward(grad, *ctx.saved_tensors, *ctx.law, *needs)
+            grad_loc, grad_concentration = backward(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *needs)
             return (
                 grad_loc if needs_loc else None,
                 grad_concentration if needs_concentration else None,
-                *ctx.unneeded,
+                *[None] * (len(ctx.needs_input_grad) - 2),
             )
 
         @staticmethod

@@ -1,4 +1,4 @@
-"""Whether Triton can run here, and cheap launches of its kernels.
+"""Whether Triton can run here, cheap launches of its kernels, and fast allocation.
 
 For small batches most of the launch time is Triton's inspection of every argument. ``Launch`` inspects them once.
 Compiled code launches through operators (``_torch.operators``), which the compiler does not look into.
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import is_compiling
+from powerspherical._torch.modes import PLAIN_TYPES, is_compiling
 
 
 def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> bool:
@@ -111,15 +111,15 @@ def empty(like: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
     ``shape`` must be a plain tuple, not a ``torch.Size``.
     """
-    # Not for fake tensors, nor on a device other than the current one.
-    if type(like) is not Tensor or not like.is_cuda or like.get_device() != torch._C._cuda_getDevice():
+    # The fast allocator serves plain tensors on the current CUDA device.
+    if type(like) not in PLAIN_TYPES or not like.is_cuda or like.get_device() != torch._C._cuda_getDevice():
         return like.new_empty(shape, dtype=dtype)
     return torch._C._dynamo.guards._empty_strided_cuda(shape, _strides(shape), dtype)  # type: ignore[attr-defined]
 
 
 @functools.lru_cache(1024)
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor."""
+    """Return the strides of a contiguous tensor without empty axes."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
-from torch.distributions import constraints
+from torch.compiler import is_compiling as torch_is_compiling
+from torch.distributions import Distribution, constraints
 
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.divergences import look_up_divergences
@@ -111,9 +111,11 @@ class RotationallySymmetric(Reparameterised):
     _parameters: tuple[Tensor, Tensor]
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
-        if is_compiling():
+        if torch_is_compiling():
             _look_up_divergences(type(self))
-        validation.vectors("loc", loc)
+        # For a small batch each call counts, so we call a check only if it is going to raise.
+        if not isinstance(loc, Tensor) or not loc.is_floating_point() or loc.dim() < 1 or loc.shape[-1] < 2:
+            validation.vectors("loc", loc)
         dtype = loc.dtype
         # In training, dtypes, devices and shapes usually agree. Then we skip all that brings them together.
         if (
@@ -141,7 +143,9 @@ class RotationallySymmetric(Reparameterised):
             self.loc, self.concentration = loc, concentration
         else:
             self._broadcast(batch_shape)
-        super().__init__(batch_shape, loc.shape[-1:], validate_args)
+        # What torch's constructor does, without its checks.
+        self._batch_shape, self._event_shape, self._validate_args = batch_shape, loc.shape[-1:], validate_args
+        super(Distribution, self).__init__()
 
     def _broadcast(self, batch_shape: torch.Size) -> None:
         """Expand the public parameters to the batch shape. Draws use the original ones, which may be smaller."""

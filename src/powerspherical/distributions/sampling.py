@@ -151,6 +151,5 @@ class Reparameterised(Draws):
     def __init__(
         self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
     ) -> None:
-        # These are the attributes that torch's constructor sets. Calling it takes as long as all of ours.
-        self._batch_shape, self._event_shape = batch_shape, event_shape
-        self._validate_args = validation.is_enabled(validate_args) if validate_args is None else validate_args
+        super().__init__(batch_shape, event_shape, validate_args=False)
+        self._validate_args = validation.is_enabled(validate_args)

@@ -67,9 +67,7 @@ def _described(name: str, value: object) -> str:
 
 def vectors(name: str, value: object) -> int:
     """Return the dimension d of a floating-point tensor of shape (…, d); raise ``ValueError`` unless d ≥ 2."""
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        floating_tensor(name, value)  # raises
-    shape = value.shape  # type: ignore[attr-defined]
+    shape = floating_tensor(name, value).shape
     if not shape or shape[-1] < 2:
         found = f"the shape {tuple(shape)}" if shape else "a scalar"
         raise ValueError(

@@ -49,9 +49,9 @@ _OUTPUTS = Layout(-1, 0)
 
 
 def packed(settings: Settings, layout: Layout = _OUTPUTS) -> str:
-    """Return both as a string: ``torch.compile`` guards one attribute of a module instead of many.
+    """Return settings and layout as one string.
 
-    An operator takes a string too, but no named tuple.
+    Operators cannot take named tuples, and ``torch.compile`` then guards one attribute instead of many.
     """
     return ",".join(map(str, (settings.family, settings.dim, *settings.bounds, *layout)))
 
@@ -187,7 +187,7 @@ class _FusedLatents(torch.autograd.Function):
     def forward(
         ctx: Any, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        if is_plain(outputs):
+        if is_plain(outputs):  # packing the settings would cost host time
             z, rate, record = _fused_values(outputs, settings, radius, dtype)
         else:
             z, rate, record = _draw_latents(outputs, packed(settings), radius, dtype, next_number())
@@ -234,7 +234,8 @@ def empty_values(
     outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return empty tensors for z, the rate and the record."""
-    (*batch, entries), dim = outputs.shape, settings.dim
+    *batch, entries = outputs.shape
+    dim = settings.dim
     numbers = outputs.numel() // entries * (4 if z_is_x(radius, dtype) else dim + 4)
     z = empty(outputs, (*batch, dim), dtype)
     return z, empty(outputs, tuple(batch), torch.float32), empty(outputs, (numbers,), torch.float32)
@@ -243,14 +244,20 @@ def empty_values(
 _draw_latents = define_operator(
     "draw_latents(Tensor outputs, str settings, float radius, ScalarType dtype, int number) "
     "-> (Tensor, Tensor, Tensor)",
-    lambda outputs, settings, *how: _fused_values(outputs, _unpacked(settings)[0], *how[:-1]),
-    fake=lambda outputs, settings, *how: empty_values(outputs, _unpacked(settings)[0], *how[:-1]),
+    lambda outputs, settings, radius, dtype, number: _fused_values(
+        outputs, _unpacked(settings)[0], radius, dtype
+    ),
+    fake=lambda outputs, settings, radius, dtype, number: empty_values(
+        outputs, _unpacked(settings)[0], radius, dtype
+    ),
     random=True,
 )
 _pull_back_latents = define_operator(
     "pull_back_latents(Tensor outputs, Tensor record, Tensor? z, Tensor? grad, Tensor? grad_rate, str settings, "
     "float radius) -> Tensor",
-    lambda *given: _kernels().pull_back_latents(*given[:-2], _unpacked(given[-2])[0], given[-1]),
+    lambda outputs, record, z, grad, grad_rate, settings, radius: _kernels().pull_back_latents(
+        outputs, record, z, grad, grad_rate, _unpacked(settings)[0], radius
+    ),
     fake=lambda outputs, *_: torch.empty_like(outputs),
 )
 

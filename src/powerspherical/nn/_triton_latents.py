@@ -288,17 +288,17 @@ def pull_back_latents(
 
 
 def _bounds(bounds: Bounds) -> tuple[bool, float, float]:
-    """Return BOUNDED, MINIMUM and MAXIMUM. Without an upper bound, MAXIMUM is 0, because constants must be finite."""
+    """Return BOUNDED, MINIMUM and MAXIMUM. Without an upper bound, MAXIMUM is not used, and 0."""
     bounded = math.isfinite(bounds.maximum)
     return bounded, float(bounds.minimum), float(bounds.maximum) if bounded else 0.0
 
 
 def _rate_constants(settings: Settings, device: torch.device) -> tuple[Tensor | None, tuple[float, ...]]:
-    """Return the table and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``."""
-    like = torch.empty((), device=device)
+    """Return the float32 table and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``."""
     if settings.family == "power_spherical":
         steps, terms, *numbers = gamma_constants(settings.dim)
         return None, (steps, terms, *numbers, 0.0, 0.0)
+    like = torch.empty((), dtype=torch.float32, device=device)
     if settings.family == "von_mises_fisher":
         table, steps, *numbers = bessel_constants(like, settings.dim / 2 - 1)
         return table, (steps, 0, *numbers)

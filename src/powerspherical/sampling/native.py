@@ -48,7 +48,7 @@ def covers(name: str, loc: Tensor, concentration: Tensor) -> bool:
 
 
 class _Functions(NamedTuple):
-    """The functions of the library. Each takes a packed struct, and returns 0 if there is not enough memory."""
+    """The functions of the library, which take a packed struct. ``pull_back`` returns 0 if memory does not suffice."""
 
     draw: Callable[[bytes], int]
     pull_back: Callable[[bytes], int]
@@ -113,9 +113,10 @@ def draw(
     """Run the operator ``draw`` of ``sampling.operator``. Scalars that are not needed are None."""
     directions, kappa = _parameters(loc, concentration, shape)
     rows, width = shape.numel(), loc.shape[-1]
-    # empty_like takes half the time.
+    # ``empty_like`` takes half the time of ``new_empty``.
     agree = directions.shape[:-1] == shape
     x = torch.empty_like(directions) if agree else directions.new_empty((*shape, width))
+    # The library only looks whether the first pointer is null.
     scalars, start, step = None, 0, 4 * rows
     if needs_scalars:
         scalars = kappa.new_empty((3, *shape))
@@ -126,7 +127,7 @@ def draw(
         rows, width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
         FAMILIES[name], threads(rows * width),
     )  # fmt: skip
-    _functions().draw(call)  # type: ignore[union-attr]  # or ``covers`` is False
+    _functions().draw(call)  # type: ignore[union-attr]  # ``covers`` has checked that the library is there
     return x if loc.dtype is torch.float32 else x.to(loc.dtype), scalars
 
 

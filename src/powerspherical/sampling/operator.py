@@ -8,7 +8,8 @@
   first. A kernel can then read a shared direction once, and return the sum of the gradients of its rows.
 - ``loc`` and x may have half precision. All arithmetic is then in float32.
 - ``scalars``, of shape (3, *shape), holds 1-t, 1+t and the family's noise of each row, for the backward pass. It is one
-  tensor because each tensor costs host time.
+  tensor because each tensor costs host time. The operator always returns it. In plain eager mode it is computed only if
+  gradients are needed.
 - ``family`` is the registered name of a family.
 - ``generator`` is the source of random numbers. Default: torch's generator for the device.
 - ``seed`` is a random integer tensor under ``vmap``, otherwise None. Through it ``vmap`` knows that the operator is
@@ -119,7 +120,10 @@ _points = composite(
 
 @untraced
 def next_number() -> int:
-    """Return a number that no other call gets, for an operator that the compiler must not merge with its equals."""
+    """Return a new number. As an argument it makes two calls of a random operator differ.
+
+    Otherwise the compiler would merge them: it has a fixed list of torch's random operators, and ignores our tag.
+    """
     return next(_counter)
 
 
@@ -133,9 +137,9 @@ class _PlainDraw(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, loc: Tensor, concentration: Tensor, how: tuple[Any, ...]) -> Tensor:
-        x, scalars = run_draw(loc, concentration, *how)
-        ctx.law = how[1:3]  # dim and family
+    def forward(ctx: Any, loc: Tensor, concentration: Tensor, options: tuple[Any, ...]) -> Tensor:
+        x, scalars = run_draw(loc, concentration, *options)
+        _, ctx.dim, ctx.family, _ = options
         ctx.save_for_backward(x, loc, scalars, concentration)
         return x
 
@@ -143,7 +147,7 @@ class _PlainDraw(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         needs_loc, needs_concentration, _ = ctx.needs_input_grad
         grad_loc, grad_concentration = draw_gradients(
-            grad, *ctx.saved_tensors, *ctx.law, needs_loc, needs_concentration
+            grad, *ctx.saved_tensors, ctx.dim, ctx.family, needs_loc, needs_concentration
         )
         return grad_loc if needs_loc else None, grad_concentration if needs_concentration else None, None
 
@@ -156,8 +160,8 @@ class _RecordedDraw(_PlainDraw):
 
     @staticmethod
     @unrecorded
-    def forward(ctx: Any, loc: Tensor, concentration: Tensor, how: tuple[Any, ...]) -> Tensor:
-        return _PlainDraw.forward(ctx, loc, concentration, (concentration.shape, *how))
+    def forward(ctx: Any, loc: Tensor, concentration: Tensor, options: tuple[Any, ...]) -> Tensor:
+        return _PlainDraw.forward(ctx, loc, concentration, (concentration.shape, *options))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -200,9 +204,9 @@ def run_draw(
     chi_squared = squared_length
     if dim != loc.shape[-1]:
         chi_squared = standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
-    scalars = torch.stack(family_named(family).draw_cosine(chi_squared, concentration, dim, generator))
-    geometry.place_(x, along, squared_length, unit, *scalars[:2])
-    return x.to(loc.dtype), scalars
+    cosine = family_named(family).draw_cosine(chi_squared, concentration, dim, generator)
+    geometry.place_(x, along, squared_length, unit, *cosine[:2])
+    return x.to(loc.dtype), torch.stack(cosine) if needs_scalars else None
 
 
 def _run_backward(
@@ -334,7 +338,7 @@ def _run_operator(
     family: str,
     generator: torch.Generator | None = None,
 ) -> Draws:
-    """``run_draw`` with the arguments of the operator, of which ``seed`` and ``number`` are for the callers only."""
+    """The implementation of the operator. It ignores ``seed`` (for vmap) and ``number`` (for the compiler)."""
     return run_draw(loc, concentration, shape, dim, family, generator)
 
 

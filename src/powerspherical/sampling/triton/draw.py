@@ -1,7 +1,7 @@
 """Draws with Triton: one kernel draws the noise, the cosine and the point, without a round trip to memory.
 
-A program holds a few rows with all their coordinates in registers. It writes x once, and the three scalars per row that
-the backward pass needs (``sampling.operator``). The steps are those of ``sampling.geometry`` and of each family's
+A program holds a few rows with all their coordinates in registers. It writes x once and, if gradients are
+needed, three scalars per row (``sampling.operator``). The steps are those of ``sampling.geometry`` and of each family's
 ``draw_cosine``, in float32. von Mises–Fisher cosines need a rejection loop, which runs in a kernel of its own before
 (except at d = 3, where they have a closed form).
 
@@ -325,7 +325,7 @@ def draw(
 
     Args:
         x: output, in the dtype of ``loc``. All tensors here are contiguous.
-        scalars: output of shape (3, …), n numbers each, float32. None if it is not needed.
+        scalars: output of shape (3, …): 1-t, 1+t and the noise, n float32 numbers each. None if it is not needed.
         loc: m directions (…, d), any floating dtype. m divides n, and row r has direction r mod m.
         concentration: n concentrations κ or one for all rows, float32.
         seed: a random int64. A tensor on the device is read by the kernel, again in each replay of a CUDA graph.
@@ -341,7 +341,7 @@ def draw(
     kappa_stride = 0 if concentration.numel() == 1 else 1
     needs_scalars = scalars is not None
     if family == VON_MISES_FISHER.value and dim != 3:
-        if scalars is None:  # it carries t from one kernel to the other
+        if scalars is None:  # the first kernel passes t to the second in it
             scalars = empty(x, (2, rows), torch.float32)
         cosines = _cosines_launch(rows, kappa_stride, dim, *types)
         cosines((scalars, concentration, seed_tensor), seed_number)

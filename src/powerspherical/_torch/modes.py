@@ -32,6 +32,10 @@ PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 # Bound here, because ``is_plain`` runs in every draw and looking up ``torch._C`` takes as long as the calls.
 _is_tracing, _dispatch_modes = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
 _transforms_active = torch._C._are_functorch_transforms_active
+_key_is_active = torch._C._dispatch_tls_is_dispatch_key_included
+
+#: Active while ``torch.autograd.grad(is_grads_batched=True)`` runs, which has a ``vmap`` of its own.
+_BATCHED_GRADIENTS = torch._C._dispatch_key_parse("VmapMode")
 
 
 #: Thread-local storage of torch's ``TracingContext``. Its attribute ``tracing_context`` is set while ``torch.compile``
@@ -50,6 +54,7 @@ def is_plain(*tensors: Tensor) -> bool:
         and not _is_tracing()
         and not _transforms_active()
         and not _dispatch_modes()  # torch.export and the later stages of torch.compile have one
+        and not _key_is_active(_BATCHED_GRADIENTS)
         and forward_ad._current_level < 0
     )
 
@@ -157,10 +162,6 @@ def is_batching() -> bool:
 def validates_by_default() -> bool:
     """Return torch's global default for ``validate_args``, see ``Distribution.set_default_validate_args``."""
     return Distribution._validate_args
-
-
-#: Whether a tensor comes from ``torch.autograd.grad(is_grads_batched=True)``, which has its own ``vmap``.
-is_batch_of_gradients: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 
 def can_look() -> bool:

@@ -18,7 +18,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from powerspherical._torch.modes import is_batch_of_gradients, is_plain
+from powerspherical._torch.modes import PLAIN_TYPES, is_plain
 
 _ONCE = (
     "a draw is differentiable once, its second derivative is not implemented. Leave out the second "
@@ -72,16 +72,31 @@ def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any]) -> Callable
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
-        tensors = [x for x in (*inputs, *options.values()) if isinstance(x, Tensor)]
+        values = (*inputs, *options.values()) if options else inputs
         if (
-            (not torch.is_grad_enabled() or not any(x.requires_grad for x in tensors))
-            and is_plain(*tensors)
-            and not any(map(is_batch_of_gradients, tensors))
+            _KNOWN_TYPES.issuperset(map(type, values))
+            and is_plain()
+            and not (torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in values))
         ):
             return run(*inputs, **options)
         return dispatch(*inputs, **options)
 
     return call
+
+
+#: Types of arguments outside of tracing. This test takes less time than ``isinstance(x, Tensor)`` for each argument.
+_KNOWN_TYPES = PLAIN_TYPES | {
+    bool,
+    int,
+    float,
+    str,
+    list,
+    tuple,
+    torch.Size,
+    torch.dtype,
+    torch.Generator,
+    type(None),
+}
 
 
 def register_derivative(forward: Operator, backward: Operator) -> None:

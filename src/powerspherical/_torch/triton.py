@@ -11,7 +11,7 @@ import importlib.util
 import math
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -81,7 +81,7 @@ class Launch:
     ) -> None:
         self._kernel, self._grid, self._num_warps = kernel, grid, num_warps
         self._rest = (*numbers, *constants)
-        self._compiled: Any = None
+        self._run: _Run | None = None  # made by the first launch
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
         """Launch on the device of ``tensors``. ``numbers`` are the number arguments before those."""
@@ -92,18 +92,52 @@ class Launch:
         addresses = [tensor.data_ptr() for tensor in tensors]
         # For pointers that are not multiples of 16 bytes Triton needs another variant, so it launches those itself.
         every_bit = functools.reduce(operator.or_, addresses)
-        if self._compiled is None or every_bit & 15:
+        if self._run is None or every_bit & 15:
             compiled = self._kernel[self._grid](*tensors, *numbers, *self._rest, num_warps=self._num_warps)
             if compiled is not None and not every_bit & 15:  # it is None in Triton's interpreter
-                hooks = None, None, None
-                self._compiled = compiled.run, (compiled.function, compiled.packed_metadata, *hooks)
+                self._run = _static_run(compiled, self._grid, self._rest) or _triton_run(
+                    compiled, self._grid, self._rest
+                )
             return None
-        # The call that Triton makes after inspecting the arguments. We pass addresses because for tensors it would ask
-        # the driver which device owns the memory.
-        run, common = self._compiled
-        stream = torch._C._cuda_getCurrentRawStream(device)
-        run(*self._grid, 1, stream, *common, *addresses, *numbers, *self._rest)
+        run, rest = self._run
+        run((*addresses, *numbers, *rest), torch._C._cuda_getCurrentRawStream(device))
         return None
+
+
+#: A function that launches a compiled kernel, given its arguments and a stream, and the arguments after the numbers of
+#: a call.
+_Run = tuple[Callable[[tuple[Any, ...], int], object], tuple[Any, ...]]
+
+
+def _static_run(compiled: Any, grid: tuple[int, int], rest: tuple[Any, ...]) -> _Run | None:
+    """Return a launch by the function that torch's compiled code uses, or None if it does not serve this kernel.
+
+    It takes two thirds of the time of Triton's launcher, because it does not convert constants.
+    """
+    launcher = getattr(torch._C, "_StaticCudaLauncher", None)
+    metadata, types = compiled.metadata, list(compiled.src.signature.values())
+    scratch = [getattr(metadata, f"{name}_scratch_size", None) for name in ("global", "profile")]
+    if launcher is None or any(scratch) or len(types) != len(compiled.src.fn.arg_names):
+        return None
+    codes = "".join("O" if kind[0] == "*" else _CODES.get(kind, "?") for kind in types)
+    if "?" in codes:
+        return None
+    rest = tuple(value for value, code in zip(rest, types[-len(rest) :], strict=True) if code != "constexpr")
+    # Since 3.3 Triton's kernels have a parameter for each kind of scratch memory. Ours use none.
+    unused = (None,) * (2 - scratch.count(None))
+    arguments = compiled.function, *grid, 1, metadata.num_warps, metadata.shared, codes + "O" * len(unused)
+    return functools.partial(launcher._launch_kernel, *arguments), (*rest, *unused)
+
+
+#: How torch's launcher denotes the types of arguments.
+_CODES = {"i64": "l", "fp32": "f", "constexpr": ""}
+
+
+def _triton_run(compiled: Any, grid: tuple[int, int], rest: tuple[Any, ...]) -> _Run:
+    """Return the launch that Triton makes after inspecting the arguments."""
+    hooks = None, None, None
+    run, common = compiled.run, (compiled.function, compiled.packed_metadata, *hooks)
+    return lambda arguments, stream: run(*grid, 1, stream, *common, *arguments), rest
 
 
 def empty(like: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from powerspherical._torch.composites import composite
-from powerspherical._torch.modes import is_batch_of_gradients, is_plain, plain_apply
+from powerspherical._torch.modes import is_plain, plain_apply
 from powerspherical._torch.triton import triton_takes
 from powerspherical.distributions.geometry import directions_of
 from powerspherical.sampling.precision import computing
@@ -105,7 +105,6 @@ def gradient(
         not torch.is_grad_enabled()
         and (kernels := _kernels(outputs, loc.shape[-1])) is not None
         and is_plain(*grads)
-        and not any(map(is_batch_of_gradients, grads))
     ):
         result: Tensor = kernels.gradient(outputs, loc, grad_loc, grad_kappa, *bounds)
         return result

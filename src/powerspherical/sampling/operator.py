@@ -32,7 +32,6 @@ from torch import Tensor
 from powerspherical._torch.composites import composite
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import (
-    is_batch_of_gradients,
     is_batching,
     is_plain,
     is_recording,
@@ -249,7 +248,7 @@ def _run_backward(
 def draw_gradients(grad: Tensor, *saved: Any) -> tuple[Tensor, Tensor]:
     """Return the gradients of a plain draw in ``loc`` and κ, with the arguments of the operator ``draw_backward``."""
     # The saved tensors are plain. Only the gradient may belong to a transform, or be differentiated itself.
-    if is_plain(grad) and not torch.is_grad_enabled() and not is_batch_of_gradients(grad):
+    if is_plain(grad) and not torch.is_grad_enabled():
         return _run_backward(grad, *saved)
     return _draw_backward(grad, *saved)
 

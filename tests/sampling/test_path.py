@@ -23,14 +23,16 @@ def calls_before_arithmetic(q: Any) -> list[tuple[str, str]]:
     """Return file and name of each function of the package that ``q.rsample()`` calls before torch computes.
 
     Functions that have returned already count, too. The computation starts with the first function on tensors, such as
-    ``torch.randn_like``. Reading a mode, a shape or a dtype is not a computation.
+    ``torch.randn_like``, or with the first random number. Reading a mode, a shape or a dtype is not a computation.
     """
     q.rsample()  # the first draw of a process loads the native library
     calls, computing = [], False
 
     def watch(frame: FrameType, event: str, function: Any) -> None:
         nonlocal computing
-        computing |= event == "c_call" and isinstance(getattr(function, "__self__", None), TORCH_FUNCTIONS)
+        if event == "c_call":
+            owner = getattr(function, "__self__", None)
+            computing |= isinstance(owner, TORCH_FUNCTIONS) or function.__name__ == "random_"
         file = frame.f_code.co_filename
         if event == "call" and not computing and file.startswith(PACKAGE):
             calls.append((file, frame.f_code.co_name))

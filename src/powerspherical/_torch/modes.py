@@ -32,10 +32,9 @@ PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 # Bound here, because ``is_plain`` runs in every draw and looking up ``torch._C`` takes as long as the calls.
 _is_tracing, _dispatch_modes = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
 _transforms_active = torch._C._are_functorch_transforms_active
-_key_is_active = torch._C._dispatch_tls_is_dispatch_key_included
 
-#: Active while ``torch.autograd.grad(is_grads_batched=True)`` runs, which has a ``vmap`` of its own.
-_BATCHED_GRADIENTS = torch._C._dispatch_key_parse("VmapMode")
+#: Whether a tensor comes from ``torch.autograd.grad(is_grads_batched=True)``, which has its own ``vmap``.
+is_batch_of_gradients: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 
 #: Thread-local storage of torch's ``TracingContext``. Its attribute ``tracing_context`` is set while ``torch.compile``
@@ -54,9 +53,16 @@ def is_plain(*tensors: Tensor) -> bool:
         and not _is_tracing()
         and not _transforms_active()
         and not _dispatch_modes()  # torch.export and the later stages of torch.compile have one
-        and not _key_is_active(_BATCHED_GRADIENTS)
         and forward_ad._current_level < 0
     )
+
+
+def is_plain_backward(*grads: Tensor) -> bool:
+    """Whether a backward pass, given these gradients, may compute values only.
+
+    They must be plain tensors, one gradient each, and their own derivatives must not be needed.
+    """
+    return not torch.is_grad_enabled() and is_plain(*grads) and not any(map(is_batch_of_gradients, grads))
 
 
 def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -64,6 +70,8 @@ def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
     ``Function.apply`` first looks for transforms and inspects the signature, which takes longer than a small draw.
     """
+    # In the backward pass torch calls ``apply`` of this class, which looks for ``function.backward`` each time.
+    function._backward_cls.apply = function.backward  # type: ignore[attr-defined]
     apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply
 

@@ -18,7 +18,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from powerspherical._torch.modes import PLAIN_TYPES, is_plain
+from powerspherical._torch.modes import PLAIN_TYPES, is_batch_of_gradients, is_plain
 
 _ONCE = (
     "a draw is differentiable once, its second derivative is not implemented. Leave out the second "
@@ -61,11 +61,11 @@ def define_operator(
     torch.library.register_fake(operator.name(), fake, lib=_LIBRARY)
     if batch is not None:
         torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
-    operator._op = _shortcut(operator._op, run)  # what a call of the operator in Python calls
+    operator._op = _shortcut(operator._op, run, random=random)  # what a call of the operator in Python calls
     return operator
 
 
-def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
+def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any], *, random: bool) -> Callable[..., Any]:
     """Return a function that calls ``run`` where only values are needed, as in compiled code, otherwise ``dispatch``.
 
     For a small batch the dispatcher takes as long as ``run``: it converts every argument and result twice.
@@ -77,6 +77,8 @@ def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any]) -> Callable
             _KNOWN_TYPES.issuperset(map(type, values))
             and is_plain()
             and not (torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in values))
+            # A draw has no gradients among its arguments.
+            and (random or not any(is_batch_of_gradients(x) for x in values if type(x) in PLAIN_TYPES))
         ):
             return run(*inputs, **options)
         return dispatch(*inputs, **options)

@@ -1,4 +1,4 @@
-"""Whether Triton can run here, cheap launches of its kernels, and fast allocation.
+"""Whether Triton can run here, and cheap launches of its kernels.
 
 For small batches most of the launch time is Triton's inspection of every argument. ``Launch`` inspects them once.
 Compiled code launches through operators (``_torch.operators``), which the compiler does not look into.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import math
 import operator
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import PLAIN_TYPES, is_compiling
+from powerspherical._torch.modes import is_compiling
 
 
 def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> bool:
@@ -138,23 +137,6 @@ def _triton_run(compiled: Any, grid: tuple[int, int], rest: tuple[Any, ...]) -> 
     hooks = None, None, None
     run, common = compiled.run, (compiled.function, compiled.packed_metadata, *hooks)
     return lambda arguments, stream: run(*grid, 1, stream, *common, *arguments), rest
-
-
-def empty(like: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return an uninitialised contiguous tensor on the device of ``like``, in half the time of ``new_empty``.
-
-    ``shape`` must be a plain tuple, not a ``torch.Size``.
-    """
-    # The fast allocator serves plain tensors on the current CUDA device.
-    if type(like) not in PLAIN_TYPES or not like.is_cuda or like.get_device() != torch._C._cuda_getDevice():
-        return like.new_empty(shape, dtype=dtype)
-    return torch._C._dynamo.guards._empty_strided_cuda(shape, _strides(shape), dtype)  # type: ignore[attr-defined]
-
-
-@functools.lru_cache(1024)
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor without empty axes."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def blocks(count: int, size: int) -> int:

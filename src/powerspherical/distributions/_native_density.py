@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._native.library import loaded
+from powerspherical._torch.memory import empty, readable
 from powerspherical.distributions._tile import Tile, tiles
 from powerspherical.sampling import native
 from powerspherical.sampling.precision import unit_vectors_as
@@ -45,13 +46,8 @@ def _run(which: int, call: bytes) -> None:
         raise MemoryError("not enough memory for the gradients of shared directions")
 
 
-def _readable(tensor: Tensor) -> Tensor:
-    """The numbers of the tensor in order; a negative view has another sign than its memory."""
-    return tensor.contiguous().resolve_neg()
-
-
 def _units(vectors: Tensor) -> Tensor:
-    return _readable(unit_vectors_as(vectors, torch.float32))
+    return readable(unit_vectors_as(vectors, torch.float32))
 
 
 def _address(tensor: Tensor | None) -> int:
@@ -62,7 +58,7 @@ class Plan(NamedTuple):
     """How to compute one of the forms for arguments of given shapes, see ``_fused.Plan``."""
 
     ends_only: bool
-    shape: torch.Size
+    shape: tuple[int, ...]
     dim: int
     tiles: tuple[Tile, Tile, Tile]  # of x, loc and kappa
     directions: int  # rows of the gradient in loc
@@ -72,22 +68,17 @@ class Plan(NamedTuple):
         self, x: Tensor, loc: Tensor, kappa: Tensor, entropy: Tensor, mean: Tensor, *, needs_ends: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, loc = _units(x), _units(loc)
-        value, minus, plus = self._results(x, needs_ends)
-        scalars = [] if self.ends_only else [_readable(tensor) for tensor in (kappa, entropy, mean)]
+        value, minus, plus = self._results(x, self.ends_only or needs_ends)
+        scalars = [] if self.ends_only else [readable(tensor) for tensor in (kappa, entropy, mean)]
         pointers = [tensor.data_ptr() for tensor in (value, minus, plus, x, loc, *scalars)]
         pointers += [0] * (12 - len(pointers))
         _run(0, _POINTERS(*pointers, 0, self._threads()) + self.sizes)
         return value, minus, plus
 
-    def _results(self, like: Tensor, needs_ends: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _results(self, like: Tensor, needs_ends: bool) -> list[Tensor]:
         """Memory for the value, 1-t and 1+t. Those that are not needed are empty."""
-        first = like.new_empty(self.shape)  # ``empty_like`` takes half the time
-        if self.ends_only:
-            return first.new_empty(0), first, torch.empty_like(first)
-        if needs_ends:
-            return first, torch.empty_like(first), torch.empty_like(first)
-        nothing = first.new_empty(0)
-        return first, nothing, nothing
+        needed = not self.ends_only, needs_ends, needs_ends
+        return [empty(like, self.shape if one else (0,), torch.float32) for one in needed]
 
     def backward(
         self,
@@ -101,14 +92,14 @@ class Plan(NamedTuple):
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         units, directions = _units(x), _units(loc)
         one_grad = not any(grad.stride())  # such as the gradient of a sum
-        grad = (grad.as_strided((1,), (1,)) if one_grad else grad.contiguous()).resolve_neg()
-        rows = self.shape.numel()
+        grad = readable(grad.as_strided((1,), (1,)) if one_grad else grad)
+        rows = math.prod(self.shape)
         in_x = _empty(needed[0], units, rows, self.dim)
         in_loc = _empty(needed[1], directions, self.directions, self.dim)
         in_kappa = None
         scalars = [0, 0, 0]
         if not self.ends_only:
-            kappa, mean = _readable(kappa), _readable(mean)
+            kappa, mean = readable(kappa), readable(mean)
             in_kappa = _empty(needed[2], kappa, rows)
             scalars = [kappa.data_ptr(), kappa.data_ptr(), mean.data_ptr()]  # the entropy is not used
         pointers = [tensor.data_ptr() for tensor in (*ends, units, directions)]
@@ -121,14 +112,14 @@ class Plan(NamedTuple):
         )
 
     def _threads(self) -> int:
-        return native.threads(self.shape.numel() * self.dim)
+        return native.threads(math.prod(self.shape) * self.dim)
 
 
 def _empty(needed: bool, like: Tensor, *shape: int) -> Tensor | None:
-    """An empty tensor for a gradient: of the shape of ``like`` if it has as many numbers."""
+    """An empty tensor for a gradient, if it is needed: of the shape of ``like`` if it has as many numbers."""
     if not needed:
         return None
-    return torch.empty_like(like) if math.prod(shape) == like.numel() else like.new_empty(shape)
+    return empty(like, tuple(like.shape) if math.prod(shape) == like.numel() else shape, torch.float32)
 
 
 def _in_dtype(grad: Tensor, vectors: Tensor) -> Tensor:
@@ -154,4 +145,4 @@ def plan(form: str, x: torch.Size, loc: torch.Size, kappa: torch.Size) -> Plan |
     directions = loc_tile.count if loc_tile.inner == 1 or loc_tile.count == 1 else rows
     numbers = rows, dim, directions, *x_tile, *loc_tile, *kappa_tile, _FORMS[form]
     sizes = _SIZES(*numbers, log_sphere_area(dim))
-    return Plan(form == "ends", shape, dim, found[1], directions, sizes)
+    return Plan(form == "ends", tuple(shape), dim, found[1], directions, sizes)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import is_plain
+from powerspherical._torch.modes import is_plain_backward
 from powerspherical.distributions._fused import Plan, fused_plan
 from powerspherical.distributions.geometry import cosine_ends
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
@@ -62,7 +62,7 @@ class _FusedDensity(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, loc, kappa, mean, *ends = ctx.saved_tensors
         needed = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled() or not is_plain(grad):
+        if not is_plain_backward(grad):
             # The gradient itself may be differentiated or transformed.
             return *_gradients(ctx.family, (x, loc, kappa), needed, grad), None, None
         return *ctx.plan.backward(grad, x, loc, kappa, mean, tuple(ends), needed), None, None

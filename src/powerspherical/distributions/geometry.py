@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
-from powerspherical._torch.modes import differentiates_through_functions, is_plain
+from powerspherical._torch.modes import differentiates_through_functions, is_plain, is_plain_backward
 from powerspherical.distributions._fused import Plan, fused_plan
 
 
@@ -84,7 +84,7 @@ class _EagerEnds(torch.autograd.Function):
         ends = one_minus_t, one_plus_t
         needed = ctx.needs_input_grad[:2]
         # The gradient itself may be differentiated or transformed.
-        if ctx.plan is None or torch.is_grad_enabled() or not is_plain(grad):
+        if ctx.plan is None or not is_plain_backward(grad):
             return *_gradients(grad, x, loc, ends, needed), None
         in_x, in_loc, _ = ctx.plan.backward(grad, x, loc, x, x, ends, (*needed, False))
         return in_x, in_loc, None

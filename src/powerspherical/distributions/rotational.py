@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling as torch_is_compiling
+from torch.compiler import is_dynamo_compiling
 from torch.distributions import Distribution, constraints
 
 from powerspherical._torch.constants import untraced
@@ -111,12 +111,12 @@ class RotationallySymmetric(Reparameterised):
     _parameters: tuple[Tensor, Tensor]
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
-        if torch_is_compiling():
+        if is_dynamo_compiling():
             _look_up_divergences(type(self))
         # For a small batch each call counts, so we call a check only if it is going to raise.
-        if not isinstance(loc, Tensor) or not loc.is_floating_point() or loc.dim() < 1 or loc.shape[-1] < 2:
+        if not isinstance(loc, Tensor) or not loc.is_floating_point() or not loc.dim() or loc.shape[-1] < 2:
             validation.vectors("loc", loc)
-        dtype = loc.dtype
+        dtype, shape = loc.dtype, loc.shape
         # In training, dtypes, devices and shapes usually agree. Then we skip all that brings them together.
         if (
             not isinstance(concentration, Tensor)
@@ -127,7 +127,7 @@ class RotationallySymmetric(Reparameterised):
             if concentration.dim():
                 # This is torch.result_type(loc, concentration), which the compiler cannot trace.
                 dtype = torch.promote_types(dtype, concentration.dtype)
-        batch_shape = loc.shape[:-1]
+        batch_shape = shape[:-1]
         agree = concentration.shape == batch_shape
         if not agree:
             batch_shape = validation.paired_shape("loc", loc, "concentration", concentration)
@@ -144,7 +144,7 @@ class RotationallySymmetric(Reparameterised):
         else:
             self._broadcast(batch_shape)
         # What torch's constructor does, without its checks.
-        self._batch_shape, self._event_shape, self._validate_args = batch_shape, loc.shape[-1:], validate_args
+        self._batch_shape, self._event_shape, self._validate_args = batch_shape, shape[-1:], validate_args
         super(Distribution, self).__init__()
 
     def _broadcast(self, batch_shape: torch.Size) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import value_and_slope, with_derivatives
-from powerspherical._torch.modes import is_plain
+from powerspherical._torch.modes import is_plain, is_plain_backward
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families._solve import increasing_inverse
 from powerspherical.families.base import Family
@@ -225,7 +225,7 @@ class _EagerLogDensity(torch.autograd.Function):
         in_kappa = in_statistic = None
         if ctx.needs_input_grad[0]:
             # The gradient itself may be differentiated or transformed.
-            if torch.is_grad_enabled() or not is_plain(grad):
+            if not is_plain_backward(grad):
                 deviation = statistic - ctx.family.mean_statistic(kappa, ctx.dim)
             in_kappa = (grad * deviation).sum_to_size(kappa.shape)
         if ctx.needs_input_grad[1]:

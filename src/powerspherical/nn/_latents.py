@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import composite
-from powerspherical._torch.modes import is_in_aot_autograd, is_plain, plain_apply
+from powerspherical._torch.memory import empty
+from powerspherical._torch.modes import is_in_aot_autograd, is_plain, is_plain_backward, plain_apply
 from powerspherical._torch.operators import define_operator
-from powerspherical._torch.triton import empty, triton_takes
+from powerspherical._torch.triton import triton_takes
 from powerspherical.families import family_named
 from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout
@@ -203,7 +204,7 @@ class _FusedLatents(torch.autograd.Function):
         given = outputs, record, z, grad, grad_rate
         if not grads:
             gradient = None
-        elif not torch.is_grad_enabled() and is_plain(*grads):
+        elif is_plain_backward(*grads):
             gradient = _kernels().pull_back_latents(*given, ctx.settings, ctx.radius)
         elif not torch.is_grad_enabled() and is_in_aot_autograd():
             gradient = _pull_back_latents(*given, packed(ctx.settings), ctx.radius)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._native.library import loaded
+from powerspherical._torch.memory import empty, readable
 from powerspherical.nn._parameters import SHORT
 from powerspherical.sampling import native
 
@@ -25,8 +26,8 @@ def functions() -> tuple[Callable[[bytes], int], Callable[[bytes], int]] | None:
 
 
 def _readable(tensor: Tensor) -> Tensor:
-    """The numbers of the tensor in order, in float32; a negative view has another sign than its memory."""
-    return tensor.to(torch.float32).contiguous().resolve_neg()
+    """The tensor in float32, as the library reads it."""
+    return readable(tensor.to(torch.float32))
 
 
 def _run(
@@ -44,8 +45,8 @@ def values(outputs: Tensor, dim: int, minimum: float, maximum: float) -> tuple[T
     """Return μ and κ, see ``_parameters.parameters``. The outputs are float32 or half precision."""
     outputs = _readable(outputs)
     *batch, entries = outputs.shape
-    loc = outputs.new_empty((*batch, dim))
-    kappa = outputs.new_empty(batch) if entries > dim else None
+    loc = empty(outputs, (*batch, dim), torch.float32)
+    kappa = empty(outputs, tuple(batch), torch.float32) if entries > dim else None
     _run(0, [loc, kappa, outputs, None, None, None], outputs, dim, minimum, maximum)
     return loc, kappa
 
@@ -60,7 +61,7 @@ def gradient(
 ) -> Tensor:
     """Return the gradient in the outputs, given μ and the gradients in μ and κ. None means zero."""
     exact, loc = _readable(outputs), _readable(loc)
-    result = torch.empty_like(exact)
+    result = empty(exact, tuple(exact.shape), torch.float32)
     grads = [None if grad is None else _readable(grad) for grad in (grad_loc, grad_kappa)]
     _run(1, [loc, None, exact, *grads, result], exact, loc.shape[-1], minimum, maximum)
     return result.to(outputs.dtype)

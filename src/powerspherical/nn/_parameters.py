@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from powerspherical._torch.composites import composite
-from powerspherical._torch.modes import is_plain, plain_apply
+from powerspherical._torch.modes import is_plain, is_plain_backward, plain_apply
 from powerspherical._torch.triton import triton_takes
 from powerspherical.distributions.geometry import directions_of
 from powerspherical.sampling.precision import computing
@@ -101,11 +101,7 @@ def gradient(
     grads = [grad for grad in (grad_loc, grad_kappa) if grad is not None]
     if not grads:
         return None
-    if (
-        not torch.is_grad_enabled()
-        and (kernels := _kernels(outputs, loc.shape[-1])) is not None
-        and is_plain(*grads)
-    ):
+    if is_plain_backward(*grads) and (kernels := _kernels(outputs, loc.shape[-1])) is not None:
         result: Tensor = kernels.gradient(outputs, loc, grad_loc, grad_kappa, *bounds)
         return result
     return _composed_gradient(outputs, loc, grad_loc, grad_kappa, bounds)

@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks, empty, next_power_of_two
+from powerspherical._torch.memory import empty
+from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.nn._latents import LARGEST_DIM, Settings, empty_values, z_is_x
 from powerspherical.nn._parameters import Bounds
 from powerspherical.nn._triton_parameters import SHORT_VECTOR, concentration

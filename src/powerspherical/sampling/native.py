@@ -10,8 +10,8 @@ The interpreter lock is released while the kernel runs.
 from __future__ import annotations
 
 import functools
+import math
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._native.library import loaded
+from powerspherical._torch.memory import contiguous, empty_strided_cpu, readable
 from powerspherical.sampling import layout
 from powerspherical.sampling.precision import unit_vectors_as
 
@@ -31,8 +32,9 @@ FAMILIES = {"power_spherical": 0, "von_mises_fisher": 1, "spherical_cauchy": 2}
 #: The fewest coordinates per thread, about 200 µs of work. With fewer, a thread would cost more time than it saves.
 _PER_THREAD = 1 << 18
 
-#: ``sphere_call`` and ``normals_call`` in c/call.h.
-_CALL = struct.Struct("10P7q").pack
+#: ``sphere_call`` in two parts, and ``normals_call``, in c/call.h.
+_POINTERS = struct.Struct("10Pq").pack
+_SIZES = struct.Struct("6q").pack
 _NORMALS_CALL = struct.Struct("2P2q").pack
 
 
@@ -63,24 +65,11 @@ def _functions() -> _Functions | None:
     return _Functions(library.sphere_draw, library.sphere_pull_back, library.sphere_normals)
 
 
-class _Seeds(threading.local):
-    """A one-element tensor per thread, which is filled again for each draw: a new one would take twice as long."""
-
-    def __init__(self) -> None:
-        with torch.inference_mode(False):  # a tensor made in inference mode could not be filled outside of it
-            self.tensor = torch.empty((), dtype=torch.int64, device="cpu")
-
-
-_seeds = _Seeds()
-
-
 def _seed(generator: torch.Generator | None) -> Tensor:
-    """One number from ``generator``, by default torch's: the key of the library's own generator, Philox.
-
-    The tensor is valid until the thread's next call.
-    """
-    seed = _seeds.tensor
-    return seed.random_() if generator is None else seed.random_(generator=generator)
+    """One number from ``generator``, by default torch's: the key of the library's own generator, Philox."""
+    seed = empty_strided_cpu((), (), torch.int64)
+    seed.random_() if generator is None else seed.random_(generator=generator)
+    return seed
 
 
 def threads(numbers: int) -> int:
@@ -88,17 +77,61 @@ def threads(numbers: int) -> int:
     return 1 if numbers < 2 * _PER_THREAD else min(torch.get_num_threads(), numbers // _PER_THREAD)
 
 
-def _parameters(loc: Tensor, concentration: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    """The directions, unit vectors in float32, and κ, in the order of rows that ``layout`` describes."""
-    if loc.dtype is not torch.float32:
-        loc = unit_vectors_as(loc, torch.float32)
-    if loc.shape[:-1] != shape or not loc.is_contiguous():
-        loc = layout.directions(loc, shape)
-    if concentration.shape != shape or not concentration.is_contiguous():
-        concentration = layout.concentrations(concentration, shape)
-    if loc.is_neg() or concentration.is_neg():  # a negative view has another sign than its memory
-        loc, concentration = loc.resolve_neg(), concentration.resolve_neg()
-    return loc, concentration
+_Layout = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class _Plan(NamedTuple):
+    """What the shapes of the arguments determine.
+
+    Attributes:
+        loc, kappa: to which shapes the directions and the concentrations must be expanded. None if to none.
+        x, scalars, gradients: shapes and strides of the points, of the scalars, and of the gradients in the directions
+            and in κ.
+        rows: number of points.
+        numbers: number of their coordinates.
+        sizes: the last part of the struct.
+    """
+
+    loc: tuple[int, ...] | None
+    kappa: tuple[int, ...] | None
+    x: _Layout
+    scalars: _Layout
+    gradients: tuple[_Layout, _Layout]
+    rows: int
+    numbers: int
+    sizes: bytes
+
+    def arranged(self, loc: Tensor, concentration: Tensor) -> tuple[Tensor, Tensor]:
+        """The directions, unit vectors in float32, and κ, in the order of rows that ``layout`` describes."""
+        if loc.dtype is not torch.float32:
+            loc = unit_vectors_as(loc, torch.float32)
+        if self.loc is not None:
+            loc = loc.expand(self.loc)
+        if self.kappa is not None:
+            concentration = concentration.expand(self.kappa)
+        return readable(loc), readable(concentration)
+
+    def struct(self, scalars: Tensor | None, *pointers: int) -> bytes:
+        """The struct for a call, given the pointers except those to scalars. Fields that are not used are 0."""
+        x, *rest = pointers
+        start, step = 0 if scalars is None else scalars.data_ptr(), 4 * self.rows
+        # Without scalars, the library only looks whether the first of their three pointers is null.
+        return _POINTERS(x, start, start + step, start + 2 * step, *rest, threads(self.numbers)) + self.sizes
+
+
+@functools.lru_cache(1024)
+def _plan(name: str, dim: int, loc_shape: torch.Size, kappa_shape: torch.Size, shape: torch.Size) -> _Plan:
+    rows, width = shape.numel(), loc_shape[-1]
+    points = (*shape, width)
+    loc = None if layout.repeat(loc_shape[:-1], shape) else points
+    kappa = tuple(shape) if layout.differ(kappa_shape, shape) else None
+    directions = loc or tuple(loc_shape)
+    kappa_step = 0 if kappa_shape.numel() == 1 else 1
+    sizes = _SIZES(rows, width, math.prod(directions[:-1]), kappa_step, dim, FAMILIES[name])
+    gradients = contiguous(directions), contiguous(tuple(shape))
+    return _Plan(
+        loc, kappa, contiguous(points), contiguous((3, *shape)), gradients, rows, rows * width, sizes
+    )
 
 
 def draw(
@@ -111,23 +144,13 @@ def draw(
     needs_scalars: bool,
 ) -> Draws:
     """Run the operator ``draw`` of ``sampling.operator``. Scalars that are not needed are None."""
-    directions, kappa = _parameters(loc, concentration, shape)
-    rows, width = shape.numel(), loc.shape[-1]
-    # ``empty_like`` takes half the time of ``new_empty``.
-    agree = directions.shape[:-1] == shape
-    x = torch.empty_like(directions) if agree else directions.new_empty((*shape, width))
-    # The library only looks whether the first pointer is null.
-    scalars, start, step = None, 0, 4 * rows
-    if needs_scalars:
-        scalars = kappa.new_empty((3, *shape))
-        start = scalars.data_ptr()
-    call = _CALL(
-        x.data_ptr(), start, start + step, start + 2 * step,
-        directions.data_ptr(), kappa.data_ptr(), _seed(generator).data_ptr(), 0, 0, 0,
-        rows, width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
-        FAMILIES[name], threads(rows * width),
-    )  # fmt: skip
-    _functions().draw(call)  # type: ignore[union-attr]  # ``covers`` has checked that the library is there
+    plan = _plan(name, dim, loc.shape, concentration.shape, shape)
+    seed = _seed(generator)  # a variable, so that it lives until the call returns
+    directions, kappa = plan.arranged(loc, concentration)
+    x = empty_strided_cpu(*plan.x, torch.float32)
+    scalars = empty_strided_cpu(*plan.scalars, torch.float32) if needs_scalars else None
+    pointers = x.data_ptr(), directions.data_ptr(), kappa.data_ptr(), seed.data_ptr(), 0, 0, 0
+    _functions().draw(plan.struct(scalars, *pointers))  # type: ignore[union-attr]  # ``covers`` has checked this
     return x if loc.dtype is torch.float32 else x.to(loc.dtype), scalars
 
 
@@ -147,27 +170,24 @@ def pull_back(
     x and the scalars are contiguous, as ``draw`` made them.
     """
     shape = scalars.shape[1:]
-    directions, kappa = _parameters(loc, concentration, shape)
+    plan = _plan(name, dim, loc.shape, concentration.shape, shape)
+    directions, kappa = plan.arranged(loc, concentration)
     if x.dtype is not torch.float32:
         grad, x = grad.to(torch.float32), x.to(torch.float32)
-    grad = grad.contiguous().resolve_neg()
-    rows, width = shape.numel(), loc.shape[-1]
-    grad_loc = torch.empty_like(directions) if needs_loc else None
-    grad_kappa = None
+    grad = readable(grad)
+    grad_loc = grad_kappa = None
+    in_loc = in_kappa = 0
+    if needs_loc:
+        grad_loc = empty_strided_cpu(*plan.gradients[0], torch.float32)
+        in_loc = grad_loc.data_ptr()
     if needs_concentration:
-        grad_kappa = torch.empty_like(kappa) if kappa.shape == shape else kappa.new_empty(shape)
-    start, step = scalars.data_ptr(), 4 * rows
-    call = _CALL(
-        x.data_ptr(), start, start + step, start + 2 * step,
-        directions.data_ptr(), kappa.data_ptr(), 0, grad.data_ptr(),
-        0 if grad_loc is None else grad_loc.data_ptr(), 0 if grad_kappa is None else grad_kappa.data_ptr(),
-        rows, width, directions.numel() // width, 0 if kappa.numel() == 1 else 1, dim,
-        FAMILIES[name], threads(rows * width),
-    )  # fmt: skip
-    if not _functions().pull_back(call):  # type: ignore[union-attr]
+        grad_kappa = empty_strided_cpu(*plan.gradients[1], torch.float32)
+        in_kappa = grad_kappa.data_ptr()
+    pointers = x.data_ptr(), directions.data_ptr(), kappa.data_ptr(), 0, grad.data_ptr(), in_loc, in_kappa
+    if not _functions().pull_back(plan.struct(scalars, *pointers)):  # type: ignore[union-attr]
         raise MemoryError("not enough memory for the gradients of shared directions")
     if grad_loc is not None:
-        if grad_loc.shape != loc.shape:
+        if plan.loc is not None:
             grad_loc = grad_loc.sum_to_size(loc.shape)
         if loc.dtype is not torch.float32:  # the gradient is tangential: normalising loc only scales it
             length = torch.linalg.vector_norm(loc.to(torch.float32), dim=-1, keepdim=True)
@@ -184,8 +204,9 @@ def standard_normals(shape: Sequence[int], like: Tensor, generator: torch.Genera
     functions = _functions()
     if like.dtype is not torch.float64 or not like.is_cpu or functions is None:
         return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
-    out = like.new_empty(shape)
+    out = empty_strided_cpu(*contiguous(tuple(shape)), torch.float64)
     count = out.numel()
+    seed = _seed(generator)
     # A normal takes about twice as long in float64.
-    functions.normals(_NORMALS_CALL(out.data_ptr(), _seed(generator).data_ptr(), count, threads(2 * count)))
+    functions.normals(_NORMALS_CALL(out.data_ptr(), seed.data_ptr(), count, threads(2 * count)))
     return out

@@ -34,6 +34,7 @@ from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import (
     is_batching,
     is_plain,
+    is_plain_backward,
     is_recording,
     plain_apply,
     unrecorded,
@@ -248,7 +249,7 @@ def _run_backward(
 def draw_gradients(grad: Tensor, *saved: Any) -> tuple[Tensor, Tensor]:
     """Return the gradients of a plain draw in ``loc`` and κ, with the arguments of the operator ``draw_backward``."""
     # The saved tensors are plain. Only the gradient may belong to a transform, or be differentiated itself.
-    if is_plain(grad) and not torch.is_grad_enabled():
+    if is_plain_backward(grad):
         return _run_backward(grad, *saved)
     return _draw_backward(grad, *saved)
 

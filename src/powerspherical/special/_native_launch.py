@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._native.library import loaded
+from powerspherical._torch.memory import empty, readable
 from powerspherical.special._debye import FORMS as BESSEL_FORMS
 
 #: The functions of κ that the library knows, as c/call.h numbers them.
@@ -58,9 +59,9 @@ def value_and_slope(
         steps, terms, numbers: see ``functions_call`` in c/call.h.
         needs_slope: whether the second result is needed. If not, it is an empty tensor.
     """
-    kappa = kappa.contiguous().resolve_neg()  # a negative view has another sign than its memory
-    value = torch.empty_like(kappa)
-    slope = torch.empty_like(kappa) if needs_slope else kappa.new_empty(0)
+    kappa, shape = readable(kappa), tuple(kappa.shape)
+    value = empty(kappa, shape, torch.float32)
+    slope = empty(kappa, shape if needs_slope else (0,), torch.float32)
     count = kappa.numel()
     call = _CALL(
         value.data_ptr(), slope.data_ptr() if needs_slope else 0, kappa.data_ptr(), table.data_ptr(),

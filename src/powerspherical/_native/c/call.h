@@ -1,5 +1,5 @@
-/* The arguments that Python passes: one struct of 8-byte fields per call. `_CALL` and `_NORMALS_CALL` in
- * sampling/native.py, `_CALL` in special/_native_launch.py, `_POINTERS` and `_SIZES` in
+/* The arguments that Python passes: one struct of 8-byte fields per call. `_POINTERS`, `_SIZES` and
+ * `_NORMALS_CALL` in sampling/native.py, `_CALL` in special/_native_launch.py, `_POINTERS` and `_SIZES` in
  * distributions/_native_density.py, and `_CALL` in nn/_native_parameters.py have the same fields in the same order. */
 #pragma once
 #include <stdint.h>
@@ -19,13 +19,13 @@ typedef struct {
     const float *grad;        /* n x d: gradient in x; this and the next two for the pull-back only */
     float *grad_loc;          /* m x d, or null if it is not needed */
     float *grad_kappa;        /* n, or null if it is not needed */
+    int64_t threads;          /* largest number of threads */
     int64_t rows;
     int64_t dim;
     int64_t directions;
     int64_t kappa_step;       /* 1, or 0 if all rows share one kappa */
     int64_t law_dim;          /* dimension used for the law of t; differs from d if the caller needs only t */
     int64_t family;
-    int64_t threads;          /* largest number of threads */
 } sphere_call;
 
 /* A request for standard normals in double precision. */

@@ -21,7 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks, empty, next_power_of_two
+from powerspherical._torch.memory import empty
+from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.sampling.triton.random import (
     GAMMA,
     LENGTH,

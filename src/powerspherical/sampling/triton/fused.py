@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.triton import empty, triton_takes
+from powerspherical._torch.memory import empty
+from powerspherical._torch.triton import triton_takes
 from powerspherical.sampling import layout
 
 if TYPE_CHECKING:

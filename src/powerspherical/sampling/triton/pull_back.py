@@ -18,7 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.triton import Launch, blocks, empty, next_power_of_two
+from powerspherical._torch.memory import empty
+from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.sampling.triton.slope import rapidity_slope
 
 #: Coordinates of g that a program holds at a time, unless a single row has more.

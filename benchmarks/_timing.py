@@ -1,12 +1,14 @@
 """Timing of methods that take turns.
 
-A round calls every method once (or a few times), in an order that rotates from round to round, so that slow phases of
-the machine affect all methods. A method and its floor are compared within a round. This module needs only the standard
-library, because TensorFlow Probability is timed in an environment without torch.
+A round calls every method once (or a few times), so that slow phases of the machine affect all methods. Each round has
+another random order: a method that always followed the same other one would find the caches as that one leaves them. A
+method and its floor are compared within a round. This module needs only the standard library, because TensorFlow
+Probability is timed in an environment without torch.
 """
 
 import ctypes
 import math
+import random
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,9 +37,8 @@ class Effort:
 
 
 def in_turn(names: Sequence[Name], turn: int) -> list[Name]:
-    """Return the methods in the order of round `turn`, which rotates."""
-    first = turn % len(names)
-    return [*names[first:], *names[:first]]
+    """Return the methods in the order of round `turn`, which is random but the same in every run."""
+    return random.Random(turn).sample(names, len(names))
 
 
 def measure(

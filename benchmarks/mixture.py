@@ -86,7 +86,7 @@ def iteration(fit: Callable[[int], Any], clock: Clock) -> float:
 
 
 def timed(x: Tensor, components: int, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds per iteration of each method in each round. The order rotates."""
+    """Return the seconds per iteration of each method in each round. The order is random."""
     clock = clock_on(x.device)
     methods: dict[str, Callable[[], float]] = {
         name: partial(iteration, fit, clock) for name, fit in fits(x, components)

@@ -113,13 +113,17 @@ def test_methods_take_turns():
             call()
         return timing.TURN if call is calls["c"] else timing.TURN * len(order) / 1000
 
-    effort = timing.Effort(seconds=0, least=3, most=9)
+    effort = timing.Effort(seconds=0, least=30, most=99)
     times = timing.measure(calls, effort, clock, calls=2)
     # Twice each, and a round that is not looked at; of what is slow, one call is a turn.
-    assert "".join(order) == "aabbcc" + "aabbc" + "aabbc" + "bbcaa" + "caabb"
-    said = {name: [round(1000 * one / timing.TURN) for one in times[name]] for name in "ab"}
-    assert said == {"a": [13, 21, 24], "b": [15, 18, 26]}
-    assert times["c"] == [timing.TURN] * 3
+    assert "".join(order[:11]) == "aabbcc" + "aabbc"
+    rounds = ["".join(order[start : start + 5]) for start in range(11, len(order), 5)]
+    assert len(rounds) == 30
+    assert set(rounds) == {"aabbc", "aacbb", "bbaac", "bbcaa", "caabb", "cbbaa"}  # every order
+    for name in "ab":
+        ends = [11 + 5 * turn + one.index(name) + 2 for turn, one in enumerate(rounds)]
+        assert [round(1000 * one / timing.TURN) for one in times[name]] == ends
+    assert times["c"] == [timing.TURN] * 30
 
 
 def test_the_event_clock():

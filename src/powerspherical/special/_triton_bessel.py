@@ -8,14 +8,13 @@ depends only on the dimension.
 # mypy: ignore-errors
 # (type checkers do not understand Triton's dialect of Python)
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from powerspherical.special._debye import FORMS, LONG_ROW, SHORT_ROW, kernel_table
 from powerspherical.special._triton_launch import value_and_slope
-from powerspherical.special.bessel import hankel_range, recurrence_steps
+from powerspherical.special.bessel import kernel_numbers
 from powerspherical.special.triton_elementary import log1p
 
 _RATIO = tl.constexpr(FORMS.index("ratio"))
@@ -153,9 +152,8 @@ def _evaluate(
 
 def bessel_constants(like: Tensor, order: float) -> tuple[Tensor, int, float, float, float, float]:
     """Return the table, STEPS and the numbers of ``bessel_functions``, on the device of ``like``."""
-    steps, top = recurrence_steps(order, torch.float32)
-    start, constant = hankel_range(order, torch.float32)
-    return kernel_table(like, order, top), steps, top, start, order + 0.5, constant
+    steps, numbers = kernel_numbers(order)
+    return kernel_table(like, order, numbers[0]), steps, *numbers
 
 
 def evaluate(form: str, kappa: Tensor, order: float, *, needs_slope: bool) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from powerspherical._torch.memory import empty
 from powerspherical._torch.triton import Launch, blocks
 
 _BLOCK = 256
@@ -33,9 +34,9 @@ def value_and_slope(
         numbers, constants: the kernel's own.
         needs_slope: if False, the derivative is an empty tensor.
     """
-    kappa = kappa.contiguous()
-    value = torch.empty_like(kappa)
-    slope = torch.empty_like(kappa) if needs_slope else kappa.new_empty(0)
+    kappa, shape = kappa.contiguous(), tuple(kappa.shape)
+    value = empty(kappa, shape, torch.float32)
+    slope = empty(kappa, shape if needs_slope else (0,), torch.float32)
     if count := kappa.numel():
         launch = _launch(kernel, count, numbers, (*constants, needs_slope, _BLOCK), kappa.device)
         launch((value, slope, kappa, *tables))

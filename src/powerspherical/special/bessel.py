@@ -17,6 +17,7 @@ kernel computes each function together with its derivative: ``_triton_bessel`` o
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -67,6 +68,14 @@ def hankel_range(order: float, dtype: torch.dtype) -> tuple[float, float]:
     """Return the κ from which Hankel's expansion is used, and the constant in its relative entropy (see ``Hankel``)."""
     start = _HANKEL_START[dtype] + order * order
     return start, math.lgamma(order + 1) + order * (1 + math.log(2)) + 0.5 - 0.5 * math.log(2 * math.pi)
+
+
+@functools.lru_cache(1024)
+def kernel_numbers(order: float) -> tuple[int, tuple[float, float, float, float]]:
+    """Return the number of recurrence steps, and the numbers (top, start, half, constant), of the fused kernels."""
+    steps, top = recurrence_steps(order, torch.float32)
+    start, constant = hankel_range(order, torch.float32)
+    return steps, (top, start, order + 0.5, constant)
 
 
 def _names(derivatives: int, entropy: bool) -> tuple[str, ...]:

@@ -284,6 +284,7 @@ class TestOnAGpu:
             torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-4, atol=2e-3)
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")  # torch 2.11, in every profile
 def test_the_memory_of_a_backward_pass_is_that_of_a_block(monkeypatch) -> None:
     """torch's allocator reports to the profiler; its peak is far below the dozen matrices that autograd would keep."""
     count = 1500

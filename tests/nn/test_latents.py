@@ -325,7 +325,7 @@ class TestFused:
         outputs = torch.randn(7, DIM + 1, device=DEVICE)
         rates = []
         for default in (dtype, torch.float32):
-            _triton_latents._draw_launch.cache_clear()
+            _triton_latents._draw_plan.cache_clear()
             torch.set_default_dtype(default)
             try:
                 rates.append(drawn(outputs, Settings(family.name, DIM, BOUNDS), 1.0, torch.float32)[1])

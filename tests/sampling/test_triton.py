@@ -123,7 +123,9 @@ def test_scalars_that_are_not_needed(name: str, dim: int) -> None:
     loc, kappa = directions(40, dim), torch.rand(40, device=DEVICE) * 10
     x = torch.empty_like(loc)
     draw_kernel.draw(x, None, loc, kappa, 1, FAMILIES[name], dim, fast=COMPILED)
-    assert torch.equal(x, draw(name, loc, kappa)[0])
+    # Compiled for a GPU, the variant without the scalars may round differently.
+    tolerance = 1e-6 if COMPILED else 0.0
+    torch.testing.assert_close(x, draw(name, loc, kappa)[0], rtol=tolerance, atol=tolerance)
 
 
 @families

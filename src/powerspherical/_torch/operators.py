@@ -61,14 +61,18 @@ def define_operator(
     torch.library.register_fake(operator.name(), fake, lib=_LIBRARY)
     if batch is not None:
         torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
-    operator._op = _shortcut(operator._op, run, random=random)  # what a call of the operator in Python calls
+    # A call of the operator in Python calls ``_op``. A draw has no gradients among its arguments.
+    operator._op = _shortcut(operator._op, run, takes_batches=batch is not None and not random)
     return operator
 
 
-def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any], *, random: bool) -> Callable[..., Any]:
+def _shortcut(
+    dispatch: Callable[..., Any], run: Callable[..., Any], *, takes_batches: bool
+) -> Callable[..., Any]:
     """Return a function that calls ``run`` where only values are needed, as in compiled code, otherwise ``dispatch``.
 
     For a small batch the dispatcher takes as long as ``run``: it converts every argument and result twice.
+    ``takes_batches`` says whether an argument can be a batch of gradients.
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
@@ -77,8 +81,9 @@ def _shortcut(dispatch: Callable[..., Any], run: Callable[..., Any], *, random: 
             _KNOWN_TYPES.issuperset(map(type, values))
             and is_plain()
             and not (torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in values))
-            # A draw has no gradients among its arguments.
-            and (random or not any(is_batch_of_gradients(x) for x in values if type(x) in PLAIN_TYPES))
+            and not (
+                takes_batches and any(is_batch_of_gradients(x) for x in values if type(x) in PLAIN_TYPES)
+            )
         ):
             return run(*inputs, **options)
         return dispatch(*inputs, **options)

@@ -9,6 +9,7 @@ an operator that the compiler does not look into, because our launch takes less 
 from __future__ import annotations
 
 import functools
+import math
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import composite
-from powerspherical._torch.memory import empty
 from powerspherical._torch.modes import is_in_aot_autograd, is_plain, is_plain_backward, plain_apply
 from powerspherical._torch.operators import define_operator
 from powerspherical._torch.triton import triton_takes
@@ -231,15 +231,24 @@ def _fused_values(
     return values
 
 
-def empty_values(
-    outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
+def value_shapes(
+    outputs: torch.Size, dim: int, radius: float, dtype: torch.dtype
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of z, of the rate and of the record, given the shape of the outputs."""
+    *batch, _ = outputs
+    return (*batch, dim), tuple(batch), (math.prod(batch) * (4 if z_is_x(radius, dtype) else dim + 4),)
+
+
+def _fake_values(
+    outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return empty tensors for z, the rate and the record."""
-    *batch, entries = outputs.shape
-    dim = settings.dim
-    numbers = outputs.numel() // entries * (4 if z_is_x(radius, dtype) else dim + 4)
-    z = empty(outputs, (*batch, dim), dtype)
-    return z, empty(outputs, tuple(batch), torch.float32), empty(outputs, (numbers,), torch.float32)
+    z, rate, record = value_shapes(outputs.shape, _unpacked(settings)[0].dim, radius, dtype)
+    single = torch.float32
+    return (
+        outputs.new_empty(z, dtype=dtype),
+        outputs.new_empty(rate, dtype=single),
+        outputs.new_empty(record, dtype=single),
+    )
 
 
 _draw_latents = define_operator(
@@ -248,9 +257,7 @@ _draw_latents = define_operator(
     lambda outputs, settings, radius, dtype, number: _fused_values(
         outputs, _unpacked(settings)[0], radius, dtype
     ),
-    fake=lambda outputs, settings, radius, dtype, number: empty_values(
-        outputs, _unpacked(settings)[0], radius, dtype
-    ),
+    fake=_fake_values,
     random=True,
 )
 _pull_back_latents = define_operator(

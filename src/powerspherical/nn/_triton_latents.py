@@ -10,6 +10,7 @@ generator gives four numbers. It writes z, the rate, and a record of the draw fo
 
 import functools
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from powerspherical._torch.memory import empty
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
-from powerspherical.nn._latents import LARGEST_DIM, Settings, empty_values, z_is_x
+from powerspherical.nn._latents import LARGEST_DIM, Settings, value_shapes, z_is_x
 from powerspherical.nn._parameters import Bounds
 from powerspherical.nn._triton_parameters import SHORT_VECTOR, concentration
 from powerspherical.sampling.triton.draw import (
@@ -255,14 +256,14 @@ def draw_latents(
         seed: a random int64, as for ``sampling.triton.draw.draw``.
         fast: whether to use the hardware's approximate functions.
     """
-    z, rate, record = empty_values(outputs, settings, radius, dtype)
-    rows, has_x = rate.numel(), not z_is_x(radius, dtype)
     in_memory = isinstance(seed, Tensor)
-    seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
     types = outputs.dtype, dtype, outputs.device
-    launch, table = _draw_launch(rows, settings, radius, has_x, in_memory, fast, *types)
-    table = outputs if table is None else table  # any pointer will do
-    launch((z, rate, record, outputs, table, seed_tensor), seed_number)
+    plan = _draw_plan(outputs.shape, settings, radius, in_memory, fast, *types)
+    z = empty(outputs, plan.z, dtype)
+    rate, record = empty(outputs, plan.rate, torch.float32), empty(outputs, plan.record, torch.float32)
+    seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
+    table = outputs if plan.table is None else plan.table  # any pointer will do
+    plan.launch((z, rate, record, outputs, table, seed_tensor), seed_number)
     return z, rate, record
 
 
@@ -307,26 +308,37 @@ def _rate_constants(settings: Settings, device: torch.device) -> tuple[Tensor | 
     return table, (nodes, 0, scale, 0.0, 0.0, 0.0)
 
 
+class _DrawPlan(NamedTuple):
+    """The shapes of the results of ``draw_latents``, the launch of its kernel, and the table of the rate, if any."""
+
+    z: tuple[int, ...]
+    rate: tuple[int, ...]
+    record: tuple[int, ...]
+    launch: Launch
+    table: Tensor | None
+
+
 @functools.lru_cache(1024)
-def _draw_launch(
-    rows: int,
+def _draw_plan(
+    shape: torch.Size,
     settings: Settings,
     radius: float,
-    has_x: bool,
     in_memory: bool,
     fast: bool,
     outputs_dtype: torch.dtype,
     dtype: torch.dtype,
     device: torch.device,
-) -> tuple[Launch, Tensor | None]:
-    """Return the launch of ``_draw_latents``, and its table. The dtypes are only part of the cache's key."""
+) -> _DrawPlan:
+    """Return the plan for outputs of this shape, in this dtype."""
     family, dim, bounds = settings
+    rows, has_x = math.prod(shape[:-1]), not z_is_x(radius, dtype)
     table, rate_constants = _rate_constants(settings, device)
     quarter, rows_per_program, quads, warps = tile(dim)
     constants = in_memory, FAMILIES[family], fast, *_bounds(bounds), float(radius), has_x, *rate_constants
-    shape = dim, quarter, rows_per_program, quads
+    tiles = dim, quarter, rows_per_program, quads
     grid = blocks(rows, rows_per_program), 1
-    return Launch(_draw_latents, grid, (rows,), (*constants, *shape), num_warps=warps), table
+    launch = Launch(_draw_latents, grid, (rows,), (*constants, *tiles), num_warps=warps)
+    return _DrawPlan(*value_shapes(shape, dim, radius, dtype), launch, table)
 
 
 @functools.lru_cache(1024)

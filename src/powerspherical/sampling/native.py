@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._native.library import loaded
-from powerspherical._torch.memory import contiguous, empty_strided_cpu, readable
+from powerspherical._torch.memory import Dense, contiguous, empty_strided_cpu, readable
 from powerspherical.sampling import layout
 from powerspherical.sampling.precision import unit_vectors_as
 
@@ -77,9 +77,6 @@ def threads(numbers: int) -> int:
     return 1 if numbers < 2 * _PER_THREAD else min(torch.get_num_threads(), numbers // _PER_THREAD)
 
 
-_Layout = tuple[tuple[int, ...], tuple[int, ...]]
-
-
 class _Plan(NamedTuple):
     """What the shapes of the arguments determine.
 
@@ -94,9 +91,9 @@ class _Plan(NamedTuple):
 
     loc: tuple[int, ...] | None
     kappa: tuple[int, ...] | None
-    x: _Layout
-    scalars: _Layout
-    gradients: tuple[_Layout, _Layout]
+    x: Dense
+    scalars: Dense
+    gradients: tuple[Dense, Dense]
     rows: int
     numbers: int
     sizes: bytes

@@ -1,7 +1,7 @@
 """Timing of methods that take turns.
 
-A round calls every method once (or a few times), so that slow phases of the machine affect all methods. Each round has
-another random order: a method that always followed the same other one would find the caches as that one leaves them. A
+A round calls every method once (or a few times), so that slow phases of the machine affect all methods. The order in
+each round is random: a method that always followed the same other one would find the caches as that one leaves them. A
 method and its floor are compared within a round. This module needs only the standard library, because TensorFlow
 Probability is timed in an environment without torch.
 """

@@ -4,8 +4,8 @@ The features are bfloat16, as under autocast. A step computes the latents z and 
 gradient of both in the features. Ours is `nn.SphericalBottleneck`. The Gaussian one is the usual reparameterisation
 with its KL to the standard normal. The reference is the package of the paper's authors, which needs float32 features.
 The layers take turns in one mode after the other: eager, compiled, and on CUDA compiled with mode="reduce-overhead",
-which replays CUDA graphs. Rounds are many, because the time includes the host's, which varies by a fifth from turn to
-turn.
+which replays CUDA graphs. The time includes the host's, which varies by a fifth from turn to turn. So there are many
+rounds.
 
     python benchmarks/bottleneck.py [--device cpu|cuda] [--quick] [--out DIR]
 """
@@ -26,10 +26,8 @@ from powerspherical.nn import SphericalBottleneck
 
 SIZES = {"cpu": ((4096, 16), (4096, 64)), "cuda": ((65_536, 16), (65_536, 64))}
 QUICK_SIZES = ((64, 8),)
-EFFORT, QUICK_EFFORT = (
-    Effort(seconds=15.0, least=15, most=1001),
-    Effort(seconds=0.1, least=3, most=5),
-)  # per mode
+EFFORT = Effort(seconds=15.0, least=15, most=1001)  # per mode
+QUICK_EFFORT = Effort(seconds=0.1, least=3, most=5)
 CALLS = 20  # per turn
 GAUSSIAN = "gaussian"
 

@@ -291,6 +291,18 @@ class TestFused:
         torch.testing.assert_close(results(compiled), results(latents), rtol=0, atol=0)
         assert called == ["powerspherical.draw_latents.default", "powerspherical.pull_back_latents.default"]
 
+    def test_a_batch_of_gradients_of_compiled_code(self) -> None:
+        settings = packed(Settings("power_spherical", DIM, BOUNDS))
+        features = torch.randn(7, DIM + 1, device=DEVICE, requires_grad=True)
+        torch.compiler.reset()
+        z, rate = torch.compile(latents, backend="aot_eager")(features, None, settings, 2.0)
+        weights = torch.randn(3, 7, DIM, device=DEVICE), torch.randn(3, 7, device=DEVICE)
+        (batch,) = torch.autograd.grad((z, rate), features, weights, is_grads_batched=True, retain_graph=True)
+        for gradient, *one in zip(batch, *weights, strict=True):
+            torch.testing.assert_close(
+                gradient, *torch.autograd.grad((z, rate), features, one, retain_graph=True)
+            )
+
     @pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
     def test_draws_of_one_graph_differ(self, backend: str) -> None:
         """The compiler merges equal calls, unless it knows that they are random."""

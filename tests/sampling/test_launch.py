@@ -16,7 +16,8 @@ SIGNATURE = {"out": "*fp32", "seed": "i64", "rows": "i64", "scale": "fp32", "DIM
 
 def compiled(**changes: Any) -> SimpleNamespace:
     """Return what the launches read of a kernel that Triton has compiled."""
-    metadata = {"num_warps": 4, "shared": 512, "global_scratch_size": 0, "profile_scratch_size": 0}
+    metadata = {"num_warps": 4, "num_ctas": 1, "shared": 512}
+    metadata |= {"global_scratch_size": 0, "profile_scratch_size": 0}
     signature = changes.pop("signature", SIGNATURE)
     names = changes.pop("names", list(signature))
     source = SimpleNamespace(signature=signature, fn=SimpleNamespace(arg_names=names))
@@ -59,15 +60,55 @@ def test_an_older_triton_without_scratch_memory(launcher: list[tuple[Any, ...]])
     "changes",
     [
         {"global_scratch_size": 16},
+        {"num_ctas": 2},
         {"signature": {**SIGNATURE, "scale": "fp64"}},
         {"names": ["out", "seed"]},
     ],
-    ids=["scratch memory", "a type that we do not use", "another signature"],
+    ids=["scratch memory", "clusters", "a type that we do not use", "another signature"],
 )
 def test_what_torchs_launcher_does_not_serve(
     launcher: list[tuple[Any, ...]], changes: dict[str, Any]
 ) -> None:
     assert launching._static_run(compiled(**changes), (8, 1), (100, 0.5, 64)) is None
+
+
+def test_a_kernel_without_numbers(launcher: list[tuple[Any, ...]]) -> None:
+    run, rest = launching._static_run(compiled(signature={"out": "*fp32"}), (8, 1), ())
+    run((1000, *rest), 5)
+    assert launcher[0][6:8] == ("OOO", (1000, None, None))
+
+
+class Kernel:
+    """A kernel of Triton that notes its launches."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, int]) -> Any:
+        def launch(*arguments: Any, num_warps: int) -> SimpleNamespace:
+            self.launches.append(arguments)
+            return compiled(signature={"out": "*fp32", "seed": "i64", "rows": "i64", "DIM": "constexpr"})
+
+        return launch
+
+
+def test_launches(launcher: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton makes the first launch, and those with pointers for which it needs another variant."""
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 5, raising=False)
+    kernel = Kernel()
+    launch = launching.Launch(kernel, (8, 1), (100,), (64,), num_warps=4)
+    aligned = torch.zeros(64)
+    odd = aligned[1:]
+    for tensor, seed in ((odd, 1), (aligned, 2), (aligned, 3), (odd, 4), (aligned, 5)):
+        launch([tensor], seed)
+    assert [(arguments[0] is odd, *arguments[1:]) for arguments in kernel.launches] == [
+        (True, 1, 100, 64),
+        (False, 2, 100, 64),
+        (True, 4, 100, 64),
+    ]
+    assert [call[7:] for call in launcher] == [
+        ((aligned.data_ptr(), seed, 100, None, None), 5) for seed in (3, 5)
+    ]
 
 
 def test_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@
 - ``divergences``: torch's table of KL divergences.
 - ``elementary``: functions that exported programs must write differently.
 - ``constants``: cached constant tensors.
+- ``memory``: fast allocation, and tensors that a kernel can read by pointer.
 - ``chunks``: elementwise functions in bounded memory.
 - ``random``: Gamma draws, and random numbers from a generator.
 - ``operators``: differentiable random operators.

@@ -14,10 +14,22 @@ from powerspherical._torch.modes import PLAIN_TYPES
 #: The shape and the strides of a contiguous tensor, as plain tuples.
 Dense = tuple[tuple[int, ...], tuple[int, ...]]
 
-# The allocators of torch's compiled code take shape, strides and dtype. They have no dispatcher and no parser of
-# arguments, so they take half the time of ``new_empty``. They reject a ``torch.Size``.
-empty_strided_cpu: Callable[..., Tensor] = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
-_empty_strided_cuda: Callable[..., Tensor] = torch._C._dynamo.guards._empty_strided_cuda  # type: ignore[attr-defined]
+
+def _allocator(device: str) -> Callable[..., Tensor]:
+    """Return a function of shape, strides and dtype that allocates: that of torch's compiled code, if there is one.
+
+    It has no dispatcher and no parser of arguments, so it takes half the time of ``new_empty``. It rejects
+    ``torch.Size``.
+    """
+
+    def usual(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+    allocate: Callable[..., Tensor] = getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", usual)
+    return allocate
+
+
+empty_strided_cpu, _empty_strided_cuda = _allocator("cpu"), _allocator("cuda")
 
 
 def empty(like: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -35,13 +47,14 @@ def empty(like: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def contiguous(shape: tuple[int, ...]) -> Dense:
     """Return the shape of a contiguous tensor, and its strides.
 
-    >>> contiguous((2, 3, 4))
-    ((2, 3, 4), (12, 4, 1))
+    >>> contiguous((2, 3, 4)), contiguous((3, 0))
+    (((2, 3, 4), (12, 4, 1)), ((3, 0), (1, 1)))
     """
-    return shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    sizes = [max(size, 1) for size in shape]  # torch counts an empty axis as one
+    return shape, tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
 
 
 def readable(tensor: Tensor) -> Tensor:
-    """Return the tensor with its numbers in order, and not as a negative view, whose memory has the other sign."""
-    # The two questions take less time than the two operations.
+    """Return a contiguous tensor whose memory holds its values. (The memory of a negative view has the other sign.)"""
+    # Asking takes less time than two operations that change nothing.
     return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.contiguous().resolve_neg()

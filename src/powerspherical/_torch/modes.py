@@ -60,7 +60,7 @@ def is_plain(*tensors: Tensor) -> bool:
 def is_plain_backward(*grads: Tensor) -> bool:
     """Whether a backward pass, given these gradients, may compute values only.
 
-    They must be plain tensors, one gradient each, and their own derivatives must not be needed.
+    They must be plain tensors, not batches of gradients, and their own derivatives must not be needed.
     """
     return not torch.is_grad_enabled() and is_plain(*grads) and not any(map(is_batch_of_gradients, grads))
 
@@ -69,8 +69,8 @@ def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """Return the C++ ``apply`` of ``function``, for plain eager mode.
 
     ``Function.apply`` first looks for transforms and inspects the signature, which takes longer than a small draw.
+    This also shortens the backward pass of ``function``: torch then calls its ``backward`` without looking for it.
     """
-    # In the backward pass torch calls ``apply`` of this class, which looks for ``function.backward`` each time.
     function._backward_cls.apply = function.backward  # type: ignore[attr-defined]
     apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply

@@ -9,7 +9,7 @@ torch's own operators do. This works in eager mode, under transforms and under `
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -61,18 +61,19 @@ def define_operator(
     torch.library.register_fake(operator.name(), fake, lib=_LIBRARY)
     if batch is not None:
         torch.library.register_vmap(operator.name(), functools.partial(batch, operator), lib=_LIBRARY)
-    # A call of the operator in Python calls ``_op``. A draw has no gradients among its arguments.
-    operator._op = _shortcut(operator._op, run, takes_batches=batch is not None and not random)
+    names = [argument.name for argument in operator._schema.arguments]
+    gradients = [place for place, name in enumerate(names) if name.startswith("grad")]
+    operator._op = _shortcut(operator._op, run, gradients)  # what a call of the operator in Python calls
     return operator
 
 
 def _shortcut(
-    dispatch: Callable[..., Any], run: Callable[..., Any], *, takes_batches: bool
+    dispatch: Callable[..., Any], run: Callable[..., Any], gradients: Sequence[int] = ()
 ) -> Callable[..., Any]:
     """Return a function that calls ``run`` where only values are needed, as in compiled code, otherwise ``dispatch``.
 
     For a small batch the dispatcher takes as long as ``run``: it converts every argument and result twice.
-    ``takes_batches`` says whether an argument can be a batch of gradients.
+    ``gradients`` are the places of arguments that may be batches of gradients. Callers pass these by position.
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
@@ -81,9 +82,7 @@ def _shortcut(
             _KNOWN_TYPES.issuperset(map(type, values))
             and is_plain()
             and not (torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in values))
-            and not (
-                takes_batches and any(is_batch_of_gradients(x) for x in values if type(x) in PLAIN_TYPES)
-            )
+            and not any(is_batch_of_gradients(x) for x in map(values.__getitem__, gradients) if x is not None)
         ):
             return run(*inputs, **options)
         return dispatch(*inputs, **options)

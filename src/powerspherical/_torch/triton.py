@@ -81,6 +81,7 @@ class Launch:
         self._kernel, self._grid, self._num_warps = kernel, grid, num_warps
         self._rest = (*numbers, *constants)
         self._run: _Run | None = None  # made by the first launch
+        self._compiled: Any = None
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
         """Launch on the device of ``tensors``. ``numbers`` are the number arguments before those."""
@@ -94,6 +95,7 @@ class Launch:
         if self._run is None or every_bit & 15:
             compiled = self._kernel[self._grid](*tensors, *numbers, *self._rest, num_warps=self._num_warps)
             if compiled is not None and not every_bit & 15:  # it is None in Triton's interpreter
+                self._compiled = compiled  # keeps the kernel loaded
                 self._run = _static_run(compiled, self._grid, self._rest) or _triton_run(
                     compiled, self._grid, self._rest
                 )
@@ -103,8 +105,7 @@ class Launch:
         return None
 
 
-#: A function that launches a compiled kernel, given its arguments and a stream, and the arguments after the numbers of
-#: a call.
+#: A pair: a function of (arguments, stream) that launches a compiled kernel, and the last arguments of every launch.
 _Run = tuple[Callable[[tuple[Any, ...], int], object], tuple[Any, ...]]
 
 
@@ -116,13 +117,19 @@ def _static_run(compiled: Any, grid: tuple[int, int], rest: tuple[Any, ...]) -> 
     launcher = getattr(torch._C, "_StaticCudaLauncher", None)
     metadata, types = compiled.metadata, list(compiled.src.signature.values())
     scratch = [getattr(metadata, f"{name}_scratch_size", None) for name in ("global", "profile")]
-    if launcher is None or any(scratch) or len(types) != len(compiled.src.fn.arg_names):
+    if launcher is None or any(scratch) or getattr(metadata, "num_ctas", 1) != 1:
+        return None
+    if len(types) != len(compiled.src.fn.arg_names):
         return None
     codes = "".join("O" if kind[0] == "*" else _CODES.get(kind, "?") for kind in types)
     if "?" in codes:
         return None
-    rest = tuple(value for value, code in zip(rest, types[-len(rest) :], strict=True) if code != "constexpr")
-    # Since 3.3 Triton's kernels have a parameter for each kind of scratch memory. Ours use none.
+    rest = tuple(
+        value
+        for value, code in zip(rest, types[len(types) - len(rest) :], strict=True)
+        if code != "constexpr"
+    )
+    # A kernel has a parameter for each kind of scratch memory that its version of Triton knows. Ours use none.
     unused = (None,) * (2 - scratch.count(None))
     arguments = compiled.function, *grid, 1, metadata.num_warps, metadata.shared, codes + "O" * len(unused)
     return functools.partial(launcher._launch_kernel, *arguments), (*rest, *unused)

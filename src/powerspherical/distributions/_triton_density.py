@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from powerspherical._torch.memory import readable
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.distributions._tile import Tile, tiles
 from powerspherical.special.gamma import log_sphere_area
@@ -256,7 +257,7 @@ class Plan(NamedTuple):
     def forward(
         self, x: Tensor, loc: Tensor, kappa: Tensor, entropy: Tensor, mean: Tensor, *, needs_ends: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        tensors = [tensor.contiguous() for tensor in (x, loc, kappa, entropy, mean)]
+        tensors = [readable(tensor) for tensor in (x, loc, kappa, entropy, mean)]
         needs_value = self.form != _ENDS.value
         results = [
             torch.empty(self.shape if needed else (0,), dtype=torch.float32, device=x.device)
@@ -275,9 +276,9 @@ class Plan(NamedTuple):
         ends: tuple[Tensor, Tensor],
         needed: tuple[bool, bool, bool],
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x, loc, kappa, mean = (tensor.contiguous() for tensor in (x, loc, kappa, mean))
+        x, loc, kappa, mean = (readable(tensor) for tensor in (x, loc, kappa, mean))
         one_grad = not any(grad.stride())  # such as the gradient of a sum
-        grad = grad.as_strided((1,), (1,)) if one_grad else grad.contiguous()
+        grad = readable(grad.as_strided((1,), (1,)) if one_grad else grad)
         step = _backward_step(self, needed, x.dtype, loc.dtype, x.device)
         rows, (x_tile, _, kappa_tile) = self.shape.numel(), self.tiles
 

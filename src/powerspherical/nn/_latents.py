@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import composite
+from powerspherical._torch.memory import readable
 from powerspherical._torch.modes import is_in_aot_autograd, is_plain, is_plain_backward, plain_apply
 from powerspherical._torch.operators import define_operator
 from powerspherical._torch.triton import triton_takes
@@ -108,10 +109,10 @@ def drawn(outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
     if is_plain(outputs):
         if torch.is_grad_enabled() and outputs.requires_grad:
             if fuses:
-                return _fused_latents(outputs.contiguous(), settings, radius, dtype)
+                return _fused_latents(readable(outputs), settings, radius, dtype)
             return _plain_latents(outputs, settings, radius, dtype)
         if fuses:
-            return _fused_values(outputs.contiguous(), settings, radius, dtype)[:2]
+            return _fused_values(readable(outputs), settings, radius, dtype)[:2]
     elif fuses and is_in_aot_autograd():
         return _FusedLatents.apply(outputs.contiguous(), settings, radius, dtype)
     loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)

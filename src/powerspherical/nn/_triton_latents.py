@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical._torch.memory import empty
+from powerspherical._torch.memory import empty, readable
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.nn._latents import LARGEST_DIM, Settings, value_shapes, z_is_x
 from powerspherical.nn._parameters import Bounds
@@ -284,7 +284,7 @@ def pull_back_latents(
     uses = z is None, grad is not None, grad_rate is not None
     types = outputs.dtype, None if grad is None else grad.dtype, outputs.device
     launch = _pull_back_launch(outputs.numel() // (settings.dim + 1), settings, radius, *uses, *types)
-    grads = [record if one is None else one.contiguous() for one in (grad, grad_rate)]
+    grads = [record if one is None else readable(one) for one in (grad, grad_rate)]
     launch((gradient, outputs, record if z is None else z, record, *grads))
     return gradient
 
@@ -329,7 +329,7 @@ def _draw_plan(
     dtype: torch.dtype,
     device: torch.device,
 ) -> _DrawPlan:
-    """Return the plan for outputs of this shape, in this dtype."""
+    """Return the plan for outputs of this shape. Their dtype and the device are only part of the cache's key."""
     family, dim, bounds = settings
     rows, has_x = math.prod(shape[:-1]), not z_is_x(radius, dtype)
     table, rate_constants = _rate_constants(settings, device)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from powerspherical._torch.memory import empty, readable
 from powerspherical._torch.triton import Launch, blocks, next_power_of_two
 from powerspherical.nn._parameters import SHORT
 from powerspherical.special.triton_elementary import exp, log1p
@@ -122,10 +123,10 @@ def _gradient(
 
 def values(outputs: Tensor, dim: int, minimum: float, maximum: float) -> tuple[Tensor, Tensor | None]:
     """Return μ and κ, see ``_parameters.parameters``. The outputs are float32 or half precision."""
-    outputs = outputs.contiguous()
+    outputs = readable(outputs)
     *batch, entries = outputs.shape
-    loc = outputs.new_empty((*batch, dim), dtype=torch.float32)
-    kappa = outputs.new_empty(batch, dtype=torch.float32) if entries > dim else None
+    loc = empty(outputs, (*batch, dim), torch.float32)
+    kappa = empty(outputs, tuple(batch), torch.float32) if entries > dim else None
     launch = _values_launch(loc.numel() // dim, dim, entries, minimum, maximum, outputs.dtype, outputs.device)
     launch((loc, loc if kappa is None else kappa, outputs))
     return loc, kappa
@@ -140,10 +141,10 @@ def gradient(
     maximum: float,
 ) -> Tensor:
     """Return the gradient in the outputs, given μ and the gradients in μ and κ. None means zero."""
-    outputs = outputs.contiguous()
-    result = torch.empty_like(outputs)
+    outputs = readable(outputs)
+    result = empty(outputs, tuple(outputs.shape), outputs.dtype)
     dim, entries = loc.shape[-1], outputs.shape[-1]
-    grads = [loc if grad is None else grad.contiguous() for grad in (grad_loc, grad_kappa)]
+    grads = [loc if grad is None else readable(grad) for grad in (grad_loc, grad_kappa)]
     needs = grad_loc is not None, grad_kappa is not None
     rows = loc.numel() // dim
     launch = _gradient_launch(rows, dim, entries, maximum - minimum, *needs, outputs.dtype, outputs.device)

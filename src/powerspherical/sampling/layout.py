@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from powerspherical._torch.memory import readable
 
-def repeat(batch: Sequence[int], shape: Sequence[int]) -> bool:
+
+def repeats_over(batch: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether row r of the batch shape ``shape`` has direction r mod m, given m directions of batch shape ``batch``.
 
     This holds if ``batch``, without leading axes of size 1, is a suffix of ``shape``.
 
-    >>> repeat((1, 3), (2, 3)), repeat((), (2, 3)), repeat((2, 1), (2, 3))
+    >>> repeats_over((1, 3), (2, 3)), repeats_over((), (2, 3)), repeats_over((2, 1), (2, 3))
     (True, True, False)
     """
     batch = tuple(batch)
@@ -22,24 +24,23 @@ def repeat(batch: Sequence[int], shape: Sequence[int]) -> bool:
     return batch == tuple(shape)[len(shape) - len(batch) :]
 
 
-def differ(kappa_shape: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether the concentrations must be expanded to ``shape``: there are several, but not one per row."""
+def must_expand(kappa_shape: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether concentrations must be expanded to ``shape``: there are several, but not one per row."""
     return math.prod(kappa_shape) > 1 and tuple(kappa_shape) != tuple(shape)
 
 
 def directions(loc: Tensor, shape: Sequence[int]) -> Tensor:
     """Return m contiguous directions (…, d), such that row r of the batch shape ``shape`` has direction r mod m.
 
-    These are the directions of ``loc`` if they ``repeat``. Otherwise it is expanded to one direction per row.
+    These are the directions of ``loc`` if it ``repeats_over`` the rows. Otherwise it is expanded to one per row.
     """
-    batch = loc.shape[:-1]
-    if batch != shape and not repeat(batch, shape):
+    if not repeats_over(loc.shape[:-1], shape):
         loc = loc.expand(*shape, -1)
-    return loc.contiguous()
+    return readable(loc)
 
 
 def concentrations(concentration: Tensor, shape: Sequence[int]) -> Tensor:
     """Return contiguous concentrations: one per row of the batch shape ``shape``, or a single one for all rows."""
-    if concentration.shape != shape and differ(concentration.shape, shape):
+    if must_expand(concentration.shape, shape):
         concentration = concentration.expand(shape)
-    return concentration.contiguous()
+    return readable(concentration)

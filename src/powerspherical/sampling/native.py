@@ -68,8 +68,9 @@ def _functions() -> _Functions | None:
 def _seed(generator: torch.Generator | None) -> Tensor:
     """One number from ``generator``, by default torch's: the key of the library's own generator, Philox."""
     seed = empty_strided_cpu((), (), torch.int64)
-    seed.random_() if generator is None else seed.random_(generator=generator)
-    return seed
+    if generator is None:
+        return seed.random_()
+    return seed.random_(generator=generator)
 
 
 def threads(numbers: int) -> int:
@@ -81,19 +82,20 @@ class _Plan(NamedTuple):
     """What the shapes of the arguments determine.
 
     Attributes:
-        loc, kappa: to which shapes the directions and the concentrations must be expanded. None if to none.
-        x, scalars, gradients: shapes and strides of the points, of the scalars, and of the gradients in the directions
-            and in κ.
+        loc_shape, kappa_shape: shapes to which the directions and the concentrations must be expanded, or None.
+        x, scalars, grad_loc, grad_kappa: layouts of the points, the scalars and the gradients. The gradient in the
+            directions is that of the expanded ones.
         rows: number of points.
         numbers: number of their coordinates.
         sizes: the last part of the struct.
     """
 
-    loc: tuple[int, ...] | None
-    kappa: tuple[int, ...] | None
+    loc_shape: tuple[int, ...] | None
+    kappa_shape: tuple[int, ...] | None
     x: Dense
     scalars: Dense
-    gradients: tuple[Dense, Dense]
+    grad_loc: Dense
+    grad_kappa: Dense
     rows: int
     numbers: int
     sizes: bytes
@@ -102,32 +104,37 @@ class _Plan(NamedTuple):
         """The directions, unit vectors in float32, and κ, in the order of rows that ``layout`` describes."""
         if loc.dtype is not torch.float32:
             loc = unit_vectors_as(loc, torch.float32)
-        if self.loc is not None:
-            loc = loc.expand(self.loc)
-        if self.kappa is not None:
-            concentration = concentration.expand(self.kappa)
+        if self.loc_shape is not None:
+            loc = loc.expand(self.loc_shape)
+        if self.kappa_shape is not None:
+            concentration = concentration.expand(self.kappa_shape)
         return readable(loc), readable(concentration)
 
-    def struct(self, scalars: Tensor | None, *pointers: int) -> bytes:
-        """The struct for a call, given the pointers except those to scalars. Fields that are not used are 0."""
-        x, *rest = pointers
+    def packed(self, x: Tensor, scalars: Tensor | None, *pointers: int) -> bytes:
+        """The struct for a call, given the pointers after those to x and the scalars. Unused ones are 0."""
         start, step = 0 if scalars is None else scalars.data_ptr(), 4 * self.rows
         # Without scalars, the library only looks whether the first of their three pointers is null.
-        return _POINTERS(x, start, start + step, start + 2 * step, *rest, threads(self.numbers)) + self.sizes
+        first = x.data_ptr(), start, start + step, start + 2 * step
+        return _POINTERS(*first, *pointers, threads(self.numbers)) + self.sizes
 
 
 @functools.lru_cache(1024)
 def _plan(name: str, dim: int, loc_shape: torch.Size, kappa_shape: torch.Size, shape: torch.Size) -> _Plan:
     rows, width = shape.numel(), loc_shape[-1]
     points = (*shape, width)
-    loc = None if layout.repeat(loc_shape[:-1], shape) else points
-    kappa = tuple(shape) if layout.differ(kappa_shape, shape) else None
-    directions = loc or tuple(loc_shape)
+    repeats = layout.repeats_over(loc_shape[:-1], shape)
+    directions = tuple(loc_shape) if repeats else points
     kappa_step = 0 if kappa_shape.numel() == 1 else 1
-    sizes = _SIZES(rows, width, math.prod(directions[:-1]), kappa_step, dim, FAMILIES[name])
-    gradients = contiguous(directions), contiguous(tuple(shape))
     return _Plan(
-        loc, kappa, contiguous(points), contiguous((3, *shape)), gradients, rows, rows * width, sizes
+        loc_shape=None if repeats else points,
+        kappa_shape=tuple(shape) if layout.must_expand(kappa_shape, shape) else None,
+        x=contiguous(points),
+        scalars=contiguous((3, *shape)),
+        grad_loc=contiguous(directions),
+        grad_kappa=contiguous(tuple(shape)),
+        rows=rows,
+        numbers=rows * width,
+        sizes=_SIZES(rows, width, math.prod(directions[:-1]), kappa_step, dim, FAMILIES[name]),
     )
 
 
@@ -146,8 +153,9 @@ def draw(
     directions, kappa = plan.arranged(loc, concentration)
     x = empty_strided_cpu(*plan.x, torch.float32)
     scalars = empty_strided_cpu(*plan.scalars, torch.float32) if needs_scalars else None
-    pointers = x.data_ptr(), directions.data_ptr(), kappa.data_ptr(), seed.data_ptr(), 0, 0, 0
-    _functions().draw(plan.struct(scalars, *pointers))  # type: ignore[union-attr]  # ``covers`` has checked this
+    pointers = directions.data_ptr(), kappa.data_ptr(), seed.data_ptr(), 0, 0, 0
+    # ``covers`` has checked that the library is there.
+    _functions().draw(plan.packed(x, scalars, *pointers))  # type: ignore[union-attr]
     return x if loc.dtype is torch.float32 else x.to(loc.dtype), scalars
 
 
@@ -175,16 +183,16 @@ def pull_back(
     grad_loc = grad_kappa = None
     in_loc = in_kappa = 0
     if needs_loc:
-        grad_loc = empty_strided_cpu(*plan.gradients[0], torch.float32)
+        grad_loc = empty_strided_cpu(*plan.grad_loc, torch.float32)
         in_loc = grad_loc.data_ptr()
     if needs_concentration:
-        grad_kappa = empty_strided_cpu(*plan.gradients[1], torch.float32)
+        grad_kappa = empty_strided_cpu(*plan.grad_kappa, torch.float32)
         in_kappa = grad_kappa.data_ptr()
-    pointers = x.data_ptr(), directions.data_ptr(), kappa.data_ptr(), 0, grad.data_ptr(), in_loc, in_kappa
-    if not _functions().pull_back(plan.struct(scalars, *pointers)):  # type: ignore[union-attr]
+    pointers = directions.data_ptr(), kappa.data_ptr(), 0, grad.data_ptr(), in_loc, in_kappa
+    if not _functions().pull_back(plan.packed(x, scalars, *pointers)):  # type: ignore[union-attr]
         raise MemoryError("not enough memory for the gradients of shared directions")
     if grad_loc is not None:
-        if plan.loc is not None:
+        if plan.loc_shape is not None:
             grad_loc = grad_loc.sum_to_size(loc.shape)
         if loc.dtype is not torch.float32:  # the gradient is tangential: normalising loc only scales it
             length = torch.linalg.vector_norm(loc.to(torch.float32), dim=-1, keepdim=True)

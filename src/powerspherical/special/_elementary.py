@@ -15,7 +15,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_compiling, is_plain, is_plain_backward, plain_apply
+from powerspherical._torch.modes import is_compiling, is_plain, plain_apply
 from powerspherical._torch.triton import triton_takes
 from powerspherical.special._native_launch import native_takes
 
@@ -156,7 +156,7 @@ def _differentiable(
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
             kappa, slope = ctx.saved_tensors
             # The gradient itself may be differentiated or transformed.
-            if not is_plain_backward(grad):
+            if torch.is_grad_enabled() or not is_plain(grad):
                 slope = derivative(kappa, ctx.dim)
             return grad * slope, None
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.memory import empty
+from powerspherical._torch.memory import empty, readable
 from powerspherical._torch.triton import Launch, blocks
 
 _BLOCK = 256
@@ -34,7 +34,7 @@ def value_and_slope(
         numbers, constants: the kernel's own.
         needs_slope: if False, the derivative is an empty tensor.
     """
-    kappa, shape = kappa.contiguous(), tuple(kappa.shape)
+    kappa, shape = readable(kappa), tuple(kappa.shape)
     value = empty(kappa, shape, torch.float32)
     slope = empty(kappa, shape if needs_slope else (0,), torch.float32)
     if count := kappa.numel():

@@ -20,7 +20,7 @@ typedef struct {
     float *grad_loc;          /* m x d, or null if it is not needed */
     float *grad_kappa;        /* n, or null if it is not needed */
     int64_t threads;          /* largest number of threads */
-    int64_t rows;
+    int64_t rows;             /* from here on, the fields depend on the shapes only */
     int64_t dim;
     int64_t directions;
     int64_t kappa_step;       /* 1, or 0 if all rows share one kappa */

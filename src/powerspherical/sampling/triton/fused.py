@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.memory import empty
+from powerspherical._torch.memory import empty, readable
 from powerspherical._torch.triton import triton_takes
 from powerspherical.sampling import layout
 
@@ -117,7 +117,7 @@ def pull_back(
     directions, kappa = layout.directions(loc, shape), layout.concentrations(concentration, shape)
     slope = kernels.slope.slope_method(name, dim) if needs_concentration else None
     grad_loc, grad_concentration = kernels.pull_back.pull_back(
-        grad.contiguous(), x, directions, scalars, kappa, slope, dim, needs_loc=needs_loc
+        readable(grad), x, directions, scalars, kappa, slope, dim, needs_loc=needs_loc
     )
     if grad_loc is not None and grad_loc.shape != loc.shape:
         grad_loc = grad_loc.sum_to_size(loc.shape)

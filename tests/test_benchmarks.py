@@ -395,7 +395,7 @@ def test_bottleneck(reference, monkeypatch, tmp_path):
     assert names[0] == bottleneck.GAUSSIAN
     assert names[-1] == "reference"
     assert [(row["layer"], row["mode"]) for row in document["results"]] == [
-        (name, mode) for name in names for mode in ("eager", "compiled")
+        (name, mode) for mode in ("eager", "compiled") for name in names
     ]
     assert all(row["over_gaussian"] == 1 for row in document["results"] if row["layer"] == names[0])
 

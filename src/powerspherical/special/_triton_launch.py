@@ -35,8 +35,8 @@ def value_and_slope(
         needs_slope: if False, the derivative is an empty tensor.
     """
     kappa, shape = readable(kappa), tuple(kappa.shape)
-    value = empty(kappa, shape, torch.float32)
-    slope = empty(kappa, shape if needs_slope else (0,), torch.float32)
+    value = empty(kappa, shape, kappa.dtype)
+    slope = empty(kappa, shape if needs_slope else (0,), kappa.dtype)
     if count := kappa.numel():
         launch = _launch(kernel, count, numbers, (*constants, needs_slope, _BLOCK), kappa.device)
         launch((value, slope, kappa, *tables))

@@ -37,7 +37,7 @@ def empty(like: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     if type(like) in PLAIN_TYPES:
         if like.is_cpu:
             return empty_strided_cpu(*contiguous(shape), dtype)
-        # The other allocator takes the current device.
+        # The allocator for CUDA always takes the current device.
         if like.is_cuda and like.get_device() == torch._C._cuda_getDevice():
             return _empty_strided_cuda(*contiguous(shape), dtype)
     return like.new_empty(shape, dtype=dtype)
@@ -52,6 +52,11 @@ def contiguous(shape: tuple[int, ...]) -> Dense:
     """
     sizes = [max(size, 1) for size in shape]  # torch counts an empty axis as one
     return shape, tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+
+
+def address(tensor: Tensor | None) -> int:
+    """Return the address of the tensor's memory, or 0, which is C's null pointer."""
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def readable(tensor: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ class Launch:
         self._compiled: Any = None
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: int) -> None:
-        """Launch on the device of ``tensors``. ``numbers`` are the number arguments before those."""
+        """Launch on the device of ``tensors``. ``numbers`` are the kernel's number arguments that are not bound."""
         device = tensors[0].get_device()
         if device >= 0 and device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
@@ -110,7 +110,7 @@ _Run = tuple[Callable[[tuple[Any, ...], int], object], tuple[Any, ...]]
 
 
 def _static_run(compiled: Any, grid: tuple[int, int], rest: tuple[Any, ...]) -> _Run | None:
-    """Return a launch by the function that torch's compiled code uses, or None if it does not serve this kernel.
+    """Return a launch by the function that torch's compiled code uses, or None if it cannot launch this kernel.
 
     It takes two thirds of the time of Triton's launcher, because it does not convert constants.
     """

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._native.library import loaded
-from powerspherical._torch.memory import empty, readable
+from powerspherical._torch.memory import address, empty, readable
 from powerspherical.distributions._tile import Tile, tiles
 from powerspherical.sampling import native
 from powerspherical.sampling.precision import unit_vectors_as
@@ -48,10 +48,6 @@ def _run(which: int, call: bytes) -> None:
 
 def _units(vectors: Tensor) -> Tensor:
     return readable(unit_vectors_as(vectors, torch.float32))
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
 
 
 class Plan(NamedTuple):
@@ -103,7 +99,7 @@ class Plan(NamedTuple):
             in_kappa = _empty(needed[2], kappa, rows)
             scalars = [kappa.data_ptr(), kappa.data_ptr(), mean.data_ptr()]  # the entropy is not used
         pointers = [tensor.data_ptr() for tensor in (*ends, units, directions)]
-        pointers += [*scalars, grad.data_ptr(), _address(in_x), _address(in_loc), _address(in_kappa)]
+        pointers += [*scalars, grad.data_ptr(), address(in_x), address(in_loc), address(in_kappa)]
         _run(1, _POINTERS(0, *pointers, 0 if one_grad else 1, self._threads()) + self.sizes)
         return (
             None if in_x is None else _in_dtype(self.tiles[0].add_up(in_x, units), x),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._native.library import loaded
-from powerspherical._torch.memory import empty, readable
+from powerspherical._torch.memory import address, empty, readable
 from powerspherical.nn._parameters import SHORT
 from powerspherical.sampling import native
 
@@ -35,7 +35,7 @@ def _run(
 ) -> None:
     found = functions()
     assert found is not None  # or ``_parameters`` does not call this module
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    pointers = map(address, tensors)
     entries, numbers = outputs.shape[-1], outputs.numel()
     sizes = numbers // entries, dim, entries, native.threads(numbers)
     found[which](_CALL(*pointers, *sizes, minimum, maximum, SHORT))

@@ -332,14 +332,13 @@ def _run_operator(
     loc: Tensor,
     concentration: Tensor,
     shape: Sequence[int],
-    seed: Tensor | None,
-    number: int,
-    dim: int,
-    family: str,
-    generator: torch.Generator | None = None,
+    _seed: Any,
+    _number: int,
+    *law: Any,
+    **options: Any,
 ) -> Draws:
-    """The implementation of the operator. It ignores ``seed`` (for vmap) and ``number`` (for the compiler)."""
-    return run_draw(loc, concentration, shape, dim, family, generator)
+    """The implementation of the operator. The seed is for vmap and the number for the compiler, so it ignores them."""
+    return run_draw(loc, concentration, shape, *law, **options)
 
 
 _draw = define_operator(

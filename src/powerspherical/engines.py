@@ -1,0 +1,79 @@
+"""Which implementation computes, and how large its blocks of work are: for debugging, tests and measurements.
+
+The functions of this package exist as torch operations, and some of them also in C (for the CPU) and in Triton (for
+CUDA). By default each call takes the fastest one that supports its arguments. Both settings hold for the whole process,
+because a backward pass may run in another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["ENGINES", "block_limit", "engine"]
+
+#: The names that ``engine`` takes.
+ENGINES = ("auto", "torch", "c", "triton")
+
+_chosen = "auto"
+_limit: int | None = None
+
+
+@contextmanager
+def engine(name: str) -> Iterator[None]:
+    """Compute with one engine while the context is active.
+
+    Args:
+        name: "auto" (the default: the fastest engine that supports the arguments), "torch" (torch operations only), "c"
+            (no Triton kernels) or "triton" (no C functions). Arguments that the engine does not support are computed
+            with torch operations. Without a GPU, "triton" runs its kernels in Triton's interpreter if the environment
+            variable ``TRITON_INTERPRET`` was 1 when Triton was imported.
+
+    Example:
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> from powerspherical.engines import engine
+        >>> q = PowerSpherical(torch.eye(3), 10.0)
+        >>> with engine("torch"):
+        ...     x = q.sample()
+    """
+    global _chosen
+    if name not in ENGINES:
+        raise ValueError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
+    before, _chosen = _chosen, name
+    try:
+        yield
+    finally:
+        _chosen = before
+
+
+def allowed(name: str) -> bool:
+    """Whether the engine ``name`` may compute where it supports the arguments."""
+    return _chosen in ("auto", name)
+
+
+def requested(name: str) -> bool:
+    """Whether ``engine(name)`` is active."""
+    return _chosen == name
+
+
+@contextmanager
+def block_limit(entries: int) -> Iterator[None]:
+    """Work in blocks of at most ``entries`` numbers while the context is active.
+
+    Results do not depend on the size of blocks, except for their last digits. A small limit makes a small example pass
+    through several blocks.
+    """
+    global _limit
+    if entries < 1:
+        raise ValueError(f"entries={entries} must be at least 1")
+    before, _limit = _limit, entries
+    try:
+        yield
+    finally:
+        _limit = before
+
+
+def block_size(default: int) -> int:
+    """Return the number of entries to compute at a time: ``default``, or the limit if that is smaller."""
+    return default if _limit is None else min(default, _limit)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from helpers.clusters import MIXTURES, clustered, mixtures
+from helpers.clusters import MIXTURES, clustered
 from helpers.own_family import registered
 from powerspherical import HypersphericalUniform, RotationallySymmetric, VonMisesFisher
 from powerspherical.distributions import distribution_named
@@ -63,15 +63,6 @@ def test_a_mixture_that_is_written_is_the_familys(monkeypatch) -> None:
         distribution = distribution_named(family.name)
 
     assert mixture_named(family.name) is OwnMixture
-
-
-@mixtures
-def test_the_old_name_of_concentration_type(mixture: type) -> None:
-    expected = mixture(3, concentration_type="free", random_state=0).fit(X)
-    with pytest.warns(FutureWarning, match="concentration is called concentration_type now") as told:
-        found = mixture(3, concentration="free", random_state=0).fit(X)
-    assert [warning.filename for warning in told] == [__file__]
-    np.testing.assert_array_equal(found.concentrations_, expected.concentrations_)
 
 
 def with_outliers(seed: int, dim: int = 8, clusters: int = 6) -> tuple[torch.Tensor, torch.Tensor]:

@@ -268,7 +268,6 @@ class TestArguments:
                 {"concentration_type": "spherical"},
                 r"'concentration_type' .* \{'.*', '.*'\}\. Got 'spherical' ",
             ),
-            ({"concentration": "spherical"}, r"'concentration' .* \{'.*', '.*'\}\. Got 'spherical' "),
             ({"n_init": 0}, r"'n_init' .* a str among \{'auto'\} or an int in the range \[1, inf\)\. Got 0 "),
             ({"n_init": "many"}, r"'n_init' .* \{'auto'\} .*\. Got 'many' "),
             ({"tol": -1.0}, r"'tol' .* must be a float in the range \[0\.0, inf\)\. Got -1\.0 "),

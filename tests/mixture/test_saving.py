@@ -206,9 +206,9 @@ def test_every_field_that_is_missing_is_named(kind, path, tmp_path):
         (["parameters", "colour"], 1, "it has the unknown parameter colour"),
         (["parameters", "n_components"], 0, "must be an int in the range [1, inf). Got 0"),
         (
-            ["parameters", "concentration"],
+            ["parameters", "concentration_type"],
             "loose",
-            "'concentration' parameter of PowerSphericalMixture must be a str",
+            "'concentration_type' parameter of PowerSphericalMixture must be a str",
         ),
         (["parameters", "tol"], NAN, "must be a float in the range [0.0, inf). Got nan"),
         (["parameters", "init"], "first", "'init' parameter of PowerSphericalMixture must be a str among"),
@@ -262,20 +262,6 @@ def test_wrong_fields_of_k_means_are_named(name, value, says, path):
     save_checkpoint(path, state)
     with pytest.raises(CheckpointError, match=re.escape(says)):
         mixture.load(path)
-
-
-def test_a_file_with_former_names_is_read(path):
-    """`concentration_type` was `concentration`, and the sums `score` were `statistic`."""
-    estimator = PowerSphericalMixture(3, concentration_type="free", random_state=0).fit(X)
-    estimator.save(path)
-    state = load_checkpoint(path)
-    state["parameters"]["concentration"] = state["parameters"].pop("concentration_type")
-    averages = state["fitted"]["averages"]
-    averages["statistic"] = averages.pop("score")
-    save_checkpoint(path, state)
-    again = mixture.load(path)
-    assert_same(estimator, again)
-    assert_same(estimator.partial_fit(X[:50]), again.partial_fit(X[:50]))
 
 
 def test_other_files_are_refused(tmp_path):

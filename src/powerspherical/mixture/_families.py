@@ -32,7 +32,6 @@ class PowerSphericalMixture(SphericalMixture):
         warm_start: whether ``fit`` continues from the last fit, with the same number of components.
         random_state: a seed, or a NumPy ``RandomState``, for the starts and for ``sample``.
         verbose: whether to print the log-likelihood after each step, or a function that receives each such line.
-        concentration: deprecated name of ``concentration_type``.
 
     Attributes:
         weights_: π, (k,).

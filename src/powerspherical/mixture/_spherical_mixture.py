@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Hidden, Interval, StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -358,7 +357,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "concentration_type": [StrOptions({"tied", "free"})],
         "warm_start": ["boolean"],
-        "concentration": [StrOptions({"tied", "free"}), Hidden(StrOptions({"deprecated"}))],
     }
 
     weights_: Any
@@ -382,7 +380,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: Any = 0,
-        concentration: str = "deprecated",
     ) -> None:
         self.n_components = n_components
         self.concentration_type = concentration_type
@@ -393,18 +390,9 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
-        self.concentration = concentration
 
     def _is_tied(self) -> bool:
         """Return whether all components share one concentration."""
-        if self.concentration != "deprecated":
-            warnings.warn(
-                "the parameter concentration is called concentration_type now, as covariance_type is in "
-                "scikit-learn; the old name will go in version 0.3",
-                FutureWarning,
-                stacklevel=3,
-            )
-            return self.concentration == "tied"
         return self.concentration_type == "tied"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -619,10 +607,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                 shape = {"pull": (count, dim), "log_likelihood": (), "weight": ()}.get(name, (count,))
                 require_numbers(f"the statistic {name}", value, shape)
 
-    @classmethod
-    def _from(cls, state: dict[str, Any]) -> Self:
-        return super()._from(_with_present_names(state))
-
     def _fitted(self) -> dict[str, Any]:
         fitted = super()._fitted()
         if hasattr(self, "lower_bounds_"):
@@ -653,14 +637,3 @@ def _responsibilities(components: Components, block: Block) -> Tensor:
 
 def _log_density(components: Components, block: Block) -> Tensor:
     return normalise_(components.log_densities(block))
-
-
-def _with_present_names(state: dict[str, Any]) -> dict[str, Any]:
-    """Rename two entries of files that an older version wrote."""
-    parameters, fitted = dict(entry(state, "parameters", dict)), dict(entry(state, "fitted", dict))
-    if "concentration_type" not in parameters and parameters.get("concentration") in ("tied", "free"):
-        parameters |= {"concentration_type": parameters["concentration"], "concentration": "deprecated"}
-    averages = fitted.get("averages")
-    if isinstance(averages, dict) and "statistic" in averages:
-        fitted["averages"] = {"score" if name == "statistic" else name: averages[name] for name in averages}
-    return state | {"parameters": parameters, "fitted": fitted}

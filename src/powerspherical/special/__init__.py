@@ -4,9 +4,6 @@ Functions of a concentration take ``kappa``, a float32 or float64 tensor of any 
 ambient dimension d as a Python number.
 """
 
-from typing import Any
-
-from powerspherical.special import _deprecated
 from powerspherical.special.bessel import (
     bessel_ratio,
     bessel_ratio_complement,
@@ -52,7 +49,3 @@ __all__ = [
     "mean_log_boost_inverse",
     "trigamma_difference",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    return _deprecated.moved(name)

@@ -1,0 +1,300 @@
+"""Puts small faults into the source, one at a time, and says for each whether the tests notice it.
+
+    .venv/bin/python tests/mutants.py                        # all mutants of this repository, one after the other
+    .venv/bin/python tests/mutants.py --only debye-order short-vector
+    .venv/bin/python tests/mutants.py --tree ../other --jobs 8 --json mutants.json
+
+For each mutant the script copies ``src`` and ``tests`` to a temporary folder, changes the copy, and runs pytest
+there: first the tests nearest to the change with ``--fast``, then nearly all tests, until one fails. Run it before and
+after a change that deletes or rewrites many tests: no mutant that was killed may survive.
+
+A mutant is *killed* if a test fails, if the tests cannot be collected any more, if the process crashes, or if a test
+does not end. It *survived* if all tests pass, and was *not run* if pytest could not run. Test files that cannot be
+collected without the change either, for want of a package, are left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+#: Under the name of each file, its mutants: a name, a text that occurs once in the file, and its replacement.
+TABLE = """
+special/bessel.py
+  debye-order: _DEBYE_ORDER = {torch.float64: 20.0 → _DEBYE_ORDER = {torch.float64: 12.0
+  hankel-constant: + 0.5 - 0.5 * math.log(2 * math.pi) → + 0.5 - 0.5 * math.log(math.pi)
+  bessel-complement: rest = twice - kappa * complement → rest = twice + kappa * complement
+  bessel-inverse-end: error = torch.where(ratio < 0.5 → error = torch.where(ratio > 0.5
+  order-zero: if not order >= 0: → if not order > 0:
+special/bessel_gain.py
+  bessel-gain: - 0.5 * log1p(q_gain / (1 + q2)) → - 0.5 * log1p(q_gain / (1 + q1))
+special/gamma.py
+  bernoulli: 1 / 42, -1 / 30, 5 / 66 → 1 / 40, -1 / 30, 5 / 66
+  cosine-normalizer: 1 / 128, 5 / 1024 → 1 / 128, -5 / 1024
+  mean-log-branch: torch.where(kappa < beta, direct → torch.where(kappa > beta, direct
+special/mobius.py
+  cauchy-newton: _NEWTON_STEPS = 5 → _NEWTON_STEPS = 2
+special/exponential_slope.py
+  slope-series-range: _MOST_LEADING = 12, 0.018 → _MOST_LEADING = 12, 0.18
+special/gamma_draw.py
+  gamma-draw-decay: NODES, LOG_DECAY = 12, 15.0 → NODES, LOG_DECAY = 12, 5.0
+families/power_spherical.py
+  beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
+  cosine-variance: / (total + 1) → / (total + 2)
+families/von_mises_fisher.py
+  wood-acceptance: torch.log1p(-ratio).add_(ratio) → torch.log1p(-ratio).add_(1.1 * ratio)
+  vmf-window: return 0.405 * kappa → return 4 * kappa
+families/spherical_cauchy.py
+  cauchy-misalignment: haversine / (1 + kappa).square() → haversine / (1 + kappa)
+  cauchy-distance: 0.25 * (kappa - kappa_p).square() → 0.5 * (kappa - kappa_p).square()
+families/two_sphere.py
+  small-kappa: SMALL_KAPPA = 0.5 → SMALL_KAPPA = 1e-4
+  lower-tail: (one_minus_t > 1.5) & → (one_minus_t > 2.5) &
+families/exponential.py
+  near-divergence: change.abs() < 0.7 * → change.abs() < 0.0007 *
+  zero-kappa-antipode: torch.where(kappa == 0, statistic → torch.where(kappa < 0, statistic
+families/_solve.py
+  solver-tolerance: _SMALL_STEP = 1e-8 → _SMALL_STEP = 1e-2
+families/_tails.py
+  quantile-gradient: lambda *point: -0.5 * torch.exp → lambda *point: 0.5 * torch.exp
+sampling/geometry.py
+  project-twice: _PROJECT_DIM, _PROJECT_TWICE_DIM = 16, 8 → _PROJECT_DIM, _PROJECT_TWICE_DIM = 16, 2
+  kappa-gradient: addcmul_(double_t, across, value=-0.5) → addcmul_(double_t, across, value=0.5)
+  loc-gradient: addcmul_(double_t_column, grad, value=0.5) → addcmul_(double_t_column, grad)
+sampling/noise.py
+  sobol-order: .long()[order] ^ shifts → .long().unsqueeze(1) ^ shifts
+  turn: square / (1 - torch.where(negative → square / (1 + torch.where(negative
+sampling/operator.py
+  law-of-another-dimension: if dim != loc.shape[-1]: → if dim < loc.shape[-1]:
+  vmap-randomness: if info.randomness != "different" → if info.randomness == "error"
+sampling/precision.py
+  renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
+distributions/fit.py
+  closest: CLOSEST = {torch.float64: 1e-9 → CLOSEST = {torch.float64: 1e-5
+  bias-rows: across / (rows - 1).clamp(min=1) → across / rows.clamp(min=1)
+  fit-weights-overflow: weights.double() / weights.amax(0).double() → weights.double()
+distributions/geometry.py
+  chord-gradient: signed_grad, difference, value=-1) → signed_grad, difference)
+  zero-vector: missing = longest <= shortest → missing = longest < shortest
+distributions/constraints.py
+  norm-tolerance: NORM_TOLERANCE = 1e-2 → NORM_TOLERANCE = 1e-1
+distributions/validation.py
+  infinite-kappa: (value >= 0) & (value <= largest) → value >= 0
+  column-of-kappas: shape[:-1] == rows and rows.numel() != 1 → shape[:-1] == rows and rows.numel() == 1
+distributions/marginal.py
+  marginal-end: bottom & (total != 0) → bottom
+distributions/rotational.py
+  scalar-dtype: if concentration.dim(): → if concentration.dim() >= 0:
+distributions/pairwise.py
+  sum-over-blocks: else total).add_(found) → else total).copy_(found)
+distributions/product.py
+  product-event: if value.shape[-2:] != self.event_shape: → if value.shape[-1:] != self.event_shape[-1:]:
+nn/heads.py
+  initial-kappa: excess / (1 - excess → excess / (1 + excess
+  equal-bounds: if not 0 <= minimum < maximum → if not 0 <= minimum <= maximum
+nn/_parameters.py
+  bounded-gradient: (1 + functional.softplus(raw) / bounds.span).square() → (1 + functional.softplus(raw) / bounds.span)
+  short-vector: torch.where(length > SHORT, 0.0, loc[..., :1]) → torch.zeros_like(length)
+nn/losses.py
+  loss-swapped: -pairwise_kl(targets, queries).T → -pairwise_kl(queries, targets)
+  loss-rate: kl_divergence(queries, uniform).mean() → kl_divergence(queries, uniform).sum()
+nn/bottleneck.py
+  product-rate: else rates.sum(-1) → else rates.mean(-1)
+"""
+
+#: Folders of ``tests`` near each part of the package, likely killers first.
+NEAR = {
+    "special": ("special", "families"),
+    "families": ("families", "kernels", "sampling", "distributions"),
+    "sampling": ("sampling", "kernels", "distributions"),
+    "distributions": ("distributions", "kernels"),
+    "mixture": ("mixture",),
+    "nn": ("nn", "kernels"),
+}
+#: Entries of ``tests`` that take long and are about something else: pages, experiments, benchmarks, the project itself.
+ELSEWHERE = re.compile(
+    r"docs|experiments|explorer|helpers|reference|files|plot|test_(bench|docs|exam|migr|mix|proj|read)"
+)
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str  # below src/powerspherical
+    text: str
+    replacement: str
+
+
+class Result(NamedTuple):
+    status: str  # "killed", "survived" or "not run"
+    by: str = ""  # the test that killed it, or why it was not run
+    left_out: tuple[str, ...] = ()  # test files that cannot be collected here
+    seconds: float = 0.0
+
+
+def mutants() -> list[Mutant]:
+    found, file = [], ""
+    for line in filter(None, TABLE.splitlines()):
+        if not line.startswith(" "):
+            file = line
+            continue
+        name, _, change = line.strip().partition(": ")
+        found.append(Mutant(name, file, *change.split(" → ")))
+    return found
+
+
+class Runner:
+    def __init__(self, tree: Path, limit: float) -> None:
+        self.tree, self.limit = tree.resolve(), limit
+        self.has_fast = "--fast" in (self.tree / "tests/conftest.py").read_text()
+
+    def stages(self, part: str) -> list[list[str]]:
+        """Return the arguments of one run of pytest after the other."""
+        tests = sorted(
+            x.name for x in (self.tree / "tests").iterdir() if re.match(r"test_.*\.py$|[a-z]\w*$", x.name)
+        )
+        near = [name for name in NEAR[part] if name in tests]
+        far = [name for name in tests if name not in near and not ELSEWHERE.match(name)]
+        paths = [f"src/powerspherical/{part}", *(f"tests/{name}" for name in near)]
+        fast = [["--fast", *paths]] if self.has_fast else []
+        return [*fast, [*paths, *(f"tests/{name}" for name in far)]]
+
+    def run(self, mutant: Mutant | None, part: str) -> Result:
+        """Run the tests of a part with the mutant in place, or unchanged."""
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+            copy = Path(folder)
+            for entry in self.tree.iterdir():
+                if entry.name in ("src", "tests"):
+                    shutil.copytree(entry, copy / entry.name)
+                elif not entry.name.startswith("."):
+                    (copy / entry.name).symlink_to(entry)
+            if mutant is not None:
+                path = copy / "src/powerspherical" / mutant.file
+                source = path.read_text() if path.exists() else ""
+                if (count := source.count(mutant.text)) != 1:
+                    return Result(
+                        "not run", f"{mutant.text!r} occurs {count} times in {mutant.file}, not once"
+                    )
+                path.write_text(source.replace(mutant.text, mutant.replacement))
+            left_out: list[str] = []
+            result = Result("survived")
+            for stage in self.stages(part):
+                result = self._stage(copy, stage, left_out)
+                if result.status != "survived":
+                    break
+            return result._replace(left_out=tuple(left_out), seconds=round(time.monotonic() - start, 1))
+
+    def _stage(self, copy: Path, arguments: list[str], left_out: list[str]) -> Result:
+        while True:
+            code, output = self._pytest(copy, [*arguments, *(f"--ignore={path}" for path in left_out)])
+            started = re.findall(
+                r"^\S+::.*?(?= (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL)|$)", output, re.MULTILINE
+            )
+            last = started[-1].strip() if started else "the start"
+            failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
+            if code in (0, 5):  # 5: no test is left
+                return Result("survived")
+            if code is None:
+                return Result("killed", f"{last} (does not end)")
+            if code < 0:
+                return Result("killed", f"{last} (signal {-code})")
+            if code not in (1, 2) or not failed:
+                return Result("not run", f"pytest ended with {code}: {output[-500:]}")
+            if "::" in failed[-1]:
+                return Result("killed", failed[-1])
+            # The file could not be collected. Can it be without the mutant?
+            unchanged, _ = self._pytest(self.tree, ["--collect-only", failed[-1]])
+            if unchanged in (0, 5):
+                return Result("killed", f"{failed[-1]} (collection)")
+            left_out.append(failed[-1])
+
+    def _pytest(self, tree: Path, arguments: list[str]) -> tuple[int | None, str]:
+        """Return the exit code, None if a test took longer than the limit, and the output."""
+        options = ["-x", "-v", "--tb=line", "-p", "no:cacheprovider", "--no-header", "--color=no"]
+        options += ["-o", "addopts=--doctest-modules --import-mode=importlib"]  # not in parallel
+        path = os.pathsep.join(filter(None, (f"{tree}/src", os.environ.get("PYTHONPATH"))))
+        threads = os.environ.get("OMP_NUM_THREADS", "1")
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": threads}
+        find = "import importlib.util; print(importlib.util.find_spec('powerspherical').origin)"
+        found = subprocess.check_output([sys.executable, "-c", find], cwd=tree, env=environment, text=True)
+        if not found.startswith(f"{tree}/src"):
+            raise RuntimeError(f"the tests would import {found.strip()} instead of {tree}/src")
+        command = [sys.executable, "-m", "pytest", *options, *arguments]
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=tree,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            size, since = 0, time.monotonic()
+            while process.poll() is None:
+                time.sleep(0.1)
+                if (now := os.fstat(log.fileno()).st_size) != size:
+                    size, since = now, time.monotonic()
+                elif time.monotonic() - since > self.limit:
+                    os.killpg(process.pid, 9)
+                    process.wait()
+                    break
+            hangs = process.returncode == -9 and time.monotonic() - since > self.limit
+            log.seek(0)
+            return None if hangs else process.returncode, log.read()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1], help="whose src and tests")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="names of mutants, or of parts of the package"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="where to write the results; others in it are kept"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=300, metavar="SECONDS", help="a test that takes longer fails"
+    )
+    parser.add_argument("--check", action="store_true", help="run the tests without mutants first")
+    options = parser.parse_args()
+    runner = Runner(options.tree, options.limit)
+    chosen = [x for x in mutants() if not options.only or {x.name, x.file.split("/")[0]} & set(options.only)]
+    if options.check:
+        for part in dict.fromkeys(x.file.split("/")[0] for x in chosen):
+            result = runner.run(None, part)
+            print(f"{part} unchanged: {result.status} {result.by}", flush=True)
+            if result.status != "survived":
+                sys.exit("the tests fail without mutants: repair them first")
+    results = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    with ThreadPoolExecutor(options.jobs) as pool:
+        futures = {x: pool.submit(runner.run, x, x.file.split("/")[0]) for x in chosen}
+        for mutant, future in futures.items():
+            result = future.result()
+            print(
+                f"{result.status:8}  {mutant.file}  {mutant.name}  {result.by}  {result.seconds} s",
+                flush=True,
+            )
+            results[mutant.name] = {"file": mutant.file, **result._asdict()}
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    survivors = sum(results[x.name]["status"] == "survived" for x in chosen)
+    missed = sum(results[x.name]["status"] == "not run" for x in chosen)
+    print(f"{len(chosen)} mutants: {survivors} survived, {missed} not run")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

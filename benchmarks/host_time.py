@@ -6,6 +6,7 @@ sampling.py. `--label` names the run inside the results, so that two versions of
     python benchmarks/host_time.py [--device cpu|cuda] [--label NAME] [--quick] [--out DIR]
 """
 
+import functools
 import json
 import statistics
 import time
@@ -90,13 +91,15 @@ def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, f
                 call()
             torch.cuda.synchronize()
         return {event.key: event.self_device_time_total / repeats for event in profiled.key_averages()}
-    from powerspherical.sampling import native
+    from powerspherical._native import library
 
-    find, functions = native._functions, native._functions()
+    find = library.function
     times: dict[str, list[float]] = {"draw": [], "pull_back": []}
 
     def timed(name: str) -> Callable[[bytes], int]:
-        run = getattr(functions, name)
+        run = find(name)
+        if name not in times:
+            return run
 
         def function(packed: bytes) -> int:
             started = time.perf_counter()
@@ -106,13 +109,12 @@ def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, f
 
         return function
 
-    watched = functions._replace(**{name: timed(name) for name in times})
-    native._functions = lambda: watched
+    library.function = functools.cache(timed)
     try:
         for _ in range(10 * repeats):
             call()
     finally:
-        native._functions = find
+        library.function = find
     return {name.replace("_", "-"): statistics.median(found) for name, found in times.items()}
 
 

@@ -1,12 +1,15 @@
 """What every test starts from, and what it must not leave behind."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch.distributions import Distribution
 
+from helpers.engines import ENGINES, Engine, is_missing
 from helpers.fast import fast
+from powerspherical import engines
 
 if not torch.cuda.is_available():
     # Without a GPU the fused kernels run in Triton's interpreter, which must be asked for before Triton is imported.
@@ -29,6 +32,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(20200607)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Run the test once with each engine. Those that are missing here are skipped."""
+    if is_missing(request.param):
+        pytest.skip(f"the engine {request.param!r} cannot run here")
+    found = ENGINES[request.param]
+    with engines.engine(found.name):
+        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ MODULES = [
     "powerspherical.pyro",
     "powerspherical.compat",
     "powerspherical.testing",
+    "powerspherical.engines",
 ]
 
 #: Members that only a framework calls: tests, and hooks of pytest and torch.

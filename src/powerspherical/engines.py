@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["ENGINES", "block_limit", "engine"]
+__all__ = ["block_limit", "engine"]
 
 #: The names that ``engine`` takes.
 ENGINES = ("auto", "torch", "c", "triton")
@@ -26,8 +26,10 @@ def engine(name: str) -> Iterator[None]:
     Args:
         name: "auto" (the default: the fastest engine that supports the arguments), "torch" (torch operations only), "c"
             (no Triton kernels) or "triton" (no C functions). Arguments that the engine does not support are computed
-            with torch operations. Without a GPU, "triton" runs its kernels in Triton's interpreter if the environment
-            variable ``TRITON_INTERPRET`` was 1 when Triton was imported.
+            with torch operations. Without a GPU, "triton" runs its kernels on CPU tensors in Triton's interpreter, if
+            the environment variable ``TRITON_INTERPRET`` was 1 when Triton was imported.
+
+    A backward pass that runs after the context has ended may use another engine. Its results are correct either way.
 
     Example:
         >>> import torch
@@ -62,7 +64,15 @@ def block_limit(entries: int) -> Iterator[None]:
     """Work in blocks of at most ``entries`` numbers while the context is active.
 
     Results do not depend on the size of blocks, except for their last digits. A small limit makes a small example pass
-    through several blocks.
+    through several blocks, or several threads of the C library.
+
+    Example:
+        >>> import torch
+        >>> from powerspherical import PowerSpherical
+        >>> from powerspherical.engines import block_limit
+        >>> q = PowerSpherical(torch.eye(3), 10.0)
+        >>> with block_limit(2):
+        ...     matrix = q.log_prob_matrix(torch.eye(3))
     """
     global _limit
     if entries < 1:

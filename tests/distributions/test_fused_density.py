@@ -13,13 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher, engines
 from powerspherical._native import library
-from powerspherical._torch.modes import is_plain
-from powerspherical.distributions import _fused, _native_density, density, geometry
+from powerspherical.distributions import _native_density, density, geometry
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
 from powerspherical.sampling import native
-from powerspherical.special import bessel, gamma
 
 CUDA = torch.cuda.is_available()
 FLOAT = torch.float32
@@ -51,16 +49,14 @@ SHAPES = [
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module with the kernels that the test uses. Skips the test if they cannot run."""
     if request.param == "native":
-        if not _native_density.is_available():
+        if not library.usable():
             pytest.skip("no native library")
         return _native_density
     pytest.importorskip("triton", reason="Triton is not installed")
     from powerspherical.distributions import _triton_density
 
     if not CUDA:
-        monkeypatch.setattr(_fused, "_kernels", lambda tensor: _triton_density)
-        for module in (bessel, gamma):
-            monkeypatch.setattr(module, "runs_fused", lambda kappa: kappa.dtype == FLOAT and is_plain(kappa))
+        monkeypatch.setattr(engines, "_chosen", "triton")
     return _triton_density
 
 
@@ -470,12 +466,8 @@ def test_the_library_can_be_switched_off(
     family: Family, leaves: Leaves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fused, exact = leaves(*arguments((4,), (4,), (4,), 3))
-    with monkeypatch.context() as patch:
-        patch.setenv(library.SWITCH, "0")
-        patch.setattr(_native_density, "loaded", library.loaded.__wrapped__)
-        _native_density._functions.cache_clear()
+    with engines.engine("torch"):
         value = density.log_density(family, *fused)
-    _native_density._functions.cache_clear()
     assert "Fused" not in value.grad_fn.name()
     assert_close(value.detach(), density.log_density(family, *exact).detach(), 2e-6)
     assert "Fused" in density.log_density(family, *fused).grad_fn.name()

@@ -10,7 +10,14 @@ from torch.distributions import Independent, kl_divergence
 from torch.nn.functional import normalize
 
 from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, IDS, comparable, directions, dtypes, families
-from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher, pairwise_kl
+from powerspherical import (
+    HypersphericalUniform,
+    PowerSpherical,
+    SphericalCauchy,
+    VonMisesFisher,
+    engines,
+    pairwise_kl,
+)
 from powerspherical.distributions import pairwise
 from powerspherical.special.gamma import log_sphere_area
 
@@ -24,8 +31,7 @@ B, N = 5, 23
 @pytest.fixture
 def few_rows_a_block(monkeypatch) -> None:
     """Blocks of two rows for four columns, the last of them incomplete, and of one row for more columns."""
-    monkeypatch.setitem(pairwise._DENSITIES_PER_BLOCK, "cpu", 8)
-    monkeypatch.setattr(pairwise, "CHUNK", 8)
+    monkeypatch.setattr(engines, "_limit", 8)
 
 
 def slope(family: type, kappa: float, one_minus_t: Tensor, dim: int) -> Tensor:
@@ -271,7 +277,7 @@ class TestOnAGpu:
 
     @families
     def test_gradients_in_blocks(self, family: type, monkeypatch) -> None:
-        monkeypatch.setattr(pairwise, "_FUSED_DENSITIES_PER_BLOCK", 1 << 12)
+        monkeypatch.setattr(engines, "_limit", 1 << 12)
         loc, x = directions(100, 32), directions(300, 32, seed=2)
         kappa = torch.linspace(0.1, 50.0, 100, dtype=DOUBLE)
         weights = torch.randn(100, 300, dtype=DOUBLE)
@@ -288,7 +294,7 @@ class TestOnAGpu:
 def test_the_memory_of_a_backward_pass_is_that_of_a_block(monkeypatch) -> None:
     """torch's allocator reports to the profiler; its peak is far below the dozen matrices that autograd would keep."""
     count = 1500
-    monkeypatch.setitem(pairwise._DENSITIES_PER_BLOCK, "cpu", 1 << 16)
+    monkeypatch.setattr(engines, "_limit", 1 << 16)
     loc, x = (directions(count, 4, dtype=FLOAT, seed=seed).requires_grad_() for seed in (1, 2))
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from helpers.directions import unit
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
 
@@ -27,8 +28,7 @@ dtypes = pytest.mark.parametrize("dtype", [FLOAT, DOUBLE], ids=["float32", "floa
 
 def directions(*shape: int, dtype: torch.dtype = DOUBLE, seed: int = 1) -> Tensor:
     """Return random unit vectors of the given shape (…, d), the same on every call."""
-    noise = torch.randn(shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
-    return torch.nn.functional.normalize(noise, dim=-1).to(dtype)
+    return unit(*shape, dtype=dtype, seed=seed)
 
 
 def comparable(family: type, kappa: float, dim: int) -> float:

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from powerspherical import engines
 from powerspherical._native import library
-from powerspherical._torch.modes import is_plain
-from powerspherical.special import _elementary, bessel, gamma, mobius
 
 #: Triton's kernels run on a GPU, or else in its interpreter. The C library runs on the CPU.
 ENGINES = ["triton", "native"]
@@ -36,13 +35,9 @@ def kernels(engine: str, functions: str) -> Kernels:
 
 def use(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """Make the functions take the engine's kernels wherever they take any, Triton's also on the CPU."""
-    for user in (bessel, gamma, mobius):
-        monkeypatch.setattr(user, "kernels", lambda functions, kappa: kernels(engine, functions).module)
-    if engine == "triton" and not torch.cuda.is_available():
-        for user in (_elementary, bessel, gamma):
-            monkeypatch.setattr(user, "runs_fused", is_plain)
+    monkeypatch.setattr(engines, "_chosen", {"native": "c"}.get(engine, engine))
 
 
 def switch_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the functions run as torch operations on the CPU."""
-    monkeypatch.setattr(_elementary, "native_takes", lambda kappa: False)
+    monkeypatch.setattr(engines, "_chosen", "torch")

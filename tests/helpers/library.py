@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from powerspherical.sampling import native
+from powerspherical._native import library
 
 
-def use_functions(monkeypatch: pytest.MonkeyPatch, functions: native._Functions) -> None:
+def use_functions(monkeypatch: pytest.MonkeyPatch, functions: Mapping[str, Callable[[bytes], int]]) -> None:
     """Make draws call these functions instead of those of the library."""
-    monkeypatch.setattr(native, "_functions", lambda: functions)
+    monkeypatch.setattr(library, "function", functions.__getitem__)
 
 
 def watched_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list to which each call of the library from now on adds the name of the function."""
     calls: list[str] = []
-    functions = native._functions()
-    assert functions is not None
+    find = library.function
 
-    def watched(name: str, function: Callable[[bytes], int]) -> Callable[[bytes], int]:
-        def call(packed: bytes) -> int:
-            calls.append(name)
-            return function(packed)
+    def watched(name: str) -> Callable[[bytes], int]:
+        calls.append(name)
+        return find(name)
 
-        return call
-
-    use_functions(monkeypatch, native._Functions(*map(watched, functions._fields, functions)))
+    monkeypatch.setattr(library, "function", watched)
     return calls

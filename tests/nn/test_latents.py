@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -13,10 +12,11 @@ from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
+from powerspherical import engines
 from powerspherical.families import Family, family_named, family_names
 from powerspherical.nn import _latents, _parameters
 from powerspherical.nn._latents import Settings, drawn, latents, packed, unpack_record
-from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
+from powerspherical.nn._parameters import Bounds
 from powerspherical.sampling import draw
 from powerspherical.sampling.triton import fused
 
@@ -131,18 +131,7 @@ class TestFused:
         pytest.importorskip("triton", reason="Triton is not installed")
         if CUDA:
             return
-        from powerspherical.nn import _triton_latents
-
-        def runs_fused(outputs: Tensor, settings: Settings) -> bool:
-            return outputs.numel() > 0 and settings.family in fused.FAMILIES and outputs.dtype in FUSED_DTYPES
-
-        def seed(device: torch.device) -> int:
-            return int(torch.randint(2**63 - 1, ()))
-
-        monkeypatch.setattr(_latents, "_runs_fused", runs_fused)
-        monkeypatch.setattr(fused, "random_seed", seed)
-        slow = functools.partial(_triton_latents.draw_latents, fast=False)
-        monkeypatch.setattr(_triton_latents, "draw_latents", slow)
+        monkeypatch.setattr(engines, "_chosen", "triton")
 
     kernel_families = pytest.mark.parametrize(
         "family", list(map(family_named, fused.FAMILIES)), ids=fused.FAMILIES

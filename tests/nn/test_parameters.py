@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from powerspherical.nn import _native_parameters, _parameters
+from helpers.engines import Engine
+from powerspherical.nn import _parameters
 from powerspherical.nn._parameters import Bounds, parameters
 
 CUDA = torch.cuda.is_available()
@@ -19,23 +20,12 @@ bounds = pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
 entries = pytest.mark.parametrize("entries", [DIM + 1, DIM], ids=["v and r", "v"])
 
 
-@pytest.fixture(params=["torch", "C", "triton"])
-def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What computes float32 and half precision. Without a GPU, Triton's kernels run in its interpreter."""
-    kernels = None
-    if request.param == "triton":
-        kernels = pytest.importorskip(
-            "powerspherical.nn._triton_parameters", reason="Triton is not installed"
-        )
-    elif request.param == "C":
-        kernels = _native_parameters
-        if CUDA or kernels.functions() is None:
-            pytest.skip("the C library is for the CPU" if CUDA else "the C library was not built")
-
-    def chosen(outputs: Tensor, dim: int) -> object:
-        return kernels if outputs.numel() > 0 and outputs.dtype in _parameters.FUSED_DTYPES else None
-
-    monkeypatch.setattr(_parameters, "_kernels", chosen)
+@pytest.fixture
+def fused(engine: Engine) -> Engine:
+    """What computes float32 and half precision."""
+    if engine.device != DEVICE:
+        pytest.skip("on a machine with a GPU, the outputs are there")
+    return engine
 
 
 def made_outputs(count: int = DIM + 1, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -5,16 +5,15 @@ Without a GPU the kernels run in Triton's interpreter.
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 import torch
 from torch import Tensor
 
+from powerspherical import engines
 from powerspherical._torch import triton as launching
 from powerspherical._torch import triton_probe
 from powerspherical.families import POWER_SPHERICAL, Family, family_named, family_names
-from powerspherical.sampling import draw, geometry, native
+from powerspherical.sampling import draw, geometry
 from powerspherical.sampling.triton import fused
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -25,17 +24,10 @@ CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 
 
-def _seed_on_the_cpu(device: torch.device, generator: torch.Generator | None) -> int:
-    return torch.randint(2**63 - 1, (), generator=generator).item()
-
-
 @pytest.fixture(autouse=True)
 def _fuse_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     if not CUDA:
-        monkeypatch.setattr(native, "covers", lambda *parameters: False)
-        monkeypatch.setattr(fused, "triton_takes", lambda tensor: tensor.dtype == torch.float32)
-        monkeypatch.setattr(fused, "random_seed", _seed_on_the_cpu)
-        monkeypatch.setattr(kernel, "draw", functools.partial(kernel.draw, fast=False))
+        monkeypatch.setattr(engines, "_chosen", "triton")
 
 
 def parameters(

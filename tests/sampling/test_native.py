@@ -28,12 +28,10 @@ from helpers.library import use_functions, watched_calls
 from helpers.statistical import assert_reproducible
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical._native import build, library
-from powerspherical.distributions import _native_density
 from powerspherical.distributions.density import log_density
 from powerspherical.families import VON_MISES_FISHER, family_named
 from powerspherical.nn import _native_parameters
 from powerspherical.sampling import geometry, native
-from powerspherical.special import _native_launch
 from powerspherical.special.bessel import exponential_relative_entropy
 from powerspherical.special.gamma import power_relative_entropy
 
@@ -132,7 +130,7 @@ def test_what_it_covers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not native.covers(name, loc.double(), kappa.double())
     assert not native.covers("another", loc, kappa)
     assert not native.covers(name, loc.to("meta"), kappa.to("meta"))
-    monkeypatch.setattr(native, "_functions", lambda: None)
+    monkeypatch.setattr(library, "usable", lambda: False)
     assert not native.covers(name, loc, kappa)
 
 
@@ -625,7 +623,7 @@ def test_sanitizers(level: str | None, tmp_path: Path) -> None:
     assert int(done.stdout.split()[0]) > 1000
 
 
-def at_level(level: str, folder: Path) -> tuple[Any, ...]:
+def at_level(level: str, folder: Path) -> dict[str, Any]:
     """The functions of the library, compiled for one level of x86-64 and nothing else."""
     target, source = folder / f"{level}.so", build.SOURCES / "kernel.c"
     command = [
@@ -640,8 +638,8 @@ def at_level(level: str, folder: Path) -> tuple[Any, ...]:
     ]
     subprocess.run([*command, "-lm"], check=True, capture_output=True)
     kernels = ctypes.CDLL(str(target))
-    functions = tuple(getattr(kernels, f"sphere_{name}") for name in library.FUNCTIONS)
-    for function in functions:
+    functions = {name: getattr(kernels, f"sphere_{name}") for name in library.FUNCTIONS}
+    for function in functions.values():
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return functions
 
@@ -656,7 +654,7 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
     levels = [at_level(level, tmp_path) for level in levels_here()]
     like, all_normals = torch.empty(0, dtype=torch.float64), []
     for functions in levels:
-        use_functions(monkeypatch, native._Functions(*functions[:3]))
+        use_functions(monkeypatch, functions)
         all_normals.append(native.standard_normals((10_001,), like, torch.Generator().manual_seed(1)))
     for other in all_normals[1:]:
         torch.testing.assert_close(all_normals[0], other, rtol=2e-15, atol=0)
@@ -666,7 +664,7 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
     ):
         results = []
         for functions in levels:
-            monkeypatch.setattr(_native_launch, "_function", lambda functions=functions: functions[3])
+            use_functions(monkeypatch, functions)
             with torch.no_grad():  # or the derivative would not come from the library
                 results.append(torch.stack(function.and_slope(kappa, dim)))
         for other in results[1:]:
@@ -675,7 +673,7 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
         loc, kappa, grad = unit(1000, dim), torch.rand(1000) * 50, torch.randn(1000, dim)
         results = []
         for functions in levels:
-            use_functions(monkeypatch, native._Functions(*functions[:3]))
+            use_functions(monkeypatch, functions)
             x, scalars = draw(name, loc, kappa)
             grads = native.pull_back(name, grad, x, loc, scalars, kappa, dim, True, True)
             results.append([x, *scalars, *grads])
@@ -690,7 +688,7 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
         leaves = [inputs[0].view(10, 100, dim), *inputs[1:]]
         results = []
         for functions in levels:
-            monkeypatch.setattr(_native_density, "_functions", lambda functions=functions: functions[4:6])
+            use_functions(monkeypatch, functions)
             for leaf in leaves:
                 leaf.requires_grad_()
             value = log_density(family_named(name), *leaves)
@@ -702,7 +700,7 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
         outputs, grads = torch.randn(1000, dim + 1), (torch.randn(1000, dim), torch.randn(1000))
         results = []
         for functions in levels:
-            monkeypatch.setattr(_native_parameters, "functions", lambda functions=functions: functions[6:])
+            use_functions(monkeypatch, functions)
             loc, kappa = _native_parameters.values(outputs, dim, 0.5, 60.0)
             results.append((loc, kappa, _native_parameters.gradient(outputs, loc, *grads, 0.5, 60.0)))
         for other in results[1:]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, jacrev, vmap
 
+from powerspherical import engines
 from powerspherical.families import family_named, family_names
 from powerspherical.sampling import draw, geometry
 
@@ -75,7 +76,7 @@ def test_row_dot_in_blocks(monkeypatch, shape: tuple[int, ...]) -> None:
     a = torch.randn(shape, dtype=torch.float64)
     for b in (torch.randn_like(a), torch.randn(shape[-1], dtype=torch.float64).expand(shape)):
         for block in (3, 7, 30, 1000):
-            monkeypatch.setattr(geometry, "_BLOCK", block)
+            monkeypatch.setattr(engines, "_limit", block)
             torch.testing.assert_close(geometry.row_dot(a, b), (a * b).sum(-1))
 
 

@@ -42,7 +42,7 @@ def draw(
     x = torch.empty(len(kappa), loc.shape[-1], dtype=loc.dtype, device=DEVICE)
     scalars = torch.zeros(3, len(kappa), device=DEVICE)
     number = FAMILIES[name]
-    draw_kernel.draw(x, scalars, loc, kappa, seed, number, dim or loc.shape[-1], fast=COMPILED)
+    draw_kernel.draw(x, scalars, loc, kappa, seed, number, dim or loc.shape[-1])
     return x, scalars
 
 
@@ -122,7 +122,7 @@ def test_a_row_depends_on_nothing_but_seed_and_number(name: str) -> None:
 def test_scalars_that_are_not_needed(name: str, dim: int) -> None:
     loc, kappa = directions(40, dim), torch.rand(40, device=DEVICE) * 10
     x = torch.empty_like(loc)
-    draw_kernel.draw(x, None, loc, kappa, 1, FAMILIES[name], dim, fast=COMPILED)
+    draw_kernel.draw(x, None, loc, kappa, 1, FAMILIES[name], dim)
     # Compiled for a GPU, the variant without the scalars may round differently.
     tolerance = 1e-6 if COMPILED else 0.0
     torch.testing.assert_close(x, draw(name, loc, kappa)[0], rtol=tolerance, atol=tolerance)
@@ -170,7 +170,7 @@ def test_one_concentration_for_all_and_a_seed_in_memory(name: str) -> None:
     x = torch.empty_like(loc)
     seed = torch.tensor(1, device=DEVICE)
     scalars = torch.empty(3, 40, device=DEVICE)
-    draw_kernel.draw(x, scalars, loc, each[:1], seed, FAMILIES[name], 5, fast=COMPILED)
+    draw_kernel.draw(x, scalars, loc, each[:1], seed, FAMILIES[name], 5)
     assert torch.equal(x, draw(name, loc, each)[0])
 
 

@@ -140,7 +140,7 @@ def test_results_do_not_depend_on_the_number_of_threads(name: str, monkeypatch: 
     kappa = torch.rand(30_001) * 60
     results = []
     for threads in (1, 2, 3, 7):
-        monkeypatch.setattr(launch, "_threads", lambda count, threads=threads: threads)
+        monkeypatch.setattr(library, "threads", lambda count, per_thread, threads=threads: threads)
         results.append(FUNCTIONS[name](kappa, 5))
     assert all(torch.equal(results[0], other) for other in results[1:])
 
@@ -149,9 +149,9 @@ def test_threads_have_enough_to_do() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
-        assert [launch._threads(count << 15) for count in (0, 1, 2, 3, 9)] == [1, 1, 2, 3, 4]
+        assert [library.threads(count << 15, 1 << 15) for count in (0, 1, 2, 3, 9)] == [1, 1, 2, 3, 4]
         torch.set_num_threads(1)
-        assert launch._threads(1 << 30) == 1
+        assert library.threads(1 << 30, 1 << 15) == 1
     finally:
         torch.set_num_threads(before)
 

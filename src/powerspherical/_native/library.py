@@ -5,6 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Callable
+
+import torch
+
+from powerspherical import engines
 
 #: Set to 0, it switches the library off for the whole process.
 SWITCH = "POWERSPHERICAL_NATIVE"
@@ -47,6 +52,24 @@ def loaded() -> ctypes.CDLL | str:
         function = getattr(library, f"sphere_{name}")
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
     return library
+
+
+def usable() -> bool:
+    """Whether there is a library, and the active engine allows it."""
+    return engines.allowed("c") and not isinstance(loaded(), str)
+
+
+@functools.cache
+def function(name: str) -> Callable[[bytes], int]:
+    """Return one of ``FUNCTIONS``. The active engine may be another one: a backward pass calls what its plan holds."""
+    found: Callable[[bytes], int] = getattr(loaded(), f"sphere_{name}")
+    return found
+
+
+def threads(numbers: int, per_thread: int) -> int:
+    """Return the number of threads for so many ``numbers``, each of which has at least ``per_thread``."""
+    least = engines.block_size(per_thread)
+    return 1 if numbers < 2 * least else min(torch.get_num_threads(), numbers // least)
 
 
 def description() -> str:

@@ -16,12 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from powerspherical import engines
 from powerspherical._torch.modes import is_compiling
 
 
 def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> bool:
     """Whether a kernel that reads these ``dtypes`` can run on the tensor."""
-    if not tensor.is_cuda or tensor.dtype not in dtypes:
+    if tensor.is_cpu:
+        return engines.requested("triton") and tensor.dtype in dtypes and _interprets()
+    if not tensor.is_cuda or tensor.dtype not in dtypes or not engines.allowed("triton"):
         return False
     # While compiling, tensors are fake and nothing can be tried.
     return _has_triton() if is_compiling() else _compiles(tensor.device.index)
@@ -31,6 +34,16 @@ def triton_takes(tensor: Tensor, dtypes: Sequence[torch.dtype] = (torch.float32,
 def _has_triton() -> bool:
     """Whether Triton is installed, and this is not a ROCm build of torch."""
     return not torch.version.hip and importlib.util.find_spec("triton") is not None
+
+
+@functools.cache
+def _interprets() -> bool:
+    """Whether kernels run in Triton's interpreter, which takes CPU tensors. Triton decides this when it is imported."""
+    if not _has_triton():
+        return False
+    from powerspherical._torch import triton_probe
+
+    return triton_probe.is_interpreted()
 
 
 @functools.cache

@@ -12,6 +12,11 @@ def _write_one(pointer):
     tl.store(pointer, 1.0)
 
 
+def is_interpreted() -> bool:
+    """Whether ``triton.jit`` has made functions for the interpreter."""
+    return not isinstance(_write_one, triton.JITFunction)
+
+
 def write_one(out: Tensor) -> None:
     """Write 1 to the first element."""
     _write_one[(1,)](out)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from powerspherical._native import library
 from powerspherical._torch.modes import is_plain
 from powerspherical._torch.triton import triton_takes
 from powerspherical.distributions import _native_density
@@ -72,10 +73,8 @@ def fused_plan(form: str, x: Tensor, loc: Tensor, kappa: Tensor | None = None) -
 
 def _kernels(tensor: Tensor) -> Any:
     """The module with the kernels for the tensor's device, or None."""
-    if tensor.is_cpu:
-        return _native_density if _native_density.is_available() else None
     if triton_takes(tensor):
         from powerspherical.distributions import _triton_density
 
         return _triton_density
-    return None
+    return _native_density if tensor.is_cpu and library.usable() else None

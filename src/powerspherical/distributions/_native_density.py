@@ -8,13 +8,12 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from powerspherical._native.library import loaded
+from powerspherical._native import library
 from powerspherical._torch.memory import address, empty, readable
 from powerspherical.distributions._tile import Tile, tiles
 from powerspherical.sampling import native
@@ -28,21 +27,8 @@ _POINTERS = struct.Struct("12P2q").pack
 _SIZES = struct.Struct("10qd").pack
 
 
-@functools.cache
-def _functions() -> tuple[Callable[[bytes], int], Callable[[bytes], int]] | None:
-    library = loaded()
-    return None if isinstance(library, str) else (library.sphere_density, library.sphere_density_gradients)
-
-
-def is_available() -> bool:
-    """Whether there is a library."""
-    return _functions() is not None
-
-
-def _run(which: int, call: bytes) -> None:
-    functions = _functions()
-    assert functions is not None  # or there is no plan
-    if not functions[which](call):
+def _run(name: str, call: bytes) -> None:
+    if not library.function(name)(call):
         raise MemoryError("not enough memory for the gradients of shared directions")
 
 
@@ -68,7 +54,7 @@ class Plan(NamedTuple):
         scalars = [] if self.ends_only else [readable(tensor) for tensor in (kappa, entropy, mean)]
         pointers = [tensor.data_ptr() for tensor in (value, minus, plus, x, loc, *scalars)]
         pointers += [0] * (12 - len(pointers))
-        _run(0, _POINTERS(*pointers, 0, self._threads()) + self.sizes)
+        _run("density", _POINTERS(*pointers, 0, self._threads()) + self.sizes)
         return value, minus, plus
 
     def _results(self, like: Tensor, needs_ends: bool) -> list[Tensor]:
@@ -100,7 +86,7 @@ class Plan(NamedTuple):
             scalars = [kappa.data_ptr(), kappa.data_ptr(), mean.data_ptr()]  # the entropy is not used
         pointers = [tensor.data_ptr() for tensor in (*ends, units, directions)]
         pointers += [*scalars, grad.data_ptr(), address(in_x), address(in_loc), address(in_kappa)]
-        _run(1, _POINTERS(0, *pointers, 0 if one_grad else 1, self._threads()) + self.sizes)
+        _run("density_gradients", _POINTERS(0, *pointers, 0 if one_grad else 1, self._threads()) + self.sizes)
         return (
             None if in_x is None else _in_dtype(self.tiles[0].add_up(in_x, units), x),
             None if in_loc is None else _in_dtype(self.tiles[1].add_up(in_loc, directions), loc),

@@ -23,6 +23,7 @@ from powerspherical._torch.modes import is_plain, without_autocast
 from powerspherical._torch.triton import triton_takes
 from powerspherical.distributions.density import FUSED
 from powerspherical.distributions.uniform import HypersphericalUniform
+from powerspherical.engines import block_size
 from powerspherical.families import Family
 from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.sampling.precision import computing
@@ -119,8 +120,8 @@ class _LogDensities(_Pairs):
 
     def block_entries(self, matrix: Tensor) -> int:
         if self._is_fused(matrix):
-            return _FUSED_DENSITIES_PER_BLOCK
-        return _DENSITIES_PER_BLOCK.get(matrix.device.type, 1 << 22)
+            return block_size(_FUSED_DENSITIES_PER_BLOCK)
+        return block_size(_DENSITIES_PER_BLOCK.get(matrix.device.type, 1 << 22))
 
 
 class _Divergences(_Pairs):
@@ -138,7 +139,7 @@ class _Divergences(_Pairs):
         return found.to(self.dtype)
 
     def block_entries(self, matrix: Tensor) -> int:
-        return CHUNK  # each entry has its quadrature nodes
+        return block_size(CHUNK)  # each entry has its quadrature nodes
 
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:

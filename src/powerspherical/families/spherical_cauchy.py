@@ -119,7 +119,7 @@ class SphericalCauchyFamily(Family):
     def rapidity_slope(
         self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
     ) -> Tensor:
-        return noise.reciprocal()
+        return (1 + kappa).reciprocal_()
 
     # Likelihood and divergences
 

@@ -141,11 +141,10 @@ def unpack_record(outputs: Tensor, record: Tensor, z: Tensor | None) -> tuple[Te
 def _runs_fused(outputs: Tensor, settings: Settings) -> bool:
     """Whether the Triton kernels serve these outputs."""
     return (
-        outputs.is_cuda
+        triton_takes(outputs, FUSED_DTYPES)
         and settings.dim <= LARGEST_DIM
         and outputs.numel() > 0
         and settings.family in fused.FAMILIES
-        and triton_takes(outputs, FUSED_DTYPES)
     )
 
 

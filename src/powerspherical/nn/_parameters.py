@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from powerspherical._native import library
 from powerspherical._torch.composites import composite
 from powerspherical._torch.modes import is_plain, is_plain_backward, plain_apply
 from powerspherical._torch.triton import triton_takes
@@ -136,14 +137,14 @@ def _kernels(outputs: Tensor, dim: int) -> Any:
     """Return the module that computes on these outputs in plain eager mode, with Triton or in C, or None."""
     if outputs.numel() == 0 or outputs.dtype not in FUSED_DTYPES:
         return None
-    if outputs.is_cuda and dim <= LARGEST_DIM and triton_takes(outputs, FUSED_DTYPES):
+    if dim <= LARGEST_DIM and triton_takes(outputs, FUSED_DTYPES):
         from powerspherical.nn import _triton_parameters
 
         return _triton_parameters
-    if outputs.is_cpu:
+    if outputs.is_cpu and library.usable():
         from powerspherical.nn import _native_parameters
 
-        return _native_parameters if _native_parameters.functions() is not None else None
+        return _native_parameters
     return None
 
 

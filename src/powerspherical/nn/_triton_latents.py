@@ -27,6 +27,7 @@ from powerspherical.sampling.triton.draw import (
     VON_MISES_FISHER,
     point,
     row_dot,
+    runs_fast,
     tile,
     wood_ends,
 )
@@ -244,8 +245,6 @@ def draw_latents(
     radius: float,
     dtype: torch.dtype,
     seed: Tensor | int,
-    *,
-    fast: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return z, the rate, and a record of the draw for the backward pass, see ``_latents.unpack_record``.
 
@@ -254,11 +253,10 @@ def draw_latents(
         settings: with d ≤ ``_latents.LARGEST_DIM`` and one of ``fused.FAMILIES``.
         radius, dtype: the length and the dtype of z.
         seed: a random int64, as for ``sampling.triton.draw.draw``.
-        fast: whether to use the hardware's approximate functions.
     """
     in_memory = isinstance(seed, Tensor)
     types = outputs.dtype, dtype, outputs.device
-    plan = _draw_plan(outputs.shape, settings, radius, in_memory, fast, *types)
+    plan = _draw_plan(outputs.shape, settings, radius, in_memory, *types)
     z = empty(outputs, plan.z, dtype)
     rate, record = empty(outputs, plan.rate, torch.float32), empty(outputs, plan.record, torch.float32)
     seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
@@ -324,7 +322,6 @@ def _draw_plan(
     settings: Settings,
     radius: float,
     in_memory: bool,
-    fast: bool,
     outputs_dtype: torch.dtype,
     dtype: torch.dtype,
     device: torch.device,
@@ -334,6 +331,7 @@ def _draw_plan(
     rows, has_x = math.prod(shape[:-1]), not z_is_x(radius, dtype)
     table, rate_constants = _rate_constants(settings, device)
     quarter, rows_per_program, quads, warps = tile(dim)
+    fast = runs_fast(device)
     constants = in_memory, FAMILIES[family], fast, *_bounds(bounds), float(radius), has_x, *rate_constants
     tiles = dim, quarter, rows_per_program, quads
     grid = blocks(rows, rows_per_program), 1

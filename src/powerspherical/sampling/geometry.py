@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from powerspherical.engines import block_size
 from powerspherical.sampling.native import standard_normals
 from powerspherical.sampling.precision import unit_vectors_as
 
@@ -31,8 +32,9 @@ def _blocks(first: Tensor, *others: Tensor, most: int = 16) -> Iterator[tuple[Te
     blocks, because the threads wait for each other at the end of each operation.
     """
     size = block = first.numel()
-    if size > _BLOCK and first.dim() > 1 and first.is_cpu:
-        block = _BLOCK if torch.get_num_threads() == 1 else max(size // most, _BLOCK)
+    least = block_size(_BLOCK)
+    if size > least and first.dim() > 1 and first.is_cpu:
+        block = least if torch.get_num_threads() == 1 else max(size // most, least)
     if size <= block:
         yield first, *others
         return
@@ -48,7 +50,7 @@ def _blocks(first: Tensor, *others: Tensor, most: int = 16) -> Iterator[tuple[Te
 
 def _by_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """Apply a ``function`` of tensors (…, d) and (…) that returns (…), block by block."""
-    if tensors[0].numel() <= _BLOCK:
+    if tensors[0].numel() <= block_size(_BLOCK):
         return function(*tensors)
     out = tensors[0].new_empty(tensors[0].shape[:-1])
     for *blocks, result in _blocks(*tensors, out):

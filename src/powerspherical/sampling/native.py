@@ -12,13 +12,13 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from powerspherical._native.library import loaded
+from powerspherical._native import library
 from powerspherical._torch.memory import Dense, contiguous, empty_strided_cpu, readable
 from powerspherical.sampling import layout
 from powerspherical.sampling.precision import unit_vectors_as
@@ -45,24 +45,8 @@ def covers(name: str, loc: Tensor, concentration: Tensor) -> bool:
         and concentration.is_cpu
         and loc.is_cpu
         and name in FAMILIES
-        and _functions() is not None
+        and library.usable()
     )
-
-
-class _Functions(NamedTuple):
-    """The functions of the library, which take a packed struct. ``pull_back`` returns 0 if memory does not suffice."""
-
-    draw: Callable[[bytes], int]
-    pull_back: Callable[[bytes], int]
-    normals: Callable[[bytes], int]
-
-
-@functools.cache
-def _functions() -> _Functions | None:
-    library = loaded()
-    if isinstance(library, str):
-        return None
-    return _Functions(library.sphere_draw, library.sphere_pull_back, library.sphere_normals)
 
 
 def _seed(generator: torch.Generator | None) -> Tensor:
@@ -75,7 +59,7 @@ def _seed(generator: torch.Generator | None) -> Tensor:
 
 def threads(numbers: int) -> int:
     """The largest number of threads for a call that processes so many coordinates."""
-    return 1 if numbers < 2 * _PER_THREAD else min(torch.get_num_threads(), numbers // _PER_THREAD)
+    return library.threads(numbers, _PER_THREAD)
 
 
 class _Plan(NamedTuple):
@@ -154,8 +138,7 @@ def draw(
     x = empty_strided_cpu(*plan.x, torch.float32)
     scalars = empty_strided_cpu(*plan.scalars, torch.float32) if needs_scalars else None
     pointers = directions.data_ptr(), kappa.data_ptr(), seed.data_ptr(), 0, 0, 0
-    # ``covers`` has checked that the library is there.
-    _functions().draw(plan.packed(x, scalars, *pointers))  # type: ignore[union-attr]
+    library.function("draw")(plan.packed(x, scalars, *pointers))
     return x if loc.dtype is torch.float32 else x.to(loc.dtype), scalars
 
 
@@ -189,7 +172,7 @@ def pull_back(
         grad_kappa = empty_strided_cpu(*plan.grad_kappa, torch.float32)
         in_kappa = grad_kappa.data_ptr()
     pointers = directions.data_ptr(), kappa.data_ptr(), 0, grad.data_ptr(), in_loc, in_kappa
-    if not _functions().pull_back(plan.packed(x, scalars, *pointers)):  # type: ignore[union-attr]
+    if not library.function("pull_back")(plan.packed(x, scalars, *pointers)):
         raise MemoryError("not enough memory for the gradients of shared directions")
     if grad_loc is not None:
         if plan.loc_shape is not None:
@@ -206,12 +189,11 @@ def standard_normals(shape: Sequence[int], like: Tensor, generator: torch.Genera
     float64 on the CPU takes the library, if there is one, and anything else ``torch.randn``. The tensors are real ones:
     call it from the implementation of an operator, not under a transform or a tracer.
     """
-    functions = _functions()
-    if like.dtype is not torch.float64 or not like.is_cpu or functions is None:
+    if like.dtype is not torch.float64 or not like.is_cpu or not library.usable():
         return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
     out = empty_strided_cpu(*contiguous(tuple(shape)), torch.float64)
     count = out.numel()
     seed = _seed(generator)
     # A normal takes about twice as long in float64.
-    functions.normals(_NORMALS_CALL(out.data_ptr(), seed.data_ptr(), count, threads(2 * count)))
+    library.function("normals")(_NORMALS_CALL(out.data_ptr(), seed.data_ptr(), count, threads(2 * count)))
     return out

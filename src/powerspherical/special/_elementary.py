@@ -84,12 +84,12 @@ def runs_fused(kappa: Tensor) -> bool:
 
     On CUDA they are Triton kernels, and on the CPU functions of the C library. Either may be missing.
     """
-    return is_plain(kappa) and (triton_takes(kappa) if kappa.is_cuda else native_takes(kappa))
+    return is_plain(kappa) and (native_takes(kappa) or triton_takes(kappa))
 
 
 def kernels(functions: str, kappa: Tensor) -> ModuleType:
-    """Return the module with the fused kernels for "bessel", "gamma" or "cauchy" on the device of κ."""
-    return _module(f"powerspherical.special._{'triton' if kappa.is_cuda else 'native'}_{functions}")
+    """Return the module with the fused kernels for "bessel", "gamma" or "cauchy", where ``runs_fused``."""
+    return _module(f"powerspherical.special._{'native' if native_takes(kappa) else 'triton'}_{functions}")
 
 
 #: Modules with kernels are imported at their first use: they import the functions that use them, and one needs Triton.

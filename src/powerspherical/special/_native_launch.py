@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import struct
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from powerspherical._native.library import loaded
+from powerspherical._native import library
 from powerspherical._torch.memory import empty, readable
 from powerspherical.special._debye import FORMS as BESSEL_FORMS
 
@@ -23,19 +21,9 @@ _PER_THREAD = 1 << 15
 _CALL = struct.Struct("4P5q4d").pack
 
 
-@functools.cache
-def _function() -> Callable[[bytes], int] | None:
-    library = loaded()
-    return None if isinstance(library, str) else library.sphere_functions
-
-
 def native_takes(kappa: Tensor) -> bool:
     """Whether the library can compute functions of the tensor."""
-    return kappa.is_cpu and kappa.dtype is torch.float32 and _function() is not None
-
-
-def _threads(count: int) -> int:
-    return 1 if count < 2 * _PER_THREAD else min(torch.get_num_threads(), count // _PER_THREAD)
+    return kappa.is_cpu and kappa.dtype is torch.float32 and library.usable()
 
 
 def value_and_slope(
@@ -63,11 +51,10 @@ def value_and_slope(
     value = empty(kappa, shape, torch.float32)
     slope = empty(kappa, shape if needs_slope else (0,), torch.float32)
     count = kappa.numel()
+    threads = library.threads(count, _PER_THREAD)
     call = _CALL(
         value.data_ptr(), slope.data_ptr() if needs_slope else 0, kappa.data_ptr(), table.data_ptr(),
-        count, FORMS.index(form), steps, terms, _threads(count), *numbers,
+        count, FORMS.index(form), steps, terms, threads, *numbers,
     )  # fmt: skip
-    function = _function()
-    assert function is not None  # or ``native_takes`` is False
-    function(call)
+    library.function("functions")(call)
     return value, slope

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.modes import is_capturing
+from powerspherical.engines import block_size
 from powerspherical.special._slope_series import correction_sum
 
 #: In float32 we use the recurrence if d < LOW_DIM and κ < LOW_KAPPA, and otherwise the series.
@@ -84,10 +85,11 @@ def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     size = flat[0].numel()
     if size == 0:
         return
-    if not flat[0].is_cpu or size <= _BLOCK:
+    least = block_size(_BLOCK)
+    if not flat[0].is_cpu or size <= least:
         yield tuple(flat)
         return
-    block = _BLOCK if torch.get_num_threads() == 1 else max(size // _MOST_BLOCKS, _BLOCK)
+    block = least if torch.get_num_threads() == 1 else max(size // _MOST_BLOCKS, least)
     yield from zip(*(tensor.split(block) for tensor in flat), strict=True)
 
 

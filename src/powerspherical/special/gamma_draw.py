@@ -23,6 +23,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from powerspherical.engines import block_size
 from powerspherical.special.quadrature import gauss_legendre
 
 #: From this shape on we use the expansion.
@@ -58,7 +59,7 @@ def log_gamma_slope(alpha: Tensor, gamma: Tensor, least: float) -> Tensor:
             return slope
         return torch.where(alpha < LARGE_SHAPE, _one_tail(alpha, gamma), slope)
     shapes, values = alpha.reshape(-1), gamma.reshape(-1)
-    block = _BLOCK if torch.get_num_threads() == 1 else _THREADS_BLOCK
+    block = block_size(_BLOCK if torch.get_num_threads() == 1 else _THREADS_BLOCK)
     if len(shapes) <= block:
         return _cpu_block(shapes, values, least).view(alpha.shape)
     parts = zip(shapes.split(block), values.split(block), strict=True)

@@ -316,8 +316,6 @@ def draw(
     seed: Tensor | int,
     family: int,
     dim: int,
-    *,
-    fast: bool = True,
 ) -> None:
     """Write n > 0 draws to ``x`` (…, d), and 1-t, 1+t and the noise to ``scalars``.
 
@@ -332,13 +330,12 @@ def draw(
         seed: a random int64. A tensor on the device is read by the kernel, again in each replay of a CUDA graph.
         family: number of the family.
         dim: dimension used for the law of t.
-        fast: whether to use the hardware's approximate functions.
     """
     width = loc.shape[-1]
     rows, directions = x.numel() // width, loc.numel() // width
     in_memory = isinstance(seed, Tensor)
     seed_tensor, seed_number = (seed, 0) if in_memory else (x, seed)
-    types = x.dtype, x.device, in_memory, fast
+    types = x.dtype, x.device, in_memory
     kappa_stride = 0 if concentration.numel() == 1 else 1
     needs_scalars = scalars is not None
     if family == VON_MISES_FISHER.value and dim != 3:
@@ -358,13 +355,12 @@ def _cosines_launch(
     dtype: torch.dtype,
     device: torch.device,
     in_memory: bool,
-    fast: bool,
 ) -> Launch:
     return Launch(
         _von_mises_fisher_cosines,
         (blocks(rows, _COSINE_ROWS), 1),
         (rows, kappa_stride, float(dim - 1)),
-        (in_memory, fast, _COSINE_ROWS),
+        (in_memory, runs_fast(device), _COSINE_ROWS),
         num_warps=1,
     )
 
@@ -381,11 +377,10 @@ def _points_launch(
     dtype: torch.dtype,
     device: torch.device,
     in_memory: bool,
-    fast: bool,
 ) -> Launch:
     quarter, rows_per_program, quads, warps = tile(width)
     direction_kind = ONE if directions == 1 else ONE_EACH if directions == rows else SOME
-    shape = width, quarter, rows_per_program, quads
+    fast, shape = runs_fast(device), (width, quarter, rows_per_program, quads)
     return Launch(
         _draw,
         (blocks(rows, rows_per_program), 1),
@@ -393,6 +388,11 @@ def _points_launch(
         (in_memory, needs_scalars, family, dim != width, dim == 3, fast, direction_kind.value, *shape),
         num_warps=warps,
     )
+
+
+def runs_fast(device: torch.device) -> bool:
+    """Whether to use the hardware's approximate functions, which Triton's interpreter does not have."""
+    return device.type == "cuda"
 
 
 def tile(width: int) -> tuple[int, int, int, int]:

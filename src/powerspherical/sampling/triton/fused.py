@@ -1,7 +1,8 @@
 """The entry to the fused Triton kernels: which draws they support, and calls with the memory layout that they need.
 
-They support CUDA tensors in float32 and half precision. Other draws, such as float64, use the composition of torch
-operations in ``sampling.operator``, with the same law but different random numbers.
+They support CUDA tensors in float32 and half precision, and CPU tensors in Triton's interpreter. Other draws, such as
+float64, use the composition of torch operations in ``sampling.operator``, with the same law but different random
+numbers.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def _kernels() -> _Kernels:
 
 def random_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor | int:
     """Return a random 63-bit integer from ``generator``, and advance it. Default: torch's generator for the device."""
+    if device.type == "cpu":  # Triton's interpreter
+        return int(torch.randint(2**63 - 1, (), generator=generator))
     if torch.cuda.is_current_stream_capturing():
         # The seed must be a tensor, so that each replay of the graph draws a new one.
         return torch.randint(2**63 - 1, (), device=device, generator=generator)

@@ -175,10 +175,14 @@ class TestKinds:
 
 class TestLengths:
     @estimators
-    def test_only_directions_count(self, estimator: type) -> None:
-        lengths = np.exp(np.random.default_rng(0).normal(size=(len(X), 1), scale=20))
-        first, second = fit(estimator, X), fit(estimator, lengths * X)
+    @pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
+    def test_only_directions_count(self, estimator: type, container) -> None:
+        """Also where the squares of a row's numbers underflow or overflow."""
+        lengths = 10.0 ** np.random.default_rng(0).uniform(-290, 290, size=(len(X), 1))
+        first, second = fit(estimator, X), fit(estimator, container(lengths * X))
         np.testing.assert_allclose(fitted_directions(first), fitted_directions(second), atol=1e-9)
+        for one, other in zip(outputs(first, X), outputs(second, container(lengths * X)), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-7)
 
     def test_a_zero_row_is_at_right_angles_to_all(self) -> None:
         kmeans = fit(SphericalKMeans, X)
@@ -212,12 +216,13 @@ class TestLengths:
         [
             (math.nan, "row 150000 of X has NaN or infinite values: drop or repair it"),
             (math.inf, "row 150000 of X has NaN or infinite values: drop or repair it"),
-            (1e300, "the norm of row 150000 of X overflows float64: scale the row down"),
+            (1.5e308, "the norm of row 150000 of X overflows float64: scale the row down"),
+            (1e-310, "the norm of row 150000 of X, .*e-310, underflows float64: scale the row up"),
         ],
     )
     def test_rows_without_a_direction(self, bad: float, message: str) -> None:
         x = torch.ones(200_000, 3, dtype=torch.float64)  # several blocks
-        x[150_000, 0] = x[150_007, 0] = bad
+        x[150_000] = x[150_007] = bad
         with pytest.raises(ValueError, match=message):
             fit(SphericalKMeans, x)
 

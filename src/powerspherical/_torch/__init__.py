@@ -7,6 +7,7 @@
 - ``constants``: cached constant tensors.
 - ``memory``: fast allocation, and tensors that a kernel can read by pointer.
 - ``chunks``: elementwise functions in bounded memory.
+- ``rows``: lengths of user rows, and errors that name a row without a direction.
 - ``random``: Gamma draws, and random numbers from a generator.
 - ``operators``: differentiable random operators.
 - ``composites``: functions that ``torch.compile`` records as one operator.

@@ -18,6 +18,7 @@ from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
 
+from powerspherical._torch.rows import shared_tensor
 from powerspherical.mixture._rows import (
     ArrayRows,
     Block,
@@ -25,7 +26,6 @@ from powerspherical.mixture._rows import (
     Rows,
     SparseRows,
     Sum,
-    shared_tensor,
     stacked,
     summed,
 )

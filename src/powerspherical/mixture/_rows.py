@@ -10,7 +10,6 @@ and b rows are (k, b) matrices, because matrix products and sums over components
 from __future__ import annotations
 
 import operator
-import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -23,6 +22,8 @@ import numpy as np
 import scipy.sparse
 import torch
 from torch import Tensor
+
+from powerspherical._torch.rows import row_lengths, shared_tensor
 
 Sum = TypeVar("Sum")  # what ``+`` can add up over blocks
 Item = TypeVar("Item")
@@ -85,13 +86,6 @@ def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:
     if isinstance(rows, Tensor):
         return rows * factors.unsqueeze(1)
     return SparseMatrix(rows.rows.multiply(factors.numpy()[:, None]))
-
-
-def row_norms(rows: Matrix) -> Tensor:
-    """Return the norms of the rows, (b,), in float64."""
-    if isinstance(rows, Tensor):
-        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    return torch.from_numpy(rows.rows.astype(np.float64).power(2).sum(1)).sqrt()
 
 
 def stacked(parts: Sequence[Matrix]) -> Matrix:
@@ -158,17 +152,10 @@ def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
 
     Error messages count rows from ``start``.
     """
-    norms = row_norms(rows)
-    deviation = (norms - 1).abs().amax()
-    if deviation <= 4 * torch.finfo(rows.dtype).eps * rows.shape[1] ** 0.5:  # rounding
+    lengths = row_lengths(rows if isinstance(rows, Tensor) else rows.rows, start=start, allow_zeros=True)
+    if (lengths - 1).abs().amax() <= 4 * torch.finfo(rows.dtype).eps * rows.shape[1] ** 0.5:  # rounding
         return None
-    if not torch.isfinite(deviation):
-        first = int(torch.argmin(torch.isfinite(norms).to(torch.uint8)))
-        if torch.isfinite(rows[torch.tensor([first])]).all():
-            raise ValueError(f"the norm of row {start + first} of X overflows float64: scale the row down")
-        raise ValueError(f"row {start + first} of X has NaN or infinite values: drop or repair it")
-    zero = norms <= torch.finfo(rows.dtype).tiny
-    return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, norms)).to(rows.dtype)
+    return torch.where(lengths > 0, 1 / lengths, 0.0).to(rows.dtype)
 
 
 def block_size(device: torch.device, numbers: int) -> int:
@@ -357,16 +344,6 @@ def require_positive(total_weight: Tensor) -> None:
     """Raise ``ValueError`` unless the rows have any weight."""
     if not total_weight > 0:
         raise ValueError("sample_weight must have a positive sum: all weights are zero")
-
-
-def shared_tensor(array: np.ndarray) -> Tensor:
-    """Return a tensor that shares the memory of ``array``. It must not be written to."""
-    array = np.ascontiguousarray(array)
-    if min(array.strides, default=0) < 0:  # NumPy calls a reversed single row contiguous; torch refuses it
-        array = array.copy()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        return torch.from_numpy(array)
 
 
 def grouped(items: Sequence[Item]) -> list[Sequence[Item]]:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical._files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from powerspherical.mixture._rows import shared_tensor
+from powerspherical._torch.rows import shared_tensor
 
 FORMAT, VERSION = "powerspherical.mixture", 1
 #: Tolerance for the sum of the weights and for the norms of directions, which should be one.
@@ -32,6 +32,7 @@ class SavedEstimator(BaseEstimator, ABC):
     _saved: ClassVar[tuple[str, ...]]
 
     n_features_in_: int
+    notes_: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str], *, notes: dict[str, Any] | None = None) -> Path:
         """Write the fitted estimator to a safetensors file, atomically, and return its path.
@@ -41,18 +42,16 @@ class SavedEstimator(BaseEstimator, ABC):
 
         Args:
             path: the file to write. An existing file is replaced.
-            notes: texts and numbers to store with the estimator. ``powerspherical.nn.load_checkpoint(path)["notes"]``
-                reads them.
+            notes: texts and numbers to store with the estimator. The loaded estimator has them as ``notes_``.
 
         >>> import tempfile
         >>> from pathlib import Path
         >>> import numpy as np
         >>> from powerspherical.mixture import SphericalKMeans
-        >>> from powerspherical.nn import load_checkpoint
         >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
         >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
         >>> _ = kmeans.save(path, notes={"data": "axes"})
-        >>> load_checkpoint(path)["notes"]
+        >>> SphericalKMeans.load(path).notes_
         {'data': 'axes'}
         """
         check_is_fitted(self)
@@ -76,6 +75,8 @@ class SavedEstimator(BaseEstimator, ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return the estimator that ``save`` wrote, with NumPy arrays or CPU tensors, as it had them.
+
+        The attribute ``notes_`` has the notes that ``save`` stored.
 
         Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, if a field is
         missing or wrong, or if it holds another estimator. ``powerspherical.mixture.load`` reads any estimator.
@@ -125,6 +126,7 @@ class SavedEstimator(BaseEstimator, ABC):
         estimator._validate_params()
         estimator._restore(fitted)
         estimator._check_fitted()
+        estimator.notes_ = entry(state, "notes", dict)
         return estimator
 
     def _fitted(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
+from powerspherical._torch.rows import row_lengths, shared_tensor
 from powerspherical.mixture._base import (
     Report,
     SphericalEstimator,
@@ -78,10 +79,8 @@ class Seeder:
         wanted = (self._count, self._rows.dim)
         if array.shape != wanted:
             raise ValueError(f"init must have the shape {wanted}, one direction per row, got {array.shape}")
-        lengths = np.linalg.norm(array, axis=1, keepdims=True)
-        if not lengths.all():
-            raise ValueError(f"init must hold directions, but its row {lengths.argmin()} is a row of zeros")
-        return torch.from_numpy(array / lengths).to(self._rows.device)
+        lengths = row_lengths(array, "init").unsqueeze(1)
+        return (shared_tensor(array) / lengths).to(self._rows.device)
 
     def reseed(self, kept: Tensor, wanted: int) -> Tensor:
         """Return ``wanted`` directions far from each other and from ``kept`` (j, d)."""

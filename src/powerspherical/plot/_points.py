@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from powerspherical._torch.rows import row_lengths
 from powerspherical.plot._style import Array
 
 
@@ -18,8 +19,4 @@ def unit_rows(x: Any, dim: int | None = None) -> Array:
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] < 2 or (dim is not None and rows.shape[1] != dim):
         raise ValueError(f"points must have the shape (n, {dim or 'd'}), n ≥ 1, got {rows.shape}")
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    bad = np.flatnonzero(~((norms > 0) & (norms < np.inf)))
-    if len(bad):
-        raise ValueError(f"row {bad[0]} of the points has the norm {norms[bad[0], 0]}: remove it")
-    return rows / norms
+    return rows / row_lengths(rows, "the points").unsqueeze(1).numpy()

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from powerspherical._torch.rows import row_lengths
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Largest deviation of a norm from one, as in SciPy. It accepts float32 unit vectors, which are then renormalised.
@@ -34,10 +36,11 @@ def unit_vectors(name: str, value: Any, dim: int | None = None) -> Tensor:
         raise ValueError(
             f"{name} must hold vectors, of shape (…, d) with d ≥ 2 (2 is the circle), got {shape}"
         )
-    norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    lengths = row_lengths(vectors.reshape(-1, shape[-1]), name, allow_zeros=True)
+    norms = lengths.reshape(*shape[:-1], 1)
     error = (norms - 1).abs()
     if not (error <= NORM_TOLERANCE).all():
-        worst = norms.flatten()[torch.where(error.isnan(), torch.inf, error).argmax()].item()
+        worst = norms.flatten()[error.argmax()].item()
         raise ValueError(
             f"{name} of shape {shape} must hold unit vectors along its last axis, but one has the norm {worst:.9g}: "
             f"divide by np.linalg.norm({name}, axis=-1, keepdims=True)"

@@ -23,10 +23,9 @@ WITHOUT_CODE = ("changelog", "cite", "explorer")
 STEP = re.compile(r"(?ms)^```python\n(?P<block>.*?)^```|^    (?P<command>powerspherical [^\n]*)$")
 
 
-# Dynamo makes an instance of torch.autograd.Function to trace one. Pyro's tracing compares sizes.
+# Dynamo makes an instance of torch.autograd.Function to trace one.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

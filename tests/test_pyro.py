@@ -24,8 +24,6 @@ from pyro.infer import (  # noqa: E402
     MCMC,
     NUTS,
     SVI,
-    JitTrace_ELBO,
-    JitTraceMeanField_ELBO,
     Predictive,
     Trace_ELBO,
     TraceMeanField_ELBO,
@@ -395,31 +393,6 @@ class Conjugate:
         return poutine.reparam(self.model, {"z": SphereReparam()})
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # Pyro compares sizes too
-class TestTracing:
-    @pytest.mark.slow
-    def test_loss_is_that_of_eager_mode(self) -> None:
-        case = Conjugate()
-        model, guide = case.model, case.guide  # Pyro traces again for each new bound method
-        plain, jit = Trace_ELBO(), JitTrace_ELBO()
-        jit.loss_and_grads(model, guide)
-        for seed in range(3):
-            pyro.set_rng_seed(seed)
-            expected = plain.loss_and_grads(model, guide)
-            pyro.set_rng_seed(seed)
-            assert jit.loss_and_grads(model, guide) == pytest.approx(expected, rel=1e-12)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("loss", [JitTrace_ELBO, JitTraceMeanField_ELBO])
-    def test_variational_inference(self, loss: type) -> None:
-        case = Conjugate()
-        svi = SVI(case.model, case.guide, pyro.optim.ClippedAdam({"lr": 0.1, "lrd": 0.98}), loss())
-        for _ in range(100):
-            svi.step()
-        learnt = powerspherical.PowerSpherical(pyro.param("loc").detach(), pyro.param("kappa").detach())
-        assert (kl_divergence(learnt, case.posterior) < 0.2).all()
-
-
 class TestSphereReparam:
     def test_without_it_the_error_names_it(self) -> None:
         case = Conjugate()
@@ -474,11 +447,9 @@ class TestSphereReparam:
         assert_mean(draws["x_vector"].square().sum(-1), DIM)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
-    @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # Pyro compares sizes too
-    def test_nuts(self, jit: bool) -> None:
+    def test_nuts(self) -> None:
         case = Conjugate(rows=1)
-        kernel = NUTS(case.free, jit_compile=jit, max_tree_depth=3)
+        kernel = NUTS(case.free, max_tree_depth=3)
         mcmc = MCMC(kernel, num_samples=300, warmup_steps=60, disable_progbar=True)
         mcmc.run()
         z = Predictive(case.free, mcmc.get_samples())()["z"]

@@ -17,10 +17,8 @@ from torch.autograd import forward_ad
 
 from powerspherical._torch.modes import (
     differentiates_through_functions,
-    is_recording,
     plain_apply,
     transforms_active,
-    unrecorded,
 )
 
 Partial = Callable[..., Any]
@@ -70,9 +68,6 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
                     results.append(total if total.shape == tensor.shape else total.sum_to_size(tensor.shape))
                 return *results, *[None] * len(ctx.constants)
 
-        class Recorded(Smooth):
-            forward = staticmethod(unrecorded(function))
-
         plain = plain_apply(Smooth)
 
         @functools.wraps(function)
@@ -90,7 +85,7 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
             if torch.compiler.is_compiling():
                 # Without inputs to differentiate, the compiler cannot tell whether a variadic ``forward`` takes a ctx.
                 return Smooth.apply(*args) if any(x.requires_grad for x in args[:count]) else function(*args)
-            return Recorded.apply(*args) if is_recording() else plain(*args)
+            return plain(*args)
 
         return smooth
 

@@ -1,16 +1,9 @@
-"""Queries about how the current call is run: plain eager mode, a transform, tracing, capture or forward-mode AD.
-
-Importing this module silences the warnings that ``torch.jit.trace`` gives about this package. A trace is specialised on
-the dimension d and on which batch shapes agree, so our comparisons of sizes are safe. torch does the same for its own
-modules.
-"""
+"""Queries about how the current call is run: plain eager mode, a transform, tracing, capture or forward-mode AD."""
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,13 +11,8 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling as torch_is_compiling
 from torch.compiler import is_dynamo_compiling
 from torch.distributions import Distribution
-from torch.jit._trace import TracerWarning
 
 from powerspherical._torch.constants import untraced
-
-warnings.filterwarnings("ignore", category=TracerWarning, module=r"powerspherical\.")
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: The types of plain tensors.
 PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
@@ -50,7 +38,7 @@ def is_plain(*tensors: Tensor) -> bool:
     return (
         not is_dynamo_compiling()  # first: torch.compile guards all that it traces
         and PLAIN_TYPES.issuperset(map(type, tensors))
-        and not _is_tracing()
+        and not _is_tracing()  # torch.jit.trace records torch operations only
         and not _transforms_active()
         and not _dispatch_modes()  # torch.export and the later stages of torch.compile have one
         and forward_ad._current_level < 0
@@ -82,10 +70,8 @@ def transforms_active() -> bool:
 
 
 def is_tracing() -> bool:
-    """Whether the call is compiled, recorded by ``torch.jit.trace``, or runs under a mode such as FakeTensorMode."""
-    return (
-        torch.compiler.is_compiling() or torch._C._is_tracing() or bool(torch._C._len_torch_dispatch_stack())
-    )
+    """Whether the call is compiled, or runs under a mode such as FakeTensorMode."""
+    return torch.compiler.is_compiling() or bool(torch._C._len_torch_dispatch_stack())
 
 
 def is_exporting() -> bool:
@@ -114,34 +100,6 @@ def is_in_aot_autograd() -> bool:
         and bool(_dispatch_modes())  # without a dispatch mode, tensors are real and nothing is traced
         and not is_exporting()
     )
-
-
-@untraced
-def is_recording() -> bool:
-    """Whether ``torch.jit.trace`` is recording. Sizes of tensors are then tensors themselves."""
-    return torch._C._is_tracing()
-
-
-def unrecorded(forward: F) -> F:
-    """Decorate the ``forward`` of an ``autograd.Function``: ``torch.jit.trace`` records its call, but nothing inside.
-
-    Inside, sizes are integers. Without this, the tracer fails if ``forward`` uses cached tensors.
-    """
-
-    @functools.wraps(forward)
-    def run(*args: Any) -> Any:
-        state = torch._C._get_tracing_state()
-        if state is None:
-            return forward(*args)
-        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-        try:
-            result = forward(*args)
-        finally:
-            torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
-        # The tracer must have seen the operation that made a result.
-        return tuple(x.clone() for x in result) if isinstance(result, tuple) else result.clone()
-
-    return cast(F, run)
 
 
 def differentiates_through_functions() -> bool:

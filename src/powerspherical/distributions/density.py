@@ -42,7 +42,7 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
 def _log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor:
     """Compute ``log_density`` with torch operations."""
     ends = cosine_ends(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype))
-    dim = operator.index(x.shape[-1])  # ``torch.jit.trace`` records sizes as tensors
+    dim = operator.index(x.shape[-1])  # specialises compiled code on d
     return family.log_density(*ends, kappa, dim) - log_sphere_area(dim)
 
 

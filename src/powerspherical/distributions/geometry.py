@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
@@ -142,8 +141,7 @@ def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
     lowest, highest = (extreme(vectors.detach(), -1, keepdim=True) for extreme in (torch.amin, torch.amax))
     longest = torch.maximum(-lowest, highest)  # many times faster on a CPU than torch's norm of order ∞
     missing = longest <= shortest
-    dim = operator.index(vectors.shape[-1])  # an integer under torch.jit.trace too
-    moved = torch.addcmul(vectors, missing, _first_unit_vector(vectors, dim))
+    moved = torch.addcmul(vectors, missing, _first_unit_vector(vectors, vectors.shape[-1]))
     # Scaling by a constant changes neither the direction nor its derivative.
     scaled = moved / torch.where(missing, 1.0, longest)
     return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)

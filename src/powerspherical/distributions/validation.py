@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import can_look, is_recording, validates_by_default
+from powerspherical._torch.modes import can_look, validates_by_default
 from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
 from powerspherical.sampling.precision import computing
 
@@ -206,7 +206,7 @@ def dimension(dim: Any) -> int:
     whole = isinstance(dim, (int, torch.SymInt)) or (
         hasattr(dim, "__index__") and not isinstance(dim, Tensor)
     )
-    if isinstance(dim, bool) or not (whole or (is_recording() and isinstance(dim, Tensor))):
+    if isinstance(dim, bool) or not whole:
         raise ValueError(
             f"dim must be an integer ≥ 2, the ambient dimension d of the sphere in R^d, got {reprlib.repr(dim)}"
         )

@@ -22,7 +22,6 @@ In plain eager mode we bypass the dispatcher and call the implementation directl
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,9 +34,7 @@ from powerspherical._torch.modes import (
     is_batching,
     is_plain,
     is_plain_backward,
-    is_recording,
     plain_apply,
-    unrecorded,
 )
 from powerspherical._torch.operators import Operator, define_operator, register_derivative
 from powerspherical._torch.random import check_generator, from_generator, standard_gamma
@@ -102,10 +99,9 @@ def _dispatched(
     family: str,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw x by a call that transforms and tracers see: of the operator, or under ``torch.jit.trace`` of a function."""
-    if is_recording():
-        rows = concentration.expand(shape)
-        return _RecordedDraw.apply(loc, rows, (operator.index(dim), family, generator))
+    """Draw x by a call of the operator, which transforms and tracers see."""
+    if torch.jit.is_tracing():
+        raise NotImplementedError("torch.jit.trace cannot record a draw: use torch.compile or torch.export")
     seed = None
     if is_batching():
         seed = torch.randint(2**63 - 1, (), device=loc.device, **from_generator(generator))
@@ -150,27 +146,6 @@ class _PlainDraw(torch.autograd.Function):
             grad, *ctx.saved_tensors, ctx.dim, ctx.family, needs_loc, needs_concentration
         )
         return grad_loc if needs_loc else None, grad_concentration if needs_concentration else None, None
-
-
-class _RecordedDraw(_PlainDraw):
-    """A draw under ``torch.jit.trace``, which records one call of this function.
-
-    The operator cannot be recorded with a variable ``shape``. Here the shape is that of the concentration instead.
-    """
-
-    @staticmethod
-    @unrecorded
-    def forward(ctx: Any, loc: Tensor, concentration: Tensor, options: tuple[Any, ...]) -> Tensor:
-        return _PlainDraw.forward(ctx, loc, concentration, (concentration.shape, *options))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        if is_recording():
-            raise NotImplementedError(
-                "a draw cannot be differentiated inside torch.jit.trace: trace the loss, and differentiate what the "
-                "traced function returns"
-            )
-        return _PlainDraw.backward(ctx, grad)
 
 
 _plain_draw = plain_apply(_PlainDraw)

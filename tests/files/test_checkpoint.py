@@ -1,21 +1,23 @@
-"""Checkpoints: exact round trips, errors that name a damaged file, and atomic writes."""
+"""Checkpoints: exact round trips, errors that name a damaged or forged file, and atomic writes."""
 
+import hashlib
 import os
 import pickle
-import subprocess
-import sys
+import stat
 from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from helpers.stopping import same
-from powerspherical._extras import install_hint
 from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
+
+STATE = {"weights": torch.arange(6.0).reshape(2, 3), "epoch": 3, "history": [{"elbo": -1.5}, {"elbo": -1.25}]}
 
 
 @pytest.fixture
@@ -23,7 +25,10 @@ def path(tmp_path):
     return tmp_path / "new" / "folder" / "run.safetensors"
 
 
-STATE = {"weights": torch.arange(6.0).reshape(2, 3), "epoch": 3, "history": [{"elbo": -1.5}, {"elbo": -1.25}]}
+def open_in(folder):
+    """The files of a folder that this process has open."""
+    descriptors = [entry for entry in Path("/dev/fd").iterdir() if entry.exists()]
+    return [file for file in folder.iterdir() if any(entry.samefile(file) for entry in descriptors)]
 
 
 class TestRoundTrip:
@@ -38,37 +43,24 @@ class TestRoundTrip:
         assert same(found, state)
         assert 0 in found["optimizer"]["state"]  # a number, not "0"
         assert found["optimizer"]["param_groups"][0]["betas"] == (0.9, 0.999)
-        other = torch.optim.Adam(model.parameters())
-        other.load_state_dict(found["optimizer"])
-        assert same(other.state_dict(), state["optimizer"])
 
     @pytest.mark.parametrize(
         "tensor",
         [
             torch.randn(3, dtype=torch.bfloat16),
-            torch.randn(3, dtype=torch.float16),
-            torch.randn(3, dtype=torch.float64),
             torch.randn(3, dtype=torch.complex64),
-            torch.tensor([1, -(2**62)]),
-            torch.tensor([0, 255], dtype=torch.uint8),
             torch.tensor([True, False]),
             torch.tensor(2.5),
-            torch.tensor(False),
             torch.zeros(0, 4),
             torch.tensor([float("inf"), -0.0]),
             torch.arange(6.0).reshape(2, 3).T,
             torch.arange(6.0)[::2],
-            torch.ones(1).expand(4),
-            torch.tensor(1.0).expand(1),
             torch.tensor(1.0).expand(2, 1, 3),
-            torch.tensor(1.0).expand(0),
             torch.ones(2, 3)[:, :1][:1, 0],
             torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last),
-            torch.tensor([1 + 2j]).conj(),
             torch.tensor([1 + 2j]).conj().imag,
             torch.ones(3, dtype=torch.float8_e4m3fn),
             torch.tensor([2**63], dtype=torch.uint64),
-            nn.Parameter(torch.ones(2)).data,
         ],
         ids=lambda tensor: f"{tensor.dtype}{list(tensor.shape)}{tensor.stride()}",
     )
@@ -99,49 +91,43 @@ class TestRoundTrip:
                 "$tuple": {"$tensor": "x"},
             },
             {"__metadata__": torch.ones(1), "powerspherical.state": torch.zeros(1)},
+            # names of tensors that look alike
+            {
+                "a/b": torch.zeros(1),
+                "a": {"b": torch.ones(1)},
+                "a['b']": torch.ones(2),
+                "x": {0: torch.ones(3)},
+            },
         ],
     )
     def test_all_else(self, state, path):
         save_checkpoint(path, state)
         assert same(load_checkpoint(path), state)
 
-    def test_names_that_look_alike_stay_apart(self, path):
-        one, two, three, four = torch.arange(4.0).unbind()
-        state = {
-            "a/b": one,
-            "a": {"b": two},
-            "a['b']": three,
-            "x": {0: three, "0": four},
-            "l": [one, {"0": two}],
-        }
-        save_checkpoint(path, state)
-        assert same(load_checkpoint(path), state)
-
-    def test_tied_weights(self, path):
+    def test_tied_weights_become_separate_tensors(self, path):
         weight = torch.randn(4, 4)
         state = {"encoder": weight, "decoder": weight, "transposed": weight.T, "row": weight[1]}
         save_checkpoint(path, state)
         found = load_checkpoint(path)
         assert same(found, state)
         found["encoder"].zero_()
-        assert same(found["decoder"], weight)  # each tied weight is saved as a separate tensor
+        assert same(found["decoder"], weight)
+        assert same(load_checkpoint(path), state), "the file stays as it was"
 
-    def test_what_is_read_can_be_changed_and_leaves_the_file_alone(self, path):
-        save_checkpoint(path, STATE)
-        load_checkpoint(path)["weights"].add_(1)
-        assert same(load_checkpoint(path), STATE)
-
-    def test_ordered_dicts_are_dicts(self, path):
-        save_checkpoint(path, {"model": OrderedDict(a=1)})
-        assert same(load_checkpoint(path), {"model": {"a": 1}})
-
-    def test_gradients_are_not_kept(self, path):
-        save_checkpoint(path, {"w": nn.Parameter(torch.ones(2))})
-        assert not load_checkpoint(path)["w"].requires_grad
+    def test_parameters_and_ordered_dicts_become_tensors_and_dicts(self, path):
+        save_checkpoint(path, OrderedDict(w=nn.Parameter(torch.ones(2))))
+        found = load_checkpoint(path)
+        assert same(found, {"w": torch.ones(2)})
+        assert not found["w"].requires_grad
 
     def test_device(self, path):
         save_checkpoint(path, STATE)
         assert load_checkpoint(str(path), "meta")["weights"].is_meta
+
+    def test_the_file_is_plain_safetensors(self, path):
+        """Any safetensors reader finds the tensors, named by their path in the state."""
+        save_checkpoint(path, {"model": {"w": STATE["weights"]}, "epoch": 3})
+        assert same(load_file(path), {"state['model']['w']": STATE["weights"]})
 
 
 @pytest.mark.parametrize(
@@ -152,10 +138,8 @@ class TestRoundTrip:
         ({"tuple": (b"bytes",)}, "state['tuple'][0] of type bytes"),
         ({"model": {("a", 1): 0}}, "state['model'], which has the key ('a', 1)"),
         ({"z": torch.zeros(2, dtype=torch.complex128)}, "state['z'], a torch.strided torch.complex128"),
-        ({"four bits": torch.zeros(2, dtype=torch.float4_e2m1fn_x2)}, "state['four bits'], a torch.strided"),
         ({"sparse": torch.eye(2).to_sparse()}, "state['sparse'], a torch.sparse_coo"),
         ({"empty": torch.zeros(2, device="meta")}, "state['empty'], a torch.strided torch.float32 on meta"),
-        (object(), "state of type object"),
     ],
 )
 def test_what_it_cannot_hold_is_named(state, names, path):
@@ -178,16 +162,9 @@ class TestDamage:
         assert str(path) in str(raised.value)
         return str(raised.value)
 
-    @pytest.mark.slow
-    def test_truncated_anywhere(self, path, content):
-        for length in range(len(content)):
+    def test_truncated_or_longer(self, path, content):
+        for length in (0, 7, 8, 100, len(content) - 1):
             assert "delete it to start again" in self.refused(path, content[:length])
-
-    def test_zeros(self, path, content):
-        self.refused(path, bytes(64) + content[64:])
-        self.refused(path, bytes(len(content)))
-
-    def test_something_added(self, path, content):
         self.refused(path, content + b"\0")
 
     def test_a_flipped_bit_anywhere(self, path, content):
@@ -196,16 +173,13 @@ class TestDamage:
             flipped[place] ^= 1 << place % 8
             self.refused(path, bytes(flipped))
 
-    def test_not_ours(self, path, content):
-        save_file({"w": torch.ones(2)}, path)
-        assert "not a checkpoint of this library" in self.refused(path, path.read_bytes())
-        self.refused(path, b"PK\3\4 a zip file, as torch.save writes")
-
-    def test_a_pickle_is_not_run(self, path, content, tmp_path):
+    def test_not_ours(self, path, content, tmp_path):
         class Attack:
             def __reduce__(self):
                 return Path.touch, (tmp_path / "attacked",)
 
+        save_file({"w": torch.ones(2)}, path)
+        assert "not a checkpoint of this library" in self.refused(path, path.read_bytes())
         self.refused(path, pickle.dumps(Attack()))
         assert not (tmp_path / "attacked").exists()
 
@@ -214,57 +188,81 @@ class TestDamage:
             with pytest.raises(FileNotFoundError, match=f"no checkpoint {place}"):
                 load_checkpoint(place)
 
-
-@pytest.mark.slow
-def test_a_core_install_names_the_extra(tmp_path):
-    code = """
-import sys
-sys.modules["safetensors"] = None
-from powerspherical.nn import load_checkpoint, save_checkpoint
-for call in (lambda: save_checkpoint("a", {}), lambda: load_checkpoint("a")):
-    try:
-        call()
-    except ImportError as error:
-        print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    @pytest.mark.parametrize(
+        "header",
+        [
+            '{"$tensor": "none"}',
+            '{"$tensor": []}',
+            '{"$tuple": 3}',
+            '{"$items": [["a"]]}',
+            '{"$items": [[[], 1]]}',
+            '{"other": 1}',
+            "[1, 2]",
+            "{",
+            "[" * 100_000,
+        ],
+        ids=lambda header: header[:12],
     )
-    assert done.stdout.splitlines() == [f"checkpoints need safetensors: {install_hint('nn')}"] * 2
-    assert list(tmp_path.iterdir()) == []
+    def test_a_forged_header(self, header, path):
+        """Its digest is right, but its content is not a state."""
+        save_checkpoint(path, {})
+        with safe_open(path, "pt") as file:
+            names = list(file.metadata())
+        state, digest = sorted(names, key=lambda name: name.endswith("digest"))
+        forged = hashlib.blake2b(header.encode(), digest_size=16).hexdigest()
+        save_file({}, path, {state: header, digest: forged})
+        assert "is truncated or damaged" in self.refused(path, path.read_bytes())
 
 
-def test_the_file_is_plain_safetensors(path):
-    """Any safetensors reader finds the tensors, named by their path in the state."""
-    save_checkpoint(path, {"model": {"w": STATE["weights"]}, "epoch": 3})
-    assert same(load_file(path), {"state['model']['w']": STATE["weights"]})
+class TestWriting:
+    @pytest.mark.parametrize("stage", ["fsync", "replace"])
+    @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
+    def test_a_failure_leaves_the_previous_file(self, stage, error, path, monkeypatch):
+        save_checkpoint(path, STATE)
 
+        def fail(*_):
+            raise error
 
-@pytest.mark.parametrize("stage", ["fsync", "replace"])
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
-def test_a_failure_while_writing_leaves_the_previous_one(stage, error, path, monkeypatch):
-    save_checkpoint(path, STATE)
+        monkeypatch.setattr(os, stage, fail)
+        with pytest.raises(type(error)):
+            save_checkpoint(path, {"epoch": 4})
+        monkeypatch.undo()
+        assert list(path.parent.iterdir()) == [path]
+        assert same(load_checkpoint(path), STATE)
 
-    def fail(*_):
-        raise error
+    def test_the_draft_is_on_the_disk_before_it_takes_its_place(self, path, monkeypatch):
+        calls = []
 
-    monkeypatch.setattr(os, stage, fail)
-    with pytest.raises(type(error)):
-        save_checkpoint(path, {"epoch": 4})
-    monkeypatch.undo()
-    assert list(path.parent.iterdir()) == [path]
-    assert same(load_checkpoint(path), STATE)
+        def noted(name, function):
+            return lambda *given: calls.append((name, open_in(path.parent))) or function(*given)
 
+        for name in ("fsync", "replace"):
+            monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+        save_checkpoint(path, STATE)
+        # Windows cannot replace an open file.
+        assert calls == [("fsync", [path.with_name(f".{path.name}.draft")]), ("replace", [])]
 
-def test_it_is_on_the_disk_before_it_is_in_its_place(path, monkeypatch):
-    save_checkpoint(path, STATE)
-    calls = []
+    def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual_mode(self, path):
+        save_checkpoint(path, STATE)
+        plain = path.with_name("plain")
+        plain.write_text("")
+        assert path.stat().st_mode == plain.stat().st_mode
+        for mode in (0o600, 0o444):
+            path.chmod(mode)
+            save_checkpoint(path, STATE)
+            assert stat.S_IMODE(path.stat().st_mode) == mode
 
-    def noted(name, function):
-        return lambda *given: calls.append(name) or function(*given)
+    def test_a_link_stays_a_link(self, path, tmp_path):
+        save_checkpoint(path, STATE)
+        link = tmp_path / "latest"
+        link.symlink_to(path)
+        save_checkpoint(link, {"epoch": 4})
+        assert link.readlink() == path
+        assert load_checkpoint(path) == {"epoch": 4}
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
 
-    for name in ("fsync", "replace"):
-        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
-    save_checkpoint(path, {"epoch": 4})
-    assert calls == ["fsync", "replace"]
-    assert load_checkpoint(path) == {"epoch": 4}
+    def test_the_draft_of_a_killed_process_is_replaced(self, path):
+        path.parent.mkdir(parents=True)
+        path.with_name(f".{path.name}.draft").write_text("half")
+        save_checkpoint(path, STATE)
+        assert list(path.parent.iterdir()) == [path]

@@ -29,6 +29,8 @@ DTYPES = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
     *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
 }
+#: What reading the fields of a forged checkpoint may raise.
+UNUSABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class CheckpointError(Exception):
@@ -75,7 +77,7 @@ def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "
     >>> model.load_state_dict(load_checkpoint(path)["model"])
     <All keys matched successfully>
     """
-    safetensors = _safetensors()
+    safetensors, device = _safetensors(), torch.device(device)
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     try:
@@ -86,12 +88,14 @@ def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if header.get(DIGEST) != _digest(header[HEADER], tensors):
             raise ValueError("its digest does not match its content")
-    except (safetensors.SafetensorError, ValueError) as error:
+        state = _with_tensors(json.loads(header[HEADER]), tensors, device)
+        if not isinstance(state, dict):
+            raise ValueError("its header does not hold a state")
+    except (safetensors.SafetensorError, *UNUSABLE) as error:
         raise CheckpointError(
             f"the checkpoint {path} is truncated or damaged ({error}); delete it to start again"
         ) from error
-    tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
-    return _with_tensors(json.loads(header[HEADER]), tensors)
+    return state
 
 
 def _safetensors() -> ModuleType:
@@ -143,14 +147,14 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The inverse of ``_without_tensors``."""
+def _with_tensors(value: Any, tensors: dict[str, Tensor], device: torch.device) -> Any:
+    """The inverse of ``_without_tensors``, with the tensors on ``device``."""
     if isinstance(value, list):
-        return [_with_tensors(item, tensors) for item in value]
+        return [_with_tensors(item, tensors, device) for item in value]
     if not isinstance(value, dict):
         return value
     if TENSOR in value:
-        return tensors[value[TENSOR]]
+        return tensors[value[TENSOR]].to(device)
     if TUPLE in value:
-        return tuple(_with_tensors(item, tensors) for item in value[TUPLE])
-    return {key: _with_tensors(item, tensors) for key, item in value[ITEMS]}
+        return tuple(_with_tensors(value[TUPLE], tensors, device))
+    return {key: _with_tensors(item, tensors, device) for key, item in value[ITEMS]}

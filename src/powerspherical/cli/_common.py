@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from powerspherical._extras import install_hint
-from powerspherical._files.drafts import remove_stale_drafts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,14 +72,12 @@ def require_device(device: str) -> None:
 
 
 def require_folder(folder: Path) -> None:
-    """Create the folder if needed and remove stale drafts from it. Raises if the folder is not writable."""
+    """Create the folder if needed. Raises if the folder is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()  # permission bits do not tell for root or on a read-only disk
     except OSError as error:
         raise wrong("--out", f"cannot write in the folder {folder}: {error.strerror}") from error
-    for draft in remove_stale_drafts(folder):
-        tell(f"removed {draft}, which a killed run left behind")
 
 
 @contextmanager

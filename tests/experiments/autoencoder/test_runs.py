@@ -1,9 +1,6 @@
 """The runs of the table: the plan, and single runs."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -206,46 +203,3 @@ class TestRun:
         identity = content["identity"]
         assert (identity["data"], identity["images"], identity["processes"]) == ("digits", 200, 1)
         assert identity["protocol"]["epochs"] == 1
-
-
-@pytest.mark.slow
-def test_runs_that_are_ended_leave_no_drafts(tmp_path):
-    """The processes are ended by a signal, possibly while they write a checkpoint."""
-    script, folder = tmp_path / "script.py", tmp_path / "runs"
-    script.write_text(f"""
-import time
-from pathlib import Path
-from types import SimpleNamespace
-from powerspherical._files.drafts import atomic_write
-from powerspherical.experiments.autoencoder import runs
-
-FOLDER = Path({str(folder)!r})
-
-def write_forever(index, run, setting):
-    with atomic_write(FOLDER / str(index)) as draft:
-        draft.write_text("half")
-        time.sleep(300)
-
-def stop_once_all_write(fraction):
-    if len(list(FOLDER.glob(".powerspherical-draft-*"))) == 2:
-        raise KeyboardInterrupt
-
-if __name__ == "__main__":
-    runs._do_in_process = write_forever
-    setting = runs.Setting(FOLDER, "digits")
-    waiting = [SimpleNamespace(work=1)] * 2
-    rows = runs.do_all(waiting, setting, None, jobs=2, team=None, progress=stop_once_all_write)
-    try:
-        list(rows)
-    except KeyboardInterrupt:
-        print("stopped")
-""")
-    ended = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert (ended.stdout, ended.returncode) == ("stopped\n", 0), ended.stderr
-    assert list(folder.iterdir()) == []

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from powerspherical._files.drafts import remove_stale_drafts
 from powerspherical.experiments.autoencoder import datasets
 from powerspherical.experiments.autoencoder.models import build, with_closest_von_mises_fisher
 from powerspherical.experiments.autoencoder.scores import score
@@ -146,7 +145,6 @@ def do_all(
                 process.terminate()
             for process in ours:
                 process.join()
-            remove_stale_drafts(setting.folder)  # of checkpoints that were being written
             raise
 
 

@@ -25,16 +25,17 @@ NATIVE := src/powerspherical/_native
 DOCUMENTED := tests/test_readme.py tests/test_docs.py tests/docs/test_docstrings.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native lint test test-fast docs docs-fast reproduce bench clean
+.PHONY: help setup native lint test test-fast test-paper docs docs-fast reproduce bench clean
 
 help:
 	@echo "make test       set up, lint and run the tests"
 	@echo "make test-fast  one case of each test, without the slow ones, in about a minute; no linting"
+	@echo "make test-paper the tests of the paper's experiments alone; make test runs them too"
 	@echo "make docs       set up, run all documented code, and build the site with its gallery in build/docs"
 	@echo "make docs-fast  build the site alone, without running the gallery"
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
 	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
-	@echo "make setup      make $(VENV) and install the package with all that its tests need"
+	@echo "make setup      make $(VENV) and install both packages with all that their tests need"
 	@echo "make native     compile the C library again, if its sources have changed"
 	@echo "make lint       ruff and mypy"
 	@echo "make dist       build the source distribution and the wheel in dist/, and check them"
@@ -43,15 +44,15 @@ help:
 setup: $(STAMP)
 
 # The stamp makes every later run skip the installation, until what is to be installed changes.
-$(STAMP): pyproject.toml constraints.txt hatch_build.py
+$(STAMP): pyproject.toml paper/pyproject.toml constraints.txt hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "powerspherical needs Python 3.11 or newer. Name one with: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
 	  echo "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing powerspherical and what its tests need (the first time downloads torch)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[test]'
+	@echo "installing powerspherical, the paper's experiments and what their tests need (the first time downloads torch)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[test]' -e ./paper
 	@touch $@
 
 # The installation compiles the library too. Without a C compiler, draws take torch operations instead.
@@ -71,6 +72,9 @@ test: lint native
 
 test-fast: native
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --fast
+
+test-paper: native
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) paper
 
 docs: native
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(DOCUMENTED)
@@ -108,4 +112,4 @@ dist: $(DIST_TOOLS)/.installed
 
 clean:
 	rm -rf build dist docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests paper -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,9 +15,10 @@ from _timing import Clock, event_clock, keep_freed_memory, wall_clock
 from rich.console import Console
 from rich.table import Table
 
-from powerspherical.experiments.autoencoder.training_time import summarised
-from powerspherical.experiments.baselines.published import REFERENCE
-from powerspherical.experiments.results import PACKAGES, hardware, name_on, versions, write_text
+from powerspherical._selfcheck.environment import PACKAGES, hardware, versions
+from powerspherical_paper.autoencoder.training_time import summarised
+from powerspherical_paper.baselines.published import REFERENCE
+from powerspherical_paper.results import name_on, write_text
 
 Row = dict[str, Any]
 

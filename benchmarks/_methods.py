@@ -14,7 +14,7 @@ from _timing import Call
 from torch import Tensor
 
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical.experiments.baselines.published import (
+from powerspherical_paper.baselines.published import (
     PublishedVonMisesFisher,
     has_reference,
     reference_package,

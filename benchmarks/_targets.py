@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 from _command import Row
 from _methods import BACKWARD, FORWARD
 
-from powerspherical.experiments.autoencoder.training_time import relative_error_of_median
-from powerspherical.experiments.efficiency import interval
+from powerspherical_paper.autoencoder.training_time import relative_error_of_median
+from powerspherical_paper.efficiency import interval
 
 
 class Measured(NamedTuple):

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.nn.functional import normalize, softplus
 
-from powerspherical.experiments.baselines.published import has_reference, reference_package
-from powerspherical.experiments.efficiency import ratio
 from powerspherical.nn import SphericalBottleneck
+from powerspherical_paper.baselines.published import has_reference, reference_package
+from powerspherical_paper.efficiency import ratio
 
 SIZES = {"cpu": ((4096, 16), (4096, 64)), "cuda": ((65_536, 16), (65_536, 64))}
 QUICK_SIZES = ((64, 8),)

@@ -30,9 +30,9 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.baselines.published import has_reference, reference_package
-from powerspherical.experiments.efficiency import ratio
 from powerspherical.special import log_sphere_area
+from powerspherical_paper.baselines.published import has_reference, reference_package
+from powerspherical_paper.efficiency import ratio
 
 SIZES, QUICK_SIZES = ((16, 8), (64, 6), (256, 16)), ((4, 3),)
 EFFORT, QUICK_EFFORT = Effort(seconds=6.0, least=25, most=201), Effort(seconds=0.1, least=3, most=9)

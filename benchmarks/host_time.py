@@ -19,7 +19,7 @@ from _timing import Call, Effort, measure
 from torch import Tensor
 
 from powerspherical import PowerSpherical
-from powerspherical.experiments.results import name_on
+from powerspherical_paper.results import name_on
 
 SIZES = {"cpu": (100, 64), "cuda": (65_536, 16)}
 KAPPA = 100.0

@@ -19,7 +19,7 @@ from _timing import Effort, measure, wall_clock
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.experiments.results import hardware, versions
+from powerspherical._selfcheck.environment import hardware, versions
 
 BATCH = 64
 FAMILIES = {"PowerSpherical": PowerSpherical, "VonMisesFisher": VonMisesFisher}

@@ -23,9 +23,9 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from powerspherical.experiments.efficiency import ratio
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
 from powerspherical.mixture._rows import block_size
+from powerspherical_paper.efficiency import ratio
 
 SIZES = {"cpu": (100_000, 384, 50), "cuda": (10_000_000, 384, 100)}
 QUICK_SIZE = (3_000, 32, 5)

@@ -17,7 +17,7 @@ from _timing import Call, Effort, measure, queued_clock
 from torch import Tensor
 
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical.experiments.efficiency import ratio
+from powerspherical_paper.efficiency import ratio
 
 SIZES = {"cpu": ((2048, 2048, 512),), "cuda": ((8192, 8192, 512), (2048, 2048, 512))}
 QUICK_SIZES = ((64, 64, 8),)

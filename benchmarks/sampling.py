@@ -24,9 +24,10 @@ from _shown import counted, figure, size, tables
 from _targets import compared
 from _timing import Call, Clock, Effort, captured, measure, queued_clock
 
-from powerspherical.experiments.baselines.published import has_reference
-from powerspherical.experiments.efficiency import ratio
-from powerspherical.experiments.results import hardware, name_on, write_figure
+from powerspherical._selfcheck.environment import hardware
+from powerspherical_paper.baselines.published import has_reference
+from powerspherical_paper.efficiency import ratio
+from powerspherical_paper.results import name_on, write_figure
 
 Value = TypeVar("Value")
 Times = dict[tuple[Case, str], list[float]]  # (case, method) -> seconds of each round

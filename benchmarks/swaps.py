@@ -18,10 +18,10 @@ from torch.distributions import Beta, kl_divergence
 from torch.nn.functional import normalize, softplus
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.experiments.accuracy import dtype_name
-from powerspherical.experiments.baselines.published import has_reference, reference_package
-from powerspherical.experiments.efficiency import ratio
+from powerspherical._selfcheck.accuracy import dtype_name
 from powerspherical.nn import SphericalBottleneck
+from powerspherical_paper.baselines.published import has_reference, reference_package
+from powerspherical_paper.efficiency import ratio
 
 EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=15, most=201), Effort(seconds=0.1, least=3, most=5)
 CALLS = 20  # per turn

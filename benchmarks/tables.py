@@ -13,8 +13,8 @@ import torch
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical.experiments import paper
-from powerspherical.experiments.autoencoder.table import POSTERIORS, collect, plain
+from powerspherical_paper import claims
+from powerspherical_paper.autoencoder.table import POSTERIORS, collect, plain
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -46,7 +46,7 @@ def vae():
     tuned = {key: scores.means for key, scores in plain(found, "tuned").items()}
     rows = []
     for (posterior, dim), scores in plain(found).items():
-        published = paper.VAE.get(posterior, {}).get(dim)
+        published = claims.VAE.get(posterior, {}).get(dim)
         cells = map(pair, (published, scores.means, tuned.get((posterior, dim))))
         rows.append([POSTERIORS[posterior], str(dim), *cells])
     return table(["posterior", "d", "the paper", "the paper's protocol", "tuned"], rows)
@@ -54,13 +54,13 @@ def vae():
 
 def time():
     """Return the table of the paper's claims on time, with our measurements."""
-    claims = [
+    judged = [
         results(name)["claims"][whose]
         for name in ("efficiency", "efficiency_cuda")
         for whose in ("published", "ours")
     ]
-    ratios = [claim["vmf_over_ps"] for claim in claims]
-    spreads = [claim["spread_over_concentrations"]["ps"] for claim in claims]
+    ratios = [claim["vmf_over_ps"] for claim in judged]
+    spreads = [claim["spread_over_concentrations"]["ps"] for claim in judged]
     training = results("training_time")["factors"]
     steps = [training[name] for name in ("published_vmf_over_published_ps", "our_vmf_over_our_ps")]
     rows = [
@@ -294,7 +294,7 @@ def summary():
         [
             "MNIST auto-encoder, d = 20, test log-likelihood in nats",
             nats(plain(found)["power_spherical", 20].means[0]),
-            f"{nats(paper.VAE['power_spherical'][20][0])}, the paper",
+            f"{nats(claims.VAE['power_spherical'][20][0])}, the paper",
         ]
     )
     return table(["", "ours", "others"], rows)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.baselines.published import has_reference, reference_package
-from powerspherical.experiments.efficiency import ratio
+from powerspherical_paper.baselines.published import has_reference, reference_package
+from powerspherical_paper.efficiency import ratio
 
 WIDTH, HIDDEN = 256, 512
 DIMS = (16, 64)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.baselines.published import REFERENCE
+from powerspherical_paper.baselines.published import REFERENCE
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # as Python does for the scripts there
 names = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import math
@@ -163,11 +164,15 @@ class TestSphericalTokeniser:
         assert batches == [example.BATCH] * 3
         assert "model: stopped early" in capsys.readouterr().out
 
-    def test_a_folder_without_data(self, example, tmp_path):
-        with pytest.raises(
-            SystemExit, match=r"contains train-images-idx3-ubyte \(or \.gz\); without --data and"
-        ):
-            example.main(["--data", str(tmp_path), "--out", str(tmp_path)])
+    def test_mnist(self, example, tmp_path):
+        pixels = bytes(range(256)) * 49  # 16 images
+        for name in ("train", "t10k"):
+            path = tmp_path / f"{name}-images-idx3-ubyte.gz"
+            path.write_bytes(gzip.compress(bytes(16) + pixels))
+        for images in example.load(tmp_path):
+            assert images.shape == (16, 1, example.SIDE, example.SIDE)
+            torch.testing.assert_close(images[0, 0, 2, 2:30], torch.arange(28) / 255)
+            assert images[:, :, :2].max() == 0
 
     @pytest.mark.slow
     def test_runs(self, example, tmp_path, capsys):

@@ -25,9 +25,9 @@ from torch.nn.functional import normalize, softplus
 
 from helpers.examples import directions
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.experiments.baselines import formulas
-from powerspherical.experiments.baselines.published import REFERENCE, has_reference
 from powerspherical.nn import SphericalBottleneck
+from powerspherical_paper.baselines import formulas
+from powerspherical_paper.baselines.published import REFERENCE, has_reference
 
 PAGE = Path(__file__).parents[1] / "docs" / "migration.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -15,7 +15,6 @@ import yaml
 
 import powerspherical
 from powerspherical._extras import install_hint
-from powerspherical.cli.reproduce import NEEDED
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +33,7 @@ LAYERS = [
     ["distributions"],
     ["__init__"],  # the public names
     ["compat", "pyro", "nn", "mixture", "plot", "stats", "testing"],
-    ["experiments"],
+    ["_selfcheck"],
     ["cli"],
     ["__main__"],
 ]
@@ -110,6 +109,17 @@ def test_the_arrow_is_seen_to_be_broken(tmp_path, monkeypatch):
     ]
 
 
+PRIVATE_FOR_THE_PAPER = {"powerspherical._files", "powerspherical._selfcheck"}
+
+
+def test_the_paper_uses_few_private_parts():
+    """It has the same version as the library, and may use these parts. The library imports nothing of it."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "paper" / "src").rglob("*.py"))
+    found = re.findall(r"\b(?:from|import) (powerspherical(?:\.\w+)*\._\w+)", text)
+    assert set(found) == PRIVATE_FOR_THE_PAPER
+    assert not [path for path in MODULES if "powerspherical_paper" in path.read_text(encoding="utf-8")]
+
+
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
@@ -178,20 +188,33 @@ def test_importing_the_package_imports_nothing_optional():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "extra"), [("reproduce", "experiments"), ("sample", "cli")])
-def test_the_command_module_needs_no_extra(command, extra):
-    """Without the extra, `powerspherical` says in one line what to install."""
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["sample"], 2, f"powerspherical: the command needs rich, typer; run: {install_hint('cli')}\n"),
+        (["info"], 0, ""),
+        (["info", "--json"], 0, ""),
+        (["info", "--device", "toaster"], 2, "powerspherical: Invalid value for '--device': "),
+    ],
+)
+def test_a_bare_install(arguments, status, says):
+    """Without the extras, `info` works, and other commands say in one line what to install."""
     hide = f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL!r}))"  # None makes an import fail
-    code = f"{hide}; from powerspherical.cli import main; main([{command!r}])"
+    code = f"{hide}; from powerspherical.cli import main; main({arguments!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"powerspherical: the command needs rich, typer; run: {install_hint(extra)}\n"
+    assert done.returncode == status, done.stderr
+    assert done.stderr.startswith(says)
+    assert done.stderr.count("\n") == (status > 0)
+    assert ("torch threads" in done.stdout or '"torch_threads"' in done.stdout) == (status == 0)
 
 
 def test_the_version_is_the_same_everywhere():
     version = powerspherical.__version__
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    paper = tomllib.loads((ROOT / "paper" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert paper["version"] == version
+    assert f"powerspherical[cli]=={version}" in paper["dependencies"]
 
 
 def test_the_citation_has_what_the_format_requires():
@@ -280,12 +303,11 @@ def installed(extra):
 
 
 def test_extras_install_what_the_commands_need():
-    """`reproduce` asks for all of its extra but what other commands need; theirs are tested in tests/cli."""
+    """What each command needs is tested in tests/cli."""
     assert installed("mixture") == {"safetensors", "scipy", "sklearn"}
     assert installed("cli") == {
         "dask", "matplotlib", "pyarrow", "rich", "safetensors", "scipy", "sklearn", "typer"
     }  # fmt: skip
-    assert installed("experiments") == installed("cli") | set(NEEDED)
     page = (ROOT / "docs" / "clustering.md").read_text(encoding="utf-8")
     assert re.search(r"pip install '\.\[(\w+)\]'", page)[1] == "cli"  # all that its blocks and commands use
 

@@ -1,4 +1,4 @@
-"""`python -m powerspherical …` and `torchrun … -m powerspherical …`: the command, by the module's name."""
+"""`python -m powerspherical …`: the command, by the module's name."""
 
 from powerspherical.cli import main
 

@@ -10,7 +10,7 @@ import torch
 
 from powerspherical import cli
 from powerspherical._native.library import description as native_kernel
-from powerspherical.experiments import accuracy
+from powerspherical._selfcheck import accuracy
 
 
 def test_what_a_person_sees(capsys):

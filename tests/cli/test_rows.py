@@ -13,7 +13,7 @@ import typer
 
 from helpers.clusters import clustered
 from powerspherical.cli import rows as module
-from powerspherical.cli._common import Failure
+from powerspherical.cli.common import Failure
 from powerspherical.cli.rows import check, read
 
 X = clustered(40, dim=3)[0]

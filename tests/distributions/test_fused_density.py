@@ -1,6 +1,6 @@
 """The fused log-density and cosine, by the C library and by Triton.
 
-Without a GPU, Triton's kernels run on the CPU, in its interpreter (see tests/conftest.py).
+Without a GPU, Triton's kernels run on the CPU, in its interpreter (see conftest.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make the table that ships with the package, experiments/accuracy.json: KL to the uniform and the log-density.
+"""Make the table that ships with the package, _selfcheck/accuracy.json: KL to the uniform and the log-density.
 
 With D, G, KL and 1 - E t as in make_functions.py, the log-density at the cosine t is
     k log(1 + t) - D(k) - log A for Power Spherical,   k t - G(k) - log A for von Mises-Fisher,
@@ -13,7 +13,7 @@ from tables import recipe, save
 
 DIMS = [2, *(a * 10**b for b in range(8) for a in (1, 3) if 3 <= a * 10**b <= 10**7)]
 KAPPAS = [a * 10**b for b in range(10) for a in (1, 3) if a * 10**b <= 10**9]
-PLACE = "../../src/powerspherical/experiments/accuracy.json"
+PLACE = "../../src/powerspherical/_selfcheck/accuracy.json"
 NOTE = "kappa and one_minus_t are exact, the others the nearest doubles"
 
 

@@ -1,4 +1,4 @@
-"""The fused kernels: compiled on a GPU, otherwise in Triton's interpreter (see tests/conftest.py)."""
+"""The fused kernels: compiled on a GPU, otherwise in Triton's interpreter (see conftest.py)."""
 
 from __future__ import annotations
 

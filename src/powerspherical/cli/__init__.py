@@ -1,36 +1,40 @@
 """The command `powerspherical`.
 
-    powerspherical reproduce [figure1|properties|stability|efficiency|vae|all]   run the paper's experiments
-    powerspherical sample [FAMILY|uniform]                                       draw random unit vectors
-    powerspherical fit DATA                                                      fit one distribution to a file
-    powerspherical cluster DATA -k K --out DIR                                   fit a mixture, write clusters
-    powerspherical predict MODEL DATA                                            assign new rows to clusters
-    powerspherical explore                                                       open an interactive page
-    powerspherical info                                                          show versions, check accuracy
+    powerspherical sample [FAMILY|uniform]       draw random unit vectors
+    powerspherical fit DATA                      fit one distribution to a file
+    powerspherical cluster DATA -k K --out DIR   fit a mixture, write clusters
+    powerspherical predict MODEL DATA            assign new rows to clusters
+    powerspherical explore                       open an interactive page
+    powerspherical info                          show versions, check accuracy
 
-Each command has its own module here. The exit status is
+Each command has its own module here. Other packages add commands through the entry-point group
+`powerspherical.commands`: an entry point is a function that takes the typer application. The package in `paper/` adds
+`reproduce` in this way. The exit status is
 
 - 0 if everything was written and every check passed,
 - 1 if a check failed or an error occurred,
 - 2 for wrong usage or a missing extra (also without arguments, when the command shows its help),
 - 130 after Ctrl-C, SIGTERM or SIGHUP.
 
-An error prints one line. Under `torchrun` every process runs the same command. Only rank 0 prints, except that every
-process reports its own errors.
+An error prints one line.
 """
 
 import io
-import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from importlib import metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
-from powerspherical.cli._common import Failure, describe, is_first_process, require
+from powerspherical.cli import info
+from powerspherical.cli.common import Failure, describe, require, tell
 
 if TYPE_CHECKING:
     from typer import Typer
+
+COMMANDS = "powerspherical.commands"
+"""The entry-point group in which other packages name their commands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,17 +52,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     try:
-        extra = "experiments" if "reproduce" in arguments else "cli"
-        require("rich", "typer", needed_for="the command", extra=extra)
+        if "reproduce" in arguments[:1] and not metadata.entry_points(group=COMMANDS, name="reproduce"):
+            raise Failure(
+                "reproduce comes with another package; run, in a checkout of the project: pip install ./paper",
+                2,
+            )
+        if "info" in arguments[:1] and find_spec("typer") is None:
+            info.run(arguments[1:])
+            return 0
+        require("rich", "typer", needed_for="the command")
     except Failure as failure:
         return _fail(str(failure), failure.status)
     import typer
 
     try:
-        with _silent_unless_first():
-            status = application()(args=list(arguments), prog_name="powerspherical", standalone_mode=False)
+        status = application()(args=list(arguments), prog_name="powerspherical", standalone_mode=False)
     except typer.TyperException as error:  # an unknown command or option, or an invalid value
-        if not arguments and is_first_process():  # the message is the help text
+        if not arguments:  # the message is the help text
             print(error.format_message(), file=sys.stderr)
             return 2
         context = getattr(error, "ctx", None)
@@ -78,7 +88,7 @@ def application() -> "Typer":
     import typer
 
     from powerspherical import __version__
-    from powerspherical.cli import cluster, explore, fit, info, predict, reproduce, sample
+    from powerspherical.cli import cluster, explore, fit, predict, sample
 
     # Plain help: rich's boxes leave only a narrow column for the text on an 80-column terminal.
     app = typer.Typer(
@@ -105,25 +115,17 @@ def application() -> "Typer":
         powerspherical COMMAND --help shows the options of a command.
         """
 
-    for command in (cluster, predict, fit, sample, explore, reproduce, info):
+    for command in (cluster, predict, fit, sample, explore, info):
         command.add_to(app)
+    for point in metadata.entry_points(group=COMMANDS):
+        try:
+            point.load()(app)
+        except Exception as error:  # must not stop the other commands
+            tell(f"the command {point.name} cannot be loaded: {describe(error)}")
     return app
 
 
 def _fail(message: str, status: int) -> int:
-    """Print an error in one line and return the status. Other ranks stay silent about wrong usage."""
-    first = is_first_process()
-    if first or status == 1:
-        speaker = "powerspherical" if first else f"powerspherical (rank {os.environ['RANK']})"
-        print(f"{speaker}:", " ".join(message.split()), file=sys.stderr)
+    """Print an error in one line and return the status."""
+    tell(message)
     return status
-
-
-@contextmanager
-def _silent_unless_first() -> Iterator[None]:
-    """Discard the standard output of every `torchrun` process except rank 0."""
-    if is_first_process():
-        yield
-        return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-        yield

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, BadParameter, Option
 
-from powerspherical.cli._common import LARGEST_SEED
+from powerspherical.cli.common import LARGEST_SEED
 from powerspherical.families import family_names
 
 DEFAULT_FAMILY = "power-spherical"

@@ -7,8 +7,8 @@ from typing import IO, Any
 import numpy as np
 
 from powerspherical._files.drafts import atomic_write
-from powerspherical.cli._common import wrong
 from powerspherical.cli.columns import Array
+from powerspherical.cli.common import wrong
 
 SUFFIXES = (".npy", ".csv")
 STDOUT = "-"

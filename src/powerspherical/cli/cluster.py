@@ -16,10 +16,10 @@ from typer import Option, Typer
 from powerspherical._files.drafts import atomic_write
 from powerspherical.cli import _options as options
 from powerspherical.cli import clusters as results
-from powerspherical.cli._common import require, require_folder, status, wrong
-from powerspherical.cli._outputs import is_made_by, require_free
 from powerspherical.cli.columns import Wanted
+from powerspherical.cli.common import require, require_folder, status, wrong
 from powerspherical.cli.fit import fit_mixture
+from powerspherical.cli.outputs import is_made_by, require_free
 from powerspherical.cli.rows import check, read
 from powerspherical.cli.texts import find_texts
 

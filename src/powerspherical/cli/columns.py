@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from powerspherical.cli._common import wrong
+from powerspherical.cli.common import wrong
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

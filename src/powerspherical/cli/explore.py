@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option, Typer
 
 import powerspherical
-from powerspherical.cli._common import Failure
+from powerspherical.cli.common import Failure
 
 PAGE = Path(powerspherical.__file__).parent / "explorer" / "index.html"
 

@@ -11,9 +11,9 @@ from rich.table import Table
 from typer import Option, Typer
 
 from powerspherical.cli import _options as options
-from powerspherical.cli._common import require, require_folder, status, tell, wrong
-from powerspherical.cli._outputs import is_made_by, require_free
 from powerspherical.cli.columns import Wanted
+from powerspherical.cli.common import require, require_folder, status, tell, wrong
+from powerspherical.cli.outputs import is_made_by, require_free
 from powerspherical.cli.rows import Data, check, read
 from powerspherical.special import log_sphere_area
 

@@ -1,37 +1,35 @@
-"""`powerspherical info`: installed versions, devices, and a check of the numerical accuracy on this machine."""
+"""`powerspherical info`: installed versions, devices, and a check of the numerical accuracy on this machine.
 
+It also runs without typer, so that it works in a bare install; `argparse` then reads its two options.
+"""
+
+import argparse
 import json
 import math
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
-from typer import Option, Typer
 
-from powerspherical.cli._common import Failure, require_device
+from powerspherical._native.library import description as native_kernel
+from powerspherical._selfcheck import accuracy
+from powerspherical._selfcheck.environment import hardware, versions
+from powerspherical.cli.common import Failure, require_device
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 PACKAGES = (
-    *(
-        "powerspherical",
-        "torch",
-        "numpy",
-        "scipy",
-        "scikit-learn",
-        "dask",
-        "pyarrow",
-        "matplotlib",
-        "pyro-ppl",
-    ),
-    *("safetensors", "pooch", "jinja2", "rich", "typer"),
+    *("powerspherical", "torch", "numpy", "scipy", "scikit-learn", "dask", "pyarrow", "matplotlib"),
+    *("pyro-ppl", "safetensors", "rich", "typer"),
 )
 
 Facts = dict[str, Any]
 
 
-def add_to(app: Typer) -> None:
+def add_to(app: "Typer") -> None:
     """Add the command to the application."""
+    from typer import Option
 
     @app.command()
     def info(
@@ -56,29 +54,40 @@ def add_to(app: Typer) -> None:
         "accuracy" is a list of checks. Each has "family", "quantity", "dtype", "worst" (the largest error, or null if
         it is not finite), "tolerance" and "passed".
         """
-        require_device(device)
-        with Console(stderr=True).status("comparing with exact values"):
-            facts = gather(device)
-        if as_json:
-            print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
-        else:
-            console = Console()
-            for table in tables(facts):
-                console.print(table)
-        failed = [check for check in facts["accuracy"] if not check["passed"]]
-        if failed:
-            names = ", ".join(
-                f"{check['family']} {check['quantity']} in {check['dtype']}" for check in failed
-            )
-            raise Failure(f"not accurate on this machine: {names}", 1)
+        show(device, as_json=as_json)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the command without typer."""
+    parser = argparse.ArgumentParser(
+        "powerspherical info", description="Show versions and check the accuracy."
+    )
+    parser.add_argument("--device", default="cpu", help="where to check the accuracy: cpu, cuda, cuda:1, …")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    given = parser.parse_args(arguments)
+    show(given.device, as_json=given.json)
+
+
+def show(device: str, *, as_json: bool) -> None:
+    """Print the facts. Raises `Failure` if a function is not accurate on this machine."""
+    require_device(device)
+    facts = gather(device)
+    print(
+        json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False)
+        if as_json
+        else "\n".join(lines(facts))
+    )
+    failed = [
+        f"{check['family']} {check['quantity']} in {check['dtype']}"
+        for check in facts["accuracy"]
+        if not check["passed"]
+    ]
+    if failed:
+        raise Failure(f"not accurate on this machine: {', '.join(failed)}", 1)
 
 
 def gather(device: str) -> Facts:
     """Everything to show, as JSON values. The help of the command describes the keys."""
-    from powerspherical._native.library import description as native_kernel
-    from powerspherical.experiments import accuracy
-    from powerspherical.experiments.results import hardware, versions
-
     gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     cuda = [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
     return {
@@ -92,32 +101,40 @@ def gather(device: str) -> Facts:
     }
 
 
-def tables(facts: Facts) -> Iterator[Table]:
-    """The facts as tables for the terminal."""
-    versions = Table("package", "version", title="Versions", title_justify="left")
-    for name, version in facts["versions"].items():
-        versions.add_row(name, version or "not installed")
-    yield versions
-
-    machine = facts["hardware"]
-    hardware = Table("device", "description", title="Devices", title_justify="left")
-    hardware.add_row(
-        "cpu", f"{machine['cpu']}, cores: {machine['cores']}, torch threads: {machine['torch_threads']}"
+def lines(facts: Facts) -> Iterator[str]:
+    """The facts as text for a person."""
+    yield from aligned(
+        "Versions", [(name, number or "not installed") for name, number in facts["versions"].items()]
     )
-    hardware.add_row("native kernel", machine["native_kernel"])
-    for index, name in enumerate(machine["cuda"]):
-        hardware.add_row(f"cuda:{index}", name)
-    yield hardware
-
-    title = f"Accuracy on {machine['device']}: the largest error against exact values"
-    accuracy = Table("family", "quantity", "type", title=title, title_justify="left")
-    for heading in ("worst", "allowed", ""):
-        accuracy.add_column(heading, justify="right")
-    for check in facts["accuracy"]:
-        accuracy.add_row(
+    machine = facts["hardware"]
+    yield from aligned(
+        "Devices",
+        [
+            (
+                "cpu",
+                f"{machine['cpu']}, cores: {machine['cores']}, torch threads: {machine['torch_threads']}",
+            ),
+            ("native kernel", machine["native_kernel"]),
+            *((f"cuda:{index}", name) for index, name in enumerate(machine["cuda"])),
+        ],
+    )
+    checks = [
+        (
             *(check[key].replace("_", " ") for key in ("family", "quantity", "dtype")),
             "not finite" if check["worst"] is None else f"{check['worst']:.1e}",
             f"{check['tolerance']:.0e}",
-            "passes" if check["passed"] else "[red]FAILS[/red]",
+            "passes" if check["passed"] else "FAILS",
         )
-    yield accuracy
+        for check in facts["accuracy"]
+    ]
+    title = f"Accuracy on {machine['device']}: the largest error against exact values"
+    yield from aligned(title, [("family", "quantity", "type", "worst", "allowed", ""), *checks])
+
+
+def aligned(title: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A title, the rows with their cells in columns, and an empty line."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    yield title
+    for row in rows:
+        yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
+    yield ""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from powerspherical.cli._common import wrong
 from powerspherical.cli.columns import Array, Column, Wanted, choose, kind_of, listed
+from powerspherical.cli.common import wrong
 
 
 class ParquetFiles:

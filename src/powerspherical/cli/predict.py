@@ -9,9 +9,9 @@ from typer import Argument, Option, Typer
 
 from powerspherical.cli import _options as options
 from powerspherical.cli import array_files
-from powerspherical.cli._common import require, require_folder, status, wrong
-from powerspherical.cli._outputs import require_free
 from powerspherical.cli.columns import Array, Wanted
+from powerspherical.cli.common import require, require_folder, status, wrong
+from powerspherical.cli.outputs import require_free
 from powerspherical.cli.rows import check, read
 from powerspherical.nn import load_checkpoint
 

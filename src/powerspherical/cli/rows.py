@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from powerspherical.cli._common import require, tell, wrong
 from powerspherical.cli.columns import NO_CHOICE, Array, Wanted, listed
+from powerspherical.cli.common import require, tell, wrong
 from powerspherical.cli.csv_files import CsvFile, opened
 from powerspherical.cli.parquet_files import ParquetFiles
 

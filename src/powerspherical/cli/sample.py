@@ -14,10 +14,10 @@ from typer import Argument, Option, Typer
 
 from powerspherical import HypersphericalUniform
 from powerspherical.cli import array_files
-from powerspherical.cli._common import LARGEST_SEED, bars, require_device, require_folder, tell, wrong
 from powerspherical.cli._options import DEFAULT_FAMILY, Force, family_choices, one_of
-from powerspherical.cli._outputs import require_free
 from powerspherical.cli.columns import Array
+from powerspherical.cli.common import LARGEST_SEED, bars, require_device, require_folder, tell, wrong
+from powerspherical.cli.outputs import require_free
 from powerspherical.distributions import distribution_named
 
 DType = Literal["float32", "float64"]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from powerspherical.cli._common import wrong
 from powerspherical.cli.columns import listed
+from powerspherical.cli.common import wrong
 from powerspherical.cli.csv_files import opened
 from powerspherical.cli.rows import Data
 

@@ -1,0 +1,13 @@
+"""The experiments of the paper, one module per figure or table.
+
+- `figure1`, `properties`, `stability`, `efficiency` and `autoencoder.vae` make the figures and tables.
+- `baselines` holds the published methods that ours are compared with.
+- `claims` holds the numbers and claims of the paper.
+- `report` describes results and writes them as one HTML page.
+
+Each experiment has a function `run(out, *, seed, quick, device, progress)`. It writes a JSON file (configuration, seed,
+versions, hardware) and figures (PNG and SVG) into the folder `out`, and returns an `Outcome`. From a shell:
+`powerspherical reproduce all`.
+
+`command` adds `reproduce` to the command `powerspherical`. The library does not import this package.
+"""

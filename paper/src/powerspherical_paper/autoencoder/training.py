@@ -1,0 +1,273 @@
+"""Train an auto-encoder on binarised images, with checkpoints.
+
+Each epoch ends with a checkpoint, and its randomness depends only on the seed and the number of the epoch. A run that
+is killed and started again therefore gives exactly the same numbers as an uninterrupted one.
+
+On a CUDA device the training step is captured once as a CUDA graph and replayed. Its kernels are so small that
+launching them one by one would take longer than running them.
+"""
+
+import copy
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical_paper.autoencoder.hyperspherical_vae import HypersphericalVAE
+from powerspherical_paper.results import Progress, silent
+
+WARM_UP = 3  # steps before a capture, for the initialisation of libraries
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How to train. The defaults are the paper's.
+
+    Attributes:
+        name: its name in the table.
+        epochs: passes over the training images.
+        batch: images per step.
+        learning_rate: Adam's learning rate.
+        cosine: whether the learning rate decays to zero along half a cosine.
+        draws: draws of z per image and step; more draws make the gradients less noisy.
+        validation: training images held out to choose the epoch with the best ELBO; 0 keeps the last epoch.
+    """
+
+    name: str = "paper"
+    epochs: int = 100
+    batch: int = 64
+    learning_rate: float = 1e-3
+    cosine: bool = False
+    draws: int = 1
+    validation: int = 0
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        share = (1 + math.cos(math.pi * epoch / self.epochs)) / 2 if self.cosine else 1.0
+        return self.learning_rate * share
+
+
+class TrainingError(Exception):
+    """A training cannot continue. The message says why."""
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A seed for one purpose, unrelated to the seeds for other purposes."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def binarised(images: Tensor, seed: int) -> Tensor:
+    """Random bits with the intensities as probabilities; a seed gives the same bits on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.bernoulli(images.cpu(), generator=generator).to(images.device)
+
+
+class Step:
+    """One optimiser step. Called with indices into `images`."""
+
+    def __init__(
+        self, model: HypersphericalVAE, draws: int, optimizer: torch.optim.Optimizer, images: Tensor
+    ) -> None:
+        self.model, self.draws, self.optimizer, self.images = model, draws, optimizer, images
+        self.total = torch.zeros((), dtype=torch.float64, device=images.device)  # sum of the losses
+
+    def __call__(self, rows: Tensor) -> None:
+        self.optimizer.zero_grad(set_to_none=False)  # a captured step needs fixed gradient buffers
+        loss = -self.model.elbo(torch.bernoulli(self.images[rows]), samples=self.draws).elbo.sum()
+        (loss * (1 / len(rows))).backward()
+        self.optimizer.step()
+        self.total += loss.detach()
+
+
+class CapturedStep:
+    """A step replayed from a CUDA graph for batches of one size, and run eagerly for others.
+
+    Make and call it on a stream other than the default one, which cannot be captured.
+    """
+
+    def __init__(self, step: Step, batch: int) -> None:
+        self.step = step
+        self.rows = torch.zeros(batch, dtype=torch.long, device=step.images.device)
+        self.graph = torch.cuda.CUDAGraph()
+        tensors = _tensors_of(step.optimizer)
+        before = [tensor.clone() for tensor in tensors]
+        for _ in range(WARM_UP):
+            step(self.rows)
+        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+            step(self.rows)
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                tensor.copy_(value)
+
+    def __call__(self, rows: Tensor) -> None:
+        if len(rows) != len(self.rows):
+            return self.step(rows)
+        self.rows.copy_(rows)
+        self.graph.replay()
+
+
+def _tensors_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """All tensors that a step changes: parameters and optimiser state."""
+    found: list[Tensor] = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            found += [parameter, *optimizer.state[parameter].values()]
+    return found
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Run the block on its own CUDA stream; on other devices, do nothing."""
+    if device.type != "cuda":
+        yield
+        return
+    outside, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    stream.wait_stream(outside)
+    with torch.cuda.stream(stream):
+        yield
+    outside.wait_stream(stream)
+
+
+def adam(model: nn.Module, device: torch.device) -> torch.optim.Adam:
+    """Adam with its state allocated, and with a learning rate that can be changed between replays."""
+    rate = torch.tensor(0.0, device=device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True, capturable=device.type == "cuda")
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()  # zero gradients: this only allocates the state
+    for state in optimizer.state.values():
+        state["step"].zero_()
+    return optimizer
+
+
+@dataclass
+class State:
+    """The progress of a training, at the end of an epoch."""
+
+    epoch: int  # finished epochs
+    seconds: float
+    history: list[dict[str, float]]  # one entry per epoch
+    best: dict[str, Any] | None  # the best epoch so far, if the protocol chooses one
+
+
+def train(
+    model: HypersphericalVAE,
+    images: Tensor,
+    protocol: Protocol,
+    *,
+    seed: int,
+    path: Path | None = None,
+    identity: dict[str, Any] | None = None,
+    progress: Progress = silent,
+) -> State:
+    """Train a model in place, each epoch with freshly binarised images, and return its final state.
+
+    Args:
+        model: the model to train, on the device of the images.
+        images: training images (N, pixels) of intensities in [0, 1].
+        protocol: how to train.
+        seed: the seed of all randomness.
+        path: the checkpoint to write after each epoch, and to resume from if it exists.
+        identity: describes the run. A checkpoint with another identity is refused.
+        progress: called with the completed fraction.
+    """
+    if protocol.validation >= len(images):
+        raise TrainingError(
+            f"{protocol.validation} images cannot be held out of {len(images)}: none would be left for training"
+        )
+    device, identity = images.device, identity or {}
+    with own_stream(device):
+        held_out = images[len(images) - protocol.validation :]
+        held_out = binarised(held_out, derived_seed("validation bits"))
+        images = images[: len(images) - protocol.validation]
+        optimizer = adam(model, device)
+        state = State(0, 0.0, [], None)
+        if path is not None and path.exists():
+            state = _resumed(path, model, optimizer, identity, device)
+        if state.epoch < protocol.epochs:
+            eager = Step(model, protocol.draws, optimizer, images)
+            step: Callable[[Tensor], None] = eager
+            if device.type == "cuda":
+                step = CapturedStep(eager, protocol.batch)
+        while state.epoch < protocol.epochs:
+            started = time.perf_counter()
+            for group in optimizer.param_groups:
+                group["lr"].fill_(protocol.rate(state.epoch))
+            generator = torch.Generator().manual_seed(derived_seed(seed, state.epoch, "order"))
+            order = torch.randperm(len(images), generator=generator).to(device)
+            torch.manual_seed(derived_seed(seed, state.epoch, "noise", 0))
+            eager.total.zero_()
+            batches = order.split(protocol.batch)
+            with _named_epoch(state.epoch + 1, protocol.epochs):
+                for done, rows in enumerate(batches):
+                    step(rows)
+                    if done % 100 == 0 and device.type == "cpu":  # on a GPU the step is only queued
+                        progress((state.epoch + done / len(batches)) / protocol.epochs)
+                seen = {"elbo": -eager.total.item() / len(images)}
+                if protocol.validation:
+                    seen["validation_elbo"] = _mean_elbo(model, held_out)
+                if not all(math.isfinite(value) for value in seen.values()):
+                    raise ValueError(f"the ELBO is no longer finite ({seen})")
+            state.history.append(seen)
+            state.epoch += 1
+            if protocol.validation and (state.best is None or seen["validation_elbo"] > state.best["elbo"]):
+                weights = copy.deepcopy(model.state_dict())
+                state.best = {"elbo": seen["validation_elbo"], "epoch": state.epoch, "model": weights}
+            state.seconds += time.perf_counter() - started
+            if path is not None:
+                tensors = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                save_checkpoint(path, {"identity": identity, **vars(state), **tensors})
+            progress(state.epoch / protocol.epochs)
+        if state.best is not None:
+            model.load_state_dict(state.best["model"])
+    return state
+
+
+@contextmanager
+def _named_epoch(epoch: int, epochs: int) -> Iterator[None]:
+    """Turn a `ValueError`, for instance about NaN, into a one-line `TrainingError` that names the epoch."""
+    try:
+        yield
+    except ValueError as error:
+        raise TrainingError(f"epoch {epoch} of {epochs}: {str(error).splitlines()[0]}") from error
+
+
+@torch.no_grad()
+def _mean_elbo(model: HypersphericalVAE, bits: Tensor) -> float:
+    total = sum(model.elbo(block).elbo.double().sum() for block in bits.split(1000))
+    return float(total) / len(bits)
+
+
+def _resumed(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    identity: dict[str, Any],
+    device: torch.device,
+) -> State:
+    """Restore the model and the optimiser from a checkpoint, and return its state."""
+    content = load_checkpoint(path, device)
+    made_by = content.pop("identity", None)
+    if made_by != identity:
+        found = made_by if isinstance(made_by, dict) else {}
+        different = [
+            f"{key} {found.get(key)}, not {value}"
+            for key, value in identity.items()
+            if found.get(key) != value
+        ]
+        raise CheckpointError(
+            f"the checkpoint {path} was made with {'; '.join(different) or found}; delete it, or write elsewhere"
+        )
+    model.load_state_dict(content.pop("model"))
+    # Restore Adam's state only: its settings depend on the device, which may be another one now.
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": content.pop("optimizer")["state"]})
+    return State(**content)

@@ -1,0 +1,285 @@
+"""The paper's timing figure (Figure 2 (b)): the time of a batch of 100 draws in R^64, against κ.
+
+We time sampling alone, in float32: distributions are made beforehand and nothing is differentiated. A trial times many
+draws of every method at every concentration. The methods alternate in rotating order, so that a slow moment of the
+machine affects all of them.
+
+The published methods are those of `formulas.py`, vectorised and without argument checks. The published vMF draws its
+cosine in float64, because its float32 sampler does not terminate for large κ. The package of the paper's authors
+(`power_spherical`) is timed too where it is installed.
+
+Timings never make the experiment fail. A claim of the paper is left open when the spread over trials is too large to
+decide it.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from powerspherical import PowerSpherical, VonMisesFisher
+from powerspherical._selfcheck.environment import hardware, versions
+from powerspherical_paper import claims
+from powerspherical_paper.baselines import formulas
+from powerspherical_paper.baselines.published import REFERENCE, has_reference, reference_package
+from powerspherical_paper.results import (
+    Outcome,
+    Progress,
+    name_on,
+    silent,
+    write_figure,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Call = Callable[[], Any]
+Times = dict[str, list[list[float]]]  # by method, then concentration: milliseconds of each trial
+
+FILES = ("efficiency.json", "efficiency.png", "efficiency.svg")
+BATCH, DIM = 100, 64
+TRIALS, DRAWS = 7, 100
+CONSTANT = 1.5  # the time counts as constant in κ if its means are within this factor of each other
+# Label, colour (Okabe and Ito's palette), line and marker; the vMF is dashed, the Power Spherical solid.
+LOOKS = {
+    "published_vmf": ("vMF, published", "#D55E00", "--", "s"),
+    "our_vmf": ("vMF, ours", "#E69F00", "--", "o"),
+    "published_ps": ("PS, published", "#0072B2", "-", "s"),
+    "reference_ps": ("PS, the authors' package", "#000000", "-", "^"),
+    "our_ps": ("PS, ours", "#009E73", "-", "o"),
+}
+
+
+def run(
+    out: Path,
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    device: torch.device | str = "cpu",
+    concentrations: Sequence[float] | None = None,
+    trials: int | None = None,
+    draws: int | None = None,
+    progress: Progress = silent,
+) -> Outcome:
+    """Time every method and write `efficiency.png`, `.svg` and `.json` under `out`.
+
+    On a GPU the file names end in `_cuda`. `quick` uses fewer concentrations and draws.
+    """
+    started = time.perf_counter()
+    torch.manual_seed(seed)
+    if concentrations is None:
+        concentrations = [a * 10**b for b in range(5) for a in ((1, 3) if quick else range(1, 6))]
+    concentrations = [float(kappa) for kappa in concentrations]
+    trials, draws = trials or (8 if quick else TRIALS), draws or (10 if quick else DRAWS)
+
+    loc = torch.nn.functional.normalize(torch.randn(BATCH, DIM), dim=-1).to(device)
+    methods = [dict(samplers(loc, torch.full((BATCH,), kappa, device=device))) for kappa in concentrations]
+    with torch.no_grad():
+        measured = measure(methods, trials, draws, loc.device, progress)
+    times = {name: [at_one[name] for at_one in measured] for name in measured[0]}
+
+    results = {
+        "milliseconds": {name: _statistics(rows) for name, rows in times.items()},
+        "vmf_over_ps": {
+            "published": ratios(times, "published_vmf", "published_ps"),
+            "ours": ratios(times, "our_vmf", "our_ps"),
+        },
+        "published_over_ours": {
+            "vmf": ratios(times, "published_vmf", "our_vmf"),
+            "ps": ratios(times, "published_ps", "our_ps"),
+        },
+        "claims": verdicts(times),
+    }
+    name = name_on(loc.device, "efficiency")
+    machine = hardware(device)["cpu" if loc.device.type == "cpu" else "device"]
+    files = write_figure(out, name, figure(times, concentrations, str(machine)))
+    files.append(
+        write_json(
+            out / f"{name}.json",
+            experiment="efficiency",
+            seed=seed,
+            quick=quick,
+            device=device,
+            configuration={
+                "batch": BATCH,
+                "dim": DIM,
+                "concentrations": concentrations,
+                "trials": trials,
+                "draws": draws,
+                "dtype": "float32",
+                "reference": versions([REFERENCE])[REFERENCE] if "reference_ps" in times else None,
+            },
+            results=results,
+            seconds=time.perf_counter() - started,
+        )
+    )
+    return Outcome(files)
+
+
+def samplers(loc: Tensor, concentration: Tensor) -> Iterator[tuple[str, Call]]:
+    """Yield the name of each method and a function that draws one batch."""
+    yield "published_vmf", lambda: formulas.von_mises_fisher(loc, concentration, wide=True)
+    vmf, ps = VonMisesFisher(loc, concentration), PowerSpherical(loc, concentration)
+    yield "our_vmf", vmf.sample
+    yield "published_ps", lambda: formulas.power_spherical(loc, concentration)
+    if has_reference():
+        yield "reference_ps", reference_package().PowerSpherical(loc, concentration).rsample
+    yield "our_ps", ps.sample
+
+
+def measure(
+    groups: Sequence[dict[str, Call]],
+    trials: int,
+    calls: int,
+    device: torch.device,
+    progress: Progress = silent,
+) -> list[dict[str, list[float]]]:
+    """The mean time per call in milliseconds, by group, method and trial.
+
+    Each trial visits all groups and alternates between the methods of a group. A first, uncounted trial warms up.
+    """
+    times: list[dict[str, list[float]]] = [{name: [] for name in methods} for methods in groups]
+    for trial in range(-1, trials):
+        for methods, measured in zip(groups, times, strict=True):
+            names = list(methods)
+            first = trial % len(names)
+            for name in names[first:] + names[:first]:
+                milliseconds = _time(methods[name], calls, device)
+                if trial >= 0:
+                    measured[name].append(milliseconds)
+        progress((trial + 2) / (trials + 1))
+    return times
+
+
+def _time(call: Call, calls: int, device: torch.device) -> float:
+    """The mean time per call in milliseconds."""
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    synchronize(device)
+    return 1e3 * (time.perf_counter() - start) / calls
+
+
+def _statistics(rows: list[list[float]]) -> list[dict[str, float]]:
+    """Mean, variance and median over trials, per concentration."""
+    return [
+        {
+            "mean": statistics.fmean(trials),
+            "variance": statistics.variance(trials) if len(trials) > 1 else 0.0,
+            "median": statistics.median(trials),
+        }
+        for trials in rows
+    ]
+
+
+def ratio(slow: list[float], fast: list[float]) -> float:
+    """The median over trials of the ratio of two methods' times; within a trial both ran side by side."""
+    return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
+
+
+def ratios(times: Times, slow: str, fast: str) -> dict[str, float]:
+    """The smallest and the largest ratio over the concentrations."""
+    each = [ratio(a, b) for a, b in zip(times[slow], times[fast], strict=True)]
+    return {"min": min(each), "max": max(each)}
+
+
+def spread(times: Times, name: str) -> float:
+    """The mean time at the slowest concentration over that at the fastest."""
+    means = [statistics.fmean(trials) for trials in times[name]]
+    return max(means) / min(means)
+
+
+def interval(ratio: float, *errors: float) -> tuple[float, float]:
+    """Two standard errors on either side of a ratio of times, given their relative standard errors."""
+    factor = math.exp(2 * math.hypot(*errors))
+    return ratio / factor, ratio * factor
+
+
+def reaches(limit: float, low: float, high: float) -> bool | None:
+    """Whether a ratio in [low, high] is at least `limit`; None if the limit lies inside the interval."""
+    return None if low < limit <= high else low >= limit
+
+
+def relative_error(trials: list[float]) -> float:
+    """The relative standard error of the mean; 0 for a single trial."""
+    if len(trials) < 2:
+        return 0.0
+    return statistics.stdev(trials) / math.sqrt(len(trials)) / statistics.fmean(trials)
+
+
+def is_constant(times: Times, name: str) -> bool | None:
+    """Whether a method's time is constant in κ; None if the spread over trials is too large to tell.
+
+    Noise can only drive the means apart. Means that are close together therefore count as constant despite noise.
+    """
+    factor = spread(times, name)
+    if factor <= CONSTANT:
+        return True
+    extremes = (find(times[name], key=statistics.fmean) for find in (min, max))
+    low, _ = interval(factor, *map(relative_error, extremes))
+    return False if low > CONSTANT else None
+
+
+def verdicts(times: Times) -> dict[str, Any]:
+    """The verdicts on the paper's claims about sampling, for the published methods and for ours; None is open."""
+    least, most = claims.SAMPLING_SPEEDUP
+    answers = {}
+    for whose, prefix in (("published", "published"), ("ours", "our")):
+        vmf, ps = f"{prefix}_vmf", f"{prefix}_ps"
+        lows, highs = zip(
+            *(
+                interval(ratio(slow, fast), relative_error(slow), relative_error(fast))
+                for slow, fast in zip(times[vmf], times[ps], strict=True)
+            ),
+            strict=True,
+        )
+        answers[whose] = {
+            "vmf_over_ps": ratios(times, vmf, ps),
+            "spread_over_concentrations": {"vmf": spread(times, vmf), "ps": spread(times, ps)},
+            "verdict": {
+                f"ps_at_least_{least:g}_times_faster": reaches(least, min(lows), min(highs)),
+                f"ps_almost_{most:g}_times_faster_somewhere": reaches(0.9 * most, max(lows), max(highs)),
+                "ps_constant_in_concentration": is_constant(times, ps),
+                "vmf_constant_in_concentration": is_constant(times, vmf),
+            },
+        }
+    return answers
+
+
+def judged(claimed: dict[str, Any]) -> list[bool | None]:
+    """The verdicts on the paper's claims about the published Power Spherical."""
+    return [holds for claim, holds in claimed["published"]["verdict"].items() if claim.startswith("ps_")]
+
+
+def figure(times: Times, concentrations: Sequence[float], machine: str) -> "Figure":
+    """Mean time against concentration, with a band of one standard deviation over trials."""
+    from matplotlib.figure import Figure
+
+    result = Figure(figsize=(5.6, 3.8), facecolor="white", layout="constrained")
+    axes = result.subplots()
+    for name, rows in times.items():
+        label, colour, line, marker = LOOKS[name]
+        measured = _statistics(rows)
+        means = np.array([one["mean"] for one in measured])
+        deviations = np.sqrt([one["variance"] for one in measured])
+        axes.plot(
+            concentrations, means, color=colour, linestyle=line, marker=marker, markersize=4, label=label
+        )
+        axes.fill_between(
+            concentrations, means - deviations, means + deviations, color=colour, alpha=0.2, linewidth=0
+        )
+    axes.set(xscale="log", xlabel="concentration $\\kappa$", ylabel=f"milliseconds for {BATCH} draws")
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"$d={DIM}$, on {machine}", fontsize=10, color="#333333")
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+    axes.legend(frameon=False, fontsize=8.5, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.1))
+    return result

@@ -1,0 +1,99 @@
+"""The published methods as posteriors: their gradients agree with ours, and auto-encoders train with them."""
+
+import pytest
+import torch
+from torch.distributions import kl_divergence
+
+from helpers.statistical import assert_mean
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
+from powerspherical_paper.autoencoder import models
+from powerspherical_paper.baselines.published import (
+    PublishedHead,
+    PublishedPowerSpherical,
+    PublishedVonMisesFisher,
+)
+
+FAMILIES = [(PublishedPowerSpherical, PowerSpherical), (PublishedVonMisesFisher, VonMisesFisher)]
+families = pytest.mark.parametrize(("published", "ours"), FAMILIES, ids=["PS", "vMF"])
+published_only = pytest.mark.parametrize("published", [pair[0] for pair in FAMILIES], ids=["PS", "vMF"])
+
+
+def unit(*shape):
+    return torch.nn.functional.normalize(torch.randn(*shape, dtype=torch.float64), dim=-1)
+
+
+@families
+@pytest.mark.parametrize("dim", [5, 10, 20, 40])
+def test_divergence_from_the_uniform(published, ours, dim):
+    torch.manual_seed(dim)
+    loc, prior = unit(4, dim), HypersphericalUniform(dim)
+    results = []
+    for family in (published, ours):
+        kappa = torch.tensor([1.0, 3.0, 30.0, 300.0], dtype=torch.float64, requires_grad=True)
+        divergence = kl_divergence(family(loc, kappa), prior)
+        results.append((divergence, *torch.autograd.grad(divergence.sum(), kappa)))
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
+
+
+@families
+def test_divergence_in_float32(published, ours):
+    """It has the dtype and the batch shape of the parameters."""
+    loc, kappa = unit(3, 10).float(), torch.tensor(20.0)
+    divergence = kl_divergence(published(loc, kappa), HypersphericalUniform(10))
+    assert divergence.dtype == torch.float32
+    torch.testing.assert_close(
+        divergence, kl_divergence(ours(loc, kappa), HypersphericalUniform(10)), rtol=1e-4, atol=0
+    )
+
+
+@families
+def test_draws(published, ours):
+    torch.manual_seed(1)
+    loc, kappa = unit(8), torch.tensor([2.0, 50.0], dtype=torch.float64)
+    p, expected = published(loc, kappa), ours(loc, kappa)
+    assert (p.batch_shape, p.event_shape) == ((2,), (8,))
+    x = p.rsample((10_000,))
+    assert x.shape == (10_000, 2, 8)
+    for i in range(2):
+        assert_mean(x[:, i], expected.mean[i], rounding=1e-6)
+        assert_mean(x[:, i].square(), expected.variance[i] + expected.mean[i].square(), rounding=1e-6)
+
+
+@published_only
+def test_draws_move_with_both_parameters(published):
+    torch.manual_seed(2)
+    loc, kappa = unit(5, 8).requires_grad_(), torch.full((5,), 10.0, dtype=torch.float64, requires_grad=True)
+    target = unit(8)
+    for gradient in torch.autograd.grad((published(loc, kappa).rsample() @ target).sum(), (loc, kappa)):
+        assert gradient.isfinite().all()
+        assert gradient.abs().max() > 0
+
+
+@published_only
+def test_head(published):
+    torch.manual_seed(3)
+    q = PublishedHead(published, 16, 5)(10 * torch.randn(7, 16))
+    assert isinstance(q, published)
+    torch.testing.assert_close(q.loc.norm(dim=-1), torch.ones(7))
+    assert (q.concentration > 1).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["published_power_spherical", "published_von_mises_fisher"])
+def test_training_lowers_the_loss(name):
+    torch.manual_seed(4)
+    model = models.build(name, 5, 30)
+    assert isinstance(model.prior(), HypersphericalUniform)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    bits = torch.bernoulli(torch.sigmoid(4 * torch.randn(64, 2) @ torch.randn(2, 30)))
+    losses, rates = [], []
+    for _ in range(100):
+        optimizer.zero_grad()
+        objective = model.elbo(bits)
+        loss = -objective.elbo.mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        rates.append(objective.rate.mean().item())
+    assert losses[-1] < 0.7 * losses[0]
+    assert rates[-1] > 2 * rates[0]  # the posterior has learnt to say something

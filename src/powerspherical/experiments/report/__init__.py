@@ -1,6 +1,0 @@
-"""Describe the results in a folder, and write them as one HTML page."""
-
-from powerspherical.experiments.report.findings import Finding, Table
-from powerspherical.experiments.report.page import NAME, ReportError, read, write_report
-
-__all__ = ["NAME", "Finding", "ReportError", "Table", "read", "write_report"]

@@ -1,0 +1,110 @@
+"""The command as a whole: help, wrong use, commands of other packages."""
+
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from helpers.command import assert_wrong_use
+from powerspherical import __version__, cli
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"), [(["frobnicate"], "frobnicate"), (["info", "--device", "toaster"], "--device")]
+)
+def test_wrong_use(arguments, says, capsys):
+    assert_wrong_use(arguments, says, capsys)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("sample", "--device"),
+        ("info", "--device"),
+        ("fit", "--columns"),
+        ("cluster", "--columns"),
+        ("predict", "--columns"),
+    ],
+)
+def test_help(command, option, capsys):
+    assert cli.run([command, "--help"]) == 0
+    full = capsys.readouterr().out
+    assert option in full
+    assert cli.run([command, "-h"]) == 0
+    assert capsys.readouterr().out == full
+
+
+def test_without_arguments_the_help_is_shown(capsys):
+    assert cli.run(["--help"]) == 0
+    full = capsys.readouterr().out
+    assert cli.run([]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", full)
+
+
+def test_the_version_is_shown(capsys):
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr() == (f"powerspherical {__version__}\n", "")
+
+
+def test_main_leaves_with_the_status(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["powerspherical", "nonsense"])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_package_can_be_run_by_name():
+    done = subprocess.run(
+        [sys.executable, "-m", "powerspherical", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("powerspherical: No such command 'nonsense'")
+
+
+class Point:
+    """A stand-in for an entry point that another package declares."""
+
+    name = "greet"
+
+    def __init__(self, add_to):
+        self.add_to = add_to
+
+    def load(self):
+        if self.add_to is None:
+            raise ImportError("no module named hello")
+        return self.add_to
+
+
+@pytest.fixture
+def points(monkeypatch):
+    """The entry points that are installed, in a list that a test can fill."""
+    found = []
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group, name=None: found)
+    return found
+
+
+def test_other_packages_add_commands(points, capsys):
+    def add_to(app):
+        @app.command()
+        def greet(whom: str) -> None:
+            print("hello", whom)
+
+    points.append(Point(add_to))
+    assert cli.run(["greet", "world"]) == 0
+    assert capsys.readouterr() == ("hello world\n", "")
+
+
+def test_a_command_that_cannot_be_loaded_stops_no_other(points, capsys):
+    points.append(Point(None))
+    assert cli.run(["sample", "uniform", "-n", "1"]) == 0
+    assert capsys.readouterr().err == (
+        "powerspherical: the command greet cannot be loaded: ImportError: no module named hello\n"
+    )
+
+
+def test_reproduce_says_where_it_comes_from(points, capsys):
+    assert_wrong_use(["reproduce", "all", "--quick"], "pip install ./paper", capsys)

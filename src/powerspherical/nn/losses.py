@@ -134,6 +134,10 @@ def _checked_index(
                 f"{count} queries and {others} targets do not pair up: pass index, the target of each query"
             )
         return torch.arange(count, device=queries.loc.device)
+    if not isinstance(index, Tensor):
+        raise ValueError(
+            f"index must be a tensor of {count} integers, got {type(index).__name__}: pass torch.tensor(index)"
+        )
     if index.shape != (count,) or index.is_floating_point():
         raise ValueError(
             f"index must hold integers of shape ({count},), got {index.dtype} of shape {tuple(index.shape)}"

@@ -114,7 +114,9 @@ def test_what_it_refuses() -> None:
         loss(q, x, torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=r"index must hold integers.*float32"):
         loss(q, x, INDEX.float())
-    with pytest.raises(ValueError, match=r"index must be a tensor of 6 integers, got list: pass torch.tensor"):
+    with pytest.raises(
+        ValueError, match=r"index must be a tensor of 6 integers, got list: pass torch.tensor"
+    ):
         loss(q, x, INDEX.tolist())
     for wrong in (-1, -100, N):  # torch's cross-entropy would ignore -100
         with pytest.raises(ValueError, match=rf"index must lie in \[0, 3\], but has 1 .* such as {wrong}$"):

@@ -13,44 +13,14 @@ from powerspherical.cli.explore import PAGE
 
 pytestmark = [needs_browser, pytest.mark.slow]
 
-# The texts whose contrast with the background is below 4.5 (WCAG 2.2, 1.4.3), with the contrast. Disabled controls are
-# exempt.
-FAINT = """(() => {
-  const rgb = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const light = (colour) => {
-    const linear = (x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
-    const [r, g, b] = rgb(colour).map((x) => linear(x / 255));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const background = (node) => {
-    for (; node; node = node.parentElement) {
-      const colour = getComputedStyle(node).backgroundColor;
-      if (rgb(colour)[3] !== 0) return colour;
-    }
-    return "rgb(255, 255, 255)";
-  };
-  const hasText = (node) =>
-    ["number", "select-one"].includes(node.type) ||
-    [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-  const shown = [...document.body.querySelectorAll("*")].filter((node) =>
-    node.getClientRects().length && !node.closest("option, .control:has(:disabled)") && hasText(node));
-  const contrasts = shown.map((node) => {
-    const style = getComputedStyle(node);
-    const [a, b] = [light(node.tagName === "text" ? style.fill : style.color), light(background(node))];
-    return [node.textContent.trim() || node.id, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
-  });
-  return { count: contrasts.length, faint: contrasts.filter(([, contrast]) => contrast < 4.5) };
-})()"""
-
 # A result computed from the pixels of the canvas.
 PIXELS = """(() => {{
   const {{ width, height }} = sphere;
   const copy = new OffscreenCanvas(width, height).getContext("2d", {{ willReadFrequently: true }});
   copy.drawImage(sphere, 0, 0);
-  const pixels = copy.getImageData(0, 0, width, height).data;
+  const pixels = new Uint32Array(copy.getImageData(0, 0, width, height).data.buffer);
   return {result};
 }})()"""
-COLOURS = PIXELS.format(result="new Set(new Uint32Array(pixels.buffer)).size")
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +55,8 @@ def summaries(page):
 def run(page):
     """Run the Python code of the page. Returns its variables."""
     variables = {}
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    with contextlib.redirect_stdout(io.StringIO()):
         exec(page.evaluate("code.textContent"), variables)
-    assert printed.getvalue().count("tensor(") == 2
     return variables
 
 
@@ -96,26 +65,32 @@ def state(page):
     return {key: value for key, [value] in parse_qs(page.evaluate("location.hash.slice(1)")).items()}
 
 
-def test_a_slider_moves_the_numbers(page):
+def test_controls_move_the_numbers_and_the_address(page):
     page.open(PAGE.as_uri())
     before, entropy = shown(page, "kl-ab"), summaries(page)["Entropy"]
     page.evaluate("document.querySelector('[data-key=ka] [type=range]').focus()")
     page.press("ArrowRight", times=3)
-    after = shown(page, "kl-ab")
-    assert after != before
+    assert shown(page, "kl-ab") != before
     assert summaries(page)["Entropy"][0] < entropy[0]
     assert summaries(page)["Entropy"][1] == entropy[1]
-    assert float(page.evaluate("ka.value")) > 10
     made = run(page)
-    assert float(made["a"].concentration) == float(page.evaluate("ka.value"))
-    assert after == pytest.approx(float(kl_divergence(made["a"], made["b"])), rel=1e-10)
+    assert float(made["a"].concentration) == float(page.evaluate("ka.value")) > 10
+    page.evaluate("b.value = 'spherical_cauchy'; b.dispatchEvent(new Event('change'))")
+    page.evaluate("d.value = '24'; d.dispatchEvent(new Event('input'))")
+    page.settle()
+    kept, value = state(page), shown(page, "kl-ab")
+    assert (kept["d"], kept["b"], float(kept["ka"])) == ("24", "spherical_cauchy", made["a"].concentration)
+    page.open(f"{PAGE.as_uri()}#{page.evaluate('location.hash.slice(1)')}")
+    assert shown(page, "kl-ab") == value
+    page.evaluate("location.hash = '#d=5'")
+    page.settle()
+    assert page.evaluate("d.value") == "5"
 
 
 @pytest.mark.parametrize(
     "given",
     [
         "d=2&a=power_spherical&ka=4&b=spherical_cauchy&kb=3&angle=110",
-        "d=3&a=von_mises_fisher&ka=0.5&b=power_spherical&kb=2000&angle=0",
         "d=17&a=spherical_cauchy&ka=2.5&b=von_mises_fisher&kb=33&angle=90.5",
         "d=10000&a=uniform&ka=1&b=power_spherical&kb=70000&angle=180",
     ],
@@ -135,23 +110,6 @@ def test_the_python_code_makes_what_the_page_shows(page, given):
             assert table["Cap of 95 %"][index] == pytest.approx(float(law.cap_angle(0.95)), rel=1e-6)
 
 
-def test_the_address_keeps_the_state(page):
-    page.open(PAGE.as_uri())
-    page.evaluate("b.value = 'spherical_cauchy'; b.dispatchEvent(new Event('change'))")
-    page.evaluate("d.value = '24'; d.dispatchEvent(new Event('input'))")
-    page.settle()
-    assert state(page) | {"view": ""} == {
-        **{"d": "24", "a": "power_spherical", "ka": "10", "b": "spherical_cauchy", "kb": "10"},
-        **{"angle": "60", "view": ""},
-    }
-    kept, value = page.evaluate("location.hash"), shown(page, "kl-ab")
-    page.open(PAGE.as_uri() + kept)
-    assert (page.evaluate("location.hash || '" + kept + "'"), shown(page, "kl-ab")) == (kept, value)
-    page.evaluate("location.hash = '#d=5'")
-    page.settle()
-    assert page.evaluate("d.value") == "5"
-
-
 @pytest.mark.parametrize("given", ["d=1e9&ka=-3&angle=720", "d=&ka=NaN&a=constructor&view=x"])
 def test_a_wrong_address_is_put_right(page, given):
     page.open(f"{PAGE.as_uri()}#{given}")
@@ -159,74 +117,58 @@ def test_a_wrong_address_is_put_right(page, given):
     assert shown(page, "kl-ab") >= 0
 
 
-def test_the_sphere_turns(page):
-    """By the arrow keys and by dragging."""
-    page.open(PAGE.as_uri())
+def test_the_sphere_turns_and_layers_can_be_hidden(page):
+    page.open(PAGE.as_uri() + "#d=8")
     page.evaluate("sphere.focus()")
-    page.press("ArrowRight", times=2)
-    first = state(page)["view"]
-    page.press("ArrowDown")
-    second = state(page)["view"]
+    views = []
+    for key in ("ArrowRight", "ArrowDown"):
+        page.press(key)
+        views.append(state(page)["view"])
     x, y = page.evaluate(
         "(({ x, y, width }) => [x + width / 2, y + width / 2])(sphere.getBoundingClientRect())"
     )
     page.drag((x, y), (x + 50, y - 30))
-    third = state(page)["view"]
-    assert len({first, second, third}) == 3
-
-
-def test_layers_can_be_hidden(page):
-    page.open(PAGE.as_uri() + "#d=8")
-    page.settle()
-    found = [page.evaluate(COLOURS)]
+    assert len({*views, state(page)["view"]}) == 3
+    colours = PIXELS.format(result="new Set(pixels).size")
+    found = [page.evaluate(colours)]
     for name in ("density", "draws", "caps"):
         page.evaluate(f"document.getElementById('show-{name}').click()")
         page.settle()
-        found.append(page.evaluate(COLOURS))
+        found.append(page.evaluate(colours))
     assert found == sorted(found, reverse=True)
     assert found[0] > 2 * found[-1] > 100
 
 
 @pytest.mark.parametrize("dim", [2, 3, 10_000])
-@pytest.mark.parametrize("kappa", [0.001, 1e6])
 @pytest.mark.parametrize("family", ["power_spherical", "von_mises_fisher", "spherical_cauchy"])
-def test_extremes_are_drawn(page, family, kappa, dim):
-    page.open(f"{PAGE.as_uri()}#d={dim}&a={family}&ka={kappa}&b=uniform")
-    values = [value for pair in summaries(page).values() for value in pair]
-    assert all(map(math.isfinite, [*values, shown(page, "kl-ab"), shown(page, "kl-ba")]))
-    assert "NaN" not in page.evaluate("chart.innerHTML")
-    assert page.evaluate("chart.querySelectorAll('path').length") == 6
-    black = "new Uint32Array(pixels.buffer).filter((pixel) => pixel === 0xff000000).length"
-    assert page.evaluate(PIXELS.format(result=black)) == 0
-
-
-@pytest.mark.parametrize("dim", [2, 3, 100])
-def test_the_caption_says_what_the_picture_shows(page, dim):
-    page.open(f"{PAGE.as_uri()}#d={dim}")
-    caption = page.evaluate("caption.textContent")
-    assert caption.startswith(f"d = {dim}: ")
-    assert ("not true" in caption) == (dim > 3)
+def test_extremes_are_drawn(page, family, dim):
+    for kappa in (0.001, 1e6):
+        page.open(f"{PAGE.as_uri()}#d={dim}&a={family}&ka={kappa}&b=uniform")
+        values = [value for pair in summaries(page).values() for value in pair]
+        assert all(map(math.isfinite, [*values, shown(page, "kl-ab"), shown(page, "kl-ba")]))
+        assert "NaN" not in page.evaluate("chart.innerHTML")
+        assert page.evaluate("chart.querySelectorAll('path').length") == 6
+        black = "pixels.filter((pixel) => pixel === 0xff000000).length"
+        assert page.evaluate(PIXELS.format(result=black)) == 0
+        caption = page.evaluate("caption.textContent")
+        assert caption.startswith(f"d = {dim}: ")
+        assert ("not true" in caption) == (dim > 3)
 
 
 @pytest.mark.parametrize("width", [360, 820, 1280])
 def test_no_horizontal_scroll(page, width):
     for given in ("", "d=10000&a=spherical_cauchy&ka=1000000&b=uniform", "d=2&ka=0.001&kb=654321"):
         page.open(f"{PAGE.as_uri()}#{given}", width=width)
-        assert page.evaluate("innerWidth") == width
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
         edges = page.evaluate(
             "[...document.querySelectorAll('.card *:not(code)')].map(one => one.getBoundingClientRect().right)"
         )
         assert max(edges) <= width
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_texts_have_contrast(page, dark):
-    page.open(PAGE.as_uri() + "#d=8", dark=dark)
-    assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == dark
-    found = page.evaluate(FAINT)
-    assert found["count"] > 50
-    assert found["faint"] == []
+def test_texts_have_contrast(page):
+    page.open(PAGE.as_uri() + "#d=8")
+    assert page.faint_texts() == []
 
 
 def test_everything_is_reached_by_the_keyboard_and_has_a_name(page):
@@ -235,10 +177,9 @@ def test_everything_is_reached_by_the_keyboard_and_has_a_name(page):
     reached = set()
     for _ in range(controls + 4):
         page.press("Tab")
-        focused = "[...document.querySelectorAll('*')].indexOf(document.activeElement)"
-        reached.add((page.evaluate(focused), page.evaluate("document.activeElement.tagName")))
-    tags = [tag for _, tag in reached if tag != "BODY"]
-    assert len(tags) == controls
+        focused = "[...document.querySelectorAll('body *')].indexOf(document.activeElement)"
+        reached.add(page.evaluate(focused))
+    assert len(reached - {-1}) == controls
     page.call("Accessibility.enable")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
     roles = ("slider", "spinbutton", "combobox", "checkbox", "button", "application", "image", "region")
@@ -255,24 +196,3 @@ def test_the_code_is_copied(page):
     assert told in ("Copied.", "Selected: press Ctrl+C or ⌘C.")
     if told != "Copied.":
         assert page.evaluate("String(getSelection()).trim() === code.textContent.trim()")
-
-
-def test_the_page_is_small():
-    files = list(PAGE.parent.iterdir())
-    assert {file.suffix for file in files} == {".html", ".css", ".js"}
-    assert sum(file.stat().st_size for file in files) < 1_000_000
-
-
-def test_faults_would_be_seen(browser, tmp_path):
-    faulty = tmp_path / "faulty.html"
-    faulty.write_text(
-        '<!DOCTYPE html><div style="width: 900px; color: #999">pale</div><img src="http://127.0.0.1:9/x.png">'
-        "<script>undefined_function()</script>",
-        encoding="utf-8",
-    )
-    browser.events.clear()
-    browser.open(faulty.as_uri(), width=360)
-    assert browser.complaints()
-    assert "http://127.0.0.1:9/x.png" in browser.requests()
-    assert browser.evaluate("document.documentElement.scrollWidth") > 360
-    assert browser.evaluate(FAINT)["faint"]

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import re
 import select
 import shutil
 import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,80 +17,72 @@ needs_browser = pytest.mark.skipif(
     BROWSER is None, reason=f"no browser: none of {', '.join(NAMES)} is installed"
 )
 
-CONSOLE = re.compile(r":CONSOLE[:(].*")
+PATIENCE = 60.0  # seconds
+KEYS = {"Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
-
-def command(url: str, profile: Path, *flags: str) -> list[str]:
-    """Return the command that opens an address and logs the console output of its page."""
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-    logs = ["--enable-logging=stderr", "--v=0", f"--user-data-dir={profile}"]
-    return [BROWSER, *quiet, *logs, *flags, url]
-
-
-def load(url: str, profile: Path, *flags: str) -> tuple[str, list[str]]:
-    """Return the elements of a loaded page as text, and its console output."""
-    done = subprocess.run(
-        command(url, profile, "--dump-dom", *flags),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=True,
-    )
-    return done.stdout, CONSOLE.findall(done.stderr)
-
-
-def measured(url: str, profile: Path, *flags: str) -> Any:
-    """Return the JSON that a page writes to its console after the word "measured", before anything else."""
-    with subprocess.Popen(
-        command(url, profile, *flags), stderr=subprocess.PIPE, text=True, encoding="utf-8"
-    ) as browser:
-        patience = threading.Timer(120, browser.kill)
-        patience.start()
-        try:
-            said = next(filter(None, map(CONSOLE.search, browser.stderr)), None)
-        finally:
-            patience.cancel()
-            browser.terminate()
-    assert said, "the browser measured nothing"
-    found = re.search(r'"measured (.*)", source: ', said[0])
-    assert found, said[0]
-    return json.loads(found[1])
-
-
-# Replaces itself by the browser, with two given file descriptors as 3 and 4. The copies above 9 keep them apart.
-LAUNCHER = """
-import fcntl, os, sys
-copies = [fcntl.fcntl(int(given), fcntl.F_DUPFD, 10) for given in sys.argv[1:3]]
-for copy, wanted in zip(copies, (3, 4)):
-    os.dup2(copy, wanted)
-os.execv(sys.argv[3], sys.argv[3:])
-"""
+# The visible texts whose contrast with their background is too low (WCAG 2.2, 1.4.3): below 4.5, or 3 for large text.
+# Disabled controls are exempt.
+FAINT = """(() => {
+  const brush = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const known = new Map();
+  const rgba = (colour) => {
+    if (!known.has(colour)) {
+      brush.clearRect(0, 0, 1, 1);
+      brush.fillStyle = colour;
+      brush.fillRect(0, 0, 1, 1);
+      known.set(colour, [...brush.getImageData(0, 0, 1, 1).data].map((value) => value / 255));
+    }
+    return known.get(colour);
+  };
+  const over = (top, below) => top.map((value, i) => (i < 3 ? value * top[3] + below[i] * (1 - top[3]) : 1));
+  const background = (one) =>
+    one ? over(rgba(getComputedStyle(one).backgroundColor), background(one.parentElement)) : [1, 1, 1, 1];
+  const light = (colour) => colour.slice(0, 3)
+    .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0);
+  const large = (style) => {
+    const size = parseFloat(style.fontSize);
+    return size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+  };
+  const hasText = (one) => ["number", "select-one"].includes(one.type) ||
+    [...one.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+  return [...document.body.querySelectorAll("*")]
+    .filter((one) => one.checkVisibility() && hasText(one) && !one.closest("option, .control:has(:disabled)"))
+    .map((one) => {
+      const style = getComputedStyle(one), below = background(one);
+      const text = over(rgba(one.tagName === "text" ? style.fill : style.color), below);
+      const [dark, bright] = [light(text), light(below)].sort((a, b) => a - b);
+      return [one.tagName, one.className, (bright + 0.05) / (dark + 0.05), large(style) ? 3 : 4.5];
+    })
+    .filter(([, , contrast, wanted]) => contrast < wanted - 0.005);
+})()"""
 
 
 class Page:
-    """One tab, driven through the DevTools protocol over a pipe.
+    """One tab, driven through the DevTools protocol.
 
     ``events`` holds what the browser reported: console messages, exceptions and requests. The protocol is JSON
     messages, each ended by a null byte, on the file descriptors 3 and 4 of the browser.
     """
 
-    def __init__(self, folder: Path, patience: float = 60.0) -> None:
-        assert BROWSER is not None
-        self.patience = patience
+    def __init__(self, folder: Path) -> None:
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+        ]
+        pipe = ["--remote-debugging-pipe", f"--user-data-dir={folder}"]
+        self._browser = subprocess.Popen(
+            ["sh", "-c", 'exec "$@" 3<&0 4>&1', "sh", BROWSER, *flags, *pipe, "about:blank"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
         self.events: list[dict[str, Any]] = []
         self._count, self._buffer, self._session = 0, b"", None
-        theirs_in, self._out = os.pipe()
-        self._in, theirs_out = os.pipe()
-        flags = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
-        command = [BROWSER, *flags.split(), f"--user-data-dir={folder}", "about:blank"]
-        self._browser = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, str(theirs_in), str(theirs_out), *command],
-            pass_fds=(theirs_in, theirs_out),
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(theirs_in)
-        os.close(theirs_out)
 
     def __enter__(self) -> Self:
         try:
@@ -112,9 +98,9 @@ class Page:
 
     def __exit__(self, *_: object) -> None:
         self._browser.terminate()
-        self._browser.wait(self.patience)
-        os.close(self._in)
-        os.close(self._out)
+        self._browser.wait(PATIENCE)
+        self._browser.stdin.close()
+        self._browser.stdout.close()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol and return its result."""
@@ -122,55 +108,37 @@ class Page:
         message = {"id": self._count, "method": method, "params": parameters}
         if self._session is not None:
             message["sessionId"] = self._session
-        os.write(self._out, json.dumps(message).encode() + b"\0")
+        self._browser.stdin.write(json.dumps(message).encode() + b"\0")
         while (answer := self._receive()).get("id") != self._count:
             self.events.append(answer)
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
     def _receive(self) -> dict[str, Any]:
-        deadline = time.monotonic() + self.patience
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"the browser has not answered for {self.patience} s"
-            received = os.read(self._in, 1 << 16)
+            ready, _, _ = select.select([self._browser.stdout], [], [], PATIENCE)
+            assert ready, f"the browser has not answered for {PATIENCE} s"
+            received = self._browser.stdout.read(1 << 16)
             assert received, "the browser has ended"
             self._buffer += received
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
 
-    def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Load a page in a window of the given size and wait until it has been drawn."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+    def open(self, url: str, *, width: int = 1280) -> None:
+        """Load a page in a window of the given width and wait until it has been drawn."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Page.navigate", url="about:blank")  # a new hash alone would not load the page again
-        self._wait_for_load(self.call("Page.navigate", url=url)["loaderId"])
+        before = len(self.events)
+        document = self.call("Page.navigate", url=url)["loaderId"]
+        # Until the new document is loaded, scripts may still run in the one before it.
+        loaded = {"loaderId": document, "name": "load"}
+        while not any(loaded.items() <= event.get("params", {}).items() for event in self.events[before:]):
+            self.events.append(self._receive())
         self.settle()
 
-    def _wait_for_load(self, document: str) -> None:
-        """Wait until a document is loaded. Until then, scripts may still run in the one before it."""
-        seen = 0
-        while not any(
-            event.get("method") == "Page.lifecycleEvent"
-            and (event["params"]["loaderId"], event["params"]["name"]) == (document, "load")
-            for event in self.events[seen:]
-        ):
-            seen = len(self.events)
-            self.events.append(self._receive())
-
     def settle(self) -> None:
-        """Wait until the page is loaded and two frames have been drawn."""
-        loaded = (
-            "document.readyState === 'complete' ? 0 : new Promise(done => addEventListener('load', done))"
-        )
-        self.evaluate(f"(async () => {{ await {loaded}; }})()")
+        """Wait until two frames have been drawn."""
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
     def evaluate(self, expression: str) -> Any:
@@ -182,21 +150,29 @@ class Page:
         return answer["result"].get("value")
 
     def press(self, key: str, times: int = 1) -> None:
-        """Press a key on the element that has the focus. Arrow keys and Tab are known."""
-        codes = {"Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        """Press one of ``KEYS`` on the element that has the focus."""
+        named = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
         for _ in range(times):
             for kind in ("rawKeyDown", "keyUp"):
-                code = codes[key]
-                self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+                self.call("Input.dispatchKeyEvent", type=kind, **named)
         self.settle()
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Drag the mouse from one point of the window to another."""
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=start[0], y=start[1])
-        steps = (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end))
-        for kind, (x, y) in steps:
+        for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
         self.settle()
+
+    def faint_texts(self) -> list[list[Any]]:
+        """Return the texts with too little contrast in the light or the dark colour scheme."""
+        found = []
+        for scheme in ("light", "dark"):
+            self.call(
+                "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+            )
+            self.settle()
+            found += [[scheme, *text] for text in self.evaluate(FAINT)]
+        return found
 
     def complaints(self) -> list[dict[str, Any]]:
         """Return console messages, log entries and exceptions so far."""
@@ -207,8 +183,3 @@ class Page:
         """Return the addresses that the page has requested so far."""
         sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]
-
-    def screenshot(self) -> bytes:
-        """Return a PNG of the whole page."""
-        picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        return base64.b64decode(picture["data"])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
+from helpers import own_family
 from helpers.clusters import MIXTURES, clustered
 from helpers.own_family import registered
 from powerspherical import HypersphericalUniform, RotationallySymmetric, VonMisesFisher
 from powerspherical.distributions import distribution_named
-from powerspherical.families import family_names
+from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, family_names
 from powerspherical.mixture import (
     PowerSphericalMixture,
     SphericalCauchyMixture,
@@ -63,6 +67,54 @@ def test_a_mixture_that_is_written_is_the_familys(monkeypatch) -> None:
         distribution = distribution_named(family.name)
 
     assert mixture_named(family.name) is OwnMixture
+
+
+COPIES = {"pickle": lambda one: pickle.loads(pickle.dumps(one)), "deepcopy": copy.deepcopy}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_copies_of_a_family_of_ones_own(copied, monkeypatch) -> None:
+    family = registered(monkeypatch)
+    assert copied(family) is family
+    q = distribution_named(family.name)(torch.eye(3), torch.tensor([1.0, 2.0, 3.0]))
+    twin = copied(q)
+    assert type(twin) is type(q)
+    torch.testing.assert_close(twin.log_prob(torch.eye(3)), q.log_prob(torch.eye(3)), rtol=0, atol=0)
+    fitted = mixture_named(family.name)(3, random_state=0).fit(X)
+    np.testing.assert_array_equal(copied(fitted).predict_proba(X), fitted.predict_proba(X))
+    derived = copied(Derived(2).fit(X))  # which can be imported, so it is copied as usual
+    assert type(derived) is Derived
+
+
+class Derived(PowerSphericalMixture):
+    """A subclass of an estimator."""
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("family", [POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY], ids=str)
+def test_a_copied_family_takes_the_same_formulas(family, copied) -> None:
+    """A divergence within one family has a formula of its own, which keeps the digits of close parameters."""
+    assert copied(family) is family
+    kappa = torch.tensor([1e4, 1e4 + 1e-3], dtype=torch.float64)
+    expected = family.divergence_from(family, kappa[0], kappa[1], torch.tensor(0.0).double(), 8)
+    assert (
+        copied(family).divergence_from(family, kappa[0], kappa[1], torch.tensor(0.0).double(), 8) == expected
+    )
+
+
+def test_a_pickle_brings_its_family(monkeypatch) -> None:
+    """As to the processes of ``GridSearchCV(n_jobs=2)``, which have not registered it."""
+    with monkeypatch.context() as elsewhere:
+        family = registered(elsewhere)
+        fitted = mixture_named(family.name)(3, random_state=0).fit(X)
+        q = fitted.distribution(torch.eye(3), 2.0)
+        content, expected = pickle.dumps((fitted, q)), (fitted.predict(X), q.log_prob(torch.eye(3)))
+    own_family.use(monkeypatch, own_family.entries())
+    assert family.name not in family_names()
+    fitted, q = pickle.loads(content)
+    assert type(fitted) is mixture_named(family.name)
+    np.testing.assert_array_equal(fitted.predict(X), expected[0])
+    torch.testing.assert_close(q.log_prob(torch.eye(3)), expected[1], rtol=0, atol=0)
 
 
 def with_outliers(seed: int, dim: int = 8, clusters: int = 6) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,6 +7,7 @@ follows from it here.
 
 from __future__ import annotations
 
+import copyreg
 import math
 from typing import Any, ClassVar, Self
 
@@ -47,8 +48,19 @@ def distribution_named(name: str) -> type[RotationallySymmetric]:
     family = family_named(name)  # raises if there is no such family
     if name not in _DISTRIBUTIONS:
         title = "".join(map(str.capitalize, name.split("_")))
-        type(title, (RotationallySymmetric,), {"family": family})
+        made = type(title, (RotationallySymmetric,), {"family": family, "__module__": __name__})
+        copyreg.pickle(made, _reduced)
     return _DISTRIBUTIONS[name]
+
+
+def _reduced(q: RotationallySymmetric) -> tuple[Any, ...]:
+    """Describe a distribution of a class that ``distribution_named`` made to ``pickle``, which cannot import it."""
+    return _restored, (q.family,), vars(q)
+
+
+def _restored(family: Family) -> RotationallySymmetric:
+    """Return a distribution without attributes. In a new process this registers the family."""
+    return object.__new__(distribution_named(register_family(family).name))
 
 
 def _on_device_of(loc: Tensor, concentration: Tensor | float) -> Tensor:

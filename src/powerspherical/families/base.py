@@ -82,7 +82,9 @@ class Family(ABC):
         return f"<{self.title} family>"
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        return type(self), ()  # families have no state
+        from powerspherical.families.registry import restored  # the registry imports this module
+
+        return restored, (type(self), self.name)
 
     @abstractmethod
     def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:

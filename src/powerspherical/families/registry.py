@@ -38,6 +38,15 @@ def family_named(name: str) -> Family:
         raise ValueError(f"unknown family {name!r}: choose one of {', '.join(_FAMILIES)}") from None
 
 
+def restored(kind: type[Family], name: str) -> Family:
+    """Return the family of this class for ``pickle`` and ``copy``: the registered object, or else a new one.
+
+    Families have no state, but formulas that hold within one family recognise it by identity.
+    """
+    known = _FAMILIES.get(name)
+    return known if known is not None and type(known) is kind else kind()
+
+
 def family_names() -> tuple[str, ...]:
     """Return the names of all registered families, those of the package first.
 

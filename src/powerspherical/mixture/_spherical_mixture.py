@@ -11,6 +11,7 @@ pass over such a matrix takes a tenth of the time of a matrix product. Sums over
 
 from __future__ import annotations
 
+import copyreg
 import math
 import os
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical.distributions import RotationallySymmetric, distribution_named
-from powerspherical.families import ExponentialFamily, Family, family_names
+from powerspherical.families import ExponentialFamily, Family, family_names, register_family
 from powerspherical.mixture._base import (
     Report,
     SphericalEstimator,
@@ -294,8 +295,19 @@ def mixture_named(name: str) -> type[SphericalMixture]:
     """
     distribution = distribution_named(name)  # raises if there is no such family
     if name not in _MIXTURES:
-        type(f"{distribution.__name__}Mixture", (SphericalMixture,), {"distribution": distribution})
+        members = {"distribution": distribution, "__module__": __name__}
+        copyreg.pickle(type(f"{distribution.__name__}Mixture", (SphericalMixture,), members), _reduced)
     return _MIXTURES[name]
+
+
+def _reduced(mixture: SphericalMixture) -> tuple[Any, ...]:
+    """Describe an estimator of a class that ``mixture_named`` made to ``pickle``, which cannot import it."""
+    return _restored, (mixture.distribution.family,), mixture.__getstate__()
+
+
+def _restored(family: Family) -> SphericalMixture:
+    """Return an unfitted mixture. In a new process this registers the family."""
+    return mixture_named(register_family(family).name)()
 
 
 def load(path: str | os.PathLike[str]) -> SavedEstimator:

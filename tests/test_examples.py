@@ -6,6 +6,8 @@ import gzip
 import importlib.util
 import json
 import math
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -211,6 +213,42 @@ def test_lightning_is_named_if_it_is_missing(monkeypatch):
         _load(EXAMPLES / "lightning_training.py")
 
 
-@pytest.mark.parametrize(("name", "lines"), [("lightning_training", 100), ("spherical_tokeniser", 200)])
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
+def test_distributed_training(tmp_path):
+    """Two processes of ``torchrun``, judged by what they wrote: torch may abort when it shuts a group down."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    with subprocess.Popen(
+        [*torchrun, EXAMPLES / "distributed_training.py", "--epochs", "3", "--out", tmp_path],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    ) as process:
+        try:
+            _, error = process.communicate(timeout=300)
+        finally:
+            process.terminate()  # and with it the two, should they wait for each other
+    paths = [tmp_path / f"rank{rank}.json" for rank in range(2)]
+    assert all(path.exists() for path in paths), error
+    first, second = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
+    assert (first["rank"], second["rank"], first["processes"], first["device"]) == (0, 1, 2, "cpu")
+    assert first["weights"] == second["weights"]
+    own, others = "last loss here", "last loss, mean of all"
+    assert first[others] == second[others] == pytest.approx((first[own] + second[own]) / 2)
+    assert first[own] != second[own]  # other images
+    assert first[others] < 64 * math.log(2)  # a decoder that has learned nothing
+    assert (tmp_path / "weights.pt").stat().st_size > 1000
+
+
+def test_distributed_training_asks_for_torchrun():
+    with pytest.raises(SystemExit, match="start this example with torchrun"):
+        _load(EXAMPLES / "distributed_training.py").main([])
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("lightning_training", 100), ("distributed_training", 100), ("spherical_tokeniser", 200)],
+)
 def test_the_examples_are_short(name, lines):
     assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= lines

@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if "reproduce" in arguments[:1] and not metadata.entry_points(group=COMMANDS, name="reproduce"):
             raise Failure(
-                "reproduce comes with another package; run, in a checkout of the project: pip install ./paper",
+                "reproduce comes with the package in paper/: in a checkout of the project, run pip install ./paper",
                 2,
             )
         if "info" in arguments[:1] and find_spec("typer") is None:

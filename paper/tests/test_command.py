@@ -69,29 +69,21 @@ def reproduce(*arguments):
 
 class TestOptions:
     def test_they_reach_the_experiments(self, calls, tmp_path):
-        given = ["--quick", "--device", "meta", "--seed", "7", "--out", tmp_path]
+        """What is not given is the affair of the experiment. Torch's threads are set for the time of the command."""
+        before = torch.get_num_threads()
+        given = ["--quick", "--device", "meta", "--seed", "7", "--threads", "3", "--out", tmp_path]
         special = ["--data", "digits", "--data-dir", tmp_path, "--seeds", "3", "--jobs", "2"]
         assert reproduce(*given, *special) == 0
+        assert torch.get_num_threads() == before
         assert tuple(calls) == NAMES == ("figure1", "properties", "stability", "efficiency", "vae")
         more = {"data": "digits", "data_dir": tmp_path, "seeds": 3, "jobs": 2}
         for name, options in calls.items():
             assert options.pop("progress")
-            common = {"seed": 7, "quick": True, "device": "meta", "threads": 1}
+            common = {"seed": 7, "quick": True, "device": "meta", "threads": 3}
             assert options == (common | more if name == "vae" else common)
-
-    def test_what_is_not_given_is_the_experiments_own_affair(self, calls, tmp_path):
-        assert reproduce("vae", "--out", tmp_path) == 0
-        assert (calls["vae"]["data"], calls["vae"]["seeds"], calls["vae"]["jobs"]) == (None, None, 1)
-
-    def test_threads(self, calls, tmp_path):
-        before = torch.get_num_threads()
-        torch.set_num_threads(2)
-        try:
-            assert reproduce("figure1", "--threads", "3", "--out", tmp_path) == 0
-            assert calls["figure1"]["threads"] == 3
-            assert torch.get_num_threads() == 2
-        finally:
-            torch.set_num_threads(before)
+        assert reproduce("vae", "--out", tmp_path / "new") == 0
+        assert {calls["vae"][name] for name in ("data", "data_dir", "seeds")} == {None}
+        assert (calls["vae"]["jobs"], calls["vae"]["threads"]) == (1, 1)
 
     @pytest.mark.parametrize(
         ("arguments", "says"),

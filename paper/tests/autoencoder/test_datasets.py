@@ -78,9 +78,6 @@ def test_digits(tmp_path):
     assert (both.dtype, both.min(), both.max()) == (torch.float32, 0, 1)
     assert torch.equal(both * 16, (both * 16).round())
     assert "leave out --data-dir" in refusal("digits", tmp_path)
-
-
-def test_an_unknown_name():
     assert refusal("cifar") == "unknown data 'cifar'; choose from digits, mnist, fashion-mnist"
 
 
@@ -167,18 +164,15 @@ def test_download(mirror, tmp_path):
 
 
 def test_failed_downloads_say_why_and_leave_nothing(mirror, tmp_path):
+    """Without a network, and with bad mirrors."""
+    unreachable = "http://127.0.0.1:1/first/: ConnectionError, http://127.0.0.1:1/second/: ConnectionError"
+    assert unreachable in refusal("mnist")
     mirror("gone", "cut", "altered")
     message = refusal("mnist")
+    assert all(way_out in message for way_out in WAYS_OUT)
     assert message.startswith(f"mnist: could not download {TRAIN} into {tmp_path / 'cache'}")
     reasons = re.findall(r"/(\w+)/: ([\w ]+)", message)
     assert reasons == [("gone", "HTTPError"), ("cut", "ChunkedEncodingError"), ("altered", "wrong checksum")]
-    assert cached(tmp_path) == []
-
-
-def test_without_a_network(tmp_path):
-    message = refusal("mnist")
-    unreachable = "http://127.0.0.1:1/first/: ConnectionError, http://127.0.0.1:1/second/: ConnectionError"
-    assert all(part in message for part in (unreachable, *WAYS_OUT))
     assert cached(tmp_path) == []
 
 

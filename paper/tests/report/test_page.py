@@ -17,7 +17,6 @@ from powerspherical_paper.report.page import (
     ReportError,
     duration,
     read,
-    settings,
     write_report,
 )
 from result_folders import write_all, write_vae
@@ -103,6 +102,7 @@ def test_the_summary_says_how_it_was_made(folder, page):
         assert one["versions"]["torch"] in page.text
         assert one["hardware"]["cpu"] in page.text
     assert "1 h 1 min" in page.text
+    assert " ".join(page.text.split()).count("dims[3] concentrations[5.0] samples1000") == 1
     assert page.text.count("A quick run, smaller") == 1  # the training time's
 
 
@@ -116,28 +116,25 @@ def test_what_is_missing_gets_its_command(tmp_path):
 
 
 def test_variants_lie_side_by_side(copied):
-    one = document(copied, "efficiency")
-    one["hardware"]["device"] = "NVIDIA <H200>"  # escaped, too
-    (copied / "efficiency_cuda.json").write_text(json.dumps(one), encoding="utf-8")
+    """Tables and figures name the hardware that made them. The closed forms are always computed on the CPU."""
+    for name in ("efficiency", "stability"):
+        one = document(copied, name)
+        one["hardware"] |= {"cpu": "Old Faithful", "device": "NVIDIA <H200>"}  # escaped, too
+        (copied / f"{name}_cuda.json").write_text(json.dumps(one), encoding="utf-8")
+    shutil.copy(copied / "accuracy.png", copied / "accuracy_cuda.png")
     source = write_report(copied).read_text(encoding="utf-8")
     page = Page(source)
-    assert "On the CPU the vMF takes" in page.text
-    assert "On NVIDIA <H200> the vMF takes" in page.text
     assert "<H200>" not in source
     assert len(page.all("section")) == 1 + len(TOPICS)
-
-
-def test_tables_and_figures_name_the_hardware_that_made_them(copied):
-    """The closed forms are always computed on the CPU."""
-    one = document(copied, "stability")
-    one["hardware"] |= {"cpu": "Old Faithful", "device": "NVIDIA H200"}
-    (copied / "stability_cuda.json").write_text(json.dumps(one), encoding="utf-8")
-    shutil.copy(copied / "accuracy.png", copied / "accuracy_cuda.png")
-    page = Page(write_report(copied).read_text(encoding="utf-8"))
     text = " ".join(page.text.split())
-    assert "Cells by the state of their draws. Computed on NVIDIA H200." in text
-    assert "Worst errors of the closed forms. Computed on Old Faithful." in text
-    assert "over a wider grid. Computed on Old Faithful." in text
+    for says in (
+        "On the CPU the vMF takes",
+        "On NVIDIA <H200> the vMF takes",
+        "Cells by the state of their draws. Computed on NVIDIA <H200>.",
+        "Worst errors of the closed forms. Computed on Old Faithful.",
+        "over a wider grid. Computed on Old Faithful.",
+    ):
+        assert says in text
     labelled = len(page.all("table")) - 2 + len(page.all("figure"))  # all but the two tables of the summary
     assert text.count("Computed on") == labelled
 
@@ -189,22 +186,3 @@ def test_nothing_to_report(tmp_path):
 )
 def test_duration(seconds, shown):
     assert duration(seconds) == shown
-
-
-def test_settings():
-    given = {
-        "dims": list(range(2, 60)),
-        "few": [0.5, 1.0],
-        "in_turn": {"deep": [1], "flat": {"least": 2, "none": None}},
-        "on": True,
-        "rate": 1e-3,
-    }
-    assert list(settings(given)) == [
-        ("dims", "2, 3, 4, …, 59 (58 values)"),
-        ("few", "0.5, 1"),
-        ("in turn: deep", "1"),
-        ("in turn: flat: least", "2"),
-        ("in turn: flat: none", "None"),
-        ("on", "True"),
-        ("rate", "0.001"),
-    ]

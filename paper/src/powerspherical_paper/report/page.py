@@ -6,7 +6,7 @@ The report is one HTML file with embedded figures. It needs no network access an
 import base64
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -28,7 +28,6 @@ from powerspherical_paper.results import write_text
 
 NAME = "report.html"
 TEMPLATE = "page.html.jinja"
-LISTED = 6  # longer lists of settings are abbreviated
 
 
 class ReportError(Exception):
@@ -74,7 +73,7 @@ class Result(NamedTuple):
     took: str
     hardware: dict[str, Any]
     versions: str
-    configuration: list[tuple[str, str]]
+    configuration: dict[str, str]
 
     @property
     def name(self) -> str:
@@ -156,7 +155,10 @@ def read(path: Path) -> Result:
             versions=", ".join(
                 f"{name} {version}" for name, version in document["versions"].items() if version
             ),
-            configuration=list(settings(document["configuration"])),
+            configuration={
+                name.replace("_", " "): json.dumps(value, ensure_ascii=False).replace('"', "")
+                for name, value in document["configuration"].items()
+            },
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A field is missing or has the wrong type, or the text is not UTF-8 or not JSON (both are ValueErrors).
@@ -173,25 +175,6 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def settings(configuration: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield names and values of the settings as text. Those of nested dictionaries have a prefix."""
-    for key, value in configuration.items():
-        name = f"{prefix}{key.replace('_', ' ')}"
-        if isinstance(value, dict):
-            yield from settings(value, f"{name}: ")
-            continue
-        shown = [_plain(one) for one in (value if isinstance(value, list) else [value])]
-        if len(shown) > LISTED:
-            shown = [*shown[:3], "…", f"{shown[-1]} ({len(value)} values)"]
-        yield name, ", ".join(shown)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def render(sections: list[Section]) -> str:

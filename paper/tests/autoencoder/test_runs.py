@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -98,6 +99,15 @@ def test_progress_goes_by_the_work(tmp_path, images, monkeypatch):
     two = [Run("gaussian", 5, 0), Run("von_mises_fisher", 5, 0)]
     list(do_all(two, Setting(tmp_path, "digits"), images, jobs=1, progress=fractions.append))
     assert fractions == pytest.approx([1 / 6, 2 / 3])
+
+
+def test_jobs_share_the_threads_of_this_process(tmp_path, images, monkeypatch):
+    pools = []
+    monkeypatch.setattr(runs, "ProcessPoolExecutor", lambda *given: nullcontext(pools.append(given)))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    for jobs in (2, 8):
+        list(do_all([], Setting(tmp_path, "digits"), images, jobs=jobs, progress=lambda fraction: None))
+    assert [threads for *_, (threads, _) in pools] == [2, 1]
 
 
 class TestRun:

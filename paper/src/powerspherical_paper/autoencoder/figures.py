@@ -77,12 +77,8 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
         axes.set(xlabel="$d$", ylabel=label)
         axes.grid(True, color="#dddddd", linewidth=0.6)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    names = tuple(
-        POSTERIORS.values()
-    )  # the legend is sorted by posterior: every label starts with the name of one
-    order = sorted(
-        range(len(labels)), key=lambda i: [labels[i].startswith(name) for name in names], reverse=True
-    )
+    names = list(POSTERIORS.values())  # the legend is sorted by them: every label starts with one
+    order = sorted(range(len(labels)), key=lambda i: [not labels[i].startswith(name) for name in names])
     figure.legend(
         [handles[i] for i in order],
         [labels[i] for i in order],

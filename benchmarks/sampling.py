@@ -266,7 +266,7 @@ def main(argv: list[str] | None = None) -> None:
     torch.manual_seed(0)
     content, elsewhere = run(plan, device, command.thread_counts(), python)
     machine = hardware(device)["cpu" if device.type == "cpu" else "device"]
-    files = write_figure(command.out, name_on(device, "sampling"), figure(content["results"], machine))
+    files = [write_figure(command.out, name_on(device, "sampling"), figure(content["results"], machine))]
     command.finish(content, tables(content), notes=content["notes"], files=files, elsewhere=elsewhere)
 
 

@@ -14,7 +14,7 @@ def made(out):
 
 def test_run(no_reference, tmp_path):
     outcome, document = made(tmp_path)
-    names = ["efficiency.json", "efficiency.png", "efficiency.svg"]
+    names = ["efficiency.json", "efficiency.png"]
     assert sorted(path.name for path in outcome.files) == names == sorted(x.name for x in tmp_path.iterdir())
     assert outcome.passed
     times = document["results"]["milliseconds"]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Call = Callable[[], Any]
 Times = dict[str, list[list[float]]]  # by method, then concentration: milliseconds of each trial
 
-FILES = ("efficiency.json", "efficiency.png", "efficiency.svg")
+FILES = ("efficiency.json", "efficiency.png")
 BATCH, DIM = 100, 64
 TRIALS, DRAWS = 7, 100
 CONSTANT = 1.5  # the time counts as constant in κ if its means are within this factor of each other
@@ -68,7 +68,7 @@ def run(
     draws: int | None = None,
     progress: Progress = silent,
 ) -> Outcome:
-    """Time every method and write `efficiency.png`, `.svg` and `.json` under `out`.
+    """Time every method and write `efficiency.png` and `.json` under `out`.
 
     On a GPU the file names end in `_cuda`. `quick` uses fewer concentrations and draws.
     """
@@ -99,7 +99,7 @@ def run(
     }
     name = name_on(loc.device, "efficiency")
     machine = hardware(device)["cpu" if loc.device.type == "cpu" else "device"]
-    files = write_figure(out, name, figure(times, concentrations, str(machine)))
+    files = [write_figure(out, name, figure(times, concentrations, str(machine)))]
     files.append(
         write_json(
             out / f"{name}.json",

@@ -34,7 +34,7 @@ help:
 	@echo "make docs       set up, run all documented code, and build the site with its gallery in build/docs"
 	@echo "make docs-fast  build the site alone, without running the gallery"
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
-	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
+	@echo "make bench      set up, and time draws and bottlenecks beside the peers, into $(BENCH)/ (minutes)"
 	@echo "make setup      make $(VENV) and install both packages with all that their tests need"
 	@echo "make native     compile the C library again, if its sources have changed"
 	@echo "make lint       ruff and mypy"
@@ -92,7 +92,7 @@ bench: native
 	@test -d $(BENCH)/peers || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  $(PIP_ARGS) --target $(BENCH)/peers power-spherical==0.8.1 || echo "the authors' package could not be had"
 	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/sampling.py --device $(DEVICE) --out $(BENCH) $(if $(TFP),--tfp $(TFP))
-	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/training_step.py --device $(DEVICE) --out $(BENCH)
+	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/bottleneck.py --device $(DEVICE) --out $(BENCH)
 
 # The tools have an environment of their own: constraints.txt does not pin them.
 .PHONY: dist

@@ -61,7 +61,7 @@ METHODS = {PEER: partial(KMeans, n_init=1), "spherical k-means": SphericalKMeans
 COMPONENTS, QUICK_COMPONENTS = (10, 20, 40, 77, 110, 150, 300, 600), (2, 10)
 PANELS = {
     "held_out": "Log-likelihood of a held-out row",
-    "bic": "BIC / 10⁶ (lower is better)",
+    "bic": "BIC (lower is better)",
     "ari": "Adjusted Rand index",
 }
 CLUSTERS, POINTS, QUICK_POINTS, OUTLIERS, STARTS = 6, 300, 60, 0.2, 5
@@ -154,26 +154,21 @@ def drawn(rows: list[Row], classes: int) -> "Figure":
 
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     panels = figure.subplots(1, 3)
+    counts = sorted({row["n_components"] for row in rows})
     for axes, (member, title) in zip(panels, PANELS.items(), strict=True):
         for model in MIXTURES:
-            line: dict[int, list[float]] = {}
+            values = {count: [] for count in counts}
             for row in rows:
                 if row["model"] == model:
-                    value = row[member] / (1e6 if member == "bic" else 1)
-                    line.setdefault(row["n_components"], []).append(value)
-            axes.plot(
-                list(line),
-                [statistics.fmean(values) for values in line.values()],
-                linestyle="--" if model.endswith("free") else "-",
-                color="C0" if model.startswith("Power") else "C1",
-                marker="o",
-                markersize=3.5,
-                label=model,
-            )
+                    values[row["n_components"]].append(row[member])
+            means = list(map(statistics.fmean, values.values()))
+            colour = "C0" if model.startswith("Power") else "C1"
+            line = "--" if model.endswith("free") else "-"
+            axes.plot(counts, means, line, color=colour, marker="o", markersize=3.5, label=model)
         axes.axvline(classes, color="0.8", zorder=0)
         axes.set_title(title, fontsize=10)
         axes.set_xscale("log")
-        axes.set_xticks(list(line), [str(count) for count in line], fontsize=6.5)
+        axes.set_xticks(counts, map(str, counts), fontsize=6.5)
         axes.minorticks_off()
         axes.set_xlabel("components (grey: the number of classes)")
         axes.grid(alpha=0.25)

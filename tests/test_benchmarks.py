@@ -21,6 +21,7 @@ SCRIPTS = sorted(
     path.stem for path in FOLDER.glob("[!_]*.py") if path.stem != "tfp"
 )  # sampling.py runs that one
 CPU = torch.device("cpu")
+unix = pytest.mark.skipif(sys.platform == "win32", reason="needs the module resource")
 
 
 def script(name):
@@ -83,6 +84,7 @@ def test_a_benchmark_runs(name, request, monkeypatch, tmp_path, capsys):
     assert f"written: {tmp_path / name}.json" in out
 
 
+@unix
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what a cluster says when it ends is not ours
 def test_dask_mixture(tmp_path):
@@ -216,6 +218,7 @@ def test_layers_of_a_bottleneck_return_latents_and_rates(reference):
         assert (rate >= 0).all()
 
 
+@unix
 def test_lazy_rows_are_the_same_each_time(monkeypatch):
     dask_mixture = script("dask_mixture")
     monkeypatch.setattr(dask_mixture, "BLOCK", 300)

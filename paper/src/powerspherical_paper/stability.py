@@ -24,6 +24,7 @@ from torch import Tensor
 from powerspherical import PowerSpherical, VonMisesFisher
 from powerspherical._selfcheck import accuracy
 from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
+from powerspherical.plot import PALETTE
 from powerspherical_paper import closed_forms
 from powerspherical_paper._maps import INK, Array, Grid, hatch, mesh
 from powerspherical_paper.baselines import formulas
@@ -61,11 +62,11 @@ METHODS: dict[str, tuple[str, Family, Method]] = {
 }
 OURS = ("our_vmf", "our_ps")
 
-# Colour (Okabe and Ito's palette), hatch and label of each state; the hatches work without colour.
+# Colour, hatch and label of each state; the hatches work without colour.
 LOOKS = {
     Health.FINE: ("#E8EEF2", "", "all finite"),
-    Health.OFF: ("#56B4E9", "////", "finite, wrong distribution"),
-    Health.GRADIENT: ("#E69F00", "\\\\\\\\", "derivative NaN or infinite"),
+    Health.OFF: (PALETTE["sky"], "////", "finite, wrong distribution"),
+    Health.GRADIENT: (PALETTE["orange"], "\\\\\\\\", "derivative NaN or infinite"),
     Health.SAMPLE: ("#8C2D04", "xxxx", "sample NaN, or never accepted"),
 }
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from powerspherical.plot import PALETTE
 from powerspherical_paper import claims
 from powerspherical_paper.autoencoder.datasets import Images
 from powerspherical_paper.autoencoder.models import AutoEncoder
@@ -16,12 +17,12 @@ from powerspherical_paper.autoencoder.training import binarised
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Colour (Okabe and Ito's palette), marker, and a factor on d that keeps points from covering each other.
+# Colour, marker, and a factor on d that keeps points from covering each other.
 LOOKS = {
-    "power_spherical": ("#009E73", "o", 0.94),
-    "von_mises_fisher": ("#D55E00", "s", 0.98),
-    "spherical_cauchy": ("#CC79A7", "D", 1.02),
-    "gaussian": ("#0072B2", "^", 1.06),
+    "power_spherical": (PALETTE["green"], "o", 0.94),
+    "von_mises_fisher": (PALETTE["vermilion"], "s", 0.98),
+    "spherical_cauchy": (PALETTE["purple"], "D", 1.02),
+    "gaussian": (PALETTE["blue"], "^", 1.06),
 }
 QUANTITIES = {"log_likelihood": "test log-likelihood (nats)", "elbo": "test ELBO (nats)"}
 COLUMNS = 12  # of images

@@ -2,6 +2,7 @@
 
 import json
 import math
+from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 
@@ -10,15 +11,12 @@ import pytest
 import torch
 from torch.distributions import kl_divergence
 
-import powerspherical
 from helpers import mpmath_tables
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, cli
 from powerspherical.families import POWER_SPHERICAL
 
 FAMILIES = {"power_spherical": PowerSpherical, "von_mises_fisher": VonMisesFisher}
-TABLE = json.loads(
-    Path(powerspherical.__file__).with_name("_selfcheck").joinpath("accuracy.json").read_bytes()
-)
+TABLE = json.loads(files("powerspherical").joinpath("_selfcheck", "accuracy.json").read_bytes())
 families = pytest.mark.parametrize("family", FAMILIES)
 
 

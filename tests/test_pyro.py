@@ -223,34 +223,6 @@ def steps(svi: SVI, number: int) -> list[float]:
     return [svi.step() for _ in range(number)]
 
 
-class TestParameters:
-    def test_unit_vectors_stay_unit_vectors(self) -> None:
-        """Ascent on the sphere finds the direction of the largest inner product."""
-        target = directions(3, DIM, seed=2)
-        optimiser = pyro.optim.Adam({"lr": 0.1})
-        for _ in range(100):
-            loc = pyro.param("loc", directions(3, DIM), constraint=unit_vector)
-            torch.testing.assert_close(loc.norm(dim=-1), torch.ones(3, dtype=loc.dtype))
-            (-(loc * target).sum()).backward()
-            optimiser([loc.unconstrained()])
-            pyro.infer.util.zero_grads([loc.unconstrained()])
-        assert (pyro.param("loc") * target).sum(-1).min() > 0.999
-
-    @pytest.mark.parametrize("options", [{}, {"init_loc_fn": init_to_sample}], ids=["default", "sample"])
-    def test_point_estimate_by_autoguide(self, options: dict) -> None:
-        """AutoDelta finds the mode, from wherever Pyro starts it: for a sphere, from the image of the origin."""
-        data = directions(5, DIM)
-
-        def model() -> None:
-            pole = pyro.sample("pole", PRIOR)
-            with pyro.plate("data", 5):
-                pyro.sample("x", VonMisesFisher(pole, 4.0), obs=data)
-
-        guide = AutoDelta(model, **options)
-        steps(SVI(model, guide, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO()), 200)
-        assert guide.median()["pole"] @ normalize(data.sum(0), dim=-1) > 0.999
-
-
 class Conjugate:
     """Latent directions with a vMF prior and a vMF likelihood: the posterior of each is vMF along κ₀m + κx."""
 
@@ -280,6 +252,20 @@ class Conjugate:
 
 
 class TestInference:
+    @pytest.mark.parametrize("options", [{}, {"init_loc_fn": init_to_sample}], ids=["default", "sample"])
+    def test_point_estimate_by_autoguide(self, options: dict) -> None:
+        """AutoDelta finds the mode, from wherever Pyro starts it: for a sphere, from the image of the origin."""
+        data = directions(5, DIM)
+
+        def model() -> None:
+            pole = pyro.sample("pole", PRIOR)
+            with pyro.plate("data", 5):
+                pyro.sample("x", VonMisesFisher(pole, 4.0), obs=data)
+
+        guide = AutoDelta(model, **options)
+        steps(SVI(model, guide, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO()), 200)
+        assert guide.median()["pole"] @ normalize(data.sum(0), dim=-1) > 0.999
+
     @pytest.mark.slow
     def test_the_best_member_of_the_family_is_found(self) -> None:
         case = Conjugate(rows=6)

@@ -137,6 +137,7 @@ class TestDamage:
         for length in (0, 7, 8, 100, len(content) - 1):
             assert_refused(path, content[:length], "delete it to start again")
         assert_refused(path, content + b"\0", "delete it to start again")
+        assert_refused(path, content.replace(b"[2,3]", b"[3,2]"), "its digest does not match its content")
         for place in range(len(content)):
             assert_refused(path, flipped(content, place), "")
 

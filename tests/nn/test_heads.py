@@ -269,3 +269,5 @@ def test_compiles_for_any_batch_size(options: dict) -> None:
         loss = loc.cumsum(-1).sum() + kappa.sum()
         results.append((loc, kappa, *torch.autograd.grad(loss, (features, *head.parameters()))))
     torch.testing.assert_close(*results)
+    more = torch.randn(9, FEATURES)
+    torch.testing.assert_close(compiled(more), parameters(more))

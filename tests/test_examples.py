@@ -73,6 +73,8 @@ def test_the_custom_family_says_what_is_right(capsys) -> None:
     said = capsys.readouterr().out
     assert "ρ = 0.7500, ‖E x‖ = 0.7500, mean of 20,000 draws 0.75" in said
     assert abs(float(said.partition("fit: κ = ")[2].split()[0]) - 6) < 0.3
+    by_draws, exactly = said.partition("d E t/dκ by draws ")[2].partition("\n")[0].split(", exactly ")
+    assert abs(float(by_draws) - float(exactly)) < 0.001
     divergences = [line.split(", by Monte Carlo ") for line in said.splitlines() if line.startswith("KL to")]
     assert len(divergences) == 3
     for exact, sampled in divergences:

@@ -144,8 +144,10 @@ class TestConcentration:
 
     def test_the_documented_formula(self) -> None:
         """The layer outputs v first, then r."""
-        kappa = concentrations(torch.tensor(20.0), minimum=1.0, maximum=11.0)
-        torch.testing.assert_close(kappa, torch.tensor(1 + 20 / 3))
+        for dtype in (torch.float32, torch.float64):
+            kappa = concentrations(torch.tensor(5.0, dtype=dtype), minimum=1.0, maximum=11.0)
+            softplus = nn.functional.softplus(torch.tensor(5.0, dtype=dtype))
+            torch.testing.assert_close(kappa, 1 + softplus / (1 + softplus / 10))
         head, features = PowerSphericalHead(FEATURES, DIM), torch.randn(3, FEATURES)
         outputs = features @ head.linear.weight.T + head.linear.bias
         q = head(features)

@@ -38,6 +38,11 @@ def test_a_line_has_both_biases_for_each_cosine():
     assert line[-1] == "1e-08"
 
 
+def test_it_refuses_a_gpu(tmp_path):
+    with pytest.raises(SystemExit):
+        few_vectors.main(["--device", "cuda", "--out", str(tmp_path)])
+
+
 def test_the_goal_is_met(published):
     rows = published["results"]
     assert {row["dim"] for row in rows} == set(few_vectors.SAMPLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath
 import pytest
 import torch
 from torch import Tensor
@@ -106,6 +107,22 @@ def test_divergence_from_a_heavy_tail(dim: int) -> None:
     found = plain_twin(VON_MISES_FISHER).divergence_from(SPHERICAL_CAUCHY, *arguments)
     expected = VON_MISES_FISHER.divergence_from(SPHERICAL_CAUCHY, *arguments)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("kappa", [0.5, 20.0])
+def test_divergence_of_close_members_keeps_its_digits(kappa: float) -> None:
+    """On the sphere of R³, where Ψ = log(sinh κ/κ): Ψ(κ) - Ψ(κ_p) - (κ-κ_p)Ψ'(κ_p)."""
+    near = torch.tensor([1e-4, -1e-3, 0.01, -0.05, 0.3], dtype=DOUBLE)
+    other, expected = kappa * (1 + near), []
+    with mpmath.workdps(50):
+        p = mpmath.mpf(kappa)
+        for k in map(mpmath.mpf, other.tolist()):
+            rest = mpmath.log(mpmath.sinh(k) / k) - mpmath.log(mpmath.sinh(p) / p)
+            expected.append(float(rest - (k - p) * (mpmath.coth(p) - 1 / p)))
+    found = VON_MISES_FISHER.divergence_from(
+        VON_MISES_FISHER, torch.full_like(other, kappa), other, torch.zeros_like(other), 3
+    )
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=DOUBLE), rtol=1e-12, atol=0)
 
 
 class PlainExponential(ExponentialFamily):

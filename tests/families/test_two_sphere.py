@@ -117,3 +117,14 @@ def test_extremes(family: Family, dtype: torch.dtype) -> None:
         torch.tensor([1.0, 1.0], dtype=dtype),
     )
     assert at_the_poles.isfinite().all()
+
+
+@families
+@pytest.mark.parametrize("kappa", [3.0, 10.0, 30.0, 200.0])
+def test_improbable_quantiles_keep_their_digits(family: Family, kappa: float) -> None:
+    """1+t at probabilities down to 1e-200, where t is near -1 at large κ."""
+    u = torch.tensor([1e-3, 1e-8, 1e-12, 1e-20, 1e-60, 1e-200], dtype=torch.float64)
+    _, one_plus_t = family.quantile(u, 1 - u, torch.full_like(u, kappa), 3)
+    with mpmath.workdps(250):
+        exact = [exact_ends(family, -2 * mpmath.log(p), kappa)[1] for p in u.tolist()]
+    torch.testing.assert_close(one_plus_t, torch.tensor(exact, dtype=torch.float64), rtol=1e-12, atol=0)

@@ -7,7 +7,6 @@ import importlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, get_args
@@ -29,7 +28,7 @@ from powerspherical.cli.common import (
     require_folder,
     wrong,
 )
-from powerspherical.cli.outputs import is_made_by, require_free
+from powerspherical.cli.outputs import require_free
 
 Experiment = Literal["figure1", "properties", "stability", "efficiency", "vae"]
 MODULES = {"vae": "autoencoder.vae"}
@@ -138,9 +137,7 @@ def add_to(app: Typer) -> None:
             if not any(_takes(experiment, name) for experiment in experiments.values()):
                 raise wrong(f"--{name.replace('_', '-')}", f"{what} does not take this option, only vae does")
         require_device(device)
-        require_free(
-            _outputs(experiments.values(), out, device), force=force, is_own=partial(is_made_by, "reproduce")
-        )
+        require_free(_outputs(experiments.values(), out, device), force=force)
         require_folder(out)
         for experiment in experiments.values():
             if hasattr(experiment, "load"):  # report missing data now, not after hours of other experiments

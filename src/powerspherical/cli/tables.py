@@ -177,7 +177,8 @@ class Table:
             while left and left[-1] < start + len(values):
                 row = left.pop()
                 value = values[row - start].as_py()
-                found[row] = value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+                text = value.decode(errors="replace") if isinstance(value, bytes) else value
+                found[row] = "" if text is None else str(text)
             start += len(values)
         return found
 
@@ -187,7 +188,7 @@ class Table:
     def _head(self, column: Column) -> Array:
         """The first values of a column of numbers."""
         values = self._first.head.column(column.key)
-        return np.empty(0) if pa.types.is_string(values.type) else values.to_numpy()
+        return values.to_numpy() if _kind(values.type) in ("float", "integer") else np.empty(0)
 
     def _list_column(self, wanted: Wanted) -> list[Column]:
         """The list column that holds the rows, or an empty list if the rows are in numeric columns."""
@@ -238,19 +239,14 @@ class Table:
         for path in self._files:
             try:
                 table = self._opened(path)
+                here = {(column.key, column.name): column for column in table.columns}
                 for column in chosen:
-                    same = [one for one in table.columns if (one.key, one.name) == (column.key, column.name)]
-                    if not same:
-                        raise ValueError(
-                            f"it has no column {column.name!r} in the place where the first file has it"
-                        )
-                    if (same[0].holds_numbers, same[0].holds_lists) != (
-                        column.holds_numbers,
-                        column.holds_lists,
-                    ):
-                        raise ValueError(
-                            f"its column {column.name!r} holds {same[0].kind}, not {column.kind} numbers"
-                        )
+                    same = here.get((column.key, column.name))
+                    if same is None:
+                        raise ValueError(f"it has no column {column.name!r} where the first file has it")
+                    if (same.holds_numbers, same.holds_lists) != (column.holds_numbers, column.holds_lists):
+                        kinds = f"{same.kind}, but {column.kind} in the first file"
+                        raise ValueError(f"its column {column.name!r} holds {kinds}")
                 for batch in table.batches(chosen, dim):
                     yield _as_rows([batch.column(column.key) for column in chosen], dim, dtype, start)
                     start += len(batch)

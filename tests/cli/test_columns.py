@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +48,7 @@ def file(request, tmp_path):
 )
 def test_the_columns_used_are_told(columns: dict, used: str, file, tmp_path, capsys) -> None:
     table(tmp_path, **columns)
-    data = read(file)
+    data = read(file, Wanted())
     assert data.notice == f"columns used as coordinates: {used}"
     np.testing.assert_array_equal(data.rows, np.array([columns[name] for name in data.columns], float).T)
     assert cli.run(["fit", str(file)]) == 0
@@ -69,18 +70,29 @@ def test_the_columns_used_are_told(columns: dict, used: str, file, tmp_path, cap
 def test_what_may_be_no_coordinate_is_refused(columns: dict, doubtful: str, file, tmp_path) -> None:
     table(tmp_path, **columns)
     with pytest.raises(
-        typer.BadParameter, match=rf"{doubtful} may not be a coordinate: .*--drop '{doubtful}'"
+        typer.BadParameter, match=rf"{doubtful} may not be a coordinate: .*--drop {shlex.quote(doubtful)}"
     ):
-        read(file)
+        read(file, Wanted())
     others = tuple(name for name in columns if name != doubtful)
-    assert tuple(read(file, None, Wanted(drop=[doubtful])).columns) == others
-    assert tuple(read(file, None, Wanted(columns=["*"])).columns) == tuple(columns)
+    assert tuple(read(file, Wanted(drop=[doubtful])).columns) == others
+    assert tuple(read(file, Wanted(columns=["*"])).columns) == tuple(columns)
+
+
+def test_the_advice_names_every_column(file, tmp_path, monkeypatch, capsys) -> None:
+    """Also many of them, and one with a comma or a quote in its name. To follow the advice succeeds."""
+    monkeypatch.chdir(tmp_path)
+    others = [f"{letter} id" for letter in "abcdefg"] + ["it's id"]
+    table(tmp_path, **dict.fromkeys(["x", "y", *others], FLOATS))
+    assert cli.run(["fit", file.name]) == 2
+    advice = shlex.split(capsys.readouterr().err.partition("for example ")[2].partition(", or use all")[0])
+    assert cli.run(["fit", file.name, *advice]) == 0
+    assert "columns used as coordinates: x, y (2 of 10); left out: " in capsys.readouterr().err
 
 
 def test_a_file_without_header_whose_first_column_counts_the_rows_is_refused(tmp_path) -> None:
     (tmp_path / "a.csv").write_text("0,0.1,0.2\n1,0.3,0.2\n2,0.3,0.4\n")
     with pytest.raises(typer.BadParameter, match="0 may not be a coordinate"):
-        read(tmp_path / "a.csv")
+        read(tmp_path / "a.csv", Wanted())
 
 
 @pytest.mark.parametrize(
@@ -98,7 +110,7 @@ def test_a_file_without_header_whose_first_column_counts_the_rows_is_refused(tmp
 def test_the_user_chooses(wanted: Wanted, columns: list[str], file, tmp_path) -> None:
     values = {"text": ["a", "b", "c"], "x0": FLOATS, "x1": FLOATS[::-1], "x[0]": [3, 1, 2], "y": FLOATS}
     table(tmp_path, **values)
-    data = read(file, None, wanted)
+    data = read(file, wanted)
     assert list(data.columns) == columns
     np.testing.assert_array_equal(data.rows, np.array([values[name] for name in columns], float).T)
 
@@ -112,14 +124,14 @@ def test_the_user_chooses(wanted: Wanted, columns: list[str], file, tmp_path) ->
         (Wanted(fitted=["x", "z"]), "it has no column z, which the model was fitted with"),
         (
             Wanted(drop=["x"]),
-            r"at least two numbers, but its shape is \(3, 1\); columns used as coordinates: y ",
+            r"at least two numbers, but its shape is \(3, 1\) \(columns used as coordinates: y ",
         ),
     ],
 )
 def test_a_wrong_choice(wanted: Wanted, says: str, file, tmp_path) -> None:
     table(tmp_path, text=["a", "b", "c"], x=FLOATS, y=FLOATS)
     with pytest.raises(typer.BadParameter, match=says):
-        read(file, None, wanted)
+        read(file, wanted)
 
 
 @pytest.mark.parametrize("option", ["--columns", "--drop"])
@@ -135,17 +147,15 @@ def test_lists_come_before_numbers(tmp_path) -> None:
     columns = {"id": [1, 2], "e": lists, "x": [0.5, 0.1], "y": [0.1, 0.2], "tokens": [[1], [2, 3]]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     for wanted in (Wanted(), Wanted(columns=["e"]), Wanted(fitted=["other"])):
-        data = read(tmp_path / "a.parquet", None, wanted)
+        data = read(tmp_path / "a.parquet", wanted)
         assert data.notice == "columns used as coordinates: e (1 of 5); left out: id, x, y, tokens"
         np.testing.assert_array_equal(data.rows, lists)
     with pytest.raises(typer.BadParameter, match="--key already names the column"):
-        read(tmp_path / "a.parquet", "e", Wanted(columns=["x", "y"]))
+        read(tmp_path / "a.parquet", Wanted(columns=["x", "y"], key="e"))
     for wanted in (Wanted(columns=["x", "y"]), Wanted(drop=["e", "id"]), Wanted(fitted=["x", "y"])):
-        np.testing.assert_array_equal(
-            read(tmp_path / "a.parquet", None, wanted).rows, [[0.5, 0.1], [0.1, 0.2]]
-        )
+        np.testing.assert_array_equal(read(tmp_path / "a.parquet", wanted).rows, [[0.5, 0.1], [0.1, 0.2]])
     pq.write_table(pa.table({"text": ["a", "b"], "e": [[1, 2], [3, 5]]}), tmp_path / "b.parquet")
-    np.testing.assert_array_equal(read(tmp_path / "b.parquet").rows, lists)
+    np.testing.assert_array_equal(read(tmp_path / "b.parquet", Wanted()).rows, lists)
 
 
 def test_the_index_of_a_data_frame_is_left_out(tmp_path) -> None:
@@ -153,7 +163,7 @@ def test_the_index_of_a_data_frame_is_left_out(tmp_path) -> None:
     frame = pa.table({"x": FLOATS, "y": FLOATS, "__index_level_0__": [7.0, 8.0, 5.0]})
     metadata = {"index_columns": ["__index_level_0__"], "columns": [], "column_indexes": []}
     pq.write_table(frame.replace_schema_metadata({"pandas": json.dumps(metadata)}), tmp_path / "a.parquet")
-    assert read(tmp_path / "a.parquet").columns == ["x", "y"]
+    assert read(tmp_path / "a.parquet", Wanted()).columns == ["x", "y"]
 
 
 @pytest.mark.parametrize(
@@ -166,15 +176,15 @@ def test_a_first_line_that_may_be_names_or_values(first: str, tmp_path, capsys) 
     with pytest.raises(
         typer.BadParameter, match=f"its first line, {first}, may hold names or values: .*--no-header"
     ):
-        read(tmp_path / "a.csv")
-    assert read(tmp_path / "a.csv", None, Wanted(columns=["*"]), header=True).count == 1
+        read(tmp_path / "a.csv", Wanted())
+    assert read(tmp_path / "a.csv", Wanted(columns=["*"], header=True)).count == 1
     assert cli.run(["fit", str(tmp_path / "a.csv"), "--header", "--columns", "*"]) == 0
 
 
 def test_no_row_is_lost_without_a_header(tmp_path) -> None:
     (tmp_path / "a.csv").write_text("0,1,2\n1,0,5\n")
-    np.testing.assert_array_equal(read(tmp_path / "a.csv", header=False).rows, [[0, 1, 2], [1, 0, 5]])
-    np.testing.assert_array_equal(read(tmp_path / "a.csv", header=True).rows, [[1, 0, 5]])
+    np.testing.assert_array_equal(read(tmp_path / "a.csv", Wanted(header=False)).rows, [[0, 1, 2], [1, 0, 5]])
+    np.testing.assert_array_equal(read(tmp_path / "a.csv", Wanted(header=True)).rows, [[1, 0, 5]])
 
 
 @pytest.mark.parametrize(
@@ -194,9 +204,9 @@ def test_ways_to_write_a_file(text: str, rows, tmp_path) -> None:
     (tmp_path / "a.csv").write_text(text, encoding="utf-8", newline="")
     if rows is None:
         with pytest.raises(typer.BadParameter, match="at least two numbers"):
-            read(tmp_path / "a.csv")
+            read(tmp_path / "a.csv", Wanted())
     else:
-        np.testing.assert_array_equal(read(tmp_path / "a.csv").rows, rows)
+        np.testing.assert_array_equal(read(tmp_path / "a.csv", Wanted()).rows, rows)
 
 
 @pytest.mark.slow
@@ -204,7 +214,7 @@ def test_long_lines(tmp_path) -> None:
     """Lines longer than the default field limit of Python's csv module."""
     x = np.random.default_rng(0).normal(size=(2, 15_000))
     np.savetxt(tmp_path / "a.csv", x, delimiter=",")
-    np.testing.assert_allclose(read(tmp_path / "a.csv").rows, x, rtol=1e-15)
+    np.testing.assert_allclose(read(tmp_path / "a.csv", Wanted()).rows, x, rtol=1e-15)
 
 
 def test_predict_uses_the_columns_of_the_fit(tmp_path, monkeypatch, capsys) -> None:

@@ -8,20 +8,23 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from matplotlib.figure import Figure
 from sklearn.metrics import adjusted_rand_score
 
 from helpers.clusters import clustered
 from helpers.command import assert_wrong_use
 from helpers.own_family import registered
 from powerspherical import SphericalCauchy, VonMisesFisher, cli
-from powerspherical.cli import clusters as clusters_module
+from powerspherical.cli import cluster as cluster_module
 from powerspherical.distributions import distribution_named
+from powerspherical.engines import block_limit
 from powerspherical.mixture import (
     PowerSphericalMixture,
     SphericalCauchyMixture,
@@ -73,7 +76,7 @@ def test_cluster(data: str, folder, capsys) -> None:
     assert shown.err == ""
     assert shown.out.splitlines()[-4:] == [
         f"written: new/out/{name}"
-        for name in ("labels.npy", "model.safetensors", "summary.json", "clusters.png")
+        for name in ("labels.npy", "model.safetensors", "clusters.png", "summary.json")
     ]
 
 
@@ -93,9 +96,9 @@ def test_cluster_with_every_option(folder, capsys) -> None:
 
 def test_blocks_and_a_sample_change_nothing_but_the_picture(folder, monkeypatch) -> None:
     assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "one"]) == 0
-    monkeypatch.setattr("powerspherical.cli.rows.BLOCK", 5 * 17)
-    monkeypatch.setattr(clusters_module, "SHOWN", 50)
-    assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "two"]) == 0
+    monkeypatch.setattr(cluster_module, "SHOWN", 50)
+    with block_limit(5 * 17):
+        assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "two"]) == 0
     for name in ("labels.npy", "summary.json"):
         assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
     one, two = (load(folder / name / "model.safetensors") for name in ("one", "two"))
@@ -150,6 +153,8 @@ def test_fit(data: str, folder, capsys) -> None:
     assert cli.run(["fit", data]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
+    assert shown.out.splitlines()[0] == f"300 rows in 5 dimensions: {data}"
+    assert all(text in shown.out for text in ("50 % within", "log-likelihood", "per row"))
     lines = {
         line.split()[1]: line.replace("│", " ").split() for line in shown.out.splitlines() if "│" in line
     }
@@ -162,12 +167,20 @@ def test_fit(data: str, folder, capsys) -> None:
         assert float(angle.rstrip("°")) == pytest.approx(float(twin.cap_angle(0.5).rad2deg()), abs=0.02)
         assert float(likelihood) == pytest.approx(float(twin.log_prob(rows).mean()), abs=1e-4)
     assert float(lines["uniform"][-1]) == pytest.approx(-3.2704, abs=1e-4)  # -log(8π²/3)
+    best, _, numbers = shown.out.splitlines()[-1].removeprefix("mean direction of ").partition(": ")
+    assert lines[best][-1] == max((lines[name][-1] for name in lines if name.count("-") == 1), key=float)
+    loc = distribution_named(best.replace("-", "_")).fit(rows).loc
+    assert [float(number) for number in numbers.split(", ")] == pytest.approx(loc.tolist(), abs=1e-3)
 
 
-def test_an_unfinished_fit_of_one_is_told(folder, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("powerspherical.cli.fit._STEPS", 1)
-    assert cli.run(["fit", "a.npy", "--model", "power-spherical"]) == 0
-    assert capsys.readouterr().err == "powerspherical: the fit did not converge in 1 step(s)\n"
+def test_a_long_mean_direction_is_shortened(folder, capsys) -> None:
+    np.save("b.npy", np.eye(1, 20).repeat(3, 0) + 0.01 * np.eye(3, 20, 1))
+    assert cli.run(["fit", "b.npy"]) == 0
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .endswith(": 1.0000, 0.0033, 0.0033, 0.0033, 0.0000, 0.0000, …, 0.0000")
+    )
 
 
 @pytest.mark.parametrize("model", [[], ["--model", "power-spherical"]])
@@ -245,8 +258,8 @@ OUT = ["--out", "out"]
         (["cluster", "missing.npy", *K, *OUT], "cannot read missing.npy: No such file or directory"),
         (["cluster", "../flat.npy", *K, *OUT], "its shape is (300,)"),
         (["fit", "missing.npy"], "cannot read missing.npy"),
-        (["fit", "../nan.npy"], "../nan.npy has NaN or infinite values in row 7"),
-        (["fit", "../zero.npy"], "../zero.npy has only zeros in row 7"),
+        (["fit", "../nan.npy"], "row 7 of ../nan.npy has NaN or infinite values"),
+        (["fit", "../zero.npy"], "row 7 of ../zero.npy has only zeros"),
         (["fit", "../long.npy", "--strict"], "300 of 300 rows are not unit vectors, the first is row 0"),
         (["fit", "../a.npy", "--key", "x"], "'--key'"),
         (["fit", "../a.npy", "--out", "fit.npy"], "fit.npy must be a file that ends in .safetensors"),
@@ -285,11 +298,11 @@ def test_what_goes_wrong_while_writing_leaves_the_old_files(error, status: int, 
     assert cli.run(["cluster", "a.npy", "-k", "3", "--out", "out"]) == 0
     before = {name: (folder / "out" / name).read_bytes() for name in FILES}
 
-    def picture(*_):
+    def savefig(*_, **__):
         raise error
 
-    monkeypatch.setattr(clusters_module, "picture", picture)
-    assert cli.run(["cluster", "a.npy", "-k", "4", "--out", "out"]) == status
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    assert cli.run(["cluster", "a.npy", "-k", "4", "--out", "out", "--force"]) == status
     assert {path.name: path.read_bytes() for path in (folder / "out").iterdir()} == before
 
 
@@ -323,7 +336,37 @@ cli.main(["cluster", "a.npy", "-k", "3", "--out", "out"])
     assert not (folder / "out").exists()
 
 
-QUESTIONS = [f"[/bold] question\t{i}" for i in range(300)]  # must not be parsed as rich markup
+@pytest.mark.parametrize("name", ["run[v2]", "run[", "run[bold]x[b]", "[red]"])
+def test_names_of_files_are_no_markup(name: str, folder, capsys) -> None:
+    Path(name).mkdir()
+    os.rename("a.npy", f"{name}/x.npy")
+    assert cli.run(["fit", f"{name}/x.npy", "--out", f"{name}/x.safetensors"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == f"300 rows in 5 dimensions: {name}/x.npy"
+    assert shown[-1] == f"written: {name}/x.safetensors"
+    assert cli.run(["cluster", f"{name}/x.npy", "-k", "2", "--out", f"{name}/out"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("300 rows in 5 dimensions, log-likelihood per row ")
+    assert f": {name}/x.npy\n" in shown
+    assert f"written: {name}/out/labels.npy\n" in shown
+    assert_wrong_use(["fit", f"{name}/missing.npy"], f"cannot read {name}/missing.npy", capsys)
+
+
+def test_names_do_not_reach_the_terminal_as_commands(folder, capsys) -> None:
+    """Names of files and columns: neither colours, nor titles of the window, nor line breaks."""
+    evil = "\x1b[31mx\x1b]0;title\x07y\x9b2J\r\nz"
+    Path(f"{evil}.csv").write_bytes(f"{evil},b,{evil}id\n0.1,0.2,0.3\n".replace("\r\n", "").encode())
+    assert cli.run(["fit", f"{evil}.csv", "--drop", evil]) == 2
+    assert cli.run(["fit", f"{evil}.csv", "--columns", "*"]) == 0
+    shown = capsys.readouterr()
+    for text in (shown.out, shown.err):
+        assert "xy" in text
+        assert all(character.isprintable() for character in text.replace("\n", ""))
+
+
+QUESTIONS = [
+    f"[/bold] \x1b[31mquestion\t{i}" for i in range(300)
+]  # no markup for rich, no colour for the terminal
 
 
 def text_files() -> None:
@@ -349,6 +392,7 @@ def test_cluster_shows_texts(data: str, text: str, folder, monkeypatch, capsys) 
     central = [row for cluster in told["clusters"] for row in cluster["central_rows"]]
     assert len(central) == 15
     shown = capsys.readouterr().out
+    assert "\x1b[31m" not in shown
     for row in central:
         assert row["text"] == QUESTIONS[row["row"]]
         assert f"{row['row']}: [/bold] question {row['row']} " in shown

@@ -1,6 +1,7 @@
-"""Commands never overwrite their inputs, and overwrite foreign files only with --force."""
+"""Commands never overwrite their inputs, replace other files only with --force, and write all files or none."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -90,58 +91,96 @@ class TestInputs:
         refused(command, "x.safetensors is the input x.safetensors", folder, capsys)
 
 
-class TestOthersFiles:
-    @pytest.mark.parametrize("name", ["mine.npy", "mine.csv"])
-    @pytest.mark.parametrize("command", [PREDICT, ["sample", "uniform", "--out"]])
-    def test_arrays(self, name, command, folder, capsys):
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ([*PREDICT, "new.npy"], ["new.npy"]),
+        ([*PREDICT, "new.csv"], ["new.csv"]),
+        (["sample", "uniform", "--out", "new.npy"], ["new.npy"]),
+        (["fit", "x.npy", "--out", "new.safetensors"], ["new.safetensors"]),
+        (["cluster", "x.npy", "-k", "2", "--out", "new"], [f"new/{name}" for name in cluster_module.FILES]),
+    ],
+    ids=["predict npy", "predict csv", "sample", "fit", "cluster"],
+)
+def test_what_exists_needs_force(command, names, folder, capsys):
+    """Also if the same command wrote it, if it is unreadable, or if it is a link that points nowhere."""
+    assert cli.run(command) == 0
+    capsys.readouterr()
+    for name in names:
+        refused(command, f"'--out': {names[0]} exists; pass --force to replace it", folder, capsys)
+        Path(name).unlink()
+        Path(name).symlink_to("nowhere")
+        refused(command, " exists; pass --force to replace it", folder, capsys)
+        Path(name).unlink()
         Path(name).write_text("mine")
-        refused([*command, name], f"{name} exists", folder, capsys)
-        assert cli.run([*command, name, "--force"]) == 0
+        refused(command, " exists; pass --force to replace it", folder, capsys)
+        assert cli.run([*command, "--force"]) == 0
         assert Path(name).read_bytes() != b"mine"
         capsys.readouterr()
-        refused([*command, name], "--force", folder, capsys)  # an array does not record who wrote it
 
-    def test_a_link_that_points_nowhere(self, folder, capsys):
-        Path("link.npy").symlink_to("elsewhere.npy")
-        refused([*PREDICT, "link.npy"], "link.npy exists", folder, capsys)
-        assert Path("link.npy").is_symlink()
 
-    @pytest.mark.slow
-    def test_models(self, folder, capsys):
-        """Also refused if another command or a program wrote the model."""
-        fit = ["fit", "x.npy", "--out"]
-        assert cli.run(["cluster", "x.npy", "-k", "2", "--out", "clusters"]) == 0
-        Path("text.safetensors").write_text("mine")
-        capsys.readouterr()
-        for name in ("model.safetensors", "clusters/model.safetensors", "text.safetensors"):
-            refused([*fit, name], f"{name} exists", folder, capsys)
-            assert cli.run([*fit, name, "--force"]) == 0
-            assert cli.run([*fit, name]) == 0  # now fit wrote it
-            capsys.readouterr()
+def test_other_files_stay_and_modes_are_kept(folder):
+    command = ["cluster", "x.npy", "-k", "2", "--out", "proj"]
+    assert cli.run(command) == 0
+    Path("proj/notes.txt").write_text("mine")
+    Path("proj/labels.npy").chmod(0o600)
+    os.rename("proj/summary.json", "kept.json")
+    assert cli.run([*command, "--force"]) == 0
+    assert Path("proj/notes.txt").read_text() == "mine"
+    assert Path("proj/labels.npy").stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir("proj")) == sorted([*cluster_module.FILES, "notes.txt"])
 
-    @pytest.mark.parametrize("name", cluster_module.FILES)
-    def test_clusters(self, name, folder, capsys):
-        command = ["cluster", "x.npy", "-k", "2", "--out", "proj"]
-        Path("proj").mkdir()
-        Path("proj", name).write_text('{"command": "mine"}')
-        refused(command, f"proj/{name} exists", folder, capsys)
-        assert cli.run([*command, "--force"]) == 0
-        assert cli.run([*command, "--seed", "1"]) == 0  # cluster wrote all of them
-        Path("proj", name).write_text('{"command": "mine"}')
-        capsys.readouterr()
-        refused(command, "exists", folder, capsys)
 
-    def test_labels_that_were_changed_are_the_users(self, folder, capsys):
-        command = ["cluster", "x.npy", "-k", "2", "--out", "proj"]
-        assert cli.run(command) == 0
-        np.save("proj/labels.npy", 1 - np.load("proj/labels.npy"))
-        capsys.readouterr()
-        refused(command, "proj/labels.npy exists", folder, capsys)
+class Killed(BaseException):
+    """Stands for the end of the process."""
 
-    def test_files_beside_the_clusters_do_not_matter(self, folder):
-        assert cli.run(["cluster", "x.npy", "-k", "2", "--out", "proj"]) == 0
-        os.rename("proj/summary.json", "kept.json")
-        Path("proj/notes.txt").write_text("mine")
-        os.remove("proj/labels.npy")
-        assert cli.run(["cluster", "x.npy", "-k", "2", "--out", "proj"]) == 0
-        assert Path("proj/notes.txt").read_text() == "mine"
+
+@pytest.mark.parametrize("step", range(9))
+def test_a_killed_cluster_leaves_no_mixture_of_old_and_new(step, folder, monkeypatch, capsys):
+    """Killed before each change of the folder, and once not. The next run tells the truth about what is there."""
+    command = ["cluster", "x.npy", "--out", "proj"]
+    assert cli.run([*command, "-k", "2"]) == 0
+    old = {name: Path("proj", name).read_bytes() for name in cluster_module.FILES}
+    changes = []
+
+    def counted(original):
+        def change(path, *arguments, **options):
+            if Path(path).name in cluster_module.FILES and "draft" not in str(arguments):
+                if len(changes) == step:
+                    raise Killed
+                changes.append(path)
+            return original(path, *arguments, **options)
+
+        return change
+
+    with monkeypatch.context() as patch:
+        for module, name in ((Path, "unlink"), (os, "rename"), (os, "replace"), (shutil, "rmtree")):
+            patch.setattr(module, name, counted(getattr(module, name)))
+        if step < 8:
+            with pytest.raises(Killed):
+                cli.run([*command, "-k", "3", "--force"])
+        else:
+            assert cli.run([*command, "-k", "3", "--force"]) == 0
+    found = {
+        name: Path("proj", name).read_bytes() for name in cluster_module.FILES if Path("proj", name).exists()
+    }
+    is_old = {name for name, content in found.items() if content == old[name]}
+    assert is_old in (set(found), set())
+    assert "summary.json" not in found or len(found) == 4
+    capsys.readouterr()
+    if found:
+        first = next(name for name in cluster_module.FILES if name in found)
+        says = f"proj/{first} exists; pass --force to replace it"
+        refused([*command, "-k", "2"], says, folder, capsys)
+    assert cli.run([*command, "-k", "2", "--force"]) == 0
+    for name in ("labels.npy", "summary.json"):
+        assert Path("proj", name).read_bytes() == old[name]
+    assert sorted(os.listdir("proj")) == sorted(old)
+
+
+def test_the_draft_of_a_killed_cluster_is_replaced(folder):
+    Path(".proj.draft").mkdir()
+    Path(".proj.draft", "labels.npy").write_text("old")
+    assert cli.run(["cluster", "x.npy", "-k", "2", "--out", "proj"]) == 0
+    assert sorted(os.listdir()) == ["model.safetensors", "proj", "x.npy"]
+    assert sorted(os.listdir("proj")) == sorted(cluster_module.FILES)

@@ -15,6 +15,7 @@ import torch
 from helpers.command import assert_wrong_use
 from powerspherical import PowerSpherical, cli
 from powerspherical.cli import sample
+from powerspherical.engines import block_limit
 
 KAPPA = ["--concentration", "5"]
 
@@ -43,11 +44,11 @@ def test_a_first_look(capsys):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_form_holds_the_same_draws(family, dtype, folder, monkeypatch, capsys):
     """Each format, written in several blocks, reads back bit for bit."""
-    monkeypatch.setattr(sample, "BLOCK", 28)  # seven rows
     options = ["--dim", "4", "-n", "30", "--seed", "3", "--dtype", dtype]
     options += [] if family == "uniform" else KAPPA
-    for out in ("-", "a.npy", "a.csv"):
-        assert cli.run(["sample", family, *options, "--out", out]) == 0
+    with block_limit(28):  # seven rows
+        for out in ("-", "a.npy", "a.csv"):
+            assert cli.run(["sample", family, *options, "--out", out]) == 0
     array = np.load("a.npy")
     assert array.shape == (30, 4)
     assert array.dtype == dtype
@@ -123,7 +124,8 @@ def test_a_direction_from_a_file_gives_the_dimension(folder, capsys):
         ([*KAPPA, "--loc", "missing.npy"], "missing.npy"),
         ([*KAPPA, "--loc", "../matrix.npy"], "float64 of shape (2, 2)"),
         ([*KAPPA, "--loc", "../words.npy"], "one vector of real numbers"),
-        ([*KAPPA, "--loc", "../broken.npy"], "--loc"),
+        ([*KAPPA, "--loc", "../broken.npy"], "'--loc': cannot read ../broken.npy"),
+        ([*KAPPA, "--loc", "../archive.npy"], "'--loc': cannot read ../archive.npy: it is an .npz archive"),
         ([*KAPPA, "-n", "0"], "--number"),
         ([*KAPPA, "--seed", "-1"], "--seed"),
         ([*KAPPA, "--dtype", "float16"], "--dtype"),
@@ -137,6 +139,8 @@ def test_wrong_use(arguments, says, monkeypatch, tmp_path, capsys):
     np.save(tmp_path / "matrix.npy", np.eye(2))
     np.save(tmp_path / "words.npy", np.array(["a", "b"]))
     (tmp_path / "broken.npy").write_text("")
+    np.savez(tmp_path / "archive.npz", a=np.eye(2))
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
@@ -155,12 +159,19 @@ def test_an_error_leaves_the_old_file(name, folder, monkeypatch, capsys):
             return block
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(sample, "BLOCK", 3)  # one row
     monkeypatch.setattr(PowerSpherical, "sample", full)
-    assert cli.run(["sample", *KAPPA, "--out", name, "--force"]) == 1
+    with block_limit(3):  # one row
+        assert cli.run(["sample", *KAPPA, "--out", name, "--force"]) == 1
     assert capsys.readouterr().err == "powerspherical: OSError: No space left on device\n"
     assert [path.name for path in folder.iterdir()] == [name]
     assert (folder / name).read_text() == "old"
+
+
+def test_a_closed_standard_output_needs_a_file(folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it after >&-
+    assert cli.run(["sample", "uniform"]) == 2
+    assert "'--out': the standard output is closed: name a file" in capsys.readouterr().err
+    assert cli.run(["sample", "uniform", "--out", "a.npy"]) == 0
 
 
 @contextmanager

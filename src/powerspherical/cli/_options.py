@@ -15,7 +15,7 @@ DataFile = Annotated[
     Path,
     Argument(
         metavar="DATA",
-        help="File with one vector per row: .npy, .npz, .csv, .tsv, .parquet, or a folder of Parquet files.",
+        help="File with one vector per row: .npy, .npz, .csv, .tsv or .parquet; or a folder of .csv or .parquet files.",
         show_default=False,
     ),
 ]
@@ -50,7 +50,7 @@ Header = Annotated[
 Strict = Annotated[
     bool, Option("--strict", help="Fail if a row is not a unit vector, instead of normalising it.")
 ]
-Force = Annotated[bool, Option("--force", help="Also overwrite files that this command did not write.")]
+Force = Annotated[bool, Option("--force", help="Replace existing files.")]
 Seed = Annotated[
     int,
     Option(metavar="N", min=0, max=LARGEST_SEED, help="Random seed: the same seed gives the same result."),

@@ -1,6 +1,7 @@
 """Chooses the columns of a table that are coordinates: by the user's options, or by names and values."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,23 +25,26 @@ class Column:
     """A column of a table.
 
     Attributes:
-        position: the position in the table, from 0.
+        key: what PyArrow calls it.
         name: the name.
         kind: "float", "integer", "lists of float", "lists of integer", or PyArrow's name of another type.
         is_index: whether the column is the index of a data frame.
-        flaw: for a text column that is mostly numbers, the first value that is not a number, with its row.
     """
 
-    position: int
+    key: str
     name: str
     kind: str
     is_index: bool = False
-    flaw: str = ""
 
     @property
     def holds_numbers(self) -> bool:
-        """Whether every value is a number."""
+        """Whether the values are numbers."""
         return self.kind in ("float", "integer")
+
+    @property
+    def holds_lists(self) -> bool:
+        """Whether the values are lists of numbers."""
+        return self.kind.startswith("lists of")
 
 
 @dataclass(frozen=True)
@@ -51,19 +55,28 @@ class Wanted:
         columns: names, or patterns such as x*, of the columns to use.
         drop: names or patterns of the columns to ignore.
         fitted: the columns that a model was fitted with, used if `columns` and `drop` are empty.
+        key: the array of an .npz file, or the list column of a Parquet file.
+        header: whether the first line of a text file holds column names. Default: detected.
     """
 
     columns: Sequence[str] = ()
     drop: Sequence[str] = ()
     fitted: Sequence[str] = ()
+    key: str | None = None
+    header: bool | None = None
 
     @classmethod
-    def parse(cls, columns: str | None, drop: str | None, fitted: Sequence[str] = ()) -> Self:
-        """The choice in the options --columns and --drop, which are separated by commas."""
-        return cls(columns.split(",") if columns else (), drop.split(",") if drop else (), fitted)
-
-
-NO_CHOICE = Wanted()
+    def parse(
+        cls,
+        key: str | None,
+        columns: str | None,
+        drop: str | None,
+        header: bool | None,
+        fitted: Sequence[str] = (),
+    ) -> Self:
+        """The choice in the options of a command, where names are separated by commas."""
+        chosen, ignored = (names.split(",") if names else () for names in (columns, drop))
+        return cls(chosen, ignored, fitted, key, header)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -72,25 +85,13 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(shown) or "none"
 
 
-def kind_of(kind: Any) -> str:
-    """The `Column.kind` of a PyArrow type."""
-    import pyarrow.types as types
-
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        value = kind_of(kind.value_type)
-        return f"lists of {value}" if value in ("float", "integer") else str(kind)
-    if types.is_floating(kind):
-        return "float"
-    return "integer" if types.is_integer(kind) else str(kind)
-
-
 def choose(columns: Sequence[Column], head: Callable[[Column], Array], wanted: Wanted) -> list[Column]:
     """The columns that hold the coordinates, in order.
 
     Raises for unknown names and for columns without numbers. If the user did not choose, also raises for numeric
     columns that may not be coordinates. `head` returns the first values of a column.
     """
-    numbers = [c for c in columns if (c.holds_numbers or c.flaw) and not c.is_index]
+    numbers = [c for c in columns if c.holds_numbers and not c.is_index]
     if wanted.columns:
         chosen = _matching("--columns", wanted.columns, columns, numbers)
     elif wanted.fitted and not wanted.drop:
@@ -100,11 +101,6 @@ def choose(columns: Sequence[Column], head: Callable[[Column], Array], wanted: W
     dropped = set(_matching("--drop", wanted.drop, columns, columns))
     chosen = [column for column in chosen if column not in dropped]
     for column in chosen:
-        if column.flaw:
-            raise ValueError(
-                f"its column {column.name!r} has {column.flaw}, which is not a number with a decimal point:"
-                " repair it, or leave the column out with --drop"
-            )
         if not column.holds_numbers:
             raise ValueError(f"its column {column.name!r} holds {column.kind}, not numbers")
     if not wanted.columns and (wanted.drop or not wanted.fitted):
@@ -163,9 +159,10 @@ def _refuse_doubtful(numbers: Sequence[Column], head: Callable[[Column], Array])
     doubtful = doubtful or [column for column in numbers if _counts_rows(head(column))]
     if doubtful:
         all_names, names = ([column.name for column in group] for group in (numbers, doubtful))
+        drop = shlex.quote(",".join(name.replace(",", "?") for name in names))  # a comma would end the name
         raise ValueError(
             f"it has the columns {listed(all_names)}, and {listed(names)} may not be a coordinate: leave columns out"
-            f" with --drop, for example --drop '{','.join(names[:6])}', or use all with --columns '*'"
+            f" with --drop, for example --drop {drop}, or use all with --columns '*'"
         )
 
 

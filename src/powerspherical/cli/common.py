@@ -1,5 +1,6 @@
 """Helpers that the commands share: failures, checks of options, and progress. Imports no optional package."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LARGEST_SEED = 2**32 - 1  # NumPy's legacy generator accepts no larger seed
+_ESCAPE = re.compile(
+    r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\a\x1b]*(\a|\x1b\\)|[ -/]*[0-~])"
+)  # CSI, OSC, and short ones
 
 
 class Failure(Exception):
@@ -42,9 +46,15 @@ def wrong(option: str, message: str) -> Exception:
     return BadParameter(message, param_hint=f"'{option}'")
 
 
+def plain(text: object) -> str:
+    """A text from the user in one line, without anything that a terminal would obey."""
+    visible = " ".join(_ESCAPE.sub("", str(text)).split())
+    return "".join(character if character.isprintable() else "\ufffd" for character in visible)
+
+
 def tell(notice: str) -> None:
     """Print a one-line notice on the standard error."""
-    print("powerspherical:", " ".join(notice.split()), file=sys.stderr)
+    print("powerspherical:", plain(notice), file=sys.stderr)
 
 
 def require(*modules: str, needed_for: str, extra: str = "cli") -> None:
@@ -75,9 +85,10 @@ def require_folder(folder: Path) -> None:
 def status(doing: str) -> Iterator[Callable[[str], None]]:
     """Show a status line on the standard error if it is a terminal. Yields a function that changes the text."""
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(doing) as shown:
-        yield shown.update
+    with Console(stderr=True).status(Text(plain(doing))) as shown:
+        yield lambda text: shown.update(Text(plain(text)))
 
 
 def bars(console: "Console", *, hidden: bool = False) -> "Progress":

@@ -1,7 +1,6 @@
 """`powerspherical fit`: one distribution for the rows of a file."""
 
 import warnings
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +10,9 @@ from rich.table import Table
 from typer import Option, Typer
 
 from powerspherical.cli import _options as options
-from powerspherical.cli.columns import Wanted
-from powerspherical.cli.common import require, require_folder, status, tell, wrong
-from powerspherical.cli.outputs import is_made_by, require_free
+from powerspherical.cli.columns import Array, Wanted
+from powerspherical.cli.common import plain, require, require_folder, status, tell, wrong
+from powerspherical.cli.outputs import require_free
 from powerspherical.cli.rows import Data, check, read
 from powerspherical.special import log_sphere_area
 
@@ -54,7 +53,9 @@ def add_to(app: Typer) -> None:
     ) -> None:
         """Fit one distribution to the rows of a file.
 
-        Fits every family, or only --model, by maximum likelihood. Prints the fits beside the uniform distribution.
+        Fits every family, or only --model, by maximum likelihood. Prints the fits beside the uniform distribution, each
+        with the angle around the mean direction that holds 50 % of the probability. Then prints the mean direction of
+        the fit with the highest likelihood.
 
         Example: powerspherical fit embeddings.npy
         """
@@ -62,7 +63,7 @@ def add_to(app: Typer) -> None:
         path = None if out is None else _output(out, data, force)
         from powerspherical.mixture import mixture_named
 
-        rows = read(data, key, Wanted.parse(columns, drop), header=header)
+        rows = read(data, Wanted.parse(key, columns, drop, header))
         fits = []
         with status(f"reading {data}") as show:
             check(rows, strict=strict, show=show)
@@ -70,13 +71,13 @@ def add_to(app: Typer) -> None:
                 make = mixture_named(name.replace("-", "_"))
                 mixture = make(tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=show)
                 fits.append(fit_mixture(mixture, rows.rows))
-        console = Console()
-        console.print(f"{rows.count} rows in {rows.dim} dimensions: {rows.name}", soft_wrap=True)
-        console.print(_table(rows, fits))  # before writing, which may fail
+        best = max(fits, key=lambda mixture: mixture.lower_bound_)
+        print(f"{rows.count} rows in {rows.dim} dimensions: {plain(rows.name)}")
+        Console().print(_table(rows, fits))  # before writing, which may fail
+        print(f"mean direction of {_name(best)}: {shortened(best.mean_directions_[0])}")
         if path:
-            best = max(fits, key=lambda mixture: mixture.lower_bound_)
-            best.save(path, notes={"made_by": "powerspherical fit", "columns": list(rows.columns)})
-            print(f"written: {path}")
+            best.save(path, notes={"columns": list(rows.columns)})
+            print(f"written: {plain(path)}")
 
 
 def _output(out: str, data: Path, force: bool) -> Path:
@@ -84,7 +85,7 @@ def _output(out: str, data: Path, force: bool) -> Path:
     path = Path(out)
     if path.suffix != MODEL_SUFFIX or path.is_dir():
         raise wrong("--out", f"{out} must be a file that ends in {MODEL_SUFFIX}")
-    require_free([path], inputs=[data], force=force, is_own=partial(is_made_by, "fit"))
+    require_free([path], inputs=[data], force=force)
     require_folder(path.parent)
     return path
 
@@ -101,17 +102,30 @@ def fit_mixture(mixture: "SphericalMixture", rows: Any, advice: str = "") -> "Sp
     return mixture
 
 
+def shortened(direction: Array) -> str:
+    """The coordinates of a direction; of more than eight only the first six and the last."""
+    numbers = [f"{number:.4f}" for number in direction]
+    return ", ".join(numbers if len(numbers) <= 8 else [*numbers[:6], "…", numbers[-1]])
+
+
+def _name(mixture: "SphericalMixture") -> str:
+    return mixture.distribution.family.name.replace("_", "-")
+
+
 def _table(data: Data, fits: "list[SphericalMixture]") -> Table:
-    """One line per fit, and one for the uniform distribution."""
+    """One line per fit, and one for the uniform distribution.
+
+    "50 % within" is the angle around the mean direction that holds half of the probability.
+    """
     shown = Table()
     shown.add_column("distribution", no_wrap=True)
-    for heading in ("concentration", "‖mean‖", "half within", "log-likelihood"):
+    for heading in ("concentration", "‖mean‖", "50 % within", "log-likelihood\nper row"):
         shown.add_column(heading, justify="right")
     for mixture in fits:
         loc = torch.nn.functional.normalize(torch.from_numpy(mixture.mean_directions_[0]).double(), dim=0)
         distribution = mixture.distribution(loc, float(mixture.concentrations_[0]))
         shown.add_row(
-            mixture.distribution.family.name.replace("_", "-"),
+            _name(mixture),
             f"{float(mixture.concentrations_[0]):.6g}",
             f"{float(torch.linalg.vector_norm(distribution.mean)):.4f}",
             f"{float(torch.rad2deg(distribution.cap_angle(0.5))):.2f}°",

@@ -1,31 +1,29 @@
-"""Decides which existing files a command may overwrite: never its inputs, and otherwise only files it wrote before.
+"""What all commands do with their outputs: nothing is overwritten without --force, and files appear complete."""
 
-JSON files, figures, HTML pages and models record which command wrote them. Arrays and CSV files do not, so overwriting
-them needs --force, unless the command can recognise them in another way.
-"""
-
-import json
 import os
-from collections.abc import Callable, Iterable
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
-from powerspherical.cli.common import wrong
-from powerspherical.nn import CheckpointError, load_checkpoint
+import numpy as np
 
-_HEAD = 4096  # bytes at the start of a figure or page that are searched for the command's name
+from powerspherical._files.drafts import atomic_write
+from powerspherical.cli.columns import Array
+from powerspherical.cli.common import require_folder, wrong
+
+SUFFIXES = (".npy", ".csv")
+STDOUT = "-"
+#: Formats with enough digits to read back exactly the same number.
+_FORMATS = {"float32": "%.9g", "float64": "%.17g", "int64": "%d"}
 
 
-def require_free(
-    outputs: Iterable[Path],
-    *,
-    force: bool,
-    inputs: Iterable[Path] = (),
-    is_own: Callable[[Path], bool] = lambda path: False,
-) -> None:
-    """Raise if writing `outputs` would overwrite an input, or a file that the command did not write.
+def require_free(outputs: Iterable[Path], *, force: bool, inputs: Iterable[Path] = ()) -> None:
+    """Raise if an output is an input, or if it exists and `force` is false.
 
-    `force` allows overwriting foreign files, never inputs. Inputs are recognised under any name: through links,
-    relative paths, or another case.
+    Inputs are recognised under any name: through links, relative paths, or another case.
     """
     sources = [file for path in inputs for file in (path.iterdir() if path.is_dir() else [path])]
     for path in outputs:
@@ -36,26 +34,81 @@ def require_free(
         for source in sources:
             if path.exists() and source.exists() and path.samefile(source):
                 raise wrong("--out", f"{path} is the input {source}: choose another name")
-        if not force and not is_own(path):
-            raise wrong(
-                "--out",
-                f"{path} exists, and this command did not write it: choose another name, or overwrite it"
-                " with --force",
-            )
+        if not force:
+            raise wrong("--out", f"{path} exists; pass --force to replace it")
 
 
-def is_made_by(command: str, path: Path) -> bool:
-    """Whether a file records that `powerspherical COMMAND` wrote it."""
-    mark = f"powerspherical {command}"
+def destination(out: str, *, force: bool, inputs: Iterable[Path] = ()) -> Path | None:
+    """The file that the option --out names, or `None` for the standard output. Raises unless it can be written."""
+    if out == STDOUT:
+        if sys.stdout is None:
+            raise wrong("--out", "the standard output is closed: name a file")
+        return None
+    path = Path(out)
+    if path.suffix not in SUFFIXES:
+        raise wrong("--out", f"{out} must end in {' or '.join(SUFFIXES)}, or be {STDOUT}")
+    require_free([path], force=force, inputs=inputs)
+    return path
+
+
+def write(target: Path | IO[str], blocks: Iterable[Array], shape: tuple[int, ...]) -> None:
+    """Write blocks of rows, of the given total shape, to a file or as CSV to a stream.
+
+    The suffix of a file decides its format. The file appears when it is complete, or not at all.
+    """
+    if not isinstance(target, Path):
+        _write_csv(target, blocks)
+        return
+    with atomic_write(target) as draft, draft.open("wb") as file:
+        if target.suffix == ".csv":
+            _write_csv(file, blocks)
+        else:
+            _write_npy(file, blocks, shape)
+
+
+def _write_csv(file: IO[Any], blocks: Iterable[Array]) -> None:
+    for block in blocks:
+        np.savetxt(file, block, fmt=_FORMATS[block.dtype.name], delimiter=",")
+    file.flush()
+
+
+def _write_npy(file: IO[bytes], blocks: Iterable[Array], shape: tuple[int, ...]) -> None:
+    # Appends blocks instead of using a memory map, where a full disk kills the process with a signal.
+    for index, block in enumerate(blocks):
+        if index == 0:
+            descr = np.lib.format.dtype_to_descr(block.dtype)
+            header = {"descr": descr, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+        file.write(np.ascontiguousarray(block).data)
+
+
+@contextmanager
+def all_or_nothing(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Yield a draft folder for files with these names. They move to `folder` if the block ends without an error.
+
+    A killed process leaves the old files, the new files, or a part of one of the two sets without the file that is
+    named last. It never leaves old files beside new ones. Other files in the folder stay.
+    """
+    is_new = not folder.exists()
+    require_folder(folder.parent if is_new else folder)
+    folder = Path(os.path.realpath(folder))
+    # A folder that exists may be a mount point, and its parent not writable: then the draft is inside.
+    draft = folder.with_name(f".{folder.name}.draft") if is_new else folder / ".powerspherical.draft"
+    shutil.rmtree(draft, ignore_errors=True)  # of a killed process
+    draft.mkdir(0o777 if is_new else 0o700)
     try:
-        if path.suffix == ".safetensors":
-            return bool(load_checkpoint(path)["notes"]["made_by"] == mark)
-        if path.suffix == ".json":
-            found = json.loads(path.read_text(encoding="utf-8"))["command"]
-            return found == mark or found.startswith(f"{mark} ")
-        with path.open("rb") as file:
-            head = file.read(_HEAD).decode("latin-1")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, CheckpointError):
-        return False  # unreadable, or without the record
-    marks = (f"Software\0{mark}", f"<dc:title>{mark}</dc:title>", f'<meta name="generator" content="{mark}">')
-    return head.startswith(f"{mark} ") or any(text in head for text in marks)
+        yield draft
+        for name in names:
+            with (draft / name).open("r+b") as file:
+                os.fsync(file.fileno())  # the content must reach the disk before the new name does
+        if is_new:
+            os.rename(draft, folder)
+            return
+        for name in reversed(names):
+            if (folder / name).exists():
+                shutil.copymode(folder / name, draft / name)
+            (folder / name).unlink(missing_ok=True)
+        for name in names:
+            os.rename(draft / name, folder / name)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

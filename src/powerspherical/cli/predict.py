@@ -8,12 +8,10 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 from powerspherical.cli import _options as options
-from powerspherical.cli import array_files
+from powerspherical.cli import outputs
 from powerspherical.cli.columns import Array, Wanted
-from powerspherical.cli.common import require, require_folder, status, wrong
-from powerspherical.cli.outputs import require_free
+from powerspherical.cli.common import plain, require, require_folder, status, wrong
 from powerspherical.cli.rows import check, read
-from powerspherical.nn import load_checkpoint
 
 
 def add_to(app: Typer) -> None:
@@ -37,7 +35,7 @@ def add_to(app: Typer) -> None:
         strict: options.Strict = False,
         out: Annotated[
             str, Option(metavar="FILE", help="FILE.npy or FILE.csv for the labels; - prints them.")
-        ] = array_files.STDOUT,
+        ] = outputs.STDOUT,
         force: options.Force = False,
     ) -> None:
         """Assign the rows of a file to the clusters of a model.
@@ -49,15 +47,12 @@ def add_to(app: Typer) -> None:
         require("safetensors", "scipy", "sklearn", needed_for="predict")
         from powerspherical.mixture import CheckpointError, load
 
-        path = array_files.destination(out)
-        if path:
-            require_free([path], inputs=[model, data], force=force)
+        path = outputs.destination(out, inputs=[model, data], force=force)
         try:
             mixture = load(model)
         except (CheckpointError, OSError) as error:
             raise wrong("MODEL", str(error)) from error
-        fitted = load_checkpoint(model)["notes"].get("columns", [])
-        rows = read(data, key, Wanted.parse(columns, drop, fitted), header=header)
+        rows = read(data, Wanted.parse(key, columns, drop, header, mixture.notes_.get("columns", ())))
         if rows.dim != mixture.n_features_in_:
             notice = f" ({rows.notice})" if rows.notice else ""
             raise wrong(
@@ -75,6 +70,6 @@ def add_to(app: Typer) -> None:
                     yield mixture.predict(block)
                     show(f"labelling: {start + len(block):,} of {rows.count:,} rows")
 
-            array_files.write(path or stdout, labels(), (rows.count,))
+            outputs.write(path or stdout, labels(), (rows.count,))
         if path:
-            print(f"{rows.count} labels: {path}")
+            print(f"{rows.count} labels: {plain(path)}")

@@ -1,23 +1,36 @@
-"""Reads rows from .npy, .npz, .csv and Parquet files, and checks that every row has a direction."""
+"""Reads the rows of a file once, into memory or a scratch file, and checks that every row has a direction.
+
+Arrays are read here, with NumPy alone. Tables are read by `powerspherical.cli.tables`, which needs PyArrow.
+"""
 
 import csv
+import gzip
+import io
+import os
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from powerspherical.cli.columns import NO_CHOICE, Array, Wanted, listed
-from powerspherical.cli.common import require, tell, wrong
-from powerspherical.cli.csv_files import CsvFile, opened
-from powerspherical.cli.parquet_files import ParquetFiles
+from powerspherical._torch.rows import row_lengths
+from powerspherical.cli.columns import Array, Wanted, listed
+from powerspherical.cli.common import Failure, require, tell, wrong
+from powerspherical.engines import block_size
+
+if TYPE_CHECKING:
+    from powerspherical.cli.tables import Table
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".parquet", ".npy.gz", ".csv.gz", ".tsv.gz")
-BLOCK = 2**22  # numbers per block: 16 MB in float32
+BLOCK = 2**20  # numbers per block: 4 MB in float32
+IN_MEMORY = 2**31  # bytes of rows to decode into memory; more go to a scratch file
+ARCHIVE = "it is an .npz archive, not an array: rename it to .npz, or save its array with np.save"
 TOLERANCE = 1e-3  # on the length of a unit vector: accepts half precision, or a few decimals
 
 
@@ -27,15 +40,15 @@ class Data:
 
     Attributes:
         name: the name of the file.
-        rows: (n, d), float32 or float64: a NumPy array, memory-mapped where possible, or a Dask array.
+        rows: (n, d), float32 or float64, in memory or mapped from a file.
         table: the file, if it has columns.
         columns: the names of the coordinate columns, if each coordinate has a named column.
         notice: a message for the user about the columns that are used.
     """
 
     name: str
-    rows: Any
-    table: CsvFile | ParquetFiles | None = None
+    rows: Array
+    table: "Table | None" = None
     columns: Sequence[str] = ()
     notice: str = ""
 
@@ -50,68 +63,58 @@ class Data:
         return int(self.rows.shape[1])
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
-        """Consecutive blocks of rows in memory, each with the index of its first row."""
-        size, start = max(1, BLOCK // self.dim), 0
-        pieces = [self.rows] if isinstance(self.rows, np.ndarray) else self.rows.blocks
-        for piece in pieces:
-            with reading(self.name):
-                rows = piece if isinstance(piece, np.ndarray) else piece.compute()
-            for first in range(0, len(rows), size):
-                block = rows[first : first + size]
-                yield start, block
-                start += len(block)
+        """Consecutive blocks of rows, each with the index of its first row."""
+        start = 0
+        for block in split(self.rows):
+            yield start, block
+            start += len(block)
 
 
-def read(
-    path: Path, key: str | None = None, wanted: Wanted = NO_CHOICE, *, header: bool | None = None
-) -> Data:
-    """Read the rows of a file, or of a folder of Parquet files.
-
-    Args:
-        path: the file or folder.
-        key: the array of an .npz file, or the list column of a Parquet file.
-        wanted: the columns of a table that are coordinates.
-        header: whether the first line of a text file holds column names. Default: detected.
-    """
-    form = _format(path)
+def read(path: Path, wanted: Wanted) -> Data:
+    """Read the rows of a file, or of a folder of tables."""
+    with reading(path):
+        files, form = files_in(path)
     for option, given, formats in (
-        ("--key", key is not None, (".npz", ".parquet")),
+        ("--key", wanted.key is not None, (".npz", ".parquet")),
         ("--columns", bool(wanted.columns), (".csv", ".parquet")),
         ("--drop", bool(wanted.drop), (".csv", ".parquet")),
-        ("--header", header is not None, (".csv",)),
+        ("--header", wanted.header is not None, (".csv",)),
     ):
         if given and form not in formats:
             applies = " and ".join(formats)
             raise wrong(option, f"{option} applies only to {applies} files, not to {path}: leave it out")
-    with reading(str(path)):
-        if form == ".csv":
-            require("pyarrow", needed_for=str(path))
-            data = _from_table(path, CsvFile(path, header), wanted)
-        elif form == ".parquet":
-            require("dask", "pyarrow", needed_for=str(path))
-            data = _from_table(path, ParquetFiles(path, key), wanted)
-        else:
-            data = Data(str(path), _npy(path) if form == ".npy" else _npz(path, key))
-    if data.rows.ndim != 2 or data.rows.shape[0] < 1 or data.rows.shape[1] < 2:
-        shape = tuple(data.rows.shape)
-        hint = f"; {data.notice}" if data.notice else ""
-        if form == ".csv":
-            hint += "; numbers need a decimal point, and commas, semicolons or tabs between them"
-        raise wrong("DATA", f"{path} must hold rows of at least two numbers, but its shape is {shape}{hint}")
-    return data
+    if form in (".csv", ".parquet"):
+        require("pyarrow", needed_for=str(path))
+        from powerspherical.cli.tables import Table
+
+        with reading(path):
+            table = Table(files, wanted.header)
+            rows, columns, notice = table.rows(wanted)
+            require_rows(rows.shape, notice + table.hint)
+        return Data(str(path), rows, table, columns, notice)
+    with reading(path):
+        return Data(str(path), _npy(path) if form == ".npy" else _npz(path, wanted.key))
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Turn every error of reading a file into wrong usage, with the file's name."""
+def reading(path: Path, option: str = "DATA") -> Iterator[None]:
+    """Turn every error of reading a file into wrong usage of an option, with the file's name."""
     try:
         yield
     except UnicodeDecodeError as error:
-        raise wrong("DATA", f"cannot read {name}: {error}; save it as UTF-8") from error
+        raise wrong(option, f"cannot read {path}: {error}; save it as UTF-8") from error
     except OSError as error:
-        raise wrong("DATA", f"cannot read {name}: {error.strerror or error}") from error
-    except (EOFError, ValueError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
-        raise wrong("DATA", f"cannot read {name}: {error}") from error
+        problem = os.strerror(error.errno) if error.errno else error  # Arrow's own texts are longer
+        raise wrong(option, f"cannot read {path}: {problem}") from error
+    except (
+        EOFError,
+        NotImplementedError,
+        ValueError,
+        csv.Error,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise wrong(option, f"cannot read {path}: {error}") from error
 
 
 def check(data: Data, *, strict: bool, show: Callable[[str], None]) -> None:
@@ -119,17 +122,12 @@ def check(data: Data, *, strict: bool, show: Callable[[str], None]) -> None:
 
     Rows that are not unit vectors raise if `strict`, and otherwise print a notice. `show` displays the progress.
     """
-    others, first, shortest, longest = 0, -1, np.inf, 0.0
+    others, first, shortest, longest = 0, -1, inf, 0.0
     for start, block in data.blocks():
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below
-            norms = np.linalg.norm(block.astype(np.float64, copy=False), axis=1)
-        vanishing = norms <= np.finfo(block.dtype).tiny
-        for bad, what in ((~np.isfinite(norms), "NaN or infinite values"), (vanishing, "only zeros")):
-            if bad.any():
-                row = start + int(np.argmax(bad))
-                raise wrong(
-                    "DATA", f"{data.name} has {what} in row {row} (counted from 0): remove or repair it"
-                )
+        try:
+            norms = row_lengths(block, data.name, start=start).numpy()
+        except ValueError as error:
+            raise wrong("DATA", f"{error} (rows are counted from 0)") from error
         off = np.abs(norms - 1) > TOLERANCE
         if off.any():
             first = first if others else start + int(np.argmax(off))
@@ -145,73 +143,151 @@ def check(data: Data, *, strict: bool, show: Callable[[str], None]) -> None:
         tell(f"{found} (lengths from {shortest:.4g} to {longest:.4g}); normalised")
 
 
+def files_in(path: Path) -> tuple[list[Path], str]:
+    """The files to read, in order, and their format: .npy, .npz, .csv or .parquet."""
+    if not path.is_dir():
+        return [path], _format(path)
+    tables: dict[str, list[Path]] = {".csv": [], ".parquet": []}
+    for file in sorted(path.iterdir()):
+        if file.name.endswith(SUFFIXES) and not file.name.startswith(".") and _format(file) in tables:
+            tables[_format(file)].append(file)
+    found = [(files, form) for form, files in tables.items() if files]
+    if len(found) != 1:
+        what = "both .csv and .parquet files: name one of them" if found else "no .csv or .parquet files"
+        raise ValueError(f"the folder has {what}")
+    return found[0]
+
+
 def _format(path: Path) -> str:
-    """The format of a file by its suffix: .npy, .npz, .csv or .parquet."""
-    if path.is_dir():
-        return ".parquet"
     name = path.name.lower()
     if name.endswith((".npz.gz", ".parquet.gz")):
-        raise wrong("DATA", f"{path} is compressed twice: unpack it with gunzip first")
-    found = [suffix for suffix in SUFFIXES if name.endswith(suffix)]
-    if not found:
-        raise wrong("DATA", f"{path} must end in {', '.join(SUFFIXES)}, or be a folder of Parquet files")
-    return found[0].removesuffix(".gz").replace(".tsv", ".csv")
+        raise ValueError("it is compressed twice: unpack it with gunzip first")
+    if not name.endswith(SUFFIXES):
+        raise ValueError(f"its name must end in {', '.join(SUFFIXES)}, or it must be a folder of such tables")
+    return Path(name.removesuffix(".gz")).suffix.replace(".tsv", ".csv")
 
 
-def _floating(array: Array) -> Array:
-    """The array in float32 or float64, without a copy if it already is."""
-    if array.dtype.kind not in "fiu":
-        raise ValueError(f"it holds {array.dtype}, not real numbers")
-    single = array.dtype.kind == "f" and array.dtype.itemsize <= 4
-    return array.astype(np.float32 if single else np.float64, copy=False)
+def open_text(path: Path) -> IO[str]:
+    """Open a file of UTF-8 text, and decompress it if its name ends in .gz."""
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    return opener(path, "rt", encoding="utf-8-sig")
+
+
+def require_rows(shape: tuple[int, ...], hint: str = "") -> None:
+    """Raise `ValueError` unless an array of this shape holds rows that can have a direction."""
+    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
+        hint = f" ({hint})" if hint else ""
+        raise ValueError(f"it must hold rows of at least two numbers, but its shape is {shape}{hint}")
+
+
+def floating(kind: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype to compute in: float32 if it represents all numbers of this kind, else float64."""
+    if kind.kind not in "fiu":
+        raise ValueError(f"it holds {kind}, not real numbers")
+    return np.dtype(np.float32 if np.can_cast(kind, np.float32) else np.float64)
+
+
+def split(rows: Array) -> Iterator[Array]:
+    """Consecutive blocks of rows."""
+    size = max(1, block_size(BLOCK) // rows.shape[1])
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def gathered(blocks: Iterable[Array], dim: int, dtype: np.dtype[Any]) -> Array:
+    """Blocks (b, dim) as one array (n, dim): in memory, or mapped from a scratch file beyond `IN_MEMORY` bytes."""
+    memory, size = io.BytesIO(), 0  # grows by an eighth at a time, without a second copy
+    with ExitStack() as opened:
+        file: IO[bytes] = memory
+        for block in blocks:
+            content = np.ascontiguousarray(block, dtype).data
+            size += content.nbytes
+            try:
+                if file is memory and size > IN_MEMORY:
+                    file = opened.enter_context(tempfile.TemporaryFile())
+                    file.write(memory.getvalue())
+                    memory.close()
+                file.write(content)
+                file.flush()
+            except OSError as error:
+                problem = f"cannot write a scratch file in {tempfile.gettempdir()}: {error.strerror}"
+                raise Failure(f"{problem}; set TMPDIR to a folder on a larger disk", 1) from error
+        shape = (size // (dim * dtype.itemsize), dim)
+        if file is memory:
+            return np.ndarray(shape, dtype, memory.getbuffer())
+        return np.memmap(file, dtype, "r", shape=shape)
+
+
+def load_array(path: Path) -> Array:
+    """The array of a .npy file, mapped from the disk."""
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError(ARCHIVE)
+    return array
 
 
 def _npy(path: Path) -> Array:
     if path.suffix.lower() == ".gz":
-        with opened(path) as file:
-            array = np.load(file, allow_pickle=False)
-    else:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(array, np.ndarray):
-        raise ValueError("it is an .npz archive: rename it to .npz")
-    return _floating(array)
+        with gzip.open(path) as stream:
+            if stream.peek(2).startswith(b"PK"):
+                raise ValueError(ARCHIVE)
+            return _streamed(cast(IO[bytes], stream))
+    array = load_array(path)
+    require_rows(array.shape)
+    dtype = floating(array.dtype)
+    if array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    return gathered(split(array), array.shape[1], dtype)
 
 
 def _npz(path: Path, key: str | None) -> Array:
     """The array of an archive that `key` names, by default the only matrix of numbers."""
-    with path.open("rb") as stream, zipfile.ZipFile(stream):
-        pass  # np.load would also accept a .npy file under this name
-    with np.load(path, allow_pickle=False) as file:
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
         if key is None:
-            matrices = [name for name in file.files if _is_matrix(file, name)]
+            matrices = [name for name in names if _is_matrix(archive, name)]
             if len(matrices) != 1:
                 raise ValueError(
                     f"it must have one array of rows, but has {len(matrices)} ({listed(matrices)}): choose with --key"
                 )
             key = matrices[0]
-        if key not in file.files:
-            raise ValueError(f"it has no array {key!r}, only {listed(file.files)}")
-        return _floating(file[key])
+        if key not in names:
+            raise ValueError(f"it has no array {key!r}, only {listed(names)}")
+        with archive.open(f"{key}.npy") as stream:
+            return _streamed(stream)
 
 
-def _is_matrix(file: Any, name: str) -> bool:
+def _is_matrix(archive: zipfile.ZipFile, name: str) -> bool:
     """Whether an array of an archive is a matrix of numbers. Archives may also hold texts or labels."""
-    try:
-        array = file[name]
-    except ValueError:  # an array of objects, which is not loaded because that needs pickle
-        return False
-    return array.ndim == 2 and array.dtype.kind in "fiu"
+    with archive.open(f"{name}.npy") as stream:
+        shape, _, kind = _header(stream)
+    return len(shape) == 2 and kind.kind in "fiu"
 
 
-def _from_table(path: Path, table: CsvFile | ParquetFiles, wanted: Wanted) -> Data:
-    """The rows in the coordinate columns of a table, with a notice about the choice of columns."""
-    rows, used, others = table.rows(wanted if table.has_names else replace(wanted, fitted=()))
-    names = [column.name for column in used]
-    named = table.has_names and all(column.holds_numbers for column in used)
-    notice = ""
-    if others or (named and len(used) > 1):
-        notice = f"columns used as coordinates: {listed(names)} ({len(used)} of {len(table.names)})"
-    if others:
-        left_out = ["the index" if column.is_index else column.name or "an unnamed one" for column in others]
-        notice += f"; left out: {listed(left_out)}"
-    return Data(str(path), rows, table, names if named else (), notice)
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape of the array in a .npy stream, whether its columns are contiguous, and its dtype."""
+    version = np.lib.format.read_magic(stream)
+    read_header = (
+        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    )
+    return read_header(stream)
+
+
+def _streamed(stream: IO[bytes]) -> Array:
+    """The rows of a .npy stream, decoded block by block."""
+    shape, by_columns, kind = _header(stream)
+    require_rows(shape)
+    dtype = floating(kind)
+    count, dim = reversed(shape) if by_columns else shape
+    size = max(1, block_size(BLOCK) // dim)
+
+    def blocks() -> Iterator[Array]:
+        for start in range(0, count, size):
+            wanted = min(size, count - start) * dim * kind.itemsize
+            content = stream.read(wanted)
+            if len(content) < wanted:
+                raise EOFError("it ended before its last row")
+            yield np.frombuffer(content, kind).reshape(-1, dim)
+
+    rows = gathered(blocks(), dim, dtype)
+    return rows.T if by_columns else rows

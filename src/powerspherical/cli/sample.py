@@ -13,12 +13,13 @@ from torch.distributions import Distribution
 from typer import Argument, Option, Typer
 
 from powerspherical import HypersphericalUniform
-from powerspherical.cli import array_files
+from powerspherical.cli import outputs
 from powerspherical.cli._options import DEFAULT_FAMILY, Force, family_choices, one_of
 from powerspherical.cli.columns import Array
-from powerspherical.cli.common import LARGEST_SEED, bars, require_device, require_folder, tell, wrong
-from powerspherical.cli.outputs import require_free
+from powerspherical.cli.common import LARGEST_SEED, bars, plain, require_device, require_folder, tell, wrong
+from powerspherical.cli.rows import load_array, reading
 from powerspherical.distributions import distribution_named
+from powerspherical.engines import block_size
 
 DType = Literal["float32", "float64"]
 
@@ -73,7 +74,7 @@ def add_to(app: Typer) -> None:
         ] = "cpu",
         out: Annotated[
             str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - prints CSV.")
-        ] = array_files.STDOUT,
+        ] = outputs.STDOUT,
         force: Force = False,
     ) -> None:
         """Draw random unit vectors, one per row.
@@ -81,13 +82,8 @@ def add_to(app: Typer) -> None:
         Example: powerspherical sample --loc 0,0,1 --concentration 20 -n 1000 --out draws.npy
         """
         _require_parameters(family, concentration, loc, dtype)
-        try:
-            mean = None if loc is None else direction(loc, dim)
-        except (EOFError, OSError, ValueError) as error:
-            raise wrong("--loc", str(error)) from error
-        path = array_files.destination(out)
-        if path:
-            require_free([path], inputs=[] if loc is None else [Path(loc)], force=force)
+        mean = None if loc is None else direction(loc, dim)
+        path = outputs.destination(out, inputs=[] if loc is None else [Path(loc)], force=force)
         require_device(device)
         if path:
             require_folder(path.parent)
@@ -122,33 +118,32 @@ def _require_parameters(family: str, concentration: float | None, loc: str | Non
 def direction(text: str, dim: int | None = None) -> Array:
     """The unit vector along comma-separated coordinates, or along the vector in a .npy file.
 
-    Prints a notice if the given vector was not a unit vector. Raises `ValueError` if it has no direction, or not the
-    dimension `dim`.
+    Prints a notice if the given vector was not a unit vector. Raises if it has no direction, or not the dimension
+    `dim`.
     """
     if text.endswith(".npy"):
-        vector = np.load(text)
-        if vector.ndim != 1 or vector.dtype.kind not in "fiu":
-            found = f"{vector.dtype} of shape {vector.shape}"
-            raise ValueError(f"{text} must hold one vector of real numbers, but holds {found}")
-        vector = vector.astype(np.float64)
+        with reading(Path(text), "--loc"):
+            vector = load_array(Path(text))
+            if vector.ndim != 1 or vector.dtype.kind not in "fiu":
+                raise ValueError(
+                    f"it must hold one vector of real numbers, but holds {vector.dtype} of shape {vector.shape}"
+                )
+            vector = vector.astype(np.float64)
     else:
         try:
             vector = np.array([float(part) for part in text.split(",")])
         except ValueError:
-            raise ValueError(
-                f"{text!r} is neither a list of numbers such as 0,0.6,0.8 nor a .npy file"
-            ) from None
+            wanted = "a list of numbers such as 0,0.6,0.8 nor a .npy file"
+            raise wrong("--loc", f"{text!r} is neither {wanted}") from None
     if dim is not None and len(vector) != dim:
-        raise ValueError(f"{text} has {len(vector)} coordinate(s), but --dim is {dim}")
+        raise wrong("--loc", f"{text} has {len(vector)} coordinate(s), but --dim is {dim}")
     if len(vector) < 2:
-        raise ValueError(f"{text} has {len(vector)} coordinate(s), but at least two (the circle) are needed")
-    largest = np.abs(vector).max()
-    if not 0 < largest < math.inf:  # also catches NaN
-        raise ValueError(f"{text} has no direction: its coordinates must be finite and not all zero")
-    vector /= largest  # so that no square overflows or underflows
-    length = np.linalg.norm(vector)
-    if abs(largest * length - 1) > 1e-3:  # no notice for a unit vector typed with a few decimals
-        tell(f"--loc has length {largest * length:.6g}; normalised")
+        raise wrong("--loc", f"{text} has {len(vector)} coordinate(s), but needs at least two (the circle)")
+    length = math.hypot(*vector)
+    if not 0 < length < math.inf:  # also catches NaN
+        raise wrong("--loc", f"{text} has no direction: its coordinates must be finite and not all zero")
+    if abs(length - 1) > 1e-3:  # no notice for a unit vector typed with a few decimals
+        tell(f"--loc has length {length:.6g}; normalised")
     return vector / length
 
 
@@ -160,12 +155,12 @@ def _draw(distribution: Distribution, number: int, path: Path | None) -> None:
         task = shown.add_task("drawing", total=number)
 
         def blocks() -> Iterator[Array]:
-            rows = max(1, BLOCK // distribution.event_shape[0])
+            rows = max(1, block_size(BLOCK) // distribution.event_shape[0])
             for start in range(0, number, rows):
                 block = distribution.sample((min(rows, number - start),)).cpu().numpy()
                 yield block
                 shown.advance(task, len(block))
 
-        array_files.write(path or stdout, blocks(), (number, *distribution.event_shape))
+        outputs.write(path or stdout, blocks(), (number, *distribution.event_shape))
     if path:
-        print(f"{number} draws in {distribution.event_shape[0]} dimensions: {path}")
+        print(f"{number} draws in {distribution.event_shape[0]} dimensions: {plain(path)}")

@@ -14,9 +14,16 @@ from sklearn.metrics import adjusted_rand_score
 from torch.distributions import Categorical, MixtureSameFamily
 
 from helpers.clusters import clustered, mixtures, tying
+from helpers.own_family import registered
 from powerspherical import VonMisesFisher
 from powerspherical.families import VON_MISES_FISHER
-from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
+from powerspherical.families.power_spherical import PowerSphericalFamily
+from powerspherical.mixture import (
+    PowerSphericalMixture,
+    SphericalKMeans,
+    VonMisesFisherMixture,
+    mixture_named,
+)
 
 X, LABELS = clustered()
 ONE_OF_EACH = np.unique(LABELS, return_index=True)[1]
@@ -164,13 +171,28 @@ class TestOptions:
             not_the_best += kept < max(runs.values())
         assert 0 < not_the_best < 10
 
-    def test_rounding_does_not_choose_the_run(self) -> None:
+    @pytest.mark.parametrize(("rise", "kept"), [(2.0**-10, 0), (2.0**-9, 1)])
+    def test_rounding_does_not_choose_the_run(self, rise: float, kept: int, monkeypatch) -> None:
         """Of runs that are as likely as float32 can tell, the first is kept."""
-        x = X.astype(np.float32)
-        for seed in range(5):
-            options = {"init": "random", "tol": 0.0, "max_iter": 500, "random_state": seed}
-            one, many = (PowerSphericalMixture(3, n_init=runs, **options).fit(x) for runs in (1, 5))
-            np.testing.assert_array_equal(many.mean_directions_, one.mean_directions_)
+
+        class RisingFamily(PowerSphericalFamily):
+            """Every row has the same density, which rises with each run. A run of one step has two passes."""
+
+            name, passes = "rising", 0
+
+            def log_densities_(self, cosines, kappa, offsets, dim, *, keep):
+                found, kept = super().log_densities_(cosines, kappa, offsets, dim, keep=keep)
+                level = 8192 + rise * (self.passes // 2)  # where numbers of float32 are 2^-10 apart
+                self.passes += 1
+                return torch.full_like(found, level), kept
+
+        family = registered(monkeypatch, RisingFamily())
+        found = []
+        for runs in (1, 2):
+            family.passes = 0
+            fitted = mixture_named(family.name)(3, n_init=runs, tol=1e-9, random_state=0)
+            found.append(fitted.fit(X.astype(np.float32)).lower_bound_)
+        assert found[1] - found[0] == pytest.approx(kept * rise, abs=1e-9)
 
     def test_the_seed_decides(self) -> None:
         first, second, other = (

@@ -341,7 +341,7 @@ class TestBlocks:
                         unfitted.fit(x, sample_weight=weight)
                 counts.append(sum("synchron" in str(one.message) for one in caught))
             syncs.append(counts[1] - counts[0])
-        assert syncs[0] == syncs[1]
+        assert 0 < syncs[0] == syncs[1]
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,7 @@ class TestBlocks:
     def test_an_array_is_not_copied(self, estimator: type, dtype: str, order: str) -> None:
         """Neither by NumPy nor by torch, which sees one converted block at a time."""
         rng = np.random.default_rng(0)
-        x = np.asarray(rng.integers(0, 100, size=(3000, 100)), dtype, order=order)
+        x = np.asarray(rng.integers(0, 100, size=(2000, 100)), dtype, order=order)
         unfitted = estimator(2, init=rng.random((2, 100)), max_iter=2, tol=1e9)
         whole = x.size * np.dtype(np.float32).itemsize
         with block_limit(4000):

@@ -126,13 +126,17 @@ class TestSeeds:
             fitted = SphericalKMeans(10, max_iter=1, tol=1e9, random_state=seed).fit(x)
             assert adjusted_rand_score(labels, fitted.labels_) == 1
 
+    @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
     @pytest.mark.parametrize("init", ["k-means++", "random"])
     def test_rows_without_weight_are_not_chosen(self, init: str) -> None:
         weight = np.zeros(len(X))
-        weight[[4, 8, 15]] = 1
-        fitted = SphericalKMeans(3, init=init, n_init=1, random_state=0).fit(X, sample_weight=weight)
-        found = sorted(fitted.cluster_centers_.tolist())
-        np.testing.assert_allclose(found, sorted(UNIT[[4, 8, 15]].tolist()), rtol=1e-12)
+        chosen = np.flatnonzero(LABELS == 0)[:3]  # near each other, with other rows between them
+        weight[chosen] = 1
+        for seed in range(10):
+            unfitted = SphericalKMeans(3, init=init, n_init=1, max_iter=1, random_state=seed)
+            fitted = unfitted.fit(X, sample_weight=weight)
+            found = sorted(fitted.cluster_centers_.tolist())
+            np.testing.assert_allclose(found, sorted(UNIT[chosen].tolist()), rtol=1e-12)
 
     def test_repeated_rows_leave_the_others_to_be_chosen(self) -> None:
         """Rows a rounding longer than one are at a distance less than zero from themselves."""

@@ -36,6 +36,24 @@ def clustered(
     return (lengths * draws.sample()).numpy(), labels.numpy()
 
 
+def given(mixture: type, weights, directions, kappas, **options):
+    """Return an estimator with these parameters, as if it were fitted."""
+    estimator = mixture(len(weights), random_state=0, **options)
+    estimator.weights_, estimator.mean_directions_ = np.asarray(weights, float), np.asarray(directions)
+    estimator.concentrations_ = np.asarray(kappas, float)
+    estimator.n_features_in_ = estimator.mean_directions_.shape[1]
+    return estimator
+
+
+def unguarded_step(estimator, x, weight=None):
+    """Return a mixture after one step of EM from the parameters of another one, and the likelihood before it."""
+    names = ("weights_", "mean_directions_", "concentrations_")
+    options = {"concentration_type": estimator.concentration_type}
+    after = given(type(estimator), *(getattr(estimator, name) for name in names), **options)
+    after.partial_fit(x, sample_weight=weight)
+    return after, after.lower_bound_
+
+
 def fitted_directions(estimator) -> np.ndarray:
     return np.asarray(
         estimator.cluster_centers_ if isinstance(estimator, SphericalKMeans) else estimator.mean_directions_

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from powerspherical.distributions import rotational
 from powerspherical.families import Family, register_family, registry
-from powerspherical.mixture import _spherical_mixture
+from powerspherical.mixture import _mixture
 
 
 class SquaredChordFamily(Family):
@@ -23,7 +23,7 @@ class SquaredChordFamily(Family):
 
 
 #: The registries of families, distributions and mixtures.
-TABLES = ((registry, "_FAMILIES"), (rotational, "_DISTRIBUTIONS"), (_spherical_mixture, "_MIXTURES"))
+TABLES = ((registry, "_FAMILIES"), (rotational, "_DISTRIBUTIONS"), (_mixture, "_MIXTURES"))
 
 
 def entries() -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def use(monkeypatch: pytest.MonkeyPatch, content: list[dict[str, Any]]) -> None:
         monkeypatch.setattr(module, table, dict(entry))
 
 
-def registered(monkeypatch: pytest.MonkeyPatch) -> Family:
-    """Return the family, registered for the duration of a test."""
+def registered(monkeypatch: pytest.MonkeyPatch, family: Family | None = None) -> Family:
+    """Return a family, by default the one above, registered for the duration of a test."""
     use(monkeypatch, entries())
-    return register_family(SquaredChordFamily())
+    return register_family(family or SquaredChordFamily())

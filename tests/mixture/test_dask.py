@@ -28,7 +28,9 @@ def fit(estimator: type, x, weight=None):
 
 @estimators
 @pytest.mark.parametrize(
-    "weight", [None, WEIGHT, da.from_array(WEIGHT, chunks=77)], ids=["plain", "NumPy", "Dask"]
+    "weight",
+    [None, WEIGHT, torch.from_numpy(WEIGHT), da.from_array(WEIGHT, chunks=77)],
+    ids=["plain", "NumPy", "torch", "Dask"],
 )
 @pytest.mark.parametrize(
     "chunks", [(250, 8), (100, 3), ((0, 400, 500), 8)], ids=["rows", "columns too", "an empty one"]
@@ -97,12 +99,6 @@ def test_weights_of_unknown_size() -> None:
     np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-9)
 
 
-def test_weights_of_torch() -> None:
-    found = fit(PowerSphericalMixture, da.from_array(X, chunks=(250, 8)), torch.from_numpy(WEIGHT))
-    expected = fit(PowerSphericalMixture, X, WEIGHT)
-    np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-10)
-
-
 @estimators
 @pytest.mark.parametrize(
     "container", [scipy.sparse.csr_matrix, scipy.sparse.csr_array, scipy.sparse.coo_matrix]
@@ -123,13 +119,26 @@ def test_another_scheduler_than_threads() -> None:
     )
 
 
-def test_directions_are_chosen_among_few_rows_of_many(monkeypatch) -> None:
-    """Beyond a number of rows they come from a sample, the same one in memory and from blocks."""
-    monkeypatch.setattr("powerspherical.mixture._spherical_kmeans._SAMPLE_ROWS", 64)
-    monkeypatch.setattr("powerspherical.mixture._spherical_kmeans._SAMPLE_ROWS_PER_COMPONENT", 1)
-    found = fit(PowerSphericalMixture, da.from_array(X, chunks=(70, 8)), WEIGHT)
-    expected = fit(PowerSphericalMixture, X, WEIGHT)
-    np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-9)
+def test_directions_are_chosen_among_few_rows_of_many() -> None:
+    """Beyond 32,768 rows they come from a sample, the same one in memory and from blocks."""
+    x, _ = clustered(40_000, 3)
+    weight = np.random.default_rng(5).random(len(x))
+    found = fit(PowerSphericalMixture, da.from_array(x, chunks=(7000, 3)), weight)
+    np.testing.assert_allclose(
+        found.mean_directions_, fit(PowerSphericalMixture, x, weight).mean_directions_, atol=1e-9
+    )
+
+
+def test_a_data_frame_is_refused() -> None:
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    frame = frames.from_pandas(pandas.DataFrame(X), npartitions=2)
+    fitted = fit(PowerSphericalMixture, frame.to_dask_array(lengths=True))
+    for call in (PowerSphericalMixture(2).fit, fitted.predict, SphericalKMeans(2).fit):
+        with pytest.raises(
+            ValueError, match=r"a Dask array, got a Dask DataFrame: use X\.to_dask_array\(lengths=True\)"
+        ):
+            call(frame)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +147,9 @@ def test_directions_are_chosen_among_few_rows_of_many(monkeypatch) -> None:
         (da.ones((20, 3), dtype=int), None, r"Dask array of float32 or float64, got int64.*astype"),
         (da.ones((20, 1)), None, r"X must have the shape \(n, d\)"),
         (da.full((20, 3), np.nan, chunks=(5, 3)), None, r"X has NaN or infinite values"),
-        (da.ones((20, 3)), np.ones(19), r"sample_weight must have the shape \(20,\), got \(19,\)"),
-        (da.ones((20, 3)), -np.ones(20), r"sample_weight must be finite and ≥ 0"),
-        (da.ones((20, 3)), np.zeros(20), r"sample_weight must have a positive sum"),
         (da.ones((2, 3)), None, r"n_samples=2 should be >= n_clusters=3"),
     ],
-    ids=["integers", "d = 1", "NaN", "weights' shape", "negative weights", "no weight", "few rows"],
+    ids=["integers", "d = 1", "NaN", "few rows"],
 )
 def test_refused(x, weight, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -13,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import powerspherical
 from helpers.clusters import clustered, estimators
+from powerspherical._extras import install_hint
 from powerspherical.mixture import (
     PowerSphericalMixture,
     SphericalKMeans,
@@ -61,6 +64,19 @@ def test_starts(estimator: type, init, n_init, starts: int) -> None:
     estimator(3, init=init, n_init=n_init, random_state=0, max_iter=500, verbose=lines.append).fit(X)
     runs = {line.split(": ")[1].partition(",")[0] for line in lines} - {"start"}
     assert runs == {f"run {run}" for run in range(starts)}
+
+
+def test_only_scikit_learn_is_needed() -> None:
+    """Without it, the import says what to install. Dask is not imported for arrays."""
+    fit = "import numpy; powerspherical.mixture.SphericalKMeans(2).fit(numpy.eye(4)); print('dask' in sys.modules)"
+    for prepare, use in (("sys.modules['sklearn'] = None", "0"), ("0", fit)):
+        code = f"import sys; {prepare}; import powerspherical.mixture; {use}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        if use == fit:
+            assert (done.stdout, done.stderr) == ("False\n", "")
+        else:
+            expected = f"ImportError: powerspherical.mixture needs scikit-learn: {install_hint('mixture')}"
+            assert done.stderr.splitlines()[-1] == expected
 
 
 @estimators

@@ -1,16 +1,22 @@
-"""Work for several threads."""
+"""Blocks in several threads: the same results, torch alone in each, and errors that end the work."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
+import scipy.sparse
 import torch
 
-from powerspherical.mixture._rows import grouped, in_order
+from helpers.clusters import clustered, estimators, fitted_directions, given
+from helpers.own_family import registered
+from powerspherical.engines import block_limit
+from powerspherical.families.power_spherical import PowerSphericalFamily
+from powerspherical.mixture import mixture_named
+
+X, _ = clustered(3000)
 
 
 @pytest.fixture(autouse=True)
@@ -23,53 +29,49 @@ def _threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 7, 84, 1000])
-def test_groups_are_all_items_and_get_smaller(count: int) -> None:
-    groups = grouped(range(count))
-    assert [item for group in groups for item in group] == list(range(count))
-    sizes = [len(group) for group in groups]
-    assert sizes == sorted(sizes, reverse=True)
-    assert max(sizes, default=0) <= 8
-    assert sizes[-3:] == [1] * min(3, count)
+@estimators
+@pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
+def test_threads_change_nothing(estimator: type, container) -> None:
+    """Not a bit: the order in which blocks are added does not depend on the number of threads."""
+    found = []
+    for threads in (3, 1, 3):
+        torch.set_num_threads(threads)
+        with block_limit(2000):
+            found.append(estimator(3, random_state=0).fit(container(X)))
+    for one in found[1:]:
+        np.testing.assert_array_equal(fitted_directions(found[0]), fitted_directions(one))
+        np.testing.assert_array_equal(found[0].predict(X), one.predict(X))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_results_come_in_order(threads: int) -> None:
-    def slow_at_first(item: int) -> int:
-        time.sleep(0.02 if item == 0 else 0.001)
-        return item**2
+class WatchedFamily(PowerSphericalFamily):
+    name = "watched"
+    watch: Callable[[], None]
 
-    assert list(in_order(slow_at_first, range(40), threads)) == [item**2 for item in range(40)]
-
-
-def test_threads_work_side_by_side_and_torch_within_them_alone() -> None:
-    together = threading.Barrier(3, timeout=30)
-
-    def function(item: int) -> int:
-        together.wait()
-        return torch.get_num_threads()
-
-    assert list(in_order(function, range(3), 3)) == [1, 1, 1]
+    def log_densities_(self, cosines, kappa, offsets, dim, *, keep):
+        self.watch()
+        return super().log_densities_(cosines, kappa, offsets, dim, keep=keep)
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("inside", [True, False], ids=["of a thread", "of the caller"])
-def test_an_error_ends_the_work(error: type[BaseException], inside: bool) -> None:
-    started: list[int] = []
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_threads_work_side_by_side(error: type[BaseException] | None, monkeypatch) -> None:
+    """torch uses one thread in each. An error ends the work of all."""
+    together, seen = threading.Barrier(3, timeout=30), []
 
-    def function(item: int) -> int:
-        started.append(item)
-        if inside and item == 3:
-            raise error("no such item")
-        time.sleep(0.005)
-        return item
+    def watch() -> None:
+        seen.append(torch.get_num_threads())
+        if len(seen) <= 3:
+            together.wait()
+        elif error is not None:
+            raise error("no such block")
 
-    def take_all() -> None:
-        with closing(in_order(function, range(1000), 2)) as results:
-            for result in results:
-                if not inside and result == 3:
-                    raise error("no such item")
-
-    with pytest.raises(error, match="no such item"):
-        take_all()
-    assert len(started) < 20
+    family = registered(monkeypatch, WatchedFamily())
+    family.watch = watch
+    mixture = given(mixture_named(family.name), np.ones(3) / 3, X[:3], np.ones(3))
+    with block_limit(110):  # 300 blocks of 10 rows
+        if error is None:
+            mixture.predict(X)
+            assert seen == [1] * 300
+        else:
+            with pytest.raises(error, match="no such block"):
+                mixture.predict(X)
+            assert len(seen) < 100

@@ -18,8 +18,8 @@ from powerspherical.mixture._families import (
     SphericalCauchyMixture,
     VonMisesFisherMixture,
 )
-from powerspherical.mixture._spherical_kmeans import SphericalKMeans
-from powerspherical.mixture._spherical_mixture import SphericalMixture, load, mixture_named
+from powerspherical.mixture._kmeans import SphericalKMeans
+from powerspherical.mixture._mixture import SphericalMixture, load, mixture_named
 
 __all__ = [
     "CheckpointError",

@@ -1,37 +1,119 @@
-"""The base class of the estimators: parameters, input, progress reports."""
+"""The base class of the estimators: parameters, input, and the fit, which keeps the best of several searches."""
 
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import sklearn.exceptions
 import torch
+from scipy.sparse import issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 import powerspherical
-from powerspherical.mixture._rows import ArrayRows, Block, Rows, SparseRows, TensorRows
+from powerspherical._torch.rows import shared_tensor
+from powerspherical.mixture._rows import ArrayRows, Block, Rows, SparseRows, TensorRows, scaled_weight
 from powerspherical.mixture._saving import SavedEstimator
+from powerspherical.mixture._seeding import Seeder
 
-#: Called after each step with its number and the value of the objective.
-Report = Callable[[int, float], None]
+Model = TypeVar("Model")
+Found = TypeVar("Found")
+
+#: Called after each step with its number and the objective, in words.
+Report = Callable[[int, str], None]
 
 #: Number of starts for ``n_init="auto"``, as in scikit-learn's ``KMeans``.
 _AUTO_STARTS = {"k-means++": 1, "random": 10}
 
+#: dtypes of NumPy arrays that are converted block by block. Others, such as objects, are converted to float64 at once.
+_DENSE_DTYPES = [np.dtype(code) for code in ("d", "f", "e", "?", *"bhilqBHILQ")]
+
 
 class ConvergenceWarning(sklearn.exceptions.ConvergenceWarning, powerspherical.ConvergenceWarning):
     """A fit stopped before it converged. Filters for scikit-learn's warning and for this package's both catch it."""
+
+
+class Search(ABC, Generic[Model, Found]):
+    """One search for the best model of the rows, in steps that each need sums over all rows.
+
+    A subclass says what a step, the sums and the objective are. ``run`` sets the attributes.
+    """
+
+    #: What a search does that stopped too early.
+    unsettled: ClassVar[str]
+    #: Whether the last step gave a component a new start. It then has yet to find its rows.
+    restarted = False
+
+    sums: Found  # over the rows, under the model
+    objectives: list[float]  # at the start and after each step that was kept
+    steps: int  # the number of steps tried
+    converged: bool
+
+    def __init__(self, rows: Rows, seeder: Seeder, model: Model) -> None:
+        self.rows, self.seeder, self.model = rows, seeder, model
+
+    @abstractmethod
+    def pass_over_rows(self, model: Model) -> Found:
+        """Return the sums over all rows under the model."""
+
+    @abstractmethod
+    def step(self) -> Model:
+        """Return the next model."""
+
+    @abstractmethod
+    def objective(self, sums: Found) -> float:
+        """Return what steps should raise."""
+
+    @abstractmethod
+    def shown(self, sums: Found) -> str:
+        """Return the objective in words."""
+
+    def accepts(self, gain: float) -> bool:
+        """Return whether a step is kept."""
+        return True
+
+    def retries(self, gain: float) -> bool:
+        """Return whether to try again after a step that was not kept."""
+        return False
+
+    def tolerance(self, tol: float) -> float:
+        """Return the gain up to which the objective counts as unchanged."""
+        return tol
+
+    def rounding(self) -> float:
+        """Return the rounding error of the objective, a mean over rows."""
+        return torch.finfo(self.rows.dtype).eps * max(1.0, abs(self.objectives[-1]))
+
+    def run(self, tol: float, max_iter: int, report: Report) -> None:
+        """Take steps until the gain is within the tolerance."""
+        self.sums = self.pass_over_rows(self.model)
+        self.objectives, self.steps, self.converged = [self.objective(self.sums)], 0, False
+        while self.steps < max_iter and not self.converged:
+            self.steps += 1
+            model = self.step()
+            sums = self.pass_over_rows(model)
+            report(self.steps, self.shown(sums))
+            gain = self.objective(sums) - self.objectives[-1]
+            if self.accepts(gain):
+                self.model, self.sums = model, sums
+                self.objectives.append(self.objective(sums))
+                self.converged = gain <= self.tolerance(tol) and not self.restarted
+            else:
+                self.converged = not self.retries(gain)
+
+    def beats(self, other: Self, tol: float) -> bool:
+        """Return whether the result is better than the other's by more than the tolerance and rounding."""
+        return self.objectives[-1] - other.objectives[-1] > other.tolerance(tol) + other.rounding()
 
 
 class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstimator):
@@ -50,8 +132,10 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
     _count_parameter: ClassVar[str]
 
     n_features_in_: int
+    n_iter_: int
     n_init: Any
     init: Any
+    tol: float
     max_iter: int
     random_state: Any
     verbose: Any
@@ -62,10 +146,69 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to the directions of rows, and return the estimator.
+
+        Args:
+            X: rows (n, d), at least as many as components.
+            y: ignored.
+            sample_weight: weights ≥ 0 of the rows, (n,). Default: equal weights.
+        """
+        self._validate_params()
+        rows = self._rows(X, sample_weight, reset=True)
+        seeder = self._seeder(rows)
+        best: Search[Any, Any] | None = None
+        with without_grad_or_autocast(rows.device):
+            for run in range(self._n_starts()):
+                search = self._search(rows, seeder)
+                search.run(self.tol, self.max_iter, self._reporter(f"run {run}"))
+                if best is None or search.beats(best, self.tol):
+                    best = search
+            assert best is not None
+            self._set_fitted(best)
+        self.n_iter_ = best.steps
+        if not best.converged:
+            message = f"{best.unsettled} after {self.max_iter} steps: raise max_iter or tol"
+            warnings.warn(message, ConvergenceWarning, stacklevel=2)
+        return self
+
+    @abstractmethod
+    def _search(self, rows: Rows, seeder: Seeder) -> Search[Any, Any]:
+        """Return a search at its start."""
+
+    @abstractmethod
+    def _set_fitted(self, search: Search[Any, Any]) -> None:
+        """Set the fitted attributes from the result of a search."""
+
+    def _seeder(self, rows: Rows) -> Seeder:
+        """Return what chooses directions to start from."""
+        return Seeder(rows, getattr(self, self._count_parameter), check_random_state(self.random_state))
+
     def _rows(self, X: Any, sample_weight: Any = None, *, reset: bool = False) -> Rows:
         """Return the checked rows of ``X``. ``reset`` says that they are to be fitted from scratch."""
         if not reset:
             check_is_fitted(self)
+        if hasattr(X, "__dask_graph__"):
+            rows = self._dask_rows(X, sample_weight, reset)
+        else:
+            rows = self._rows_in_memory(X, sample_weight, reset)
+        count = getattr(self, self._count_parameter)
+        if reset and rows.count < count:
+            raise ValueError(f"n_samples={rows.count} should be >= {self._count_parameter}={count}")
+        return rows
+
+    def _dask_rows(self, X: Any, sample_weight: Any, reset: bool) -> Rows:
+        from powerspherical.mixture._dask import DaskRows
+
+        if not hasattr(X, "rechunk"):
+            raise ValueError(
+                f"X must be a Dask array, got a Dask {type(X).__name__}: use X.to_dask_array(lengths=True)"
+            )
+        self._check_shape(X, reset)
+        return DaskRows(X, sample_weight)
+
+    def _rows_in_memory(self, X: Any, sample_weight: Any, reset: bool) -> Rows:
+        kind: Callable[..., Rows]
         if isinstance(X, Tensor):
             self._check_shape(X, reset)
             if X.layout != torch.strided:
@@ -74,30 +217,22 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
                 )
             if not X.is_floating_point():
                 raise ValueError(f"X must have a floating-point dtype, got {X.dtype}: use X.float()")
-            weight = None if sample_weight is None else torch.as_tensor(sample_weight, device=X.device)
-            rows: Rows = TensorRows(X, weight)
-        elif type(X).__module__.partition(".")[0] == "dask":
-            from powerspherical.mixture._dask import DaskRows
-
-            self._check_shape(X, reset)
-            rows = DaskRows(X, sample_weight)
+            kind = TensorRows
         else:
-            X = validate_data(
-                self,
-                X,
-                reset=reset,
-                accept_sparse="csr",
-                dtype=np.float32 if getattr(X, "dtype", None) == np.float16 else [np.float64, np.float32],
-                order="C",
-                ensure_min_features=2 if reset else 1,
-            )
-            if sample_weight is not None:
-                options = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "sample_weight"}
-                sample_weight = check_array(sample_weight, dtype=X.dtype, **options)
-            rows = (ArrayRows if isinstance(X, np.ndarray) else SparseRows)(X, sample_weight)
-        count = getattr(self, self._count_parameter)
-        if reset and rows.count < count:
-            raise ValueError(f"n_samples={rows.count} should be >= {self._count_parameter}={count}")
+            dtypes = [np.float64, np.float32] if issparse(X) else _DENSE_DTYPES
+            least = 2 if reset else 1
+            # Whether rows are finite is checked with their lengths, by an error that names the row.
+            options = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_features": least}
+            X = validate_data(self, X, reset=reset, dtype=dtypes, **options)
+            kind = ArrayRows if isinstance(X, np.ndarray) else SparseRows
+        if sample_weight is None:
+            return kind(X)
+        if not isinstance(sample_weight, Tensor):
+            array = check_array(sample_weight, dtype=np.float64, ensure_2d=False, ensure_all_finite=False)
+            sample_weight = shared_tensor(array)
+        weight, unit = scaled_weight(sample_weight, X.shape[0])
+        rows = kind(X, weight)
+        rows.weight_unit = unit
         return rows
 
     def _check_shape(self, X: Any, reset: bool) -> None:
@@ -115,38 +250,27 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
     @property
     def _n_features_out(self) -> int:
         """The number of components, for scikit-learn."""
-        return len(getattr(self, self._saved[0]))
+        return len(getattr(self, self._directions))
 
     @abstractmethod
     def _model(self, rows: Rows) -> Any:
         """Return the fitted components in the dtype and on the device of the rows."""
 
     def _each(
-        self,
-        X: Any,
-        function: Callable[[Any, Block], Tensor],
-        *,
-        per_component: bool = False,
-        dtype: torch.dtype | None = None,
+        self, X: Any, function: Callable[[Any, Block], Tensor], per_component: bool = False, dtype: Any = None
     ) -> Any:
         """Return ``function(model, block)`` for all rows of ``X``, with one column or one ``per_component``."""
-        rows = self._rows(X)
-        count = self._n_features_out
+        rows, count = self._rows(X), self._n_features_out
         with without_grad_or_autocast(rows.device):
             task = partial(function, self._model(rows))
-            return rows.each(task, count, columns=count if per_component else None, dtype=dtype)
+            return rows.each(task, count, count if per_component else None, dtype)
 
-    def _warn_of_max_iter(self, what: str) -> None:
-        """Warn the caller of ``fit`` that ``max_iter`` was too small."""
-        message = f"{what} after {self.max_iter} steps: raise max_iter or tol"
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    def _reporter(self, stage: str) -> Report:
+        """Return a function that prints the objective after each step, or passes it on, as ``verbose`` says."""
 
-    def _reporter(self, stage: str, objective: str) -> Report:
-        """Return a function that prints the ``objective`` after each step, or passes it on, as ``verbose`` says."""
-
-        def report(step: int, value: float) -> None:
+        def report(step: int, objective: str) -> None:
             if self.verbose:
-                line = f"{type(self).__name__}: {stage}, step {step}: {objective} {value:.8g}"
+                line = f"{type(self).__name__}: {stage}, step {step}: {objective}"
                 self.verbose(line) if callable(self.verbose) else print(line, flush=True)
 
         return report
@@ -157,10 +281,3 @@ def without_grad_or_autocast(device: torch.device) -> Iterator[None]:
     """Record no gradients, and keep the caller's autocast away from matrix products."""
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield
-
-
-def require_integer(name: str, value: Any, least: int) -> int:
-    """Return ``value`` as an int; raise ``ValueError`` unless it is an integer ≥ ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be an integer ≥ {least}, got {value!r}")
-    return int(value)

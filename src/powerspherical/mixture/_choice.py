@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_scalar
 
 from powerspherical._extras import install_hint
 from powerspherical.families import family_named, family_names
-from powerspherical.mixture._base import require_integer
-from powerspherical.mixture._spherical_mixture import SphericalMixture, mixture_named
+from powerspherical.mixture._mixture import SphericalMixture, mixture_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,9 @@ def compare(
     >>> min(choices, key=lambda choice: choice.bic).n_components
     3
     """
-    counts = [require_integer("components", count, 1) for count in components]
+    counts = list(components)
+    for count in counts:
+        check_scalar(count, "components", Integral, min_val=1)
     if models is None:
         models = {f"{family_named(name).title}, tied": mixture_named(name)() for name in family_names()}
     if not counts or not models:

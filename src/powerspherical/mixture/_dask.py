@@ -18,7 +18,6 @@ from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
 
-from powerspherical._torch.rows import shared_tensor
 from powerspherical.mixture._rows import (
     ArrayRows,
     Block,
@@ -26,8 +25,10 @@ from powerspherical.mixture._rows import (
     Rows,
     SparseRows,
     Sum,
+    Task,
     stacked,
     summed,
+    weight_unit,
 )
 
 _FAN_IN = 8  # partial sums that one task adds
@@ -49,14 +50,16 @@ class DaskRows(Rows):
         self._rows = rows = _sized(rows)
         self._lengths = rows.chunks[0]
         self.count, self.dim = rows.shape
-        self.dtype, self.device = shared_tensor(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
+        self.dtype, self.device = torch.from_numpy(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
         self._weights: list[Any] = [None] * len(self._lengths)
         if weight is not None:
             lazy = isinstance(weight, dask.array.Array)
             weight = _sized(weight) if lazy else dask.array.from_array(np.asarray(weight))
             if weight.shape != (self.count,):
                 raise ValueError(f"sample_weight must have the shape {(self.count,)}, got {weight.shape}")
-            self._weights = weight.rechunk((self._lengths,)).to_delayed().tolist()
+            self.weight_unit = weight_unit(*compute(weight.min(), weight.max()))
+            weight = (weight / self.weight_unit).rechunk((self._lengths,))
+            self._weights = weight.to_delayed().tolist()
 
     def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
         call, once = delayed(_call, pure=False), delayed(function, pure=False, traverse=False)
@@ -67,12 +70,7 @@ class DaskRows(Rows):
         return sums[0].compute()
 
     def each(
-        self,
-        function: Callable[[Block], Tensor],
-        width: int,
-        *,
-        columns: int | None = None,
-        dtype: torch.dtype | None = None,
+        self, function: Task, width: int, columns: int | None = None, dtype: torch.dtype | None = None
     ) -> Any:
         kind = torch.empty(0, dtype=dtype or self.dtype).numpy().dtype
         empty = np.empty(0 if columns is None else (0, columns), kind)
@@ -108,9 +106,7 @@ def _call(method: str, rows: Any, weight: np.ndarray | None, start: int, *argume
     return getattr(_in_memory(rows, weight, start), method)(*arguments)
 
 
-def _each(
-    rows: Any, function: Callable[[Block], Tensor], width: int, empty: np.ndarray, block_info: Any = None
-) -> np.ndarray:
+def _each(rows: Any, function: Task, width: int, empty: np.ndarray, block_info: Any = None) -> np.ndarray:
     if not rows.shape[0]:
         return empty
     (start, _), *_ = block_info[0]["array-location"]
@@ -119,7 +115,8 @@ def _each(
 
 def _in_memory(rows: Any, weight: np.ndarray | None, start: int) -> ArrayRows | SparseRows:
     """Wrap a NumPy or SciPy block whose first row has the index ``start``."""
+    weights = None if weight is None else torch.from_numpy(weight)
     dense = isinstance(rows, np.ndarray)
-    block = ArrayRows(rows, weight, start) if dense else SparseRows(rows.tocsr(), weight, start)
+    block = ArrayRows(rows, weights, start) if dense else SparseRows(rows.tocsr(), weights, start)
     block.threaded = False  # the scheduler has its own threads or processes
     return block

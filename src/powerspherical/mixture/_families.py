@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from powerspherical.distributions import PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical.mixture._spherical_mixture import SphericalMixture
+from powerspherical.mixture._mixture import SphericalMixture
 
 
 class PowerSphericalMixture(SphericalMixture):

@@ -9,6 +9,7 @@ and b rows are (k, b) matrices, because matrix products and sums over components
 
 from __future__ import annotations
 
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections import deque
@@ -23,11 +24,13 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from powerspherical import engines
 from powerspherical._torch.rows import row_lengths, shared_tensor
 
 Sum = TypeVar("Sum")  # what ``+`` can add up over blocks
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Task = Callable[["Block"], Tensor]
 
 #: Numbers in a block and its results together. On a CPU they should fit the cache.
 _NUMBERS_PER_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 28}
@@ -100,7 +103,7 @@ class Block(NamedTuple):
 
     rows: Matrix  # (b, d)
     scale: Tensor | None = (
-        None  # factors (b,) that normalise the rows, 0 for zero rows; None if all are unit vectors
+        None  # (b,), normalises the rows, 0 for rows of zeros; None if all are unit vectors
     )
     weight: Tensor | None = None  # (b,); None stands for ones
 
@@ -160,7 +163,8 @@ def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
 
 def block_size(device: torch.device, numbers: int) -> int:
     """Return the number of rows per block. ``numbers`` counts the numbers in one row and its results."""
-    return min(max(_NUMBERS_PER_BLOCK.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
+    rows = min(max(_NUMBERS_PER_BLOCK.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
+    return max(engines.block_size(rows * numbers) // numbers, 1)
 
 
 class Sums:
@@ -182,6 +186,7 @@ class Rows(ABC):
     dim: int  # the number of columns d
     dtype: torch.dtype  # float32 or float64, in which blocks are computed
     device: torch.device
+    weight_unit: float = 1.0  # what weights in blocks have to be multiplied with to be the user's
 
     @abstractmethod
     def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
@@ -192,12 +197,7 @@ class Rows(ABC):
 
     @abstractmethod
     def each(
-        self,
-        function: Callable[[Block], Tensor],
-        width: int,
-        *,
-        columns: int | None = None,
-        dtype: torch.dtype | None = None,
+        self, function: Task, width: int, columns: int | None = None, dtype: torch.dtype | None = None
     ) -> Any:
         """Return the results of ``function`` for all rows, as the user's kind of array.
 
@@ -215,7 +215,10 @@ class Rows(ABC):
 
 
 class _RowsInMemory(Rows):
-    """Rows in the memory of this process. ``start`` is the index that error messages give the first of them."""
+    """Rows in the memory of this process, with the weights of ``scaled_weight``.
+
+    ``start`` is the index that error messages give the first row.
+    """
 
     #: Whether blocks are processed by as many threads as torch would use.
     threaded = True
@@ -223,12 +226,9 @@ class _RowsInMemory(Rows):
     def __init__(self, rows: Matrix, weight: Tensor | None, start: int) -> None:
         self._rows = rows
         self.count, self.dim = rows.shape
-        # Half precision is computed in float32.
-        self.dtype, self.device = torch.promote_types(rows.dtype, torch.float32), rows.device
+        self.dtype, self.device = computed_dtype(rows.dtype), rows.device
         self.scale = self._unit_scale(start)
-        self.weight = (
-            None if weight is None else checked_weight(weight, self.count).to(rows.device, self.dtype)
-        )
+        self.weight = None if weight is None else weight.to(rows.device, self.dtype)
 
     @abstractmethod
     def _matrix(self, index: slice | np.ndarray) -> Matrix:
@@ -269,12 +269,7 @@ class _RowsInMemory(Rows):
             return summed(sums)
 
     def each(
-        self,
-        function: Callable[[Block], Tensor],
-        width: int,
-        *,
-        columns: int | None = None,
-        dtype: torch.dtype | None = None,
+        self, function: Task, width: int, columns: int | None = None, dtype: torch.dtype | None = None
     ) -> Any:
         with self._map(lambda blocks: [function(block) for block in blocks], width) as groups:
             return self.to_user_array(torch.cat([part for group in groups for part in group]))
@@ -292,9 +287,9 @@ class TensorRows(_RowsInMemory):
     _rows: Tensor
 
     def __init__(self, rows: Tensor, weight: Tensor | None = None, start: int = 0) -> None:
-        super().__init__(rows.detach(), None if weight is None else weight.detach(), start)
+        super().__init__(rows.detach(), weight, start)
 
-    def _matrix(self, index: slice | np.ndarray) -> Matrix:
+    def _matrix(self, index: slice | np.ndarray) -> Tensor:
         where = torch.from_numpy(index).to(self.device) if isinstance(index, np.ndarray) else index
         return self._rows[where].to(self.dtype)
 
@@ -303,10 +298,13 @@ class TensorRows(_RowsInMemory):
 
 
 class ArrayRows(TensorRows):
-    """Rows of a NumPy array, without a copy. Results are NumPy arrays."""
+    """Rows of a NumPy array, of which only blocks are copied, where needed. Results are NumPy arrays."""
 
-    def __init__(self, rows: np.ndarray, weight: np.ndarray | None = None, start: int = 0) -> None:
-        super().__init__(shared_tensor(rows), None if weight is None else shared_tensor(weight), start)
+    def __init__(self, rows: np.ndarray, weight: Tensor | None = None, start: int = 0) -> None:
+        super().__init__(shared_tensor(rows), weight, start)
+
+    def _matrix(self, index: slice | np.ndarray) -> Tensor:
+        return super()._matrix(index).contiguous()  # of an array in Fortran order
 
     def to_user_array(self, values: Tensor) -> Any:
         return values.numpy()
@@ -317,11 +315,11 @@ class SparseRows(_RowsInMemory):
 
     _rows: SparseMatrix
 
-    def __init__(self, rows: Any, weight: np.ndarray | None = None, start: int = 0) -> None:
+    def __init__(self, rows: Any, weight: Tensor | None = None, start: int = 0) -> None:
         if not rows.has_canonical_format:
             rows = rows.copy()
             rows.sum_duplicates()  # the norm of a row needs its entries added up
-        super().__init__(SparseMatrix(rows), None if weight is None else shared_tensor(weight), start)
+        super().__init__(SparseMatrix(rows), weight, start)
 
     def _numbers_per_row(self) -> int:
         return self._rows.rows.nnz // self.count + 1
@@ -330,20 +328,28 @@ class SparseRows(_RowsInMemory):
         return SparseMatrix(self._rows.rows[index])
 
 
-def checked_weight(weight: Tensor, count: int) -> Tensor:
-    """Return ``weight``; raise ``ValueError`` unless it holds ``count`` finite numbers ≥ 0."""
+def computed_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which rows are computed: float32 for half precision, float64 for integers."""
+    return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else torch.float64
+
+
+def scaled_weight(weight: Tensor, count: int) -> tuple[Tensor, float]:
+    """Return the weights of ``count`` rows over ``weight_unit``, in float64, and this unit."""
     if weight.shape != (count,):
         raise ValueError(f"sample_weight must have the shape {(count,)}, got {tuple(weight.shape)}")
-    wrong = ~((weight >= 0) & torch.isfinite(weight))
-    if wrong.any():
-        raise ValueError(f"sample_weight must be finite and ≥ 0, got {weight[wrong][0].item():g}")
-    return weight
+    weight = weight.detach().double()
+    unit = weight_unit(*weight.aminmax())
+    return weight / unit, unit
 
 
-def require_positive(total_weight: Tensor) -> None:
-    """Raise ``ValueError`` unless the rows have any weight."""
-    if not total_weight > 0:
+def weight_unit(smallest: Any, largest: Any) -> float:
+    """Return the power of two for which the largest weight is in [1, 2): sums of such weights do not overflow."""
+    for value in (float(smallest), float(largest)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"sample_weight must be finite and ≥ 0, got {value:g}")
+    if not largest > 0:
         raise ValueError("sample_weight must have a positive sum: all weights are zero")
+    return 2.0 ** (math.frexp(float(largest))[1] - 1)
 
 
 def grouped(items: Sequence[Item]) -> list[Sequence[Item]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,12 +14,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from powerspherical._files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from powerspherical._torch.rows import shared_tensor
+from powerspherical._files.checkpoint import UNUSABLE, CheckpointError, load_checkpoint, save_checkpoint
 
 FORMAT, VERSION = "powerspherical.mixture", 1
-#: Tolerance for the sum of the weights and for the norms of directions, which should be one.
-TOLERANCE = 1e-3
 #: Parameters that a file need not hold: their values may be NumPy generators or functions.
 _OPTIONAL_PARAMETERS = {"random_state", "verbose"}
 
@@ -28,8 +24,10 @@ _OPTIONAL_PARAMETERS = {"random_state", "verbose"}
 class SavedEstimator(BaseEstimator, ABC):
     """Base of estimators that can be saved to a file once fitted."""
 
-    #: The fitted attributes to save: arrays, numbers and booleans. The first holds directions, (k, d).
-    _saved: ClassVar[tuple[str, ...]]
+    #: The fitted attributes to save, with their number of dimensions: 2 for (k, d), 1 for (k,), 0 for one value.
+    _saved: ClassVar[dict[str, int]]
+    #: The fitted attribute that holds directions, (k, d).
+    _directions: ClassVar[str]
 
     n_features_in_: int
     notes_: dict[str, Any]
@@ -56,7 +54,6 @@ class SavedEstimator(BaseEstimator, ABC):
         """
         check_is_fitted(self)
         self._validate_params()
-        self._check_fitted()
         parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         for name in _OPTIONAL_PARAMETERS:
             if not isinstance(parameters[name], int | str | None):
@@ -66,7 +63,7 @@ class SavedEstimator(BaseEstimator, ABC):
             "version": VERSION,
             "estimator": type(self).__name__,
             "notes": notes or {},
-            "arrays": "torch" if isinstance(getattr(self, self._saved[0]), Tensor) else "numpy",
+            "arrays": "torch" if isinstance(getattr(self, self._directions), Tensor) else "numpy",
             "parameters": parameters,
             "fitted": self._fitted(),
         }
@@ -78,8 +75,8 @@ class SavedEstimator(BaseEstimator, ABC):
 
         The attribute ``notes_`` has the notes that ``save`` stored.
 
-        Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged, if a field is
-        missing or wrong, or if it holds another estimator. ``powerspherical.mixture.load`` reads any estimator.
+        Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged or holds another
+        estimator. ``powerspherical.mixture.load`` reads any estimator.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -99,34 +96,18 @@ class SavedEstimator(BaseEstimator, ABC):
                 f"{path} holds a {name}, not a {cls.__name__}: powerspherical.mixture.load reads any estimator"
             )
         try:
-            return kind._from(state)
-        except ValueError as error:
+            parameters, fitted = (
+                {name: _array(value, state["arrays"]) for name, value in state[part].items()}
+                for part in ("parameters", "fitted")
+            )
+            estimator = kind(**parameters)
+            estimator._validate_params()
+            estimator._restore(fitted)
+            estimator.notes_ = state["notes"]
+        except UNUSABLE as error:
             raise CheckpointError(
-                f"the {name} in {path} cannot be used: {error}; fit and save it again"
+                f"the {name} in {path} cannot be used ({type(error).__name__}: {error}): fit and save it again"
             ) from error
-
-    @classmethod
-    def _from(cls, state: dict[str, Any]) -> Self:
-        """Make the estimator from the state in a file; raise ``ValueError`` if an entry is missing or wrong."""
-        as_tensors = entry(state, "arrays", str) == "torch"
-        parameters, fitted = (
-            {
-                name: value.numpy() if isinstance(value, Tensor) and not as_tensors else value
-                for name, value in entry(state, part, dict).items()
-            }
-            for part in ("parameters", "fitted")
-        )
-        known = set(cls().get_params())
-        for name in sorted(known ^ parameters.keys()):
-            if name not in known:
-                raise ValueError(f"it has the unknown parameter {name}")
-            if name not in _OPTIONAL_PARAMETERS:
-                raise ValueError(f"it has no parameter {name}")
-        estimator = cls(**parameters)
-        estimator._validate_params()
-        estimator._restore(fitted)
-        estimator._check_fitted()
-        estimator.notes_ = entry(state, "notes", dict)
         return estimator
 
     def _fitted(self) -> dict[str, Any]:
@@ -137,60 +118,15 @@ class SavedEstimator(BaseEstimator, ABC):
         return fitted
 
     def _restore(self, fitted: dict[str, Any]) -> None:
-        """Set the fitted attributes. The caller checks them with ``_check_fitted``."""
-        for name in self._saved:
-            setattr(self, name, entry(fitted, name, object))
-        _, self.n_features_in_ = require_directions(self._saved[0], fitted[self._saved[0]])
+        """Set the fitted attributes; raise ``ValueError`` if their shapes do not belong together."""
+        shape = np.shape(fitted[self._directions])
+        self.n_features_in_ = shape[1]
+        for name, dims in self._saved.items():
+            if np.shape(fitted[name]) != shape[:dims]:
+                raise ValueError(f"{name} has the shape {np.shape(fitted[name])}, not {tuple(shape[:dims])}")
+            setattr(self, name, fitted[name])
         if "feature_names_in_" in fitted:
-            names = entry(fitted, "feature_names_in_", list)
-            if len(names) != self.n_features_in_ or not all(isinstance(name, str) for name in names):
-                raise ValueError(f"feature_names_in_ must be {self.n_features_in_} names, got {names!r}")
-            self.feature_names_in_ = np.array(names, dtype=object)
-
-    @abstractmethod
-    def _check_fitted(self) -> None:
-        """Raise ``ValueError`` if a fitted attribute has a value that no fit could give."""
-
-    @abstractmethod
-    def predict(self, X: Any) -> Any:
-        """Return the index of the component or cluster of each row, (n,)."""
-
-
-def require_numbers(
-    name: str, value: Any, shape: tuple[int, ...] | None = None, least: float = -math.inf
-) -> Tensor:
-    """Return an array as a tensor; raise ``ValueError`` unless it has this shape and is finite and ≥ ``least``."""
-    tensor = shared_tensor(value) if isinstance(value, np.ndarray) else value
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        found = tensor.dtype if isinstance(tensor, Tensor) else type(value).__name__
-        raise ValueError(f"{name} must be an array of floating-point numbers, got {found}")
-    if shape is not None and tensor.shape != shape:
-        raise ValueError(f"{name} must have the shape {shape}, got {tuple(tensor.shape)}")
-    wrong = ~(torch.isfinite(tensor) & (tensor >= least))
-    if wrong.any():
-        bound = "" if least == -math.inf else f" and ≥ {least:g}"
-        raise ValueError(f"{name} must be finite{bound}, got {tensor[wrong][0].item():g}")
-    return tensor
-
-
-def require_directions(name: str, value: Any) -> tuple[int, int]:
-    """Return the shape (k, d) of fitted directions; raise ``ValueError`` unless they are unit vectors."""
-    directions = require_numbers(name, value)
-    shape = tuple(directions.shape)
-    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
-        raise ValueError(f"{name} must have the shape (k, d) with k ≥ 1 and d ≥ 2, got {shape}")
-    lengths = torch.linalg.vector_norm(directions.double(), dim=1)
-    worst = lengths[(lengths - 1).abs().argmax()].item()
-    if abs(worst - 1) > TOLERANCE:
-        raise ValueError(f"the rows of {name} must be unit vectors, but one has length {worst:g}")
-    return shape
-
-
-def require_number(name: str, value: Any, least: float = -math.inf) -> None:
-    """Raise ``ValueError`` unless ``value`` is a finite number ≥ ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
-        bound = "" if least == -math.inf else f" ≥ {least:g}"
-        raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
+            self.feature_names_in_ = np.array(fitted["feature_names_in_"], dtype=object)
 
 
 def _plain(value: Any) -> Any:
@@ -202,13 +138,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def entry(state: dict[str, Any], name: str, kind: type) -> Any:
-    """Return an entry of a file's state; raise ``ValueError`` unless it exists and has this type."""
-    if name not in state:
-        raise ValueError(f"it has no {name}")
-    if not isinstance(state[name], kind):
-        raise ValueError(f"{name} must be a {kind.__name__}, got {state[name]!r}")
-    return state[name]
+def _array(value: Any, kind: str) -> Any:
+    """Convert a value of a checkpoint: tensors to arrays of this kind."""
+    return value.numpy() if isinstance(value, Tensor) and kind == "numpy" else value
 
 
 def _state(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -217,13 +149,12 @@ def _state(path: str | os.PathLike[str]) -> dict[str, Any]:
         state = load_checkpoint(path)
     except CheckpointError as error:  # its advice is to delete the file, which may be the user's data
         raise CheckpointError(f"{path} is not a model file of {FORMAT}, or it is damaged") from error
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+    if state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is a checkpoint, but not a model file of {FORMAT}")
-    version = state.get("version")
-    if version != VERSION:
+    if state.get("version") != VERSION:
         raise CheckpointError(
-            f"{path} has the format version {version!r}, but this version of powerspherical reads {VERSION}: "
-            "use the version of powerspherical that wrote it, or a newer one"
+            f"{path} has the format version {state.get('version')!r}, but this version of powerspherical reads "
+            f"{VERSION}: use the version of powerspherical that wrote it, or a newer one"
         )
     return state
 

@@ -15,8 +15,8 @@ import copyreg
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -25,27 +25,16 @@ import torch
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, check_scalar
 from torch import Tensor
 
 from powerspherical.distributions import RotationallySymmetric, distribution_named
 from powerspherical.families import ExponentialFamily, Family, family_names, register_family
-from powerspherical.mixture._base import (
-    Report,
-    SphericalEstimator,
-    require_integer,
-    without_grad_or_autocast,
-)
-from powerspherical.mixture._rows import Block, Rows, Sums, argmax_, require_positive, summed
-from powerspherical.mixture._saving import (
-    TOLERANCE,
-    SavedEstimator,
-    entry,
-    require_directions,
-    require_number,
-    require_numbers,
-)
-from powerspherical.mixture._spherical_kmeans import Clusters, Reseed, Seeder, lloyd
+from powerspherical.mixture._base import Search, SphericalEstimator, without_grad_or_autocast
+from powerspherical.mixture._kmeans import Clusters, Lloyd
+from powerspherical.mixture._rows import Block, Rows, Sums, argmax_, summed
+from powerspherical.mixture._saving import SavedEstimator
+from powerspherical.mixture._seeding import Seeder
 from powerspherical.special import log_sphere_area
 
 #: The largest concentration of an exponential family. κ multiplies the rounding errors of cosines.
@@ -101,8 +90,12 @@ class Components(NamedTuple):
         cosines, dim = block.cosines(self.directions), self.directions.shape[1]
         return self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=False)[0]
 
-    def statistics(self, block: Block) -> Statistics:
-        """Return the statistics of a block of rows."""
+    def statistics(self, blocks: Iterable[Block]) -> Statistics:
+        """Return the sums over blocks of rows."""
+        return summed(map(self.block_statistics, blocks))
+
+    def block_statistics(self, block: Block) -> Statistics:
+        """Return the sums over a block of rows."""
         cosines, dim = block.cosines(self.directions), self.directions.shape[1]
         shares, kept = self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=True)
         log_densities = normalise_(shares, block.weight)
@@ -137,17 +130,10 @@ def normalise_(log_densities: Tensor, weight: Tensor | None = None) -> Tensor:
     return largest.add_(sums.log_())
 
 
-def statistics_of_blocks(components: Components, blocks: Iterable[Block]) -> Statistics:
-    """Return the sum of the statistics over blocks."""
-    return summed(components.statistics(block) for block in blocks)
-
-
 def statistics_of(rows: Rows, family: Family, parameters: Parameters) -> Statistics:
     """Return the statistics of all rows: the expectation step, in one pass."""
     components = components_of(family, parameters, rows.dtype)
-    found = rows.total(partial(statistics_of_blocks, components), len(parameters.directions))
-    require_positive(found.weight)
-    return found
+    return rows.total(components.statistics, len(parameters.directions))
 
 
 @lru_cache
@@ -177,18 +163,16 @@ def maximised(
     family: Family,
     statistics: Statistics,
     before: Parameters,
-    *,
     tied: bool,
     dtype: torch.dtype,
-    fraction: float = 1.0,
+    fraction: float,
 ) -> Parameters:
     """Return the parameters after a maximisation step, for the statistics of rows of ``dtype``.
 
     Directions move only a ``fraction`` of the full step. So does κ, except in an exponential family, where the new κ is
     the exact maximum.
     """
-    count = statistics.count
-    dim = before.directions.shape[1]
+    count, dim = statistics.count, before.directions.shape[1]
     # Newton's step for rows that are symmetric around the direction, see ``distributions.fit``.
     target = statistics.pull + (statistics.bend / (dim - 1)).unsqueeze(1) * before.directions
     lengths = torch.linalg.vector_norm(target, dim=1, keepdim=True)
@@ -212,69 +196,57 @@ def maximised(
     return Parameters((count / count.sum()).log(), directions, kappa)
 
 
-class EMRun(NamedTuple):
-    """The result of ``expectation_maximisation``."""
-
-    parameters: Parameters
-    statistics: Statistics  # under these parameters
-    scores: list[float]  # the mean log-likelihood per row, at the start and after each step that was kept
-    steps: int  # the number of steps tried
-    converged: bool  # whether the gain fell below the tolerance
-
-
-def rounding(rows: Rows, score: float) -> float:
-    """Return the rounding error of a mean log-likelihood per row."""
-    return torch.finfo(rows.dtype).eps * max(1.0, abs(score))
-
-
-def expectation_maximisation(
-    rows: Rows,
-    family: Family,
-    start: Parameters,
-    *,
-    tied: bool,
-    tol: float,
-    max_iter: int,
-    reseed: Reseed,
-    report: Report,
-) -> EMRun:
-    """Run EM from ``start`` until the mean log-likelihood per row rises by less than ``tol``.
+class ExpectationMaximisation(Search[Parameters, Statistics]):
+    """EM from given parameters. The objective is the mean log-likelihood per row.
 
     Unless the family is linear in t, the step in the directions is not an exact maximum. It is too long for clusters
     that spread more in some directions than in others. A step that lowers the likelihood by more than rounding is
-    rejected, and this and all later steps are half as long.
+    rejected, and this and all later steps are half as long. An empty component gets one new start, which is rejected
+    if it lowers the likelihood.
     """
-    now, statistics = start, statistics_of(rows, family, start)
-    scores = [statistics.mean_log_likelihood()]
-    fraction, reseeded = 1.0, torch.zeros_like(start.log_weights, dtype=torch.bool)
-    for step in range(1, max_iter + 1):
-        proposed = maximised(family, statistics, now, tied=tied, dtype=rows.dtype, fraction=fraction)
-        empty = (statistics.count < _EMPTY * statistics.weight / rows.count) & ~reseeded
-        any_empty = bool(empty.any())
-        if any_empty:
-            proposed, reseeded = _reseeded(proposed, empty, reseed), reseeded | empty
-        after = statistics_of(rows, family, proposed)
-        score = after.mean_log_likelihood()
-        gain = score - scores[-1]
-        report(step, score)
-        if gain < 0 and any_empty:
-            continue  # try again without the new starts: each component gets one
-        if gain < -rounding(rows, scores[-1]) and fraction > _SHORTEST_STEP:
-            fraction /= 2
-            continue
-        if gain < 0:
-            return EMRun(now, statistics, scores, step, True)
-        now, statistics = proposed, after
-        scores.append(score)
-        if gain <= tol and not any_empty:
-            return EMRun(now, statistics, scores, step, True)
-    return EMRun(now, statistics, scores, max_iter, False)
+
+    unsettled = "the likelihood still rose"
+
+    def __init__(self, rows: Rows, seeder: Seeder, start: Parameters, family: Family, tied: bool) -> None:
+        super().__init__(rows, seeder, start)
+        self._family, self._tied = family, tied
+        self._fraction = 1.0
+        self._had_a_restart = torch.zeros_like(start.log_weights, dtype=torch.bool)
+
+    def pass_over_rows(self, model: Parameters) -> Statistics:
+        return statistics_of(self.rows, self._family, model)
+
+    def step(self) -> Parameters:
+        dtype = self.rows.dtype
+        proposed = maximised(self._family, self.sums, self.model, self._tied, dtype, self._fraction)
+        empty = (self.sums.count < _EMPTY * self.sums.weight / self.rows.count) & ~self._had_a_restart
+        self.restarted = bool(empty.any())
+        if not self.restarted:
+            return proposed
+        self._had_a_restart |= empty
+        return _reseeded(proposed, empty, self.seeder)
+
+    def objective(self, sums: Statistics) -> float:
+        return sums.mean_log_likelihood()
+
+    def shown(self, sums: Statistics) -> str:
+        return f"mean log-likelihood per row {sums.mean_log_likelihood():.8g}"
+
+    def accepts(self, gain: float) -> bool:
+        return gain >= 0
+
+    def retries(self, gain: float) -> bool:
+        if self.restarted:
+            return True  # without the new starts
+        too_long = gain < -self.rounding() and self._fraction > _SHORTEST_STEP
+        self._fraction /= 2 if too_long else 1
+        return too_long
 
 
-def _reseeded(parameters: Parameters, empty: Tensor, reseed: Reseed) -> Parameters:
+def _reseeded(parameters: Parameters, empty: Tensor, seeder: Seeder) -> Parameters:
     """Start empty components again, far from the others, with the mean concentration and little weight."""
     directions, kappa = parameters.directions.clone(), parameters.concentrations.clone()
-    directions[empty] = reseed(directions[~empty], int(empty.sum()))
+    directions[empty] = seeder.reseed(directions[~empty], int(empty.sum()))
     kappa[empty] = kappa[~empty].mean()
     weights = parameters.log_weights.exp()
     weights[empty] = 1e-3 / len(weights)
@@ -313,8 +285,7 @@ def _restored(family: Family) -> SphericalMixture:
 def load(path: str | os.PathLike[str]) -> SavedEstimator:
     """Return the estimator, of any class, that its ``save`` wrote to a file.
 
-    Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged or a field is missing or
-    wrong.
+    Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged or holds no estimator.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -362,7 +333,11 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     #: The distribution of the components.
     distribution: ClassVar[type[RotationallySymmetric]]
-    _saved = ("mean_directions_", "weights_", "concentrations_", "converged_", "n_iter_", "lower_bound_")
+    _saved: ClassVar[dict[str, int]] = {
+        **{"mean_directions_": 2, "weights_": 1, "concentrations_": 1},
+        **{"converged_": 0, "n_iter_": 0, "lower_bound_": 0},
+    }
+    _directions = "mean_directions_"
     _count_parameter = "n_components"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SphericalEstimator._parameter_constraints,
@@ -403,56 +378,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _is_tied(self) -> bool:
-        """Return whether all components share one concentration."""
-        return self.concentration_type == "tied"
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the mixture to the directions of rows, and return the estimator.
-
-        Args:
-            X: rows (n, d), n ≥ ``n_components``.
-            y: ignored.
-            sample_weight: weights ≥ 0 of the rows, (n,). Default: equal weights.
-        """
-        if not hasattr(self, "distribution"):
-            raise TypeError(
-                f"{type(self).__name__} does not name a distribution: use PowerSphericalMixture or another subclass"
-            )
-        self._validate_params()
-        tied = self._is_tied()
-        rows = self._rows(X, sample_weight, reset=True)
-        random = check_random_state(self.random_state)
-        resume = self.warm_start and hasattr(self, "mean_directions_")
-        best: EMRun | None = None
-        with without_grad_or_autocast(rows.device):
-            for run in range(1 if resume else self._n_starts()):
-                start, reseed = self._start(rows, random, resume)
-                found = expectation_maximisation(
-                    rows,
-                    self.distribution.family,
-                    start,
-                    tied=tied,
-                    tol=self.tol,
-                    max_iter=self.max_iter,
-                    reseed=reseed,
-                    report=self._reporter(f"run {run}", "mean log-likelihood per row"),
-                )
-                # Runs within the tolerance count as equal, so that rounding does not choose among them.
-                if best is None or found.scores[-1] > best.scores[-1] + self.tol + rounding(
-                    rows, best.scores[-1]
-                ):
-                    best = found
-        assert best is not None
-        self._averages = best.statistics * (1 / float(best.statistics.weight))
-        self._seen = rows.count
-        self._set_fitted(rows, best.parameters)
-        self.converged_, self.n_iter_ = best.converged, best.steps
-        self.lower_bound_, self.lower_bounds_ = best.scores[-1], best.scores
-        if not best.converged:
-            self._warn_of_max_iter("the likelihood still rose")
-        return self
-
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows, a step of online EM (Cappé & Moulines, 2009), and return the estimator.
 
@@ -476,18 +401,19 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         (10, array([0.5, 0.5]))
         """
         self._validate_params()
-        tied, family = self._is_tied(), self.distribution.family
         resume = hasattr(self, "mean_directions_")
         rows = self._rows(X, sample_weight, reset=not resume)
         with without_grad_or_autocast(rows.device):
-            start, _ = self._start(rows, check_random_state(self.random_state), resume)
-            batch = statistics_of(rows, family, start)
+            start = self._start(rows, self._seeder(rows), resume)
+            batch = statistics_of(rows, self._family, start)
             batch = batch * (1 / float(batch.weight))
             if not hasattr(self, "_averages"):  # first batch, or attributes that were set by hand
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
             step = (1 + self._seen / rows.count) ** -_FORGETTING
             self._averages = self._averages.to(rows.device) * (1 - step) + batch * step
-            self._set_fitted(rows, maximised(family, self._averages, start, tied=tied, dtype=rows.dtype))
+            tied = self.concentration_type == "tied"
+            found = maximised(self._family, self._averages, start, tied, rows.dtype, 1.0)
+            self._set_parameters(rows, found)
         self._seen += rows.count
         self.n_iter_ += 1
         self.lower_bound_, self.converged_ = self._averages.mean_log_likelihood(), False
@@ -533,7 +459,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def sample(self, n_samples: int = 1) -> tuple[Any, Any]:
         """Return directions drawn from the mixture, (n_samples, d), and their components, (n_samples,), sorted."""
         check_is_fitted(self)
-        require_integer("n_samples", n_samples, 1)
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
         random = check_random_state(self.random_state)
         parameters = self._parameters()
         share = parameters.log_weights.exp().cpu().numpy()
@@ -551,9 +477,28 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             return draws.to(self.mean_directions_.dtype), labels
         return draws.numpy().astype(self.mean_directions_.dtype), labels.numpy()
 
-    def _start(self, rows: Rows, random: np.random.RandomState, resume: bool) -> tuple[Parameters, Reseed]:
-        """Return where EM starts, and a function that finds directions for components that run empty."""
-        family, seeder = self.distribution.family, Seeder(rows, self.n_components, random)
+    @property
+    def _family(self) -> Family:
+        """The family of the components."""
+        if not hasattr(self, "distribution"):
+            raise TypeError(
+                f"{type(self).__name__} does not name a distribution: use PowerSphericalMixture or another subclass"
+            )
+        return self.distribution.family
+
+    def _resumes(self) -> bool:
+        """Return whether ``fit`` continues from the last fit."""
+        return self.warm_start and hasattr(self, "mean_directions_")
+
+    def _n_starts(self) -> int:
+        return 1 if self._resumes() else super()._n_starts()
+
+    def _search(self, rows: Rows, seeder: Seeder) -> ExpectationMaximisation:
+        start = self._start(rows, seeder, self._resumes())
+        return ExpectationMaximisation(rows, seeder, start, self._family, self.concentration_type == "tied")
+
+    def _start(self, rows: Rows, seeder: Seeder, resume: bool) -> Parameters:
+        """Return where EM starts: at the last fit, or after a few steps of spherical k-means."""
         if resume:
             start = self._parameters(rows.device)
             if start.directions.shape != (self.n_components, rows.dim):
@@ -562,19 +507,21 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                     f"the previous fit has {count} components in {dim} dimensions, not {self.n_components} in "
                     f"{rows.dim}: set warm_start=False or make a new estimator"
                 )
-            return start, seeder.reseed
-        clustered = lloyd(
-            rows,
-            seeder.start(self.init),
-            tol=_CLUSTER_TOL,
-            max_iter=_CLUSTER_STEPS if isinstance(self.init, str) else 0,
-            reseed=seeder.reseed,
-            report=self._reporter("start", "mean distance 1 - t"),
-        )
-        return from_clusters(family, clustered.directions, clustered.clusters, rows.dtype), seeder.reseed
+            return start
+        lloyd = Lloyd(rows, seeder, seeder.start(self.init))
+        steps = _CLUSTER_STEPS if isinstance(self.init, str) else 0
+        lloyd.run(_CLUSTER_TOL, steps, self._reporter("start"))
+        return from_clusters(self._family, lloyd.model, lloyd.sums, rows.dtype)
 
-    def _set_fitted(self, rows: Rows, parameters: Parameters) -> None:
-        """Set the fitted attributes, as the kind of array and in the dtype of the rows."""
+    def _set_fitted(self, search: Search[Parameters, Statistics]) -> None:
+        self._set_parameters(search.rows, search.model)
+        self._averages = search.sums * (1 / float(search.sums.weight))
+        self._seen = search.rows.count
+        self.converged_ = search.converged
+        self.lower_bound_, self.lower_bounds_ = search.objectives[-1], search.objectives
+
+    def _set_parameters(self, rows: Rows, parameters: Parameters) -> None:
+        """Set the fitted parameters, as the kind of array and in the dtype of the rows."""
         self.weights_ = rows.to_user_array(parameters.log_weights.exp().to(rows.dtype))
         self.mean_directions_ = rows.to_user_array(parameters.directions.to(rows.dtype))
         self.concentrations_ = rows.to_user_array(parameters.concentrations.to(rows.dtype))
@@ -589,35 +536,17 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def _score(self, rows: Rows) -> float:
         with without_grad_or_autocast(rows.device):
-            found = statistics_of(rows, self.distribution.family, self._parameters(rows.device))
+            found = statistics_of(rows, self._family, self._parameters(rows.device))
         return found.mean_log_likelihood()
 
     def _model(self, rows: Rows) -> Components:
-        return components_of(self.distribution.family, self._parameters(rows.device), rows.dtype)
+        return components_of(self._family, self._parameters(rows.device), rows.dtype)
 
     def _n_parameters(self) -> int:
         """Return the number of free parameters."""
         components, dim = self.mean_directions_.shape
-        concentrations = 1 if self._is_tied() else components
+        concentrations = 1 if self.concentration_type == "tied" else components
         return components - 1 + components * (dim - 1) + concentrations
-
-    def _check_fitted(self) -> None:
-        count, dim = require_directions("mean_directions_", self.mean_directions_)
-        total = float(require_numbers("weights_", self.weights_, (count,), least=0).double().sum())
-        if abs(total - 1) > TOLERANCE:
-            raise ValueError(f"weights_ must add up to one, got {total:g}")
-        require_numbers("concentrations_", self.concentrations_, (count,), least=0)
-        require_integer("n_iter_", self.n_iter_, 0)
-        require_number("lower_bound_", self.lower_bound_)
-        if not isinstance(self.converged_, bool):
-            raise ValueError(f"converged_ must be True or False, got {self.converged_!r}")
-        for bound in getattr(self, "lower_bounds_", []):
-            require_number("lower_bounds_", bound)
-        if hasattr(self, "_averages"):
-            require_integer("the number of rows seen", self._seen, 0)
-            for name, value in vars(self._averages).items():
-                shape = {"pull": (count, dim), "log_likelihood": (), "weight": ()}.get(name, (count,))
-                require_numbers(f"the statistic {name}", value, shape)
 
     def _fitted(self) -> dict[str, Any]:
         fitted = super()._fitted()
@@ -630,11 +559,9 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def _restore(self, fitted: dict[str, Any]) -> None:
         super()._restore(fitted)
         if "lower_bounds_" in fitted:
-            self.lower_bounds_ = entry(fitted, "lower_bounds_", list)
+            self.lower_bounds_ = fitted["lower_bounds_"]
         if "averages" in fitted:
-            averages, names = entry(fitted, "averages", dict), [field.name for field in fields(Statistics)]
-            self._averages = Statistics(*(entry(averages, name, Tensor) for name in names))
-            self._seen = entry(fitted, "seen", int)
+            self._averages, self._seen = Statistics(**fitted["averages"]), fitted["seen"]
 
 
 def _likeliest(components: Components, block: Block) -> Tensor:

@@ -100,7 +100,7 @@ def _dispatched(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Draw x by a call of the operator, which transforms and tracers see."""
-    if torch.jit.is_tracing():
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise NotImplementedError("torch.jit.trace cannot record a draw: use torch.compile or torch.export")
     seed = None
     if is_batching():

@@ -23,7 +23,6 @@ from powerspherical.nn._latents import LARGEST_DIM, Settings, value_shapes, z_is
 from powerspherical.nn._parameters import Bounds
 from powerspherical.nn._triton_parameters import SHORT_VECTOR, concentration
 from powerspherical.sampling.triton.draw import (
-    POWER_SPHERICAL,
     VON_MISES_FISHER,
     point,
     row_dot,

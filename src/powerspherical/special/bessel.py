@@ -4,8 +4,8 @@ With ν = d/2-1 the log-partition relative to the uniform distribution is
 
     G(κ) = log E_U e^{κt} = log ₀F₁(; d/2; κ²/4) = lnΓ(ν+1) - ν log(κ/2) + log I_ν(κ).
 
-Its derivative is the ratio A(κ) = I_{ν+1}(κ)/I_ν(κ) = E t, and the relative entropy is κA - G. ``moments.von_mises_fisher``
-has the only formula, that of A'; the other functions are its integrals, as ``tables``.
+Its derivative is the ratio A(κ) = I_{ν+1}(κ)/I_ν(κ) = E t, and the relative entropy is κA - G.
+``moments.von_mises_fisher`` has the only formula, that of A'; the other functions are its integrals, as ``tables``.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def log_bessel_i(order: float, x: Tensor) -> Tensor:
         order: ν ≥ 0, a Python number (not a tensor).
         x: argument, any shape, float32 or float64; log I_ν(0) is -inf for ν > 0 and 0 for ν = 0.
 
-    The error is a few rounding errors of the largest of ν log(x/2), lnΓ(ν+1) and x. The result does not overflow and is
-    differentiable in x.
+    The error is a few rounding errors of the largest of ν log(x/2), lnΓ(ν+1) and x. The result does not overflow
+    and is differentiable in x.
 
     >>> log_bessel_i(0.5, torch.tensor(1e4, dtype=torch.float64))  # x - ½ log(2πx)
     tensor(9994.4759, dtype=torch.float64)

@@ -1,10 +1,10 @@
 """Functions of κ on tensors, read from ``tables``: in every dtype, on every device and in every mode of torch.
 
-In plain eager mode one kernel computes a function together with its derivative: a Triton kernel on CUDA, a function of the
-C library on the CPU. Elsewhere the same lines run as torch operations.
+In plain eager mode one kernel computes a function together with its derivative: a Triton kernel on CUDA, a function
+of the C library on the CPU. Elsewhere the same lines run as torch operations.
 
-For every function: κ = 0 and subnormal κ give the limits and their derivatives, κ = ∞ gives the limit, NaN gives NaN, and a
-negative κ counts as 0, with the derivative 0.
+For every function, κ = 0 and subnormal κ give the limits and their derivatives, κ = ∞ gives the limit, NaN gives NaN,
+and a negative κ counts as 0, with the derivative 0.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def table(
 ) -> tuple[Tensor, tuple[int, float, float]]:
     """Return what a kernel needs: the rows, and the numbers (first, gain, decay).
 
-    The cell of κ is ``(bits of κ >> shift) - first``, between 0 and the last row. The rows have the dtype and device of
-    ``like``.
+    The cell of κ is ``(bits of κ >> shift) - first``, between 0 and the last row. The rows have the dtype and
+    device of ``like``.
     """
     low, gain, decay = _numbers(family, name, dim, order)
     *_, bias = _BITS[like.dtype]
@@ -121,11 +121,11 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         kappa, slope = ctx.saved_tensors
-        *which, order = ctx.which
+        family, name, dim, order = ctx.which
         # The gradient may be differentiated or transformed itself. And some curves have a better slope than their own.
-        if torch.is_grad_enabled() or not is_plain(grad) or _curve(*which, order).own_slope:
-            slope = torch.where(kappa < 0, 0.0, value(kappa, *which, order + 1))
-        return grad * slope, *[None] * (len(ctx.which) + 1)
+        if torch.is_grad_enabled() or not is_plain(grad) or _curve(family, name, dim, order).own_slope:
+            slope = torch.where(kappa < 0, 0.0, value(kappa, family, name, dim, order + 1))
+        return grad * slope, None, None, None, None, None
 
 
 _differentiable = plain_apply(_Differentiable)
@@ -140,6 +140,11 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
         dim: the ambient dimension d ≥ 2.
         order: how often to differentiate.
     """
+    if not isinstance(kappa, Tensor) or kappa.dtype not in _BITS:
+        kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
+        raise ValueError(
+            f"kappa must be a float32 or float64 tensor, got {kind}: convert it with kappa.float()"
+        )
     kernels = _kernels(kappa)
     if kernels is None:
         return _smooth(kappa, family, name, dim, order)
@@ -152,24 +157,18 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
 
 def value_and_slope(kappa: Tensor, family: str, name: str, dim: float) -> tuple[Tensor, Tensor]:
     """Return a function of κ and its derivative."""
-    kernels = None if torch.is_grad_enabled() and kappa.requires_grad else _kernels(kappa)
+    records = torch.is_grad_enabled() and kappa.requires_grad
+    kernels = None if records or kappa.dtype not in _BITS else _kernels(kappa)
     if kernels is None or _curve(family, name, dim, 0).own_slope:
         return value(kappa, family, name, dim), value(kappa, family, name, dim, 1)
     return kernels.value_and_slope(kappa, *table(kappa, family, name, dim), needs_slope=True)
 
 
-def require_float(kappa: Tensor, function: str) -> None:
-    """Raise ``ValueError`` unless κ is a float32 or float64 tensor."""
-    if not isinstance(kappa, Tensor) or kappa.dtype not in _BITS:
-        kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
-        raise ValueError(f"{function} takes a float32 or float64 tensor, got {kind}")
-
-
 def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> Tensor:
     """Return the κ at which a monotone curve has the value ``target``, without derivatives.
 
-    The table is searched for the cell. In the cell Newton's method starts from the chord, or in cell 0 from the leading
-    power.
+    The table is searched for the cell. In the cell Newton's method starts from the chord, or in cell 0 from the
+    leading power.
 
     Args:
         target: values of the curve, any shape, float64.

@@ -1,19 +1,18 @@
-"""The Power Spherical distribution relative to the uniform: differences of digamma functions; and the area of the sphere.
+"""Differences of digamma functions, for the Power Spherical distribution relative to the uniform; area of the sphere.
 
 With β = (d-1)/2 and α = β+κ, the log-partition relative to the uniform distribution is
 
     D(κ) = log E_U (1+t)^κ = lnΓ(α) + lnΓ(β+½) - lnΓ(β+κ/2) - lnΓ(β+½+κ/2).
 
-This follows from De Cao & Aziz (2020), theorem "Power Spherical density", by the duplication formula. Its derivatives are
-D' = E log(1+t) = log 2 + ψ(α) - ψ(α+β) and D'' = ψ₁(α) - ψ₁(α+β). ``moments.power_spherical`` has the only formula, that
-of D''; the other functions are its integrals, as ``tables``.
+This follows from De Cao & Aziz (2020), theorem "Power Spherical density", by the duplication formula. Its
+derivatives are D' = E log(1+t) = log 2 + ψ(α) - ψ(α+β) and D'' = ψ₁(α) - ψ₁(α+β). ``moments.power_spherical`` has
+the only formula, that of D''; the other functions are its integrals, as ``tables``.
 """
 
 from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import untraced
@@ -58,6 +57,7 @@ def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
 
     Relative error about 1e-15 (float64) and 2e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable.
 
+    >>> import torch
     >>> trigamma_difference(torch.tensor(1.0, dtype=torch.float64), 3)  # ψ₁(2) - ψ₁(3) = 1/4
     tensor(0.2500, dtype=torch.float64)
     """
@@ -75,6 +75,7 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
 
     Relative error about 1e-15 (float64) and 2e-7 (float32) for every d and κ. Differentiable twice.
 
+    >>> import torch
     >>> digamma_difference(torch.tensor(1.0, dtype=torch.float64), 3)  # ψ(3) - ψ(2) = 1/2
     tensor(0.5000, dtype=torch.float64)
     """
@@ -90,10 +91,11 @@ def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
         kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
         dim: ambient dimension d ≥ 2.
 
-    Relative error about 1e-15 (float64) and 3e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. It is accurate also
-    for large d and small κ, where the value is about (κ-½)/d and log 2 would cancel. Near its zero the error is
-    relative to 1/d. Differentiable twice.
+    Relative error about 1e-15 (float64) and 3e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. It is accurate
+    also for large d and small κ, where the value is about (κ-½)/d and log 2 would cancel. Near its zero the error
+    is relative to 1/d. Differentiable twice.
 
+    >>> import torch
     >>> mean_log1p(torch.tensor(1.0, dtype=torch.float64), 3)  # log 2 - 1/2
     tensor(0.1931, dtype=torch.float64)
     """
@@ -119,6 +121,7 @@ def log_gamma_ratio(kappa: Tensor, dim: float) -> Tensor:
     Relative error about 1e-15 (float64) and 2e-6 (float32). Near the zeros D(0) = D(1) = 0 this is the absolute error.
     Differentiable three times.
 
+    >>> import torch
     >>> log_gamma_ratio(torch.tensor([0.0, 2.0], dtype=torch.float64), 3).exp()  # E(1+t)² = 1 + 1/3
     tensor([1.0000, 1.3333], dtype=torch.float64)
     """

@@ -17,14 +17,14 @@ _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66]  # B_2, B_4, …
 
 def _series(coefficients: list[float], x: Array) -> Array:
     """Return c[0] + c[1] x + c[2] x² + …"""
-    return np.polyval(coefficients[::-1], x)
+    return np.asarray(np.polyval(coefficients[::-1], x))
 
 
 def power_spherical(kappa: Array, dim: float) -> tuple[Array, Array]:
     """Return the variance and the third cumulant of T = log((1+t)/2) under the Power Spherical distribution.
 
-    They are ψ₁(α) - ψ₁(α+β) and ψ₂(α) - ψ₂(α+β) with β = (d-1)/2 and α = β+κ. With x = 1/α and y = 1/(α+β), one step of
-    ψ₁(z) = 1/z² + ψ₁(z+1) adds x² - y² = βxy(x+y), and one of ψ₂ subtracts 2(x³ - y³) = 2βxy(x² + xy + y²).
+    They are ψ₁(α) - ψ₁(α+β) and ψ₂(α) - ψ₂(α+β) with β = (d-1)/2 and α = β+κ. With x = 1/α and y = 1/(α+β), one
+    step of ψ₁(z) = 1/z² + ψ₁(z+1) adds x² - y² = βxy(x+y), and one of ψ₂ subtracts 2(x³ - y³) = 2βxy(x² + xy + y²).
     """
     beta = (dim - 1) / 2
     z = np.add.outer(beta + kappa, np.arange(float(_STEPS)))
@@ -56,8 +56,8 @@ def rapidity_rule(
 ) -> tuple[Array, Array, Array, Array]:
     """Return y, tanh y, log cosh y and weights of the trapezoidal rule in the rapidity y = artanh t.
 
-    The rule converges geometrically for integrands that are analytic in a strip (Trefethen & Weideman 2014). The weights
-    are relative to the step.
+    The rule converges geometrically for integrands that are analytic in a strip (Trefethen & Weideman 2014). The
+    weights are relative to the step.
 
     Args:
         dim: the step is in units of the width of cosh^{1-d} y.
@@ -107,8 +107,8 @@ def von_mises_fisher(kappa: Array, dim: float) -> Array:
 def spherical_cauchy(kappa: Array, dim: int) -> tuple[Array, Array, Array]:
     """Return E t, E (1-t²) and Var t of the spherical Cauchy distribution.
 
-    It is the uniform distribution shifted in rapidity: t = tanh(τ+y) with e^τ = 1+κ and the density ∝ cosh^{1-d} y of y.
-    The nodes y and -y are taken together. With s = 1-tanh²y, S = sinh τ and D = 1+sS², their means are
+    It is the uniform distribution shifted in rapidity: t = tanh(τ+y) with e^τ = 1+κ and the density ∝ cosh^{1-d} y
+    of y. The nodes y and -y are taken together. With s = 1-tanh²y, S = sinh τ and D = 1+sS², their means are
 
         1 - t: A = (1 - sSe^{-τ})/D,    t: sS cosh τ/D,    1 - t²: s(s + (1+2S²)(1 + tanh²y))/2D²,
 

@@ -2,14 +2,14 @@
 
 The axis of κ is cut into *cells*. Cell 0 is [0, 2^low), where the polynomial starts with the exact power of κ, so that
 κ = 0 and κ → 0 need no rule. Above it, every octave up to 2^64 has eight cells: the exponent of κ and the first three
-bits of its mantissa are their number. Beyond 2^64 a function continues as its value there plus gain·log κ, or as a power
-of κ. Evaluating a function, in torch, C or Triton, is the same few lines everywhere:
+bits of its mantissa are their number. Beyond 2^64 a function continues as its value there plus gain·log κ, or as a
+power of κ. Evaluating a function, in torch, C or Triton, is the same few lines everywhere:
 
     cell = clamp((bits of κ >> shift) - first, 0, last);  x = κ·scale[cell] - offset[cell];  value = Σ c_j[cell] x^j
 
-Only the functions of ``moments`` are fitted, by Chebyshev interpolation. The others are integrals of the fits, whose sums
-over cells have positive terms. So all functions of a family fit together, and the derivative of a table is as accurate
-as a table of its own.
+Only the functions of ``moments`` are fitted, by Chebyshev interpolation. The others are integrals of the fits,
+whose sums over cells have positive terms. So all functions of a family fit together, and the derivative of a table
+is as accurate as a table of its own.
 """
 
 from __future__ import annotations

@@ -21,20 +21,25 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPHINX := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going
 NATIVE := src/powerspherical/_native
-# Tests that run every code block of the README, the pages and the docstrings. Building the site runs the gallery.
-DOCUMENTED := tests/test_readme.py tests/test_docs.py tests/docs/test_docstrings.py
+# One torch thread for each worker: several workers with several threads each would fight for the cores. A file stays on
+# one worker, because its fixtures (the site, trained models) are made once per worker.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# They run every code block of the README, the pages and the docstrings, and the examples, and check tables and links.
+DOCUMENTED := src paper/src tests/docs tests/test_docs.py tests/test_examples.py tests/test_migration.py \
+  tests/test_tables.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native lint test test-fast test-paper docs docs-fast reproduce bench clean
+.PHONY: help setup native lint test test-fast test-paper test-docs docs docs-fast reproduce bench clean
 
 help:
 	@echo "make test       set up, lint and run the tests"
 	@echo "make test-fast  one case of each test, without the slow ones, in about a minute; no linting"
 	@echo "make test-paper the tests of the paper's experiments alone; make test runs them too"
+	@echo "make test-docs  the tests of the documentation, the docstrings and the examples alone; make test runs them too"
 	@echo "make docs       set up, run all documented code, and build the site with its gallery in build/docs"
 	@echo "make docs-fast  build the site alone, without running the gallery"
 	@echo "make reproduce  set up, remake the paper's figures and tables in $(OUT)/, and name the report"
-	@echo "make bench      set up, and time draws and training steps beside the peers, into $(BENCH)/ (minutes)"
+	@echo "make bench      set up, and time draws and bottlenecks beside the peers, into $(BENCH)/ (minutes)"
 	@echo "make setup      make $(VENV) and install both packages with all that their tests need"
 	@echo "make native     compile the C library again, if its sources have changed"
 	@echo "make lint       ruff and mypy"
@@ -66,18 +71,20 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# One torch thread for each worker: several workers with several threads each would fight for the cores.
+# Without paths pytest runs all `testpaths` of pyproject.toml, which hold those of test-paper and test-docs.
 test: lint native
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
+	$(PYTEST)
 
 test-fast: native
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --fast
+	$(PYTEST) --fast
 
 test-paper: native
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) paper
+	$(PYTEST) paper
 
-docs: native
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(DOCUMENTED)
+test-docs: native
+	$(PYTEST) $(DOCUMENTED)
+
+docs: test-docs
 	$(SPHINX) docs build/docs
 
 docs-fast: native
@@ -92,7 +99,7 @@ bench: native
 	@test -d $(BENCH)/peers || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  $(PIP_ARGS) --target $(BENCH)/peers power-spherical==0.8.1 || echo "the authors' package could not be had"
 	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/sampling.py --device $(DEVICE) --out $(BENCH) $(if $(TFP),--tfp $(TFP))
-	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/training_step.py --device $(DEVICE) --out $(BENCH)
+	@PYTHONPATH=$(BENCH)/peers $(BIN)/python benchmarks/bottleneck.py --device $(DEVICE) --out $(BENCH)
 
 # The tools have an environment of their own: constraints.txt does not pin them.
 .PHONY: dist

@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from _timing import Clock, event_clock, keep_freed_memory, wall_clock
 from rich.console import Console
 from rich.table import Table
 
+from powerspherical._files.drafts import atomic_write
 from powerspherical._selfcheck.environment import PACKAGES, hardware, versions
-from powerspherical_paper.autoencoder.training_time import summarised
-from powerspherical_paper.baselines.published import REFERENCE
+from powerspherical_paper.baselines.published import REFERENCE, has_reference
 from powerspherical_paper.results import name_on, write_text
+from powerspherical_paper.timing import Effort, keep_freed_memory, summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 
@@ -28,11 +31,16 @@ NO_REFERENCE = (
 UNITS = {"milliseconds": 1e3, "microseconds": 1e6}  # per second
 
 
+def peers_left_out() -> list[str]:
+    """Return a note if the authors' package is not installed."""
+    return [] if has_reference() else [NO_REFERENCE]
+
+
 class Command:
     """One run of a script.
 
     Args:
-        name: the name of the script, and of the JSON file that it writes.
+        name: the name of the script, and of the JSON file that it writes. Set `name` to give the file another one.
         documentation: the script's docstring. Its first line describes the command.
         argv: the arguments; `None` for those of the process.
         options: further options: their names, and the arguments of `ArgumentParser.add_argument`.
@@ -49,7 +57,7 @@ class Command:
         cpu_only: bool = False,
     ) -> None:
         self.started = time.perf_counter()
-        self.name = name
+        self.script = self.name = name
         self.argv = sys.argv[1:] if argv is None else argv
         parser = argparse.ArgumentParser(description=str(documentation).partition("\n")[0])
         parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -68,14 +76,14 @@ class Command:
             self.error("this runs on the CPU")
         if self.device.type == "cuda" and not torch.cuda.is_available():
             self.error("torch sees no CUDA device here: use --device cpu")
-        if self.threads is not None and self.threads < 1:
-            self.error(f"--threads must be 1 or more, not {self.threads}")
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self.error(f"cannot write to --out {self.out}: {error.strerror}")
+        self.out.mkdir(parents=True, exist_ok=True)
         if self.threads:
             torch.set_num_threads(self.threads)
+        keep_freed_memory()
+
+    def effort(self, full: Effort) -> Effort:
+        """Return how long to measure: as little as possible for `--quick`."""
+        return Effort(seconds=0, least=2, most=2) if self.quick else full
 
     def thread_counts(self) -> list[int]:
         """Return the numbers of threads to measure with: on CUDA a single one, because it makes no difference."""
@@ -88,40 +96,40 @@ class Command:
         tables: Iterable[Table] = (),
         *,
         notes: Sequence[str] = (),
-        files: Sequence[Path] = (),
+        figure: "Figure | None" = None,
         elsewhere: dict[str, str] | None = None,
     ) -> None:
-        """Write the JSON file, and print the tables, the notes and the paths of all files.
+        """Write the JSON file and the figure, and print the tables, the notes and the paths of the files.
 
-        `files` were written before. `elsewhere` holds versions of packages in other environments.
+        `content` becomes part of the file. `elsewhere` holds versions of packages in other environments.
         """
         document = {
             "benchmark": self.name,
-            "command": f"python benchmarks/{self.name}.py {shlex.join(self.argv)}".strip(),
+            "command": f"python benchmarks/{self.script}.py {shlex.join(self.argv)}".strip(),
             **content,
+            "notes": list(notes),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.perf_counter() - self.started, 3),
             "versions": versions([*PACKAGES, REFERENCE]) | (elsewhere or {}),
             "hardware": hardware(self.device),
         }
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-        path = write_text(self.out / f"{name_on(self.device, self.name)}.json", text + "\n")
+        path = self.out / f"{name_on(self.device, self.name)}.json"
+        files = [write_text(path, text + "\n")]
+        if figure is not None:
+            files.append(path.with_suffix(".png"))
+            with atomic_write(files[-1]) as draft:
+                figure.savefig(draft, format="png", dpi=150)
         console = Console()
         for shown in tables:
             console.print(shown)
-        for line in (*notes, *(f"written: {each}" for each in (path, *files))):
+        for line in (*notes, *(f"written: {each}" for each in files)):
             console.print(line, soft_wrap=True)
-
-
-def clock_on(device: torch.device) -> Clock:
-    """Prepare the process for timing, and return the clock for the device."""
-    keep_freed_memory()
-    return wall_clock if device.type == "cpu" else event_clock(torch.cuda)
 
 
 def summary_in(unit: str, seconds: list[float]) -> Row:
     """Return the median and the quartiles of the times, in `UNITS`, and the number of rounds."""
-    found = summarised([UNITS[unit] * one for one in seconds])
+    found = summary([UNITS[unit] * one for one in seconds])
     return {unit: found["median"], "quartiles": found["quartiles"], "rounds": len(seconds)}
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from itertools import accumulate
 
 import torch
-from _timing import Call
+
+from powerspherical_paper.timing import Call
 
 
 def peak(call: Call, device: torch.device) -> int:

@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from _timing import Call
 from torch import Tensor
 
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
@@ -19,8 +18,9 @@ from powerspherical_paper.baselines.published import (
     has_reference,
     reference_package,
 )
+from powerspherical_paper.timing import Call
 
-FORWARD, BACKWARD = "forward", "forward and backward"
+QUANTITIES = FORWARD, BACKWARD = "forward", "forward and backward"
 FLOOR = "randn"
 
 #: Largest rows·d² for SciPy, which rotates with a full matrix. Beyond it takes seconds where others take milliseconds.

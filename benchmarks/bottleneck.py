@@ -14,20 +14,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from _command import NO_REFERENCE, Command, Row, clock_on, grouped, summary_in, table
-from _timing import Call, Effort, measure
+from _command import Command, Row, grouped, peers_left_out, summary_in, table
 from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.nn.functional import normalize, softplus
 
 from powerspherical.nn import SphericalBottleneck
 from powerspherical_paper.baselines.published import has_reference, reference_package
-from powerspherical_paper.efficiency import ratio
+from powerspherical_paper.timing import Call, Effort, clock_on, measure, ratio
 
 SIZES = {"cpu": ((4096, 16), (4096, 64)), "cuda": ((65_536, 16), (65_536, 64))}
 QUICK_SIZES = ((64, 8),)
 EFFORT = Effort(seconds=15.0, least=15, most=1001)  # per mode
-QUICK_EFFORT = Effort(seconds=0.1, least=3, most=5)
 CALLS = 20  # per turn
 GAUSSIAN = "gaussian"
 
@@ -111,9 +109,8 @@ def main(argv: list[str] | None = None) -> None:
     command = Command("bottleneck", __doc__, argv)
     torch.manual_seed(0)
     sizes = QUICK_SIZES if command.quick else SIZES[command.device.type]
-    effort = QUICK_EFFORT if command.quick else EFFORT
+    effort = command.effort(EFFORT)
     rows = [row for size in sizes for row in timed(*size, command.device, effort)]
-    notes = [] if has_reference() else [NO_REFERENCE]
     configuration = {"dtype": "bfloat16", "calls": CALLS, "threads": torch.get_num_threads()}
     shown = table(
         "Microseconds per step (times the Gaussian layer's)",
@@ -125,7 +122,7 @@ def main(argv: list[str] | None = None) -> None:
         ),
         labels=3,
     )
-    command.finish({"configuration": configuration, "results": rows, "notes": notes}, [shown], notes=notes)
+    command.finish({"configuration": configuration, "results": rows}, [shown], notes=peers_left_out())
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from _command import NO_REFERENCE, Command, Row, summary_in, table
-from _timing import Call, Effort, measure
+from _command import Command, Row, peers_left_out, summary_in, table
 from rich.table import Table
 from torch import Tensor
 from torch.distributions import kl_divergence
@@ -32,19 +31,12 @@ from torch.distributions import kl_divergence
 from powerspherical import HypersphericalUniform, PowerSpherical
 from powerspherical.special import log_sphere_area
 from powerspherical_paper.baselines.published import has_reference, reference_package
-from powerspherical_paper.efficiency import ratio
+from powerspherical_paper.timing import Call, Effort, measure, ratio
 
 SIZES, QUICK_SIZES = ((16, 8), (64, 6), (256, 16)), ((4, 3),)
-EFFORT, QUICK_EFFORT = Effort(seconds=6.0, least=25, most=201), Effort(seconds=0.1, least=3, most=9)
+EFFORT = Effort(seconds=6.0, least=25, most=201)
 CALLS = 20  # per turn
 OURS, THEIRS, FORMULA = "ours", "reference", "reference, formula"
-PHASES = {  # our names for the entries of torch's record
-    "bytecode": "bytecode_tracing",
-    "autograd": "aot_trace_joint_graph",
-    "lowering": "GraphLowering.run",
-    "code": "GraphLowering.codegen",
-    "C++ compiler": "async_compile.wait",
-}
 
 Latent = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From features of shape (batch, d+1) to draws and their divergences from the uniform."""
@@ -129,7 +121,7 @@ def compiling(name: str, batch: int, dim: int) -> Row:
 
 
 def report_compilation(name: str, batch: int, dim: int) -> None:
-    """Compile a trivial function, then the step, and print the seconds of both, the step's by phase."""
+    """Compile a trivial function, then the step, and print the seconds of both."""
     torch.set_num_threads(1)
 
     def trivial(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,30 +129,14 @@ def report_compilation(name: str, batch: int, dim: int) -> None:
 
     started = time.perf_counter()
     training(torch.compile(trivial), batch, dim)()
-    tool_chain, before = time.perf_counter() - started, phases()
+    tool_chain = time.perf_counter() - started
     step = training(torch.compile(latents(dim)[name], fullgraph=name != THEIRS), batch, dim)
     seconds = []
     for _ in range(3):
         started = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - started)
-    after = phases()
-    found = {
-        "tool_chain": tool_chain,
-        "step": sum(seconds),
-        "calls": seconds,
-        "phases": {phase: after[phase] - before[phase] for phase in PHASES},
-    }
-    print(json.dumps(found))
-
-
-def phases() -> dict[str, float]:
-    """Return the seconds that torch has spent in each phase of compilation."""
-    from torch._dynamo.utils import compile_times
-
-    names, seconds = compile_times(repr="csv", aggregate=True)
-    record = dict(zip(names, map(float, seconds), strict=True))
-    return {phase: record.get(name, 0.0) for phase, name in PHASES.items()}
+    print(json.dumps({"tool_chain": tool_chain, "step": sum(seconds), "calls": seconds}))
 
 
 def tables(rows: list[Row], compilation: dict[str, Row]) -> Iterator[Table]:
@@ -176,11 +152,8 @@ def tables(rows: list[Row], compilation: dict[str, Row]) -> Iterator[Table]:
         for mode in ("eager", "compiled")
     ]
     yield table("Microseconds per step (ours over this)", ("", "batch", "d", *rows[0]["eager"]), lines)
-    lines = [
-        [name, *(f"{one:.1f}" for one in (row["step"], *row["phases"].values(), row["tool_chain"]))]
-        for name, row in compilation.items()
-    ]
-    yield table("Seconds to compile the step", ("", "step", *PHASES, "tool chain before it"), lines)
+    lines = [[name, f"{row['step']:.1f}", f"{row['tool_chain']:.1f}"] for name, row in compilation.items()]
+    yield table("Seconds to compile the step", ("", "step", "tool chain before it"), lines)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -190,16 +163,15 @@ def main(argv: list[str] | None = None) -> None:
         command.error("this benchmark runs on one CPU thread only")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    effort = QUICK_EFFORT if command.quick else EFFORT
+    effort = command.effort(EFFORT)
     rows: list[Row] = []
     for batch, dim in QUICK_SIZES if command.quick else SIZES:
         times = timed(batch, dim, effort)
         rows.append({"batch": batch, "dim": dim} | {mode: summary(one) for mode, one in times.items()})
     compilation = {name: compiling(name, batch, dim) for name in times["compiled"]}
     configuration = {"threads": torch.get_num_threads(), "calls": CALLS, "effort": asdict(effort)}
-    notes = [] if has_reference() else [NO_REFERENCE]
-    content = {"configuration": configuration, "results": rows, "compilation": compilation, "notes": notes}
-    command.finish(content, tables(rows, compilation), notes=notes)
+    content = {"configuration": configuration, "results": rows, "compilation": compilation}
+    command.finish(content, tables(rows, compilation), notes=peers_left_out())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Each pass generates the rows again, block by block. The benchmark reports the time of the fit, the peak memory of a
 worker, and the distance of the fitted directions from the true ones.
 
-    python benchmarks/dask_mixture.py [--rows N] [--dim D] [--workers W] [--memory LIMIT] [--quick] [--out DIR]
+    python benchmarks/dask_mixture.py [--quick] [--out DIR]
 """
 
 import resource
@@ -13,13 +13,15 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from _command import Command
+from _command import Command, table
 from distributed import Client, LocalCluster
 from sklearn.exceptions import ConvergenceWarning
 
 from powerspherical.mixture import PowerSphericalMixture
 
 COMPONENTS, STEPS, BLOCK = 10, 5, 100_000
+SIZES, QUICK_SIZES = (10_000_000, 128, 2), (20_000, 16, 1)  # rows, dimension, workers
+MEMORY = "2GB"  # of each worker
 
 
 def directions(dim: int) -> np.ndarray:
@@ -49,12 +51,12 @@ def peak() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def fitted(rows: int, dim: int, workers: int, memory: str) -> dict[str, Any]:
+def fitted(rows: int, dim: int, workers: int) -> dict[str, Any]:
     """Fit on a local cluster, and return time, memory and accuracy."""
     x = lazy_rows(rows, dim)
     with (
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, memory_limit=memory, dashboard_address=None
+            n_workers=workers, threads_per_worker=1, memory_limit=MEMORY, dashboard_address=None
         ) as cluster,
         Client(cluster) as client,
         warnings.catch_warnings(),
@@ -80,28 +82,12 @@ def fitted(rows: int, dim: int, workers: int, memory: str) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> None:
     """Fit, print the results, and write `dask_mixture.json`."""
-    options = {
-        "--rows": {"type": int, "default": 10_000_000, "metavar": "N", "help": "default: 10,000,000"},
-        "--dim": {"type": int, "default": 128, "metavar": "D", "help": "default: 128"},
-        "--workers": {"type": int, "default": 2, "metavar": "W", "help": "default: 2"},
-        "--memory": {
-            "default": "2GB",
-            "metavar": "LIMIT",
-            "help": "memory limit of each worker; default: 2GB",
-        },
-    }
-    command = Command("dask_mixture", __doc__, argv, options, cpu_only=True)
-    arguments = command.arguments
-    rows = 20_000 if command.quick else arguments.rows
-    found = fitted(rows, arguments.dim, arguments.workers, arguments.memory)
-    configuration = {
-        "components": COMPONENTS,
-        "workers": arguments.workers,
-        "memory_limit": arguments.memory,
-        "block": BLOCK,
-    }
-    notes = [f"{name.replace('_', ' ')}: {value}" for name, value in found.items()]
-    command.finish({"configuration": configuration, "results": [found]}, notes=notes)
+    command = Command("dask_mixture", __doc__, argv, cpu_only=True)
+    rows, dim, workers = QUICK_SIZES if command.quick else SIZES
+    found = fitted(rows, dim, workers)
+    sizes = {"components": COMPONENTS, "workers": workers, "memory_limit": MEMORY, "block": BLOCK}
+    lines = [(name.replace("_", " "), value) for name, value in found.items()]
+    command.finish({"configuration": sizes, "results": [found]}, [table("A fit", ("", ""), lines)])
 
 
 if __name__ == "__main__":

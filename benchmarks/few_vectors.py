@@ -20,7 +20,7 @@ from torch import Tensor
 from powerspherical import PowerSpherical, RotationallySymmetric, VonMisesFisher
 
 # Samples for each d. The spread of κ falls as 1/√d, so fewer are enough in more dimensions.
-SAMPLES, QUICK_SAMPLES = {384: 400, 1024: 200, 4096: 100}, {384: 20}
+SAMPLES, QUICK_SAMPLES = {384: 400, 1024: 200, 4096: 100}, {16: 20}
 NUMBERS, COSINES = (5, 10, 20), (0.3, 0.6, 0.9)
 BLOCK, SCIPY_SAMPLES = 20, 20
 WANTED = 0.05

@@ -1,30 +1,31 @@
 """Where the time of a small training step goes: Python and torch around the kernels, or the kernels themselves.
 
 The stages are nested, so that each one's excess over the one before is its own cost. All stages take turns, as in
-sampling.py. `--label` names the run inside the results, so that two versions of the package can be published together.
+sampling.py. The time in kernels is that of torch's profiler on CUDA. On the CPU it is the part of a step that grows
+with the rows, found from a step with ten times as many. `--label` names the run inside the results, so that two
+versions of the package can be published together.
 
     python benchmarks/host_time.py [--device cpu|cuda] [--label NAME] [--quick] [--out DIR]
 """
 
-import functools
 import json
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from _command import Command, clock_on, table
-from _timing import Call, Effort, measure
+from _command import Command, table
 from torch import Tensor
 
 from powerspherical import PowerSpherical
 from powerspherical_paper.results import name_on
+from powerspherical_paper.timing import Call, Effort, clock_on, measure
 
 SIZES = {"cpu": (100, 64), "cuda": (65_536, 16)}
 KAPPA = 100.0
-EFFORT, QUICK = Effort(seconds=3.0, least=25, most=301), Effort(seconds=0.1, least=3, most=9)
+EFFORT = Effort(seconds=3.0, least=25, most=301)
 CALLS = 50  # per turn
+MORE = 10  # times as many rows
 STAGES = {
     "randn": "torch.randn of the same shape",
     "construct": "construct the distribution",
@@ -79,43 +80,14 @@ def stages(rows: int, dim: int, device: torch.device) -> dict[str, Call]:
     }
 
 
-def kernel_time(call: Callable[[], object], device: torch.device) -> dict[str, float]:
-    """Return the microseconds per call inside each kernel. On the CPU these are kernels of the native library."""
-    repeats = 20
+def cuda_kernels(call: Call, repeats: int = 20) -> dict[str, float]:
+    """Return the microseconds per call inside each CUDA kernel, by torch's profiler."""
     call()
-    if device.type == "cuda":
-        from torch.profiler import ProfilerActivity, profile
-
-        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-            for _ in range(repeats):
-                call()
-            torch.cuda.synchronize()
-        return {event.key: event.self_device_time_total / repeats for event in profiled.key_averages()}
-    from powerspherical._native import library
-
-    find = library.function
-    times: dict[str, list[float]] = {"draw": [], "pull_back": []}
-
-    def timed(name: str) -> Callable[[bytes], int]:
-        run = find(name)
-        if name not in times:
-            return run
-
-        def function(packed: bytes) -> int:
-            started = time.perf_counter()
-            result = run(packed)
-            times[name].append(1e6 * (time.perf_counter() - started))
-            return result
-
-        return function
-
-    library.function = functools.cache(timed)
-    try:
-        for _ in range(10 * repeats):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
+        for _ in range(repeats):
             call()
-    finally:
-        library.function = find
-    return {name.replace("_", "-"): statistics.median(found) for name, found in times.items()}
+        torch.cuda.synchronize()
+    return {event.key: event.self_device_time_total / repeats for event in profiled.key_averages()}
 
 
 def lines(results: dict[str, Any]) -> Iterator[list[str]]:
@@ -137,13 +109,16 @@ def main(argv: list[str] | None = None) -> None:
     torch.set_num_threads(command.threads or 1)
     rows, dim = SIZES[device.type]
     calls = stages(rows, dim, device)
-    seconds = measure(calls, QUICK if command.quick else EFFORT, clock_on(device), CALLS)
+    larger = {"larger": stages(MORE * rows, dim, device)["step"]} if device.type == "cpu" else {}
+    seconds = measure(calls | larger, command.effort(EFFORT), clock_on(device), CALLS)
+    microseconds = {name: 1e6 * statistics.median(times) for name, times in seconds.items()}
+    if larger:
+        kernels = {"growing": (microseconds.pop("larger") - microseconds["step"]) / (MORE - 1)}
+    else:
+        kernels = cuda_kernels(calls["step"])
     path = command.out / f"{name_on(device, 'host_time')}.json"
     results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
-    results[command.arguments.label] = {
-        "microseconds": {name: 1e6 * statistics.median(times) for name, times in seconds.items()},
-        "kernels": kernel_time(calls["step"], device),
-    }
+    results[command.arguments.label] = {"microseconds": microseconds, "kernels": kernels}
     configuration = {
         "rows": rows,
         "dim": dim,

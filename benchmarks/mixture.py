@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from _command import Command, Row, clock_on, summary_in, table
+from _command import Command, Row, summary_in, table
 from _memory import peak
-from _timing import Clock, in_turn
 from rich.table import Table
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
@@ -25,15 +24,13 @@ from torch import Tensor
 
 from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, VonMisesFisherMixture
 from powerspherical.mixture._rows import block_size
-from powerspherical_paper.efficiency import ratio
+from powerspherical_paper.timing import Clock, clock_on, ratio, take_turns
 
 SIZES = {"cpu": (100_000, 384, 50), "cuda": (10_000_000, 384, 100)}
 QUICK_SIZE = (3_000, 32, 5)
 FEW, MORE = 2, 12
 ROUNDS, QUICK_ROUNDS = 15, 2
 LLOYD, PRODUCTS = "scikit_learn_lloyd", "products"
-TARGETS = {"power_spherical": 2.6, "von_mises_fisher": 2.6, "spherical_kmeans": 1.3}
-TARGETS_TO_PRODUCTS = {"power_spherical": 2.0, "von_mises_fisher": 2.0}  # on CUDA
 
 
 def data(rows: int, dim: int, components: int, device: torch.device) -> Tensor:
@@ -86,16 +83,13 @@ def iteration(fit: Callable[[int], Any], clock: Clock) -> float:
 
 
 def timed(x: Tensor, components: int, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds per iteration of each method in each round. The order is random."""
+    """Return the seconds per iteration of each method in each round."""
     clock = clock_on(x.device)
     methods: dict[str, Callable[[], float]] = {
         name: partial(iteration, fit, clock) for name, fit in fits(x, components)
     }
     methods[PRODUCTS] = lambda: min(clock(lambda: products(x, x[:components]), 1) for _ in range(2))
-    times: dict[str, list[float]] = {name: [] for name in methods}
-    for turn in range(rounds):
-        for name in in_turn(list(methods), turn):
-            times[name].append(methods[name]())
+    (times,) = take_turns([methods], rounds)
     return times
 
 
@@ -114,29 +108,17 @@ def summary(times: dict[str, list[float]], peaks: dict[str, int]) -> Iterator[Ro
             **summary_in("milliseconds", seconds),
             "to_lloyd": ratio(seconds, times[LLOYD]) if LLOYD in times else None,
             "to_products": ratio(seconds, times[PRODUCTS]),
-            "target_to_lloyd": TARGETS.get(name) if LLOYD in times else None,
-            "target_to_products": None if LLOYD in times else TARGETS_TO_PRODUCTS.get(name),
             "bytes_beyond_rows": peaks.get(name),
         }
 
 
 def shown(rows: list[Row]) -> Table:
     """Return a table with one line per method and number of threads."""
-    headings = (
-        "method",
-        "threads",
-        "milliseconds",
-        "to Lloyd's",
-        "target",
-        "to the products",
-        "target",
-        "GB",
-    )
-    ratios = ("to_lloyd", "target_to_lloyd", "to_products", "target_to_products")
+    headings = ("method", "threads", "milliseconds", "to Lloyd's", "to the products", "GB")
     lines = []
     for row in rows:
         size = row["bytes_beyond_rows"]
-        numbers = (*(row[name] for name in ratios), None if size is None else 1e-9 * size)
+        numbers = (row["to_lloyd"], row["to_products"], None if size is None else 1e-9 * size)
         cells = ("–" if number is None else f"{number:.2f}" for number in numbers)
         method = row["method"].replace("_", " ")
         lines.append((method, row["threads"], f"{row['milliseconds']:.1f}", *cells))

@@ -11,17 +11,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from _command import Command, Row, clock_on, grouped, summary_in, table
+from _command import Command, Row, grouped, summary_in, table
 from _memory import peak
-from _timing import Call, Effort, measure, queued_clock
 from torch import Tensor
 
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher
-from powerspherical_paper.efficiency import ratio
+from powerspherical_paper.timing import Call, Effort, clock_on, measure, queued_clock, ratio
 
 SIZES = {"cpu": ((2048, 2048, 512),), "cuda": ((8192, 8192, 512), (2048, 2048, 512))}
 QUICK_SIZES = ((64, 64, 8),)
-EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=9, most=101), Effort(seconds=0.1, least=3, most=5)
+EFFORT = Effort(seconds=4.0, least=9, most=101)
 FAMILIES = (PowerSpherical, VonMisesFisher, SphericalCauchy)
 FLOOR = "mm"
 
@@ -63,7 +62,7 @@ def timed(rows: int, columns: int, dim: int, device: torch.device, effort: Effor
     """Yield one result per matrix and pass, with the ratio to the matrix product and, on CUDA, the peak memory."""
     methods = calls(rows, columns, dim, device)
     on_cuda = device.type == "cuda"
-    seconds = measure(methods, effort, queued_clock(torch.cuda) if on_cuda else clock_on(device))
+    seconds = measure(methods, effort, queued_clock if on_cuda else clock_on(device))
     for (name, which), times in seconds.items():
         yield {
             "rows": rows,
@@ -88,7 +87,7 @@ def main(argv: list[str] | None = None) -> None:
     command = Command("pairwise", __doc__, argv)
     torch.manual_seed(0)
     sizes = QUICK_SIZES if command.quick else SIZES[command.device.type]
-    effort = QUICK_EFFORT if command.quick else EFFORT
+    effort = command.effort(EFFORT)
     rows = [row for size in sizes for row in timed(*size, command.device, effort)]
     configuration = {
         "dtype": "float32",

@@ -21,9 +21,9 @@ from powerspherical.nn import SphericalBottleneck
 
 NUMBERS = (64, 256, 1024)
 DIMS, COSINE = (3, 16), 0.6
-BLOCK, REPLICATES, QUICK_REPLICATES = 10, 400, 20
+BLOCK, REPLICATES, QUICK_REPLICATES = 10, 400, 10
 # The variances of the reconstruction are averaged over images, so that fewer replicates are enough.
-IMAGES, LATENT_DIM, IMAGE_REPLICATES, EPOCHS, QUICK_EPOCHS = 8, 8, 100, 60, 2
+IMAGES, LATENT_DIM, IMAGE_REPLICATES, EPOCHS, QUICK_EPOCHS = 8, 8, 100, 60, 1
 
 #: Noise of n samples for a distribution.
 METHODS: dict[str, Callable[[RotationallySymmetric, int, torch.Generator], Tensor]] = {

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from _command import NO_REFERENCE, Command, Row, clock_on, summary_in, table
-from _timing import Call, Effort, measure
+from _command import NO_REFERENCE, Command, Row, summary_in, table
 from torch import Tensor
 from torch.distributions import Beta, kl_divergence
 from torch.nn.functional import normalize, softplus
@@ -21,9 +20,9 @@ from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical._selfcheck.accuracy import dtype_name
 from powerspherical.nn import SphericalBottleneck
 from powerspherical_paper.baselines.published import has_reference, reference_package
-from powerspherical_paper.efficiency import ratio
+from powerspherical_paper.timing import Call, Effort, clock_on, measure, ratio
 
-EFFORT, QUICK_EFFORT = Effort(seconds=4.0, least=15, most=201), Effort(seconds=0.1, least=3, most=5)
+EFFORT = Effort(seconds=4.0, least=15, most=201)
 CALLS = 20  # per turn
 BEFORE, AFTER = "before", "after"
 FOUR_NATS = 63.787314  # κ of four nats on S³
@@ -219,7 +218,7 @@ def main(argv: list[str] | None = None) -> None:
         command.error(NO_REFERENCE)
     torch.set_num_threads(command.threads or 1)
     torch.manual_seed(0)
-    effort, batch = (QUICK_EFFORT, 2) if command.quick else (EFFORT, 256)
+    effort, batch = command.effort(EFFORT), 2 if command.quick else 256
     cases = swaps(reference_package(), command.device, batch)
     rows = [timed(swap, command.device, effort) for swap in cases]
     configuration = {"calls": CALLS, "threads": torch.get_num_threads()}

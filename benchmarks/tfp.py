@@ -14,7 +14,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from _timing import Call, Effort, keep_freed_memory, measure, wall_clock
+from powerspherical_paper.timing import Call, Effort, keep_freed_memory, measure, wall_clock
 
 KEYS = 64
 

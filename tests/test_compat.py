@@ -15,94 +15,79 @@ from helpers.examples import directions
 from powerspherical import compat
 
 DOUBLE = torch.float64
-
-
-@pytest.fixture
-def loc():
-    return torch.nn.functional.normalize(torch.randn(6, 5, dtype=DOUBLE), dim=-1)
-
-
-@pytest.fixture
-def kappa():
-    return torch.tensor([0.1, 1.0, 3.0, 10.0, 50.0, 300.0], dtype=DOUBLE)
+LOC, X = directions(6, 5), directions(6, 5, seed=2)
+KAPPA = torch.tensor([0.1, 1.0, 3.0, 10.0, 50.0, 300.0], dtype=DOUBLE)
 
 
 class TestPowerSpherical:
-    def test_the_log_normalizer_is_a_method_and_is_added_to_the_density(self, loc, kappa):
-        p = compat.PowerSpherical(loc, kappa)
-        x = torch.nn.functional.normalize(torch.randn_like(loc), dim=-1)
-        alpha, beta = 2 + kappa, torch.full_like(kappa, 2.0)
-        area = (
-            (alpha + beta) * math.log(2)
-            + beta * math.log(math.pi)
-            + torch.lgamma(alpha)
-            - torch.lgamma(alpha + beta)
-        )
+    def test_the_log_normalizer_is_a_method_and_is_added_to_the_density(self):
+        p = compat.PowerSpherical(LOC, KAPPA)
+        alpha, total = 2 + KAPPA, 4 + KAPPA
+        area = total * math.log(2) + 2 * math.log(math.pi) + torch.lgamma(alpha) - torch.lgamma(total)
         torch.testing.assert_close(p.log_normalizer(), -area)
-        expected = p.log_normalizer() + p.scale * torch.log1p((loc * x).sum(-1))
-        torch.testing.assert_close(p.log_prob(x), expected)
+        expected = p.log_normalizer() + p.scale * torch.log1p((LOC * X).sum(-1))
+        torch.testing.assert_close(p.log_prob(X), expected)
 
-    def test_parameters_and_the_parts_of_a_draw(self, loc, kappa):
-        p = compat.PowerSpherical(loc=loc, scale=kappa, validate_args=True)
+    def test_parameters_and_the_parts_of_a_draw(self):
+        p = compat.PowerSpherical(loc=LOC, scale=KAPPA, validate_args=True)
         assert p.scale is p.concentration
         t, s = p.base_dist
         assert (p.base_dist.marginal_t.dim, s.dim, s.dtype, s.device.type) == (5, 4, DOUBLE, "cpu")
-        torch.testing.assert_close(t.base_dist.concentration1, kappa + 2)
-        torch.testing.assert_close(t.base_dist.concentration0, torch.full_like(kappa, 2.0))
-        torch.testing.assert_close(p.mean, t.mean.unsqueeze(-1) * loc)
+        torch.testing.assert_close(t.base_dist.concentration1, KAPPA + 2)
+        torch.testing.assert_close(t.base_dist.concentration0, torch.full_like(KAPPA, 2.0))
+        torch.testing.assert_close(p.mean, t.mean.unsqueeze(-1) * LOC)
         assert compat.PowerSpherical(directions(2), 1.0).base_dist.marginal_s is None
 
-    def test_the_variance_is_the_covariance_matrix(self, loc, kappa):
-        p = compat.PowerSpherical(loc[3], kappa[3])
-        t, ratio = p.base_dist.marginal_t.variance, (kappa[3] + 4) / 4
-        outer = loc[3].outer(loc[3])
+    def test_the_variance_is_the_covariance_matrix(self):
+        p = compat.PowerSpherical(LOC[3], KAPPA[3])
+        t, ratio = p.base_dist.marginal_t.variance, (KAPPA[3] + 4) / 4
+        outer = LOC[3].outer(LOC[3])
         torch.testing.assert_close(p.variance, t * ((1 - ratio) * outer + ratio * torch.eye(5, dtype=DOUBLE)))
         torch.testing.assert_close(p.stddev, p.variance.sqrt(), equal_nan=True)
-        assert compat.PowerSpherical(loc, kappa).variance.shape == (6, 5, 5)
+        assert compat.PowerSpherical(LOC, KAPPA).variance.shape == (6, 5, 5)
 
-    @pytest.mark.parametrize("shape", [(6,), (6, 1), (1,), ()])
-    def test_one_scale_per_vector_in_any_shape(self, loc, shape):
+    @pytest.mark.parametrize("shape", [(6,), (6, 1), (1,), ()], ids=str)
+    def test_one_scale_per_vector_in_any_shape(self, shape):
         scale = torch.full(shape, 7.0, dtype=DOUBLE)
-        p = compat.PowerSpherical(loc, scale)
+        p = compat.PowerSpherical(LOC, scale)
         assert p.batch_shape == p.scale.shape == p.entropy().shape == (6,)
         assert p.rsample((3,)).shape == (3, 6, 5)
         assert kl_divergence(p, compat.HypersphericalUniform(5)).shape == (6,)
 
-    def test_a_column_of_another_length_still_gives_all_pairs(self, loc):
-        p = compat.PowerSpherical(loc, torch.ones(2, 1, dtype=DOUBLE))
+    def test_a_column_of_another_length_still_gives_all_pairs(self):
+        p = compat.PowerSpherical(LOC, torch.ones(2, 1, dtype=DOUBLE))
         assert p.batch_shape == (2, 6)
-        assert compat.PowerSpherical(loc[:1], torch.ones(1, 1, dtype=DOUBLE)).batch_shape == (1,)
-        assert compat.PowerSpherical(loc[0], torch.ones(1, dtype=DOUBLE)).batch_shape == (1,)
+        assert compat.PowerSpherical(LOC[:1], torch.ones(1, 1, dtype=DOUBLE)).batch_shape == (1,)
+        assert compat.PowerSpherical(LOC[0], torch.ones(1, dtype=DOUBLE)).batch_shape == (1,)
 
-    def test_gradients_reach_a_column(self, loc):
+    def test_gradients_reach_a_column(self):
         scale = torch.full((6, 1), 9.0, dtype=DOUBLE, requires_grad=True)
-        p = compat.PowerSpherical(loc, scale)
-        (p.rsample() @ loc[0] + p.entropy()).sum().backward()
+        p = compat.PowerSpherical(LOC, scale)
+        (p.rsample() @ LOC[0] + p.entropy()).sum().backward()
         assert scale.grad.shape == (6, 1)
         assert (scale.grad != 0).all()
 
     @pytest.mark.slow
-    def test_compiled_as_one_graph(self, loc):
+    def test_compiled_as_one_graph(self):
         @torch.compile(fullgraph=True, backend="aot_eager")
         def step(loc, scale):
             q = compat.PowerSpherical(loc, scale)
             rate = kl_divergence(q, compat.HypersphericalUniform(5))
             return q.rsample(), rate, q.log_normalizer()
 
-        scale = torch.full((6, 1), 9.0, dtype=DOUBLE)
-        x, rate, normalizer = step(loc, scale)
-        q = compat.PowerSpherical(loc, scale)
+        x, rate, normalizer = step(LOC, KAPPA.unsqueeze(-1))
+        q = compat.PowerSpherical(LOC, KAPPA)
         assert x.shape == (6, 5)
         torch.testing.assert_close(rate, kl_divergence(q, compat.HypersphericalUniform(5)))
         torch.testing.assert_close(normalizer, q.log_normalizer())
 
-    def test_integer_scales(self, loc):
-        p = compat.PowerSpherical(loc, torch.arange(1, 7))
+    def test_integer_scales(self):
+        p = compat.PowerSpherical(LOC, torch.arange(1, 7))
         assert p.scale.dtype == p.rsample().dtype == DOUBLE
-        assert compat.PowerSpherical(loc, 3).scale.tolist() == [3.0] * 6
+        assert compat.PowerSpherical(LOC, 3).scale.tolist() == [3.0] * 6
 
-    def test_everything_else_is_ours(self, loc, kappa):
-        p, ours = compat.PowerSpherical(loc, kappa), powerspherical.PowerSpherical(loc, kappa)
+    def test_everything_else_is_ours(self):
+        p, ours = compat.PowerSpherical(LOC, KAPPA), powerspherical.PowerSpherical(LOC, KAPPA)
         assert isinstance(p, powerspherical.PowerSpherical)
         for name in ("mean", "mode", "covariance_matrix"):
             torch.testing.assert_close(getattr(p, name), getattr(ours, name), rtol=0, atol=0)
@@ -114,26 +99,26 @@ class TestPowerSpherical:
         torch.testing.assert_close(x, ours.sample((4,)), rtol=0, atol=0)
         found = compat.PowerSpherical.fit(ours.sample((50,)))
         assert type(found) is compat.PowerSpherical
-        assert type(compat.PowerSpherical.from_kl(loc, 2.0)) is compat.PowerSpherical
+        assert type(compat.PowerSpherical.from_kl(LOC, 2.0)) is compat.PowerSpherical
         q = p.closest_von_mises_fisher()
         torch.testing.assert_close(q.mean, p.mean)
 
-    def test_what_is_not_a_unit_vector_is_refused(self, kappa):
+    def test_what_is_not_a_unit_vector_is_refused(self):
         with pytest.raises(ValueError, match="must hold unit vectors"):
-            compat.PowerSpherical(torch.ones(6, 5, dtype=DOUBLE), kappa, validate_args=True)
+            compat.PowerSpherical(torch.ones(6, 5, dtype=DOUBLE), KAPPA, validate_args=True)
         with pytest.raises(ValueError, match=r"loc must be a torch\.Tensor"):
-            compat.PowerSpherical([1.0, 0.0], kappa)
+            compat.PowerSpherical([1.0, 0.0], KAPPA)
 
 
 class TestMarginal:
-    def test_a_scaled_beta_variable(self, kappa):
-        t = compat.MarginalTDistribution(5, kappa)
-        z = scipy.stats.beta(2 + kappa.numpy(), 2, loc=-1, scale=2)
+    def test_a_scaled_beta_variable(self):
+        t = compat.MarginalTDistribution(5, KAPPA)
+        z = scipy.stats.beta(2 + KAPPA.numpy(), 2, loc=-1, scale=2)
         torch.testing.assert_close(t.mean, torch.from_numpy(z.mean()))
         torch.testing.assert_close(t.variance, torch.from_numpy(z.var()))
         torch.testing.assert_close(t.stddev, torch.from_numpy(z.std()))
         torch.testing.assert_close(t.entropy(), torch.from_numpy(z.entropy()))
-        torch.testing.assert_close(t.log_prob(0.3 * torch.ones_like(kappa)), torch.from_numpy(z.logpdf(0.3)))
+        torch.testing.assert_close(t.log_prob(0.3 * torch.ones_like(KAPPA)), torch.from_numpy(z.logpdf(0.3)))
         assert t.rsample((2,)).shape == (2, 6)
         assert isinstance(t.base_dist, Beta)
 
@@ -158,12 +143,12 @@ class TestUniform:
         finally:
             torch.set_default_dtype(torch.float32)
 
-    def test_the_other_convention_counts_the_sphere_s_own_dimensions(self, loc):
+    def test_the_other_convention_counts_the_sphere_s_own_dimensions(self):
         u = compat.hyperspherical_uniform(4, device="cpu")
         assert isinstance(u, compat.HypersphericalUniform)
         assert (u.dim, u.sample((3,)).shape) == (5, (3, 5))
         area = 5 * math.pi**2.5 / math.gamma(3.5)
-        torch.testing.assert_close(u.log_prob(loc), torch.full((6,), -math.log(area), dtype=DOUBLE))
+        torch.testing.assert_close(u.log_prob(LOC), torch.full((6,), -math.log(area), dtype=DOUBLE))
 
     def test_a_wrong_dimension_is_refused(self):
         with pytest.raises(ValueError, match="dim must be an integer"):
@@ -171,19 +156,19 @@ class TestUniform:
 
 
 class TestVonMisesFisher:
-    def test_columns(self, loc, kappa):
-        q = compat.VonMisesFisher(loc, kappa.unsqueeze(-1), validate_args=True, k=10)
+    def test_columns(self):
+        q = compat.VonMisesFisher(LOC, KAPPA.unsqueeze(-1), validate_args=True, k=10)
         assert q.scale.shape == (6, 1)
         assert q.rsample(7).shape == (7, 6, 5)
-        ratio = scipy.special.ive(2.5, kappa.numpy()) / scipy.special.ive(1.5, kappa.numpy())
-        torch.testing.assert_close(q.mean, torch.from_numpy(ratio).unsqueeze(-1) * loc)
+        ratio = scipy.special.ive(2.5, KAPPA.numpy()) / scipy.special.ive(1.5, KAPPA.numpy())
+        torch.testing.assert_close(q.mean, torch.from_numpy(ratio).unsqueeze(-1) * LOC)
         rate = kl_divergence(q, compat.hyperspherical_uniform(4))
         torch.testing.assert_close(rate, compat.hyperspherical_uniform(4).entropy().double() - q.entropy())
 
     @pytest.mark.parametrize("shape", [(6, 1), (1, 1), (1,), ()])
-    def test_other_shapes(self, loc, shape):
-        assert compat.VonMisesFisher(loc, torch.full(shape, 7.0, dtype=DOUBLE)).batch_shape == (6,)
-        assert compat.VonMisesFisher(loc[0], torch.ones(1)).batch_shape == ()
+    def test_other_shapes(self, shape):
+        assert compat.VonMisesFisher(LOC, torch.full(shape, 7.0, dtype=DOUBLE)).batch_shape == (6,)
+        assert compat.VonMisesFisher(LOC[0], torch.ones(1)).batch_shape == ()
 
 
 EXAMPLES = [
@@ -210,12 +195,11 @@ class TestBesideThePackageItself:
     def original(self):
         return pytest.importorskip("power_spherical")
 
-    def test_closed_forms(self, original, loc, kappa):
-        x = torch.nn.functional.normalize(torch.randn_like(loc), dim=-1)
-        theirs, ours = (module.PowerSpherical(loc, kappa) for module in (original, compat))
+    def test_closed_forms(self, original):
+        theirs, ours = (module.PowerSpherical(LOC, KAPPA) for module in (original, compat))
         for method in ("entropy", "log_normalizer"):
             torch.testing.assert_close(getattr(ours, method)(), getattr(theirs, method)())
-        torch.testing.assert_close(ours.log_prob(x), theirs.log_prob(x))
+        torch.testing.assert_close(ours.log_prob(X), theirs.log_prob(X))
         torch.testing.assert_close(ours.scale, theirs.scale)
         assert ours.rsample((2,)).shape == theirs.rsample((2,)).shape
         rates = (
@@ -230,7 +214,6 @@ class TestBesideThePackageItself:
         torch.testing.assert_close(parts.marginal_s.entropy(), others.marginal_s.entropy())
 
     def test_moments_of_one_distribution(self, original):
-        loc, scale = torch.nn.functional.normalize(torch.randn(5), dim=-1), torch.tensor(4.0)
-        theirs, ours = (module.PowerSpherical(loc, scale) for module in (original, compat))
+        theirs, ours = (module.PowerSpherical(LOC[0], KAPPA[2]) for module in (original, compat))
         torch.testing.assert_close(ours.mean, theirs.mean)
         torch.testing.assert_close(ours.variance, theirs.variance)

@@ -1,12 +1,14 @@
 """The README and every page of the documentation run as printed: Python blocks and commands, in order, in one folder.
 
-Building the site checks references and links inside the site: `tests/docs/test_site.py`.
+Building the site checks references, links inside the site, and that the navigation has every page:
+`tests/docs/test_site.py`.
 """
 
 import importlib.util
 import json
 import re
 import shlex
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -77,49 +79,50 @@ def published(name):
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def test_the_table_holds_the_published_results():
-    """Of tied and free concentrations: `benchmarks/clustering.py` measured them, and the text says who wins."""
-    rows = {
-        row["method"]: row for row in published("clustering")["results"] if row["data"] == "banking77_minilm"
-    }
-    text = (DOCS / "clustering.md").read_text(encoding="utf-8")
-    for method, row in rows.items():
-        likelihood = "–" if row["held_out"] is None else f"{row['held_out']:.2f}"
-        assert f"| {method} | {row['ari']:.3f} | {likelihood} |" in text
-    for family in ("Power Spherical", "von Mises–Fisher"):
-        tied, free = rows[f"{family}, tied"], rows[f"{family}, free"]
-        assert tied["ari"] > free["ari"] + 0.05
-        assert free["held_out"] > tied["held_out"] + 5
+@pytest.fixture(scope="module")
+def clustering():
+    return " ".join((DOCS / "clustering.md").read_text(encoding="utf-8").split())
 
 
-def test_the_text_on_outliers_holds_the_published_results():
-    ari = {(row["dim"], row["method"]): row["ari"] for row in published("robust_clustering")["results"]}
-    text = " ".join((DOCS / "clustering.md").read_text(encoding="utf-8").split())
-    cauchy, light = (
-        [ari[8, f"{family}, {kind}"] for kind in ("tied", "free")]
-        for family in ("spherical Cauchy", "von Mises–Fisher")
-    )
-    assert f"{cauchy[0]:.3f} tied and {cauchy[1]:.3f} free" in text
-    assert f"against {light[0]:.3f} and {light[1]:.3f} for von Mises–Fisher" in text
-    assert all(index > 0.999 for (dim, method), index in ari.items() if dim == 32 and method.endswith("tied"))
+class TestClusteringPage:
+    """The numbers on the page are the published results, and these support what the text says."""
 
+    def test_tied_and_free_concentrations(self, clustering):
+        rows = {
+            row["method"]: row
+            for row in published("clustering")["results"]
+            if row["data"] == "banking77_minilm"
+        }
+        for method, row in rows.items():
+            likelihood = "–" if row["held_out"] is None else f"{row['held_out']:.2f}"
+            assert f"| {method} | {row['ari']:.3f} | {likelihood} |" in clustering
+        for family in ("Power Spherical", "von Mises–Fisher"):
+            tied, free = rows[f"{family}, tied"], rows[f"{family}, free"]
+            assert tied["ari"] > free["ari"] + 0.05
+            assert free["held_out"] > tied["held_out"] + 5
 
-def test_the_figure_shows_what_the_text_says():
-    """Which number of components each criterion is best at, and the index there, from `results`."""
-    results = published("clustering_choice")
-    means: dict[str, dict[int, float]] = {"held_out": {}, "bic": {}, "ari": {}}
-    for member, row in product(means, results["results"]):
-        if row["model"] == "Power Spherical, tied":
-            line = means[member]
-            share = row[member] / results["configuration"]["seeds"]
-            line[row["n_components"]] = line.get(row["n_components"], 0.0) + share
-    held_out, bic, ari = means.values()
-    assert (max(held_out, key=held_out.get), min(bic, key=bic.get), max(ari, key=ari.get)) == (600, 300, 110)
-    text = (DOCS / "clustering.md").read_text(encoding="utf-8")
-    assert f"best at 110 (ARI {ari[110]:.3f}, against {ari[77]:.3f} at 77)" in text
+    def test_outliers(self, clustering):
+        ari = {(row["dim"], row["method"]): row["ari"] for row in published("robust_clustering")["results"]}
+        cauchy, light = (
+            [ari[8, f"{family}, {kind}"] for kind in ("tied", "free")]
+            for family in ("spherical Cauchy", "von Mises–Fisher")
+        )
+        assert f"{cauchy[0]:.3f} tied and {cauchy[1]:.3f} free" in clustering
+        assert f"against {light[0]:.3f} and {light[1]:.3f} for von Mises–Fisher" in clustering
+        tied = [index for (dim, method), index in ari.items() if dim == 32 and method.endswith("tied")]
+        assert min(tied) > 0.999
 
-
-def test_the_navigation_has_every_page():
-    index = (DOCS / "index.md").read_text(encoding="utf-8")
-    toctrees = "\n".join(re.findall(r"(?ms)^```\{toctree\}\n(.*?)^```", index))
-    assert {page.stem for page in PAGES} - {"index"} <= set(toctrees.split())
+    def test_the_number_of_components(self, clustering):
+        """Which one each criterion is best at, and the index there."""
+        results = published("clustering_choice")
+        means = {"held_out": Counter(), "bic": Counter(), "ari": Counter()}
+        for member, row in product(means, results["results"]):
+            if row["model"] == "Power Spherical, tied":
+                means[member][row["n_components"]] += row[member] / results["configuration"]["seeds"]
+        held_out, bic, ari = means.values()
+        assert (max(held_out, key=held_out.get), min(bic, key=bic.get), max(ari, key=ari.get)) == (
+            600,
+            300,
+            110,
+        )
+        assert f"best at 110 (ARI {ari[110]:.3f}, against {ari[77]:.3f} at 77)" in clustering

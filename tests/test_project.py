@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import powerspherical
+from powerspherical import __version__
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "powerspherical"
@@ -31,17 +31,8 @@ LAYERS = [
 ]
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 OPTIONAL = [
-    "dask",
-    "jinja2",
-    "matplotlib",
-    "pooch",
-    "pyarrow",
-    "pyro",
-    "rich",
-    "safetensors",
-    "scipy",
-    "sklearn",
-    "typer",
+    *("dask", "jinja2", "matplotlib", "pooch", "pyarrow", "pyro"),
+    *("rich", "safetensors", "scipy", "sklearn", "typer"),
 ]
 
 
@@ -75,14 +66,10 @@ def test_imports_follow_the_arrow():
 def test_the_paper_uses_few_private_parts():
     """It has the same version as the library, and may use these parts. The library imports nothing of it."""
     text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "paper" / "src").rglob("*.py"))
-    found = re.findall(r"\b(?:from|import) (powerspherical(?:\.\w+)*\._\w+)", text)
-    assert set(found) <= {"powerspherical._files", "powerspherical._selfcheck"}
+    found = re.findall(r"\b(?:from|import) powerspherical(?:\.\w+)*\.(_\w+)", text)
+    assert set(found) <= {"_files", "_selfcheck"}
     names = {name.partition(".")[0] for path in TREES for name, _ in imported(path)}
     assert "powerspherical_paper" not in names
-
-
-def is_private(name: str) -> bool:
-    return any(one.startswith("_") and not one.endswith("__") for one in name.split("."))
 
 
 def test_private_names_of_torch_are_in_one_part():
@@ -91,8 +78,9 @@ def test_private_names_of_torch_are_in_one_part():
         names = {bound: name for name, bound in imported(path) if name.split(".")[0] == "torch"}
         attributes = (ast.unparse(node) for node in ast.walk(TREES[path]) if isinstance(node, ast.Attribute))
         used = [*names.values(), *(one for one in attributes if one.split(".")[0] in names)]
+        private = (name for name in used if re.search(r"(^|\.)_(?!\w*__(\.|$))", name))
         if part(path) != "_torch":
-            found |= {(str(path.relative_to(ROOT)), name) for name in filter(is_private, used)}
+            found |= {(str(path.relative_to(ROOT)), name) for name in private}
     assert found == set()
 
 
@@ -134,9 +122,8 @@ def test_a_bare_installation():
 
 
 def test_the_version_is_the_same_everywhere():
-    version = powerspherical.__version__
-    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     paper = tomllib.loads((ROOT / "paper" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert paper["version"] == version
-    assert f"powerspherical[cli]=={version}" in paper["dependencies"]
+    assert paper["version"] == __version__
+    assert f"powerspherical[cli]=={__version__}" in paper["dependencies"]

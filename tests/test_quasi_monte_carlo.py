@@ -36,17 +36,6 @@ def test_a_row_compares_with_random_noise():
     assert list(quasi_monte_carlo.lines([row])) == [["E f", "Power Spherical", "3", "2.0", "12"]]
 
 
-@pytest.mark.slow
-def test_it_runs(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(quasi_monte_carlo, "NUMBERS", (8, 16, 32))
-    quasi_monte_carlo.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
-    written = json.loads((tmp_path / "quasi_monte_carlo.json").read_text(encoding="utf-8"))
-    assert len(written["results"]) == 2 * 2 * 3 * 3 + 3
-    assert "Variance with random noise" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        quasi_monte_carlo.main(["--device", "cuda", "--out", str(tmp_path)])
-
-
 def test_the_gain(published):
     for row in published["results"]:
         assert row["factor"]["Sobol"] > row["draws"] ** 0.5

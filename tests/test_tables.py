@@ -1,4 +1,4 @@
-"""The tables of the README and the documentation, which `benchmarks/tables.py` writes from `results`."""
+"""The tables of the README and the documentation, which `docs/tables.py` writes from `results`."""
 
 import importlib.util
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "tables.py"
+SCRIPT = Path(__file__).parents[1] / "docs" / "tables.py"
 
 
 def module():
@@ -23,11 +23,6 @@ TEXTS = {page.stem: page.read_text(encoding="utf-8") for page in tables.PAGES}
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in TEXTS.items()])
 def test_the_tables_hold_the_published_results(text):
     assert tables.filled(text) == text
-
-
-def test_a_wrong_number_is_found():
-    changed = TEXTS["paper"].replace("−96.84", "−96.85")
-    assert tables.filled(changed) == TEXTS["paper"] != changed
 
 
 def test_every_table_is_published_once():

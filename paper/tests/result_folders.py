@@ -10,7 +10,7 @@ from powerspherical_paper.autoencoder import training_time
 from powerspherical_paper.results import write_figure, write_json
 
 
-def tiny_figure(folder: Path, name: str, *_, **__) -> list[Path]:
+def tiny_figure(folder: Path, name: str, *_) -> Path:
     """Write a trivial figure of realistic size."""
     from matplotlib.figure import Figure
 

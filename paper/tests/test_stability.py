@@ -27,7 +27,7 @@ def document(out):
 @pytest.mark.slow
 def test_files(made):
     out, outcome, seen = made
-    names = ["accuracy.png", "accuracy.svg", "stability.json", "stability.png", "stability.svg"]
+    names = ["accuracy.png", "stability.json", "stability.png"]
     assert sorted(path.name for path in out.iterdir()) == names
     assert sorted(outcome.files) == sorted(out.iterdir())
     assert seen == sorted(seen)

@@ -23,7 +23,3 @@ def test_an_example_runs(path, monkeypatch, tmp_path):
     assert figures
     assert all(one.get_suptitle() or any(ax.get_title() for ax in one.axes) for one in figures)
     pyplot.close("all")
-
-
-def test_there_are_examples():
-    assert EXAMPLES

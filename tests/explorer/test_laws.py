@@ -14,20 +14,16 @@ import pytest
 import torch
 from torch.distributions import kl_divergence
 
+from helpers.examples import FAMILIES
 from helpers.mpmath_tables import load
-from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher, cli
+from powerspherical import HypersphericalUniform, cli
 
 NODE = shutil.which("node")
 pytestmark = [pytest.mark.skipif(NODE is None, reason="node is not installed"), pytest.mark.slow]
 
 LAWS = Path(cli.__file__).parents[1] / "explorer" / "laws.js"
-CLASSES = {
-    "power_spherical": PowerSpherical,
-    "von_mises_fisher": VonMisesFisher,
-    "spherical_cauchy": SphericalCauchy,
-}
-DIMS = (2, 3, 5, 100, 10_000)
-KAPPAS = (1e-3, 0.1, 1.0, 30.0, 1e3, 1e6)
+CLASSES = {family.family.name: family for family in FAMILIES}
+dims = pytest.mark.parametrize("dim", [2, 3, 5, 100, 10_000])
 TOLERANCE = 1e-10
 
 
@@ -60,13 +56,18 @@ def table_rows(name, part):
     return [row for row in rows if in_range(row["dim"], row["kappa"])]
 
 
+def double(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def distribution(family, kappa, dim, angle=0.0):
-    """The distribution of the package, whose direction forms an angle with the first axis."""
+    """The distributions of the package whose directions form the angles (…) with the first axis."""
     if family == "uniform":
         return HypersphericalUniform(dim, dtype=torch.float64)
-    loc = torch.zeros(dim, dtype=torch.float64)
-    loc[:2] = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
-    return CLASSES[family](loc, torch.tensor(kappa, dtype=torch.float64))
+    angle = torch.as_tensor(angle, dtype=torch.float64)
+    loc = torch.zeros(*angle.shape, dim, dtype=torch.float64)
+    loc[..., 0], loc[..., 1] = angle.cos(), angle.sin()
+    return CLASSES[family](loc, kappa)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +87,7 @@ def test_normaliser_and_moments(family, table, part):
         if "log_normalizer" in row:
             area = HypersphericalUniform(int(row["dim"]), dtype=torch.float64).entropy()
             assert_close(answer["log_normalizer"], area + row["log_normalizer"], label)
-        for name in {
-            "kl_uniform",
-            "mean_complement",
-            "variance",
-        } & row.keys():  # small values keep their digits
+        for name in {"kl_uniform", "mean_complement", "variance"} & row.keys():  # small values keep digits
             assert answer[name] == pytest.approx(row[name], rel=TOLERANCE, abs=1e-30), (*label, name)
 
 
@@ -116,7 +113,8 @@ def test_density_tails_and_quantile_of_t(family):
             assert quantile["minus"] == pytest.approx(row["minus"], rel=TOLERANCE, abs=0), label
 
 
-def assert_divergences(cases, tolerance):
+def assert_divergences(cases, tolerance=lambda case: TOLERANCE):
+    """Each case is a family and κ, another family and κ, the dimension, the angle, and the divergence."""
     questions = [
         {"ask": "kl", "p": [p, kappa_p, dim], "q": [q, kappa_q, dim], "angle": angle}
         for p, kappa_p, q, kappa_q, dim, angle, _ in cases
@@ -135,39 +133,46 @@ def test_divergences_against_mpmath():
     for dim, kappa_p, kappa_q, angle, value in load("cauchy.json")["pairs"]:
         if in_range(dim, kappa_p) and in_range(dim, kappa_q):
             cases.append(("spherical_cauchy", kappa_p, "spherical_cauchy", kappa_q, dim, angle, float(value)))
-    assert_divergences(cases, lambda case: TOLERANCE)
+    assert_divergences(cases)
 
 
-@pytest.mark.parametrize("dim", DIMS)
-def test_against_the_package_over_the_whole_range(dim):
-    """Summaries, cdf and caps of every family."""
-    cases = [("uniform", 0.0), *itertools.product(CLASSES, KAPPAS)]
-    summaries = evaluate([{"ask": "summary", "p": [*case, dim]} for case in cases])
-    for (family, kappa), answer in zip(cases, summaries, strict=True):
-        law, label = distribution(family, kappa, dim), (family, kappa, dim)
-        assert_close(answer["entropy"], law.entropy(), (*label, "entropy"))
-        assert_close(answer["mean"], law.mean.norm(), (*label, "mean"))
-        if family == "uniform":
-            assert_close(answer["variance"], 1 / dim, (*label, "variance"))
-            continue
-        assert_close(answer["log_normalizer"], law.log_normalizer, (*label, "log_normalizer"))
-        variance = float(law.marginal.variance)
-        assert answer["variance"] == pytest.approx(variance, rel=TOLERANCE, abs=0), label
-        for probability, angle in zip((0.5, 0.95), answer["caps"], strict=True):
-            wanted = float(law.cap_angle(torch.tensor(probability, dtype=torch.float64)))
-            assert angle == pytest.approx(wanted, rel=TOLERANCE, abs=0), (*label, probability)
+@dims
+def test_the_uniform(dim):
+    (answer,) = evaluate([{"ask": "summary", "p": ["uniform", 0.0, dim]}])
+    assert_close(answer["entropy"], distribution("uniform", 0.0, dim).entropy(), "entropy")
+    assert_close(answer["mean"], 0.0, "mean")
+    assert_close(answer["variance"], 1 / dim, "variance")
 
 
-@pytest.mark.parametrize("dim", DIMS)
+@dims
+@pytest.mark.parametrize("family", CLASSES)
+def test_summaries_over_the_whole_range(family, dim):
+    kappas = (1e-3, 0.1, 1.0, 30.0, 1e3, 1e6)
+    law = distribution(family, double(*kappas), dim)
+    caps = law.cap_angle(double(0.5, 0.95).unsqueeze(-1)).T
+    columns = (law.entropy(), law.mean.norm(dim=-1), law.log_normalizer, law.marginal.variance)
+    answers = evaluate([{"ask": "summary", "p": [family, kappa, dim]} for kappa in kappas])
+    for kappa, answer, cap, *values in zip(kappas, answers, caps, *columns, strict=True):
+        for name, value in zip(("entropy", "mean", "log_normalizer"), values, strict=False):
+            assert_close(answer[name], value, (kappa, name))
+        assert answer["variance"] == pytest.approx(float(values[-1]), rel=TOLERANCE, abs=0), kappa
+        assert answer["caps"] == pytest.approx(cap.tolist(), rel=TOLERANCE, abs=0), kappa
+
+
+@dims
 def test_divergences_over_the_whole_range(dim):
-    families = [("uniform", 0.0), *itertools.product(CLASSES, (1e-3, 1.0, 1e3, 1e6))]
-    cases = []
-    for (p, kappa_p), (q, kappa_q), angle in itertools.product(families, families, (0.0, 0.7, math.pi)):
-        value = kl_divergence(distribution(p, kappa_p, dim), distribution(q, kappa_q, dim, angle))
-        cases.append((p, kappa_p, q, kappa_q, dim, angle, float(value)))
+    kappas, angles, cases = (1e-3, 1.0, 1e3, 1e6), (0.0, 0.7, math.pi), []
+    for p, q in itertools.product(("uniform", *CLASSES), repeat=2):
+        first = distribution(p, double(*kappas).reshape(-1, 1, 1), dim)
+        second = distribution(q, double(*kappas).unsqueeze(-1), dim, double(*angles))
+        values = kl_divergence(first, second).expand(4, 4, 3).flatten().tolist()
+        for (kappa_p, kappa_q, angle), value in zip(
+            itertools.product(kappas, kappas, angles), values, strict=True
+        ):
+            cases.append((p, kappa_p, q, kappa_q, dim, angle, value))
 
     def tolerance(case):
-        # Here the package multiplies E log(1+t) by κ. The next test has more digits.
+        # Here the package multiplies E log(1+t) by κ. The test against mpmath has more digits.
         p, _, q, kappa_q, *_ = case
         return TOLERANCE + (2e-15 * kappa_q if (p, q) == ("spherical_cauchy", "power_spherical") else 0)
 

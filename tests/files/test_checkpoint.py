@@ -25,24 +25,15 @@ def path(tmp_path):
     return tmp_path / "new" / "folder" / "run.safetensors"
 
 
-def open_in(folder):
-    """The files of a folder that this process has open."""
-    descriptors = [entry for entry in Path("/dev/fd").iterdir() if entry.exists()]
-    return [file for file in folder.iterdir() if any(entry.samefile(file) for entry in descriptors)]
-
-
 class TestRoundTrip:
     def test_model_and_optimizer(self, path):
-        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
         optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(1e-2))
         model(torch.randn(5, 3)).sum().backward()
         optimizer.step()
         state = {"model": dict(model.state_dict()), "optimizer": optimizer.state_dict(), "epoch": 1}
         assert save_checkpoint(path, state) == path
-        found = load_checkpoint(path)
-        assert same(found, state)
-        assert 0 in found["optimizer"]["state"]  # a number, not "0"
-        assert found["optimizer"]["param_groups"][0]["betas"] == (0.9, 0.999)
+        assert same(load_checkpoint(path), state)
 
     @pytest.mark.parametrize(
         "tensor",
@@ -72,33 +63,14 @@ class TestRoundTrip:
         "state",
         [
             {},
-            {
-                "nothing": None,
-                "flag": True,
-                "count": 0,
-                "rate": 1e-300,
-                "far": float("inf"),
-                "name": "μ\n\"'\0",
-            },
+            {"plain": [None, True, 0, 1e-300, float("inf"), "μ\n\"'\0"]},
             {"empty": [{}, [], (), ""], "deep": [[({"a": (1, [2.0])},)]]},
-            {
-                0: "zero",
-                "0": "text",
-                None: 1,
-                1.5: 2,
-                "$tensor": 3,
-                "$items": [4],
-                "$tuple": {"$tensor": "x"},
-            },
+            {0: "zero", "0": "text", None: 1, 1.5: 2},
+            {"$tensor": 3, "$items": [4], "$tuple": {"$tensor": "x"}},
             {"__metadata__": torch.ones(1), "powerspherical.state": torch.zeros(1)},
-            # names of tensors that look alike
-            {
-                "a/b": torch.zeros(1),
-                "a": {"b": torch.ones(1)},
-                "a['b']": torch.ones(2),
-                "x": {0: torch.ones(3)},
-            },
+            {"a/b": torch.zeros(1), "a": {"b": torch.ones(1), 0: torch.ones(3)}, "a['b']": torch.ones(2)},
         ],
+        ids=["empty", "plain", "nested", "keys", "own marks", "own names", "names that look alike"],
     )
     def test_all_else(self, state, path):
         save_checkpoint(path, state)
@@ -109,25 +81,18 @@ class TestRoundTrip:
         state = {"encoder": weight, "decoder": weight, "transposed": weight.T, "row": weight[1]}
         save_checkpoint(path, state)
         found = load_checkpoint(path)
-        assert same(found, state)
         found["encoder"].zero_()
         assert same(found["decoder"], weight)
         assert same(load_checkpoint(path), state), "the file stays as it was"
 
     def test_parameters_and_ordered_dicts_become_tensors_and_dicts(self, path):
-        save_checkpoint(path, OrderedDict(w=nn.Parameter(torch.ones(2))))
+        save_checkpoint(path, {"model": OrderedDict(w=nn.Parameter(torch.ones(2)))})
         found = load_checkpoint(path)
-        assert same(found, {"w": torch.ones(2)})
-        assert not found["w"].requires_grad
-
-    def test_device(self, path):
-        save_checkpoint(path, STATE)
-        assert load_checkpoint(str(path), "meta")["weights"].is_meta
-
-    def test_the_file_is_plain_safetensors(self, path):
-        """Any safetensors reader finds the tensors, named by their path in the state."""
-        save_checkpoint(path, {"model": {"w": STATE["weights"]}, "epoch": 3})
-        assert same(load_file(path), {"state['model']['w']": STATE["weights"]})
+        assert same(found, {"model": {"w": torch.ones(2)}})
+        assert not found["model"]["w"].requires_grad
+        assert load_checkpoint(str(path), "meta")["model"]["w"].is_meta
+        # Any safetensors reader finds the tensors, named by their path in the state.
+        assert same(load_file(path), {"state['model']['w']": torch.ones(2)})
 
 
 @pytest.mark.parametrize(
@@ -150,28 +115,31 @@ def test_what_it_cannot_hold_is_named(state, names, path):
     assert same(load_checkpoint(path), STATE)
 
 
+@pytest.fixture
+def content(path):
+    return save_checkpoint(path, STATE).read_bytes()
+
+
+def flipped(content, place):
+    return content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
+
+
+def assert_refused(path, content, says):
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError) as raised:
+        load_checkpoint(path)
+    assert str(path) in str(raised.value)
+    assert says in str(raised.value)
+
+
 class TestDamage:
-    @pytest.fixture
-    def content(self, path):
-        return save_checkpoint(path, STATE).read_bytes()
-
-    def refused(self, path, content):
-        path.write_bytes(content)
-        with pytest.raises(CheckpointError) as raised:
-            load_checkpoint(path)
-        assert str(path) in str(raised.value)
-        return str(raised.value)
-
-    def test_truncated_or_longer(self, path, content):
+    def test_truncated_longer_or_flipped_anywhere(self, path, content):
         for length in (0, 7, 8, 100, len(content) - 1):
-            assert "delete it to start again" in self.refused(path, content[:length])
-        self.refused(path, content + b"\0")
-
-    def test_a_flipped_bit_anywhere(self, path, content):
+            assert_refused(path, content[:length], "delete it to start again")
+        assert_refused(path, content + b"\0", "delete it to start again")
+        assert_refused(path, content.replace(b"[2,3]", b"[3,2]"), "its digest does not match its content")
         for place in range(len(content)):
-            flipped = bytearray(content)
-            flipped[place] ^= 1 << place % 8
-            self.refused(path, bytes(flipped))
+            assert_refused(path, flipped(content, place), "")
 
     def test_not_ours(self, path, content, tmp_path):
         class Attack:
@@ -179,8 +147,8 @@ class TestDamage:
                 return Path.touch, (tmp_path / "attacked",)
 
         save_file({"w": torch.ones(2)}, path)
-        assert "not a checkpoint of this library" in self.refused(path, path.read_bytes())
-        self.refused(path, pickle.dumps(Attack()))
+        assert_refused(path, path.read_bytes(), "not a checkpoint of this library")
+        assert_refused(path, pickle.dumps(Attack()), "is truncated or damaged")
         assert not (tmp_path / "attacked").exists()
 
     def test_nothing_there(self, path, tmp_path):
@@ -191,15 +159,9 @@ class TestDamage:
     @pytest.mark.parametrize(
         "header",
         [
-            '{"$tensor": "none"}',
-            '{"$tensor": []}',
-            '{"$tuple": 3}',
-            '{"$items": [["a"]]}',
-            '{"$items": [[[], 1]]}',
-            '{"other": 1}',
-            "[1, 2]",
-            "{",
-            "[" * 100_000,
+            *('{"$tensor": "none"}', '{"$tensor": []}', '{"$tuple": 3}'),
+            *('{"$items": [["a"]]}', '{"$items": [[[], 1]]}', '{"other": 1}'),
+            *("[1, 2]", "{", "[" * 100_000),
         ],
         ids=lambda header: header[:12],
     )
@@ -207,18 +169,20 @@ class TestDamage:
         """Its digest is right, but its content is not a state."""
         save_checkpoint(path, {})
         with safe_open(path, "pt") as file:
-            names = list(file.metadata())
-        state, digest = sorted(names, key=lambda name: name.endswith("digest"))
+            state, digest = sorted(file.metadata(), key=lambda name: name.endswith("digest"))
         forged = hashlib.blake2b(header.encode(), digest_size=16).hexdigest()
         save_file({}, path, {state: header, digest: forged})
-        assert "is truncated or damaged" in self.refused(path, path.read_bytes())
+        assert_refused(path, path.read_bytes(), "is truncated or damaged")
 
 
 class TestWriting:
     @pytest.mark.parametrize("stage", ["fsync", "replace"])
     @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
     def test_a_failure_leaves_the_previous_file(self, stage, error, path, monkeypatch):
+        path.parent.mkdir(parents=True)
+        path.with_name(f".{path.name}.draft").write_text("half")  # of a process that was killed
         save_checkpoint(path, STATE)
+        assert list(path.parent.iterdir()) == [path]
 
         def fail(*_):
             raise error
@@ -234,13 +198,19 @@ class TestWriting:
         calls = []
 
         def noted(name, function):
-            return lambda *given: calls.append((name, open_in(path.parent))) or function(*given)
+            def call(*given):
+                # Windows cannot replace an open file.
+                is_open = [entry.exists() and entry.samefile(draft) for entry in Path("/dev/fd").iterdir()]
+                calls.append((name, any(is_open)))
+                return function(*given)
 
+            return call
+
+        draft = path.with_name(f".{path.name}.draft")
         for name in ("fsync", "replace"):
             monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
         save_checkpoint(path, STATE)
-        # Windows cannot replace an open file.
-        assert calls == [("fsync", [path.with_name(f".{path.name}.draft")]), ("replace", [])]
+        assert calls == [("fsync", True), ("replace", False)]
 
     def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual_mode(self, path):
         save_checkpoint(path, STATE)
@@ -260,9 +230,3 @@ class TestWriting:
         assert link.readlink() == path
         assert load_checkpoint(path) == {"epoch": 4}
         assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-    def test_the_draft_of_a_killed_process_is_replaced(self, path):
-        path.parent.mkdir(parents=True)
-        path.with_name(f".{path.name}.draft").write_text("half")
-        save_checkpoint(path, STATE)
-        assert list(path.parent.iterdir()) == [path]

@@ -129,7 +129,7 @@ def with_outliers(seed: int, dim: int = 8, clusters: int = 6) -> tuple[torch.Ten
 
 @pytest.mark.parametrize(("concentration_type", "margin"), [("tied", 0.03), ("free", 0.1)])
 def test_heavy_tails_find_clusters_among_outliers(concentration_type: str, margin: float) -> None:
-    """As `benchmarks/robust_clustering.py` measures it, over more seeds."""
+    """As `benchmarks/clustering.py outliers` measures it, over more seeds."""
     index = {SphericalCauchyMixture: 0.0, VonMisesFisherMixture: 0.0}
     for seed in range(5):
         x, labels = with_outliers(seed)

@@ -13,19 +13,16 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 from torch.utils.checkpoint import checkpoint
 
+from helpers import sharded_training
+from helpers.directions import unit
+from helpers.examples import families
 from helpers.processes import in_two_processes
 from helpers.statistical import assert_mean
 from helpers.waiting import waiting
-from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
+from powerspherical import HypersphericalUniform, PowerSpherical
 from powerspherical.nn import SphericalBottleneck, SphericalHead
 
 FEATURES, DIM = 7, 5
-FAMILIES = {
-    "power_spherical": PowerSpherical,
-    "von_mises_fisher": VonMisesFisher,
-    "spherical_cauchy": SphericalCauchy,
-}
-families = pytest.mark.parametrize("family", FAMILIES)
 LAYOUTS = {
     "own layer": (FEATURES, {}),
     "encoder's layer": (None, {}),
@@ -49,24 +46,20 @@ def test_changed_settings() -> None:
     bottleneck = SphericalBottleneck(None, DIM, "von_mises_fisher", maximum=torch.tensor(50.0))
     compiled = torch.compile(bottleneck, backend="aot_eager", fullgraph=True)
     features = torch.randn(6, DIM + 1, requires_grad=True)
-
-    def rates() -> list[Tensor]:
-        bottleneck.train()
-        found = [bottleneck(features), compiled(features)]
-        assert all(torch.allclose(z.norm(dim=-1), torch.tensor(bottleneck.radius)) for z, _ in found)
-        found.append(bottleneck.eval()(features))
-        return [rate for _, rate in found]
-
-    before = rates()
-    for name, value in (("maximum", 2.0), ("distribution", FAMILIES["power_spherical"])):
-        setattr(bottleneck.head, name, value)
-        after = rates()
-        for rate, old in zip(after, before, strict=True):
-            torch.testing.assert_close(rate, after[0])
-            assert not torch.allclose(rate, old)
-        before = after
-    bottleneck.radius = 3.0
-    rates()
+    before = torch.zeros(6)
+    for part, name, value in (
+        (bottleneck, "radius", 1.0),
+        (bottleneck.head, "maximum", 2.0),
+        (bottleneck.head, "distribution", PowerSpherical),
+        (bottleneck, "radius", 3.0),
+    ):
+        setattr(part, name, value)
+        runs = [bottleneck.train()(features), compiled(features), bottleneck.eval()(features)]
+        for z, rate in runs:
+            torch.testing.assert_close(z.norm(dim=-1), torch.full((6,), bottleneck.radius))
+            torch.testing.assert_close(rate, runs[0][1])
+        assert torch.allclose(runs[0][1], before) is (value == 3.0)  # the radius does not change the rate
+        before = runs[0][1]
     bottleneck.head.axis, bottleneck.head.product = 0, 2
     for run in (bottleneck.train(), compiled, bottleneck.eval()):
         assert [x.shape for x in run(torch.randn(2 * DIM + 2, 6))] == [(2 * DIM, 6), (6,)]
@@ -103,24 +96,22 @@ def test_a_wrong_number_of_outputs() -> None:
 
 class TestValues:
     @families
-    def test_the_mode_and_the_rate(self, family: str) -> None:
-        bottleneck = SphericalBottleneck(None, DIM, family, minimum=1.0, maximum=math.inf).eval()
+    def test_the_mode_and_the_rate(self, family: type) -> None:
+        bottleneck = SphericalBottleneck(None, DIM, family.family.name, minimum=1.0, maximum=math.inf).eval()
         outputs = torch.randn(3, 4, DIM + 1)
         z, rate = bottleneck(outputs)
         loc = nn.functional.normalize(outputs[..., :DIM], dim=-1)
         kappa = nn.functional.softplus(outputs[..., DIM]) + 1
         torch.testing.assert_close(z, loc)
-        q = FAMILIES[family](loc, kappa)
-        torch.testing.assert_close(rate, kl_divergence(q, HypersphericalUniform(DIM)))
+        torch.testing.assert_close(rate, kl_divergence(family(loc, kappa), HypersphericalUniform(DIM)))
 
     @families
-    def test_the_draws(self, family: str) -> None:
-        bottleneck = SphericalBottleneck(None, DIM, FAMILIES[family], concentration=6.0, radius=2.0)
-        direction = torch.randn(DIM)
-        z, _ = bottleneck(direction.expand(4000, DIM))
+    def test_the_draws(self, family: type) -> None:
+        bottleneck = SphericalBottleneck(None, DIM, family, concentration=6.0, radius=2.0)
+        loc = unit(DIM, dtype=torch.float32)
+        z, _ = bottleneck(3 * loc.expand(4000, DIM))
         torch.testing.assert_close(z.norm(dim=-1), torch.full((4000,), 2.0))
-        q = FAMILIES[family](nn.functional.normalize(direction, dim=0), 6.0)
-        assert_mean(z, 2 * q.mean, rounding=1e-6)
+        assert_mean(z, 2 * family(loc, 6.0).mean, rounding=1e-6)
 
     def test_evaluation(self) -> None:
         features = torch.randn(6, FEATURES)
@@ -130,24 +121,15 @@ class TestValues:
             bottleneck.eval()
             assert bottleneck(features)[0].equal(bottleneck(features)[0]) is same
 
-    @pytest.mark.parametrize("radius", ["sqrt_dim", 3, 1.0])
-    @layouts
-    def test_radius(self, layout: str, radius: float | str) -> None:
-        bottleneck, entries = made(layout, radius=radius)
-        z, _ = bottleneck(torch.randn(4, entries))
-        lengths = z.unflatten(-1, (-1, DIM)).norm(dim=-1)
-        expected = math.sqrt(DIM) if radius == "sqrt_dim" else float(radius)
-        torch.testing.assert_close(lengths, torch.full_like(lengths, expected))
-
     @families
-    def test_fixed_rates(self, family: str) -> None:
+    def test_fixed_rates(self, family: type) -> None:
         vectors = torch.randn(4, 3 * DIM)
         _, rate = SphericalBottleneck(None, DIM, family, nats=4.0, product=3)(vectors)
         torch.testing.assert_close(rate, torch.full((4,), 12.0))
         bottleneck = SphericalBottleneck(None, DIM, family, concentration=2.0, product=3)
         for kappa in (2.0, 50.0):
             bottleneck.head.concentration = kappa
-            one = kl_divergence(FAMILIES[family](torch.eye(DIM)[0], kappa), HypersphericalUniform(DIM))
+            one = kl_divergence(family(torch.eye(DIM)[0], kappa), HypersphericalUniform(DIM))
             torch.testing.assert_close(bottleneck(vectors)[1], (3 * one).expand(4))
 
     def test_factors_of_a_product(self) -> None:
@@ -174,11 +156,13 @@ class TestValues:
 class TestLayout:
     @layouts
     @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3)], ids=str)
-    def test_shapes(self, layout: str, shape: tuple[int, ...]) -> None:
-        bottleneck, entries = made(layout)
+    def test_shapes_and_radius(self, layout: str, shape: tuple[int, ...]) -> None:
+        bottleneck, entries = made(layout, radius="sqrt_dim")
         z, rate = bottleneck(torch.randn(*shape, entries))
         assert z.shape == (*shape, DIM * (bottleneck.head.product or 1))
         assert rate.shape == shape
+        lengths = z.unflatten(-1, (-1, DIM)).norm(dim=-1)
+        torch.testing.assert_close(lengths, torch.full_like(lengths, math.sqrt(DIM)))
 
     @layouts
     @pytest.mark.parametrize("axis", [1, -3])
@@ -193,13 +177,6 @@ class TestLayout:
         torch.testing.assert_close(z, expected.permute(0, 3, 1, 2))
         torch.testing.assert_close(rate, expected_rate)
 
-    def test_memory_format(self) -> None:
-        bottleneck = SphericalBottleneck(FEATURES, DIM, axis=1)
-        images = torch.randn(2, FEATURES, 4, 3)
-        for memory_format in (torch.contiguous_format, torch.channels_last):
-            z, _ = bottleneck(images.contiguous(memory_format=memory_format))
-            assert z.is_contiguous(memory_format=memory_format)
-
     @pytest.mark.parametrize("training", [True, False])
     @pytest.mark.parametrize("axis", [1, -1])
     @layouts
@@ -207,10 +184,14 @@ class TestLayout:
         """``fully_shard`` warns about views, whose changes in place it cannot see."""
         bottleneck, entries = made(layout, axis=axis)
         features = torch.randn(2, 3, entries).movedim(-1, axis).contiguous()
-        z, rate = bottleneck.train(training)(features)
-        assert not z._is_view()
-        assert not rate._is_view()
-        assert z.is_contiguous()
+        for result in bottleneck.train(training)(features):
+            assert not result._is_view()
+            assert result.is_contiguous()
+
+    def test_channels_last_stay_last_in_memory(self) -> None:
+        images = torch.randn(2, FEATURES, 4, 3).contiguous(memory_format=torch.channels_last)
+        z, _ = SphericalBottleneck(FEATURES, DIM, axis=1)(images)
+        assert z.is_contiguous(memory_format=torch.channels_last)
 
 
 class TestPrecision:
@@ -224,7 +205,7 @@ class TestPrecision:
 
     @families
     @layouts
-    def test_gradients(self, layout: str, family: str) -> None:
+    def test_gradients(self, layout: str, family: type) -> None:
         bottleneck, entries = made(layout, family=family)
         for dtype, autocast in ((torch.bfloat16, True), (torch.float32, True), (torch.float32, False)):
             features = torch.randn(16, entries, dtype=dtype, requires_grad=True)
@@ -288,28 +269,20 @@ class TestNoise:
 
     def test_generator(self) -> None:
         bottleneck, features = SphericalBottleneck(FEATURES, DIM), torch.randn(5, FEATURES)
-        first, second = (
-            bottleneck(features, generator=torch.Generator().manual_seed(3))[0] for _ in range(2)
-        )
-        assert torch.equal(first, second)
-        assert not torch.equal(first, bottleneck(features)[0])
+        draws = [bottleneck(features, generator=torch.Generator().manual_seed(seed))[0] for seed in (3, 3, 4)]
+        assert torch.equal(draws[0], draws[1])
+        assert not torch.equal(draws[0], draws[2])
 
 
-def test_copies() -> None:
-    bottleneck, features = (
-        SphericalBottleneck(FEATURES, DIM, evaluate="draw", radius=2.0),
-        torch.randn(3, FEATURES),
-    )
+def test_copies_and_their_representation() -> None:
+    bottleneck = SphericalBottleneck(FEATURES, DIM, evaluate="draw", radius="sqrt_dim", concentration=3.0)
+    features = torch.randn(3, FEATURES)
     expected = bottleneck.eval()(features, generator=torch.Generator().manual_seed(3))
     for copied in (copy.deepcopy(bottleneck), pickle.loads(pickle.dumps(bottleneck))):
         found = copied(features, generator=torch.Generator().manual_seed(3))
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
-
-def test_representation() -> None:
-    text = repr(SphericalBottleneck(None, 4, radius="sqrt_dim", concentration=3.0))
-    assert "radius=2, evaluate='mode'" in text
-    assert "dim=4, axis=-1, concentration=3" in text
+        assert "radius=2.23607, evaluate='draw'" in repr(copied)
+        assert "dim=5, axis=-1, concentration=3" in repr(copied)
 
 
 @pytest.mark.parametrize(
@@ -354,16 +327,17 @@ class TestBadFeatures:
         with pytest.raises(ValueError, match=message):
             SphericalBottleneck(None, DIM)(torch.ones(v), None if r is None else torch.ones(r))
 
-    def test_raw_with_a_layer_or_a_fixed_concentration(self) -> None:
-        for bottleneck in (SphericalBottleneck(FEATURES, DIM), SphericalBottleneck(None, DIM, nats=1.0)):
-            with pytest.raises(ValueError, match="raw is for heads with in_features=None"):
-                bottleneck(torch.ones(3, DIM), torch.ones(3, 1))
+    @pytest.mark.parametrize("layout", ["own layer", "fixed κ"])
+    def test_raw_where_nothing_takes_it(self, layout: str) -> None:
+        bottleneck, entries = made(layout)
+        with pytest.raises(ValueError, match="raw is for heads with in_features=None"):
+            bottleneck(torch.ones(3, entries), torch.ones(3, 1))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @families
 @layouts
-def test_cuda_without_a_sync(layout: str, family: str) -> None:
+def test_cuda_without_a_sync(layout: str, family: type) -> None:
     bottleneck, entries = made(layout, family=family, axis=1, radius="sqrt_dim")
     bottleneck.cuda()
     features = torch.randn(2, entries, 30, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -379,7 +353,7 @@ def test_cuda_without_a_sync(layout: str, family: str) -> None:
 # Dynamo makes an instance of torch.autograd.Function to trace one.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
-@layouts
+@pytest.mark.parametrize("layout", ["own layer", "fixed κ", "product"])
 def test_compile(layout: str) -> None:
     torch.compiler.reset()
     bottleneck, entries = made(layout, axis=1, radius="sqrt_dim")
@@ -398,41 +372,12 @@ def test_compile(layout: str) -> None:
         assert gradient.isfinite().all()
 
 
-def trained(wrap: str, rank: int = 0, size: int = 1) -> list[Tensor]:
-    """The weights after three steps on one half of the batch per process. The loss does not depend on the draws."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, FEATURES), SphericalBottleneck(FEATURES, 4, radius="sqrt_dim"))
-    if wrap == "ddp":
-        model = nn.parallel.DistributedDataParallel(model)
-    elif wrap == "fsdp":
-        from torch.distributed.fsdp import fully_shard
-
-        for layer in model:
-            fully_shard(layer)
-        fully_shard(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)).chunk(size)[rank]
-    for _ in range(3):
-        z, rate = model(x)
-        (z.square().sum(-1).mean() + (rate - 2).square().mean()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    weights = model.state_dict().values()
-    return [weight.full_tensor() for weight in weights] if wrap == "fsdp" else list(weights)
-
-
-def in_each_process(folder: Path) -> None:
-    """The function that each process runs."""
-    rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    results = {wrap: trained(wrap, rank, size) for wrap in ("ddp", "fsdp")}
-    torch.save(results, folder / f"rank{rank}.pt")
-
-
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """Data-parallel training, with whole and with sharded parameters, equals training on the whole batch."""
-    in_two_processes(Path(__file__), "in_each_process", tmp_path, ["rank0.pt", "rank1.pt"])
-    expected = trained("alone")
-    for rank in range(2):
-        for found in torch.load(tmp_path / f"rank{rank}.pt").values():
+    paths = [tmp_path / f"rank{rank}.pt" for rank in range(2)]
+    in_two_processes(Path(sharded_training.__file__), tmp_path, results=paths)
+    expected = sharded_training.trained("alone")
+    for path in paths:
+        for found in torch.load(path).values():
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -82,55 +82,50 @@ def test_a_query_that_does_not_predict_its_target_spreads_out() -> None:
         assert ambiguous < clear / 4
 
 
-def test_autocast_leaves_the_loss_in_single_precision() -> None:
-    head, features, targets = VonMisesFisherHead(7, DIM), torch.randn(B, 7), directions(B, DIM, dtype=FLOAT)
-    with torch.autocast("cpu", BRAIN):
-        q = head(features)
-        found = ProbabilisticEmbeddingLoss()(q, targets)
-    assert found.dtype == FLOAT
-    assert torch.equal(found, ProbabilisticEmbeddingLoss()(q, targets))
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
-def test_compilation() -> None:
+def test_autocast_and_compilation_change_nothing() -> None:
     head, features, targets = VonMisesFisherHead(7, DIM), torch.randn(B, 7), directions(B, DIM, dtype=FLOAT)
     loss = ProbabilisticEmbeddingLoss()
-    expected = loss(head(features), targets)
     compiled = torch.compile(lambda h: loss(head(h), targets), fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(features), expected)
+    torch.testing.assert_close(compiled(features), loss(head(features), targets))
+    with torch.autocast("cpu", BRAIN):
+        q = head(features)
+        inside = loss(q, targets)
+    assert inside.dtype == FLOAT
+    assert torch.equal(inside, loss(q, targets))
 
 
-def test_what_it_refuses() -> None:
-    loss, q, x = ProbabilisticEmbeddingLoss(), queries(), directions(N, DIM)
-    for options in ({"temperature": 0.0}, {"temperature": math.nan}, {"rate": -1.0}):
-        with pytest.raises(ValueError, match=r"must be"):
-            ProbabilisticEmbeddingLoss(**options)
-    with pytest.raises(ValueError, match=r"6 queries and 4 targets do not pair up: pass index"):
-        loss(q, x)
-    with pytest.raises(
-        ValueError, match=r"index must hold integers of shape \(6,\), got.*int64 of shape \(2,\)"
-    ):
-        loss(q, x, torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match=r"index must hold integers.*float32"):
-        loss(q, x, INDEX.float())
-    with pytest.raises(
-        ValueError, match=r"index must be a tensor of 6 integers, got list: pass torch.tensor"
-    ):
-        loss(q, x, INDEX.tolist())
-    for wrong in (-1, -100, N):  # torch's cross-entropy would ignore -100
-        with pytest.raises(ValueError, match=rf"index must lie in \[0, 3\], but has 1 .* such as {wrong}$"):
-            loss(q, x, torch.cat((INDEX[1:], torch.tensor([wrong]))))
-    with pytest.raises(ValueError, match=r"queries must have a batch shape \(B,\), got \(2, 3\)"):
-        loss(PowerSpherical(directions(2, 3, DIM), 1.0), x)
-    with pytest.raises(ValueError, match=r"targets must have one batch axis.*got \(2, 3\)"):
-        loss(q, directions(2, 3, DIM), INDEX)
-    with pytest.raises(ValueError, match=r"targets must be a tensor or distributions.*list"):
-        loss(q, [1.0])
-    with pytest.raises(
-        ValueError, match=r"queries must be distributions, such as PowerSphericalHead returns, got Tensor"
-    ):
-        loss(x, x)
+@pytest.mark.parametrize(
+    "options", [{"temperature": 0.0}, {"temperature": math.nan}, {"rate": -1.0}], ids=str
+)
+def test_bad_options(options: dict) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        ProbabilisticEmbeddingLoss(**options)
+
+
+X = directions(N, DIM)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((queries(), X), "6 queries and 4 targets do not pair up: pass index"),
+        ((queries(), X, INDEX[:2]), r"index must hold integers of shape \(6,\), got.*int64 of shape \(2,\)"),
+        ((queries(), X, INDEX.float()), "index must hold integers.*float32"),
+        ((queries(), X, INDEX.tolist()), "must be a tensor of 6 integers, got list: pass torch.tensor"),
+        ((queries(), X, INDEX - 1), r"index must lie in \[0, 3\], but has 2 .* such as -1$"),
+        ((queries(), X, INDEX.where(INDEX != 1, -100)), "has 1 .* such as -100$"),  # which torch would ignore
+        ((queries(), X, INDEX + 1), r"index must lie in \[0, 3\], but has 3 .* such as 4$"),
+        ((PowerSpherical(directions(2, 3, DIM), 1.0), X), r"queries .* a batch shape \(B,\), got \(2, 3\)"),
+        ((queries(), directions(2, 3, DIM), INDEX), r"targets must have one batch axis.*got \(2, 3\)"),
+        ((queries(), [1.0], INDEX), "targets must be a tensor or distributions.*list"),
+        ((X, X), "queries must be distributions, such as PowerSphericalHead returns, got Tensor"),
+    ],
+)
+def test_bad_arguments(arguments: tuple, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ProbabilisticEmbeddingLoss()(*arguments)
 
 
 def test_repr() -> None:

@@ -2,6 +2,7 @@
 
 - `figure1`, `properties`, `stability`, `efficiency` and `autoencoder.vae` make the figures and tables.
 - `baselines` holds the published methods that ours are compared with.
+- `timing` times methods that take turns. The scripts in `benchmarks` use it too.
 - `claims` holds the numbers and claims of the paper.
 - `report` describes results and writes them as one HTML page.
 

@@ -8,7 +8,6 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
-    from matplotlib.figure import Figure
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -61,10 +60,3 @@ def hatch(axes: "Axes", which: Array, grid: Grid, pattern: str, *, face: str = "
     boxes = [np.stack([x[[j, j + 1, j + 1, j]], y[[i, i, i + 1, i + 1]]], -1) for i, j in np.argwhere(which)]
     marks = PolyCollection(boxes, facecolor=face, edgecolor="#22222288", hatch=pattern, linewidth=0, zorder=2)
     axes.add_collection(marks, autolim=False)
-
-
-def settled(figure: "Figure") -> "Figure":
-    """The figure with its layout computed once, instead of once per output file."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    return figure

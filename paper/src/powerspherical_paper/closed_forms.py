@@ -15,7 +15,7 @@ from torch import Tensor
 
 from powerspherical._selfcheck import accuracy
 from powerspherical._selfcheck.accuracy import TOLERANCES, Values
-from powerspherical_paper._maps import INK, Array, Grid, hatch, mesh, settled
+from powerspherical_paper._maps import INK, Array, Grid, hatch, mesh
 from powerspherical_paper.baselines import formulas
 
 if TYPE_CHECKING:
@@ -133,4 +133,4 @@ def figure(maps: dict[str, Array], cells: Grid) -> "Figure":
     bar.set_ticks([*powers, 0], labels=[*(f"$10^{{{power}}}$" for power in powers), "$\\geq 1$"])
     nothing = Patch(facecolor="white", hatch="xxxx", edgecolor=INK, label="NaN or infinite")
     result.legend(handles=[nothing], loc="outside lower right", frameon=False, fontsize=9.5)
-    return settled(result)
+    return result

@@ -1,13 +1,15 @@
 """`powerspherical reproduce`: run experiments, show their findings, and write a report on all results in the folder.
 
-Each experiment writes and shows its results as soon as it ends, so a later error or interruption loses nothing.
+Each experiment writes and shows its results as soon as it ends, so a later error or interruption loses nothing. While a
+command runs, the file `unfinished.json` in the folder names its settings and the experiments that are done. If it is
+still there, the same command continues.
 """
 
 import importlib
 import inspect
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, get_args
@@ -29,15 +31,16 @@ from powerspherical.cli.common import (
     require_folder,
     wrong,
 )
-from powerspherical.cli.outputs import is_made_by, require_free
+from powerspherical.cli.outputs import require_free
+from powerspherical_paper.results import name_on, write_text
 
 Experiment = Literal["figure1", "properties", "stability", "efficiency", "vae"]
 MODULES = {"vae": "autoencoder.vae"}
 """The modules of the experiments that are not named after their module."""
 Choice = Literal[Experiment, "all"]
 Data = Literal["digits", "mnist", "fashion-mnist"]
-Posterior = Literal["power-spherical", "von-mises-fisher", "spherical-cauchy", "gaussian"]
 OUT = Path("reproduction")
+UNFINISHED = "unfinished.json"
 LOG_WIDTH = 130  # columns of the tables if there is no terminal
 FIRST_LINE = 2.0  # seconds until the first line of progress in a log
 BETWEEN_LINES = (10.0, 60.0)  # seconds between such lines: at first, and at most
@@ -93,17 +96,8 @@ def add_to(app: Typer) -> None:
             int | None,
             Option(metavar="N", min=1, help="Only for vae. Run N trainings in parallel.", show_default="1"),
         ] = None,
-        posterior: Annotated[
-            Posterior | None,
-            Option(
-                metavar="NAME",
-                help="Only for vae. Train this posterior and keep the other rows of the table: "
-                f"{', '.join(get_args(Posterior))}.",
-                show_default="all",
-            ),
-        ] = None,
         force: Annotated[
-            bool, Option("--force", help="Also overwrite files that this command did not write.")
+            bool, Option("--force", help="Replace existing results. Finished trainings are kept.")
         ] = False,
         threads: Annotated[
             int,
@@ -117,8 +111,11 @@ def add_to(app: Typer) -> None:
         """Reproduce the paper's figures and tables.
 
         Writes the results and a report on them into the folder --out. The last line of the output is the path of the
-        report. The exit status is 1 if a check fails; timings are not checked. After Ctrl-C, the same command resumes
-        trainings at their last epoch.
+        report. The exit status is 1 if a check fails; timings are not checked.
+
+        After an interruption or an error, the same command continues: it skips the experiments that are done and
+        resumes trainings at their last epoch. Otherwise existing results are replaced only with --force. To repeat
+        trainings too, delete the folder vae in --out.
 
         Example: powerspherical reproduce all --quick
         """
@@ -126,27 +123,46 @@ def add_to(app: Typer) -> None:
             name: importlib.import_module(f"powerspherical_paper.{MODULES.get(name, name)}")
             for name in (get_args(Experiment) if what == "all" else (what,))
         }
-        options = {
-            "data": data,
-            "data_dir": data_dir,
-            "seeds": seeds,
-            "jobs": jobs,
-            "posterior": posterior and posterior.replace("-", "_"),
-        }
+        options = {"data": data, "data_dir": data_dir, "seeds": seeds, "jobs": jobs}
         given = {name: value for name, value in options.items() if value is not None}
         for name in given:
             if not any(_takes(experiment, name) for experiment in experiments.values()):
                 raise wrong(f"--{name.replace('_', '-')}", f"{what} does not take this option, only vae does")
         require_device(device)
-        require_free(
-            _outputs(experiments.values(), out, device), force=force, is_own=partial(is_made_by, "reproduce")
-        )
+        common = {"seed": seed, "quick": quick, "device": device}
+        settings = {"what": what, **common, "data": data, "data_dir": str(data_dir), "seeds": seeds}
+        unfinished = Unfinished(out / UNFINISHED, settings, anew=force)
+        if not unfinished.continued:
+            require_free(_outputs(experiments.values(), out, device), force=force)
         require_folder(out)
-        for experiment in experiments.values():
+        left = {name: experiment for name, experiment in experiments.items() if name not in unfinished.done}
+        for experiment in left.values():
             if hasattr(experiment, "load"):  # report missing data now, not after hours of other experiments
                 experiment.load(quick, data, data_dir)
         with torch_threads(threads):
-            run_each(experiments, out, {"seed": seed, "quick": quick, "device": device}, given)
+            run_each(left, out, common, given, unfinished)
+
+
+class Unfinished:
+    """The file that exists while a command runs, and remains if it is stopped: its settings, and what is done.
+
+    Attributes:
+        continued: whether a command with the same settings was stopped in this folder, and shall continue.
+        done: the experiments that are done.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any], *, anew: bool) -> None:
+        self.path, self.settings = path, settings
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # no such file, or a damaged one
+            found = {}
+        self.continued = not anew and found.get("settings") == settings
+        self.done: list[str] = found["done"] if self.continued else []
+
+    def write(self) -> None:
+        """Write the file."""
+        write_text(self.path, json.dumps({"settings": self.settings, "done": self.done}) + "\n")
 
 
 @contextmanager
@@ -202,13 +218,17 @@ def rounded(seconds: float) -> str:
 
 
 def _outputs(experiments: Iterable[ModuleType], out: Path, device: str) -> list[Path]:
-    """All files that the experiments may write in the folder, including those with the device in their names."""
-    from powerspherical_paper import report
-    from powerspherical_paper.results import name_on
+    """The files that the experiments may write, also under the names for the device.
 
-    names: list[str] = [name for experiment in experiments for name in experiment.FILES]
-    on_device = [f"{name_on(device, Path(name).stem)}{Path(name).suffix}" for name in names]
-    return [out / name for name in (*names, *on_device, report.NAME)]
+    The report is one of them unless the folder has results: then it is a report on these, and will be updated.
+    """
+    from powerspherical_paper import report
+
+    files = [Path(name) for experiment in experiments for name in experiment.FILES]
+    files += [file.with_stem(name_on(device, file.stem)) for file in files]
+    if not report.has_results(out):
+        files.append(Path(report.NAME))
+    return [out / file for file in files]
 
 
 def _takes(experiment: ModuleType, option: str) -> bool:
@@ -216,7 +236,11 @@ def _takes(experiment: ModuleType, option: str) -> bool:
 
 
 def run_each(
-    experiments: Mapping[str, ModuleType], out: Path, common: Mapping[str, Any], special: Mapping[str, Any]
+    experiments: Mapping[str, ModuleType],
+    out: Path,
+    common: Mapping[str, Any],
+    special: Mapping[str, Any],
+    unfinished: Unfinished,
 ) -> None:
     """Run the experiments and write the report; raise `Failure` if one fails or one of its checks does.
 
@@ -230,16 +254,19 @@ def run_each(
     try:
         with bars(console) as shown:
             for name, experiment in experiments.items():
+                unfinished.write()
                 options = {option: value for option, value in special.items() if _takes(experiment, option)}
                 advance = Advance(shown, name)
                 outcome = experiment.run(out, **common, **options, progress=advance)
                 advance.end()
                 _show(console, name, outcome.files)
+                unfinished.done.append(name)
                 if not outcome.passed:
                     failed.append(name)
+        unfinished.path.unlink(missing_ok=True)
         problem = f"a check failed in {', '.join(failed)}" if failed else ""
     except KeyboardInterrupt:
-        problem = f"interrupted in {name}; finished results are kept, and the same command resumes trainings"
+        problem = f"interrupted in {name}; finished results are kept, and the same command continues"
         status = 130
     except Exception as error:
         problem = f"{name}: {describe(error)}"
@@ -271,7 +298,7 @@ def _report(console: Console, out: Path) -> str:
     """Write the report on the results in `out` and print its path; return an error message, or an empty string."""
     from powerspherical_paper import report
 
-    if not any(out.glob("*.json")):
+    if not report.has_results(out):
         return ""  # the run stopped before its first result
     try:
         console.out(report.write_report(out), highlight=False)

@@ -1,8 +1,7 @@
 """The paper's timing figure (Figure 2 (b)): the time of a batch of 100 draws in R^64, against κ.
 
 We time sampling alone, in float32: distributions are made beforehand and nothing is differentiated. A trial times many
-draws of every method at every concentration. The methods alternate in rotating order, so that a slow moment of the
-machine affects all of them.
+draws of every method at every concentration, see `timing`.
 
 The published methods are those of `formulas.py`, vectorised and without argument checks. The published vMF draws its
 cosine in float64, because its float32 sampler does not terminate for large κ. The package of the paper's authors
@@ -12,10 +11,10 @@ Timings never make the experiment fail. A claim of the paper is left open when t
 decide it.
 """
 
-import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from powerspherical import PowerSpherical, VonMisesFisher
 from powerspherical._selfcheck.environment import hardware, versions
+from powerspherical.plot import PALETTE
 from powerspherical_paper import claims
 from powerspherical_paper.baselines import formulas
 from powerspherical_paper.baselines.published import REFERENCE, has_reference, reference_package
@@ -32,28 +32,38 @@ from powerspherical_paper.results import (
     Outcome,
     Progress,
     name_on,
+    part,
     silent,
     write_figure,
     write_json,
+)
+from powerspherical_paper.timing import (
+    Call,
+    clock_on,
+    interval,
+    ratio,
+    reaches,
+    relative_error,
+    summary,
+    take_turns,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Call = Callable[[], Any]
-Times = dict[str, list[list[float]]]  # by method, then concentration: milliseconds of each trial
+Times = dict[str, list[list[float]]]  # by method, then concentration: seconds per draw in each trial
 
-FILES = ("efficiency.json", "efficiency.png", "efficiency.svg")
+FILES = ("efficiency.json", "efficiency.png")
 BATCH, DIM = 100, 64
 TRIALS, DRAWS = 7, 100
-CONSTANT = 1.5  # the time counts as constant in κ if its means are within this factor of each other
-# Label, colour (Okabe and Ito's palette), line and marker; the vMF is dashed, the Power Spherical solid.
+CONSTANT = 1.5  # the time counts as constant in κ if its medians are within this factor of each other
+# Label, colour, line and marker; the vMF is dashed, the Power Spherical solid.
 LOOKS = {
-    "published_vmf": ("vMF, published", "#D55E00", "--", "s"),
-    "our_vmf": ("vMF, ours", "#E69F00", "--", "o"),
-    "published_ps": ("PS, published", "#0072B2", "-", "s"),
+    "published_vmf": ("vMF, published", PALETTE["vermilion"], "--", "s"),
+    "our_vmf": ("vMF, ours", PALETTE["orange"], "--", "o"),
+    "published_ps": ("PS, published", PALETTE["blue"], "-", "s"),
     "reference_ps": ("PS, the authors' package", "#000000", "-", "^"),
-    "our_ps": ("PS, ours", "#009E73", "-", "o"),
+    "our_ps": ("PS, ours", PALETTE["green"], "-", "o"),
 }
 
 
@@ -68,7 +78,7 @@ def run(
     draws: int | None = None,
     progress: Progress = silent,
 ) -> Outcome:
-    """Time every method and write `efficiency.png`, `.svg` and `.json` under `out`.
+    """Time every method and write `efficiency.png` and `.json` under `out`.
 
     On a GPU the file names end in `_cuda`. `quick` uses fewer concentrations and draws.
     """
@@ -80,13 +90,22 @@ def run(
     trials, draws = trials or (8 if quick else TRIALS), draws or (10 if quick else DRAWS)
 
     loc = torch.nn.functional.normalize(torch.randn(BATCH, DIM), dim=-1).to(device)
-    methods = [dict(samplers(loc, torch.full((BATCH,), kappa, device=device))) for kappa in concentrations]
+    clock = clock_on(loc.device)
+    timers = [
+        {
+            name: partial(clock, call, draws)
+            for name, call in samplers(loc, torch.full((BATCH,), kappa, device=device))
+        }
+        for kappa in concentrations
+    ]
     with torch.no_grad():
-        measured = measure(methods, trials, draws, loc.device, progress)
+        warm_up = 1 / (trials + 1)
+        take_turns(timers, 1, part(progress, 0, warm_up))
+        measured = take_turns(timers, trials, part(progress, warm_up, 1))
     times = {name: [at_one[name] for at_one in measured] for name in measured[0]}
 
     results = {
-        "milliseconds": {name: _statistics(rows) for name, rows in times.items()},
+        "milliseconds": {name: [milliseconds(trials) for trials in rows] for name, rows in times.items()},
         "vmf_over_ps": {
             "published": ratios(times, "published_vmf", "published_ps"),
             "ours": ratios(times, "our_vmf", "our_ps"),
@@ -99,7 +118,7 @@ def run(
     }
     name = name_on(loc.device, "efficiency")
     machine = hardware(device)["cpu" if loc.device.type == "cpu" else "device"]
-    files = write_figure(out, name, figure(times, concentrations, str(machine)))
+    files = [write_figure(out, name, figure(times, concentrations, str(machine)))]
     files.append(
         write_json(
             out / f"{name}.json",
@@ -134,56 +153,11 @@ def samplers(loc: Tensor, concentration: Tensor) -> Iterator[tuple[str, Call]]:
     yield "our_ps", ps.sample
 
 
-def measure(
-    groups: Sequence[dict[str, Call]],
-    trials: int,
-    calls: int,
-    device: torch.device,
-    progress: Progress = silent,
-) -> list[dict[str, list[float]]]:
-    """The mean time per call in milliseconds, by group, method and trial.
-
-    Each trial visits all groups and alternates between the methods of a group. A first, uncounted trial warms up.
-    """
-    times: list[dict[str, list[float]]] = [{name: [] for name in methods} for methods in groups]
-    for trial in range(-1, trials):
-        for methods, measured in zip(groups, times, strict=True):
-            names = list(methods)
-            first = trial % len(names)
-            for name in names[first:] + names[:first]:
-                milliseconds = _time(methods[name], calls, device)
-                if trial >= 0:
-                    measured[name].append(milliseconds)
-        progress((trial + 2) / (trials + 1))
-    return times
-
-
-def _time(call: Call, calls: int, device: torch.device) -> float:
-    """The mean time per call in milliseconds."""
-    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
-    synchronize(device)
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    synchronize(device)
-    return 1e3 * (time.perf_counter() - start) / calls
-
-
-def _statistics(rows: list[list[float]]) -> list[dict[str, float]]:
-    """Mean, variance and median over trials, per concentration."""
-    return [
-        {
-            "mean": statistics.fmean(trials),
-            "variance": statistics.variance(trials) if len(trials) > 1 else 0.0,
-            "median": statistics.median(trials),
-        }
-        for trials in rows
-    ]
-
-
-def ratio(slow: list[float], fast: list[float]) -> float:
-    """The median over trials of the ratio of two methods' times; within a trial both ran side by side."""
-    return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
+def milliseconds(trials: list[float]) -> dict[str, Any]:
+    """Mean, variance, median and quartiles over trials."""
+    found = [1e3 * seconds for seconds in trials]
+    variance = statistics.variance(found) if len(found) > 1 else 0.0
+    return {"mean": statistics.fmean(found), "variance": variance} | summary(found)
 
 
 def ratios(times: Times, slow: str, fast: str) -> dict[str, float]:
@@ -193,39 +167,26 @@ def ratios(times: Times, slow: str, fast: str) -> dict[str, float]:
 
 
 def spread(times: Times, name: str) -> float:
-    """The mean time at the slowest concentration over that at the fastest."""
-    means = [statistics.fmean(trials) for trials in times[name]]
-    return max(means) / min(means)
+    """The median time at the slowest concentration over that at the fastest."""
+    medians = list(map(statistics.median, times[name]))
+    return max(medians) / min(medians)
 
 
-def interval(ratio: float, *errors: float) -> tuple[float, float]:
-    """Two standard errors on either side of a ratio of times, given their relative standard errors."""
-    factor = math.exp(2 * math.hypot(*errors))
-    return ratio / factor, ratio * factor
-
-
-def reaches(limit: float, low: float, high: float) -> bool | None:
-    """Whether a ratio in [low, high] is at least `limit`; None if the limit lies inside the interval."""
-    return None if low < limit <= high else low >= limit
-
-
-def relative_error(trials: list[float]) -> float:
-    """The relative standard error of the mean; 0 for a single trial."""
-    if len(trials) < 2:
-        return 0.0
-    return statistics.stdev(trials) / math.sqrt(len(trials)) / statistics.fmean(trials)
+def error(trials: list[float]) -> float:
+    """The relative standard error of the median time."""
+    return relative_error(**summary(trials), count=len(trials))
 
 
 def is_constant(times: Times, name: str) -> bool | None:
     """Whether a method's time is constant in κ; None if the spread over trials is too large to tell.
 
-    Noise can only drive the means apart. Means that are close together therefore count as constant despite noise.
+    Noise can only drive the medians apart. Medians that are close together therefore count as constant despite noise.
     """
     factor = spread(times, name)
     if factor <= CONSTANT:
         return True
-    extremes = (find(times[name], key=statistics.fmean) for find in (min, max))
-    low, _ = interval(factor, *map(relative_error, extremes))
+    extremes = (find(times[name], key=statistics.median) for find in (min, max))
+    low, _ = interval(factor, *map(error, extremes))
     return False if low > CONSTANT else None
 
 
@@ -237,7 +198,7 @@ def verdicts(times: Times) -> dict[str, Any]:
         vmf, ps = f"{prefix}_vmf", f"{prefix}_ps"
         lows, highs = zip(
             *(
-                interval(ratio(slow, fast), relative_error(slow), relative_error(fast))
+                interval(ratio(slow, fast), error(slow), error(fast))
                 for slow, fast in zip(times[vmf], times[ps], strict=True)
             ),
             strict=True,
@@ -268,7 +229,7 @@ def figure(times: Times, concentrations: Sequence[float], machine: str) -> "Figu
     axes = result.subplots()
     for name, rows in times.items():
         label, colour, line, marker = LOOKS[name]
-        measured = _statistics(rows)
+        measured = list(map(milliseconds, rows))
         means = np.array([one["mean"] for one in measured])
         deviations = np.sqrt([one["variance"] for one in measured])
         axes.plot(

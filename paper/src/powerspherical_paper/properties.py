@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical_paper._quadrature import Symmetric, log_sphere_area, stationary_point
-from powerspherical_paper.results import MADE_BY, Outcome, Progress, silent, write_json, write_text
+from powerspherical_paper.results import Outcome, Progress, silent, write_json
 
-FILES = ("properties.json", "properties.txt")
+FILES = ("properties.json",)
 DIMS = (2, 3, 10, 64)
 CONCENTRATIONS = (0.5, 5.0, 50.0, 500.0)
 SAMPLES = 100_000
@@ -92,10 +91,7 @@ def run(
     samples: int = SAMPLES,
     progress: Progress = silent,
 ) -> Outcome:
-    """Compare all properties, and write `properties.json` and the table `properties.txt` under `out`.
-
-    `quick` uses a tenth of the draws.
-    """
+    """Compare all properties, and write `properties.json` under `out`. `quick` uses a tenth of the draws."""
     started = time.perf_counter()
     torch.manual_seed(seed)
     dims, concentrations = list(dims), list(concentrations)
@@ -107,30 +103,24 @@ def run(
         progress(done / len(grid))
 
     passed = all(row.passed for row in rows)
-    files = [
-        write_json(
-            out / "properties.json",
-            experiment="properties",
-            seed=seed,
-            quick=quick,
-            device=device,
-            configuration={
-                "dims": dims,
-                "concentrations": concentrations,
-                "samples": samples,
-                "cosine": COSINE,
-                "tolerance": TOLERANCE,
-                "limit": LIMIT,
-            },
-            results={
-                "passed": passed,
-                "rows": [{**_finite(asdict(row)), "passed": row.passed} for row in rows],
-            },
-            seconds=time.perf_counter() - started,
-        ),
-        write_text(out / "properties.txt", f"{MADE_BY} properties\n\n{table(rows)}"),
-    ]
-    return Outcome(files, passed)
+    path = write_json(
+        out / "properties.json",
+        experiment="properties",
+        seed=seed,
+        quick=quick,
+        device=device,
+        configuration={
+            "dims": dims,
+            "concentrations": concentrations,
+            "samples": samples,
+            "cosine": COSINE,
+            "tolerance": TOLERANCE,
+            "limit": LIMIT,
+        },
+        results={"passed": passed, "rows": [{**_finite(asdict(row)), "passed": row.passed} for row in rows]},
+        seconds=time.perf_counter() - started,
+    )
+    return Outcome([path], passed)
 
 
 def compare(dim: int, kappa: float, samples: int, device: torch.device | str = "cpu") -> Iterator[Row]:
@@ -210,33 +200,6 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     """The angle between two vectors, accurate when it is small."""
     a, b = a / a.norm(), b / b.norm()
     return 2 * torch.atan2((a - b).norm(), (a + b).norm())
-
-
-def table(rows: list[Row]) -> str:
-    """All rows as a text table, with a rule between distributions."""
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title="Properties of the Power Spherical distribution", title_justify="left")
-    for name in ("d", "κ", "property", "formula", "quadrature", "Monte Carlo", "± se", "error", "|z|", ""):
-        shown.add_column(name, justify="left" if name in ("property", "") else "right", no_wrap=True)
-    for _, group in groupby(rows, key=lambda row: (row.dim, row.concentration)):
-        for row in group:
-            shown.add_row(
-                str(row.dim),
-                f"{row.concentration:g}",
-                row.name,
-                *(f"{value:.8g}" for value in (row.formula, row.quadrature, row.monte_carlo)),
-                f"{row.standard_error:.1e}",
-                f"{row.error:.1e}",
-                f"{row.z:.2f}",
-                "agrees" if row.passed else "FAILS",
-            )
-        shown.add_section()
-    console = Console(width=120, color_system=None, legacy_windows=False, force_terminal=False)
-    with console.capture() as capture:
-        console.print(shown)
-    return capture.get()
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from powerspherical._selfcheck.environment import hardware, versions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MADE_BY = "powerspherical reproduce"
-"""Written into figures and text files, so that the command recognises its own output."""
+DPI = 150
+"""Dots per inch of the figures. The report shows one dot per CSS pixel where there is room."""
 
 Progress = Callable[[float], None]
 """Called with the completed fraction of the work, from 0 to 1."""
@@ -54,7 +54,6 @@ def write_json(
     configuration: dict[str, Any],
     results: dict[str, Any] | list[dict[str, Any]],
     seconds: float,
-    amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Path:
     """Write one result with everything needed to reproduce it, and return its path.
 
@@ -68,7 +67,6 @@ def write_json(
         configuration: the settings of the run.
         results: what it found. NaN and infinity raise `ValueError`.
         seconds: how long it took.
-        amend: maps the document to the one that is written, for instance to merge it with an earlier one.
     """
     options += " --quick" * quick + f" --device {device}" * (str(device) != "cpu")
     document = {
@@ -82,8 +80,6 @@ def write_json(
         "versions": versions(),
         "hardware": hardware(device),
     }
-    if amend is not None:
-        document = amend(document)
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     return write_text(path, text + "\n")
 
@@ -101,17 +97,9 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
-def write_figure(folder: Path, name: str, figure: "Figure", *, dpi: int = 300) -> list[Path]:
-    """Write a figure as PNG and SVG and return both paths.
-
-    The files contain no dates or random identifiers, so the same figure gives the same bytes.
-    """
-    import matplotlib
-
-    metadata = {"png": {"Software": MADE_BY}, "svg": {"Creator": MADE_BY, "Date": None}}
-    paths = [folder / f"{name}.{suffix}" for suffix in metadata]
-    with matplotlib.rc_context({"svg.hashsalt": name}):
-        for path, (suffix, entries) in zip(paths, metadata.items(), strict=True):
-            with atomic_write(path) as draft:
-                figure.savefig(draft, format=suffix, dpi=dpi, metadata=entries)
-    return paths
+def write_figure(folder: Path, name: str, figure: "Figure") -> Path:
+    """Write a figure as PNG and return its path."""
+    path = folder / f"{name}.png"
+    with atomic_write(path) as draft:
+        figure.savefig(draft, format="png", dpi=DPI)
+    return path

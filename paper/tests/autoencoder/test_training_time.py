@@ -63,15 +63,11 @@ def test_factors():
 def test_noise_leaves_claims_open(no_reference, monkeypatch, tmp_path):
     for times, open_ in (([1.0, 20.0, 1.0, 20.0], True), ([1.0, 1.0, 1.0, 1.0], False)):
         measured = [dict.fromkeys(training_time.POSTERIORS, times)]
-        monkeypatch.setattr(training_time, "measure", lambda *_, measured=measured: measured)
+        monkeypatch.setattr(training_time, "take_turns", lambda *_, measured=measured: measured)
         monkeypatch.setattr(training_time, "training", lambda *_: lambda: None)
         (path,) = training_time.run(tmp_path, quick=True).files
         results = json.loads(path.read_text(encoding="utf-8"))["results"]
         assert (None in training_time.verdicts(results, blocks=len(times))) == open_
-
-
-def test_summarised():
-    assert training_time.summarised([5.0, 1.0, 2.0, 4.0, 3.0]) == {"median": 3.0, "quartiles": [2.0, 4.0]}
 
 
 @pytest.mark.parametrize("posterior", training_time.POSTERIORS.values())

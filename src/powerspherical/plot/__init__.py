@@ -18,5 +18,8 @@ except ImportError as error:
 from powerspherical.plot._clusters import plot_clusters
 from powerspherical.plot._density import plot_density
 from powerspherical.plot._marginal import plot_marginal
+from powerspherical.plot._style import (
+    PALETTE as PALETTE,
+)  # not public, but other figures of this project use it
 
 __all__ = ["plot_clusters", "plot_density", "plot_marginal"]

@@ -13,7 +13,15 @@ from mpl_toolkits.mplot3d import Axes3D
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 #: The palette of Okabe and Ito without black and yellow.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+PALETTE = {
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+}
+COLOURS = tuple(PALETTE.values())
 INK, FAINT = "#333333", "#9a9a9a"
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from powerspherical.plot import PALETTE
 from powerspherical_paper import claims
 from powerspherical_paper.autoencoder.datasets import Images
-from powerspherical_paper.autoencoder.hyperspherical_vae import HypersphericalVAE
+from powerspherical_paper.autoencoder.models import AutoEncoder
 from powerspherical_paper.autoencoder.runs import Row
 from powerspherical_paper.autoencoder.table import PAPER, POSTERIORS, collect, deviation, plain
 from powerspherical_paper.autoencoder.training import binarised
@@ -16,12 +17,12 @@ from powerspherical_paper.autoencoder.training import binarised
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Colour (Okabe and Ito's palette), marker, and a factor on d that keeps points from covering each other.
+# Colour, marker, and a factor on d that keeps points from covering each other.
 LOOKS = {
-    "power_spherical": ("#009E73", "o", 0.94),
-    "von_mises_fisher": ("#D55E00", "s", 0.98),
-    "spherical_cauchy": ("#CC79A7", "D", 1.02),
-    "gaussian": ("#0072B2", "^", 1.06),
+    "power_spherical": (PALETTE["green"], "o", 0.94),
+    "von_mises_fisher": (PALETTE["vermilion"], "s", 0.98),
+    "spherical_cauchy": (PALETTE["purple"], "D", 1.02),
+    "gaussian": (PALETTE["blue"], "^", 1.06),
 }
 QUANTITIES = {"log_likelihood": "test log-likelihood (nats)", "elbo": "test ELBO (nats)"}
 COLUMNS = 12  # of images
@@ -77,16 +78,11 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
         axes.set(xlabel="$d$", ylabel=label)
         axes.grid(True, color="#dddddd", linewidth=0.6)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    # The legend is sorted by posterior: every label starts with the name of one.
-    names = tuple(POSTERIORS.values())
-    entries = [
-        (handle, text)
-        for name in names
-        for handle, text in zip(handles, labels, strict=True)
-        if text.startswith(name)
-    ]
+    names = list(POSTERIORS.values())  # the legend is sorted by them: every label starts with one
+    order = sorted(range(len(labels)), key=lambda i: [not labels[i].startswith(name) for name in names])
     figure.legend(
-        *zip(*entries, strict=True),
+        [handles[i] for i in order],
+        [labels[i] for i in order],
         loc="outside upper center",
         ncols=3,
         frameon=False,
@@ -95,7 +91,7 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
     return figure
 
 
-def pictures(model: HypersphericalVAE, images: Images) -> "Figure":
+def pictures(model: AutoEncoder, images: Images) -> "Figure":
     """Test images, their bits, the reconstructions of these, and images drawn from the model."""
     from matplotlib.figure import Figure
 
@@ -105,7 +101,7 @@ def pictures(model: HypersphericalVAE, images: Images) -> "Figure":
         "image": shown,
         "bits": bits,
         "reconstruction": model.reconstruct(bits),
-        "draw": model.sample(COLUMNS, mean=True),
+        "draw": model.sample(COLUMNS),
     }
     figure = Figure(figsize=(COLUMNS * 0.75, len(lines) * 0.8), layout="constrained")
     for row, (name, values) in zip(figure.subplots(len(lines), COLUMNS), lines.items(), strict=True):

@@ -9,15 +9,14 @@ the paper repeats. The spherical Cauchy posterior, our addition, has κ = softpl
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Bernoulli, Distribution, Independent, Normal, kl_divergence
 
 from powerspherical import HypersphericalUniform, VonMisesFisher
 from powerspherical.nn import PowerSphericalHead, SphericalCauchyHead, VonMisesFisherHead
-from powerspherical_paper.autoencoder.hyperspherical_vae import HypersphericalVAE
 from powerspherical_paper.baselines.published import (
     PublishedHead,
     PublishedPowerSpherical,
@@ -26,7 +25,87 @@ from powerspherical_paper.baselines.published import (
 )
 
 WIDTHS = (256, 128)
+PRIORS = ("uniform", "von_mises_fisher")
 PRIOR_CONCENTRATION = 10.0  # of the von Mises–Fisher prior
+
+
+class Objective(NamedTuple):
+    """The evidence lower bound (ELBO) of each example and its parts, in nats, each of shape (B,).
+
+    Attributes:
+        elbo: reconstruction - rate.
+        reconstruction: E log p(x|z), averaged over draws of z.
+        rate: KL(q(z|x)‖p(z)), by a closed form.
+    """
+
+    elbo: Tensor
+    reconstruction: Tensor
+    rate: Tensor
+
+
+class AutoEncoder(nn.Module):
+    """A variational auto-encoder of B examples of bits, of shape (B, pixels), with float32 parameters.
+
+    Args:
+        encoder: maps bits to features.
+        decoder: maps latents, of the event shape of the posterior, to the logits of the bits.
+        head: maps features to the posterior q(z|x), of batch shape (B,).
+        prior: returns the prior p(z) when it is called.
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module, head: nn.Module, prior: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.head, self.prior = encoder, decoder, head, prior
+
+    def encode(self, x: Tensor) -> Distribution:
+        """The posterior q(z|x)."""
+        return self.head(self.encoder(x))
+
+    def decode(self, z: Tensor) -> Bernoulli:
+        """p(x|z), of batch shape (N, pixels) for N latents."""
+        # torch's validation reads values on the host, which fails while a CUDA graph is captured.
+        return Bernoulli(logits=self.decoder(z), validate_args=False)
+
+    def _log_likelihood_of(self, x: Tensor, z: Tensor) -> Tensor:
+        """log p(x|z), of shape (S, B), for draws z of shape (S, B, …)."""
+        bits = x.expand(len(z), *x.shape).flatten(0, 1)
+        return self.decode(z.flatten(0, 1)).log_prob(bits).sum(-1).unflatten(0, z.shape[:2])
+
+    def elbo(self, x: Tensor, samples: int = 1) -> Objective:
+        """The evidence lower bound of each example and its parts, with `samples` draws of z per example."""
+        if samples < 1:
+            raise ValueError(f"samples must be ≥ 1, got {samples}")
+        q = self.encode(x)
+        reconstruction = self._log_likelihood_of(x, q.rsample(torch.Size((samples,)))).mean(0)
+        rate = kl_divergence(q, self.prior())
+        return Objective(reconstruction - rate, reconstruction, rate)
+
+    @torch.no_grad()
+    def log_likelihood(self, x: Tensor, samples: int = 5000, chunk: int = 100) -> Tensor:
+        """An estimate of log p(x) per example, in float64, by importance sampling from the posterior.
+
+        The estimate is log 1/S Σ p(x|z) p(z) / q(z|x) over S = `samples` draws of z. Its mean is a lower bound on
+        log p(x), at least as tight as the ELBO. `chunk` draws are decoded at a time, which bounds the memory.
+        """
+        if samples < 1 or chunk < 1:
+            raise ValueError(f"samples and chunk must be ≥ 1, got {samples} and {chunk}")
+        q, prior = self.encode(x), self.prior()
+        total = torch.full(x.shape[:1], -math.inf, dtype=torch.float64, device=x.device)
+        for start in range(0, samples, chunk):
+            z = q.sample(torch.Size((min(chunk, samples - start),)))
+            weights = self._log_likelihood_of(x, z) + (prior.log_prob(z) - q.log_prob(z))
+            total = torch.logaddexp(total, torch.logsumexp(weights.double(), 0))
+        return total - math.log(samples)
+
+    @torch.no_grad()
+    def reconstruct(self, x: Tensor) -> Tensor:
+        """E[x|z], of the shape of x, at the mode z of the posterior."""
+        return self.decode(self.encode(x).mode).mean
+
+    @torch.no_grad()
+    def sample(self, n: int) -> Tensor:
+        """E[x|z], of shape (n, pixels), at n draws z from the prior."""
+        return self.decode(self.prior().sample(torch.Size((n,)))).mean
 
 
 class GaussianHead(nn.Module):
@@ -40,20 +119,6 @@ class GaussianHead(nn.Module):
         mean, raw = self.linear(features).chunk(2, -1)
         scale = nn.functional.softplus(raw)
         return Independent(Normal(mean, scale, validate_args=False), 1, validate_args=False)
-
-
-class StandardNormal(nn.Module):
-    """The prior of the Gaussian auto-encoder."""
-
-    zeros: Tensor
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.register_buffer("zeros", torch.zeros(dim), persistent=False)
-
-    def forward(self) -> Independent:
-        normal = Normal(self.zeros, torch.ones_like(self.zeros), validate_args=False)
-        return Independent(normal, 1, validate_args=False)
 
 
 def _spherical_cauchy_head(in_features: int, dim: int, **options: Any) -> SphericalCauchyHead:
@@ -78,9 +143,37 @@ HEADS: dict[str, Any] = {
 }
 
 
+class Prior(nn.Module):
+    """The prior: calling it returns the distribution. Its device is that of the model.
+
+    Args:
+        name: "uniform", "von_mises_fisher" (around the first unit vector) or "standard_normal".
+        dim: the ambient dimension of each sphere, or the dimension of the Gaussian.
+        factors: the number of spheres in a product, or None for a single sphere.
+    """
+
+    pole: Tensor
+
+    def __init__(self, name: str, dim: int, factors: int | None = None) -> None:
+        super().__init__()
+        self.name, self.factors = name, factors
+        self.register_buffer("pole", torch.eye(1, dim)[0], persistent=False)
+
+    def forward(self) -> Distribution:
+        pole, options = self.pole, {"validate_args": False}
+        if self.name == "standard_normal":
+            return Independent(Normal(torch.zeros_like(pole), torch.ones_like(pole), **options), 1, **options)
+        base: Distribution = (
+            HypersphericalUniform(len(pole), dtype=pole.dtype, device=pole.device, **options)
+            if self.name == "uniform"
+            else VonMisesFisher(pole, PRIOR_CONCENTRATION, **options)
+        )
+        return base if self.factors is None else Independent(base.expand((self.factors,)), 1, **options)
+
+
 def build(
     posterior: str, dim: int, pixels: int, *, prior: str = "uniform", factors: int | None = None
-) -> HypersphericalVAE:
+) -> AutoEncoder:
     """Build the auto-encoder of one row of the table, initialised from torch's generator.
 
     Args:
@@ -90,10 +183,11 @@ def build(
         prior: "uniform" or "von_mises_fisher" (around the first unit vector). The Gaussian has a standard normal prior.
         factors: the number of spheres in a product, or None for a single sphere.
     """
+    if prior not in PRIORS:
+        raise ValueError(f"unknown prior {prior!r}; choose {' or '.join(PRIORS)}")
     wide, narrow = WIDTHS
     encoder = nn.Sequential(nn.Linear(pixels, wide), nn.Tanh(), nn.Linear(wide, narrow), nn.Tanh())
-    product = {} if factors is None else {"product": factors}
-    head = HEADS[posterior](narrow, dim, **product)
+    head = HEADS[posterior](narrow, dim, **({} if factors is None else {"product": factors}))
     decoder = nn.Sequential(
         *([] if factors is None else [nn.Flatten()]),
         nn.Linear(dim * (factors or 1), narrow),
@@ -102,17 +196,8 @@ def build(
         nn.Tanh(),
         nn.Linear(wide, pixels),
     )
-    return HypersphericalVAE(encoder, decoder, head, prior=_prior(prior, head, dim))
-
-
-def _prior(name: str, head: nn.Module, dim: int) -> Distribution | nn.Module:
-    if isinstance(head, GaussianHead):
-        return StandardNormal(dim)
-    if name == "uniform":
-        return HypersphericalUniform(dim)
-    if name == "von_mises_fisher":
-        return VonMisesFisher(torch.eye(1, dim)[0], PRIOR_CONCENTRATION)
-    raise ValueError(f"unknown prior {name!r}; choose uniform or von_mises_fisher")
+    name = "standard_normal" if posterior == "gaussian" else prior
+    return AutoEncoder(encoder, decoder, head, Prior(name, dim, factors))
 
 
 class _Closest(nn.Module):
@@ -126,6 +211,6 @@ class _Closest(nn.Module):
         return self.head(features).closest_von_mises_fisher()
 
 
-def with_closest_von_mises_fisher(model: HypersphericalVAE) -> HypersphericalVAE:
+def with_closest_von_mises_fisher(model: AutoEncoder) -> AutoEncoder:
     """A model with a Power Spherical posterior, with each posterior replaced by the closest von Mises–Fisher."""
-    return HypersphericalVAE(model.encoder, model.decoder, _Closest(model.head), prior=model.prior)
+    return AutoEncoder(model.encoder, model.decoder, _Closest(model.head), model.prior)

@@ -19,17 +19,10 @@ import torch
 
 from powerspherical.nn import CheckpointError, load_checkpoint
 from powerspherical_paper.autoencoder import datasets
-from powerspherical_paper.autoencoder.hyperspherical_vae import HypersphericalVAE
-from powerspherical_paper.autoencoder.models import build, with_closest_von_mises_fisher
+from powerspherical_paper.autoencoder.models import AutoEncoder, build, with_closest_von_mises_fisher
 from powerspherical_paper.autoencoder.scores import score
 from powerspherical_paper.autoencoder.table import COMPARED, POSTERIORS
-from powerspherical_paper.autoencoder.training import (
-    Protocol,
-    TrainingError,
-    binarised,
-    derived_seed,
-    train,
-)
+from powerspherical_paper.autoencoder.training import Protocol, TrainingError, binarised, derived_seed, train
 from powerspherical_paper.results import Progress, part, write_text
 
 Row = dict[str, Any]
@@ -168,15 +161,14 @@ def _do_in_process(index: int, run: Run, setting: Setting) -> list[Row]:
 
 def do(run: Run, setting: Setting, images: datasets.Images, progress: Progress) -> list[Row]:
     """Train and score one run, resuming from its files if there are any, and return its rows of the table."""
-    path, rows_path = checkpoint(run, setting), setting.folder / f"{run.name}.json"
-    train_images = images.train.to(setting.device)
+    path = setting.folder / f"{run.name}.json"
     identity = {
         **json.loads(json.dumps(asdict(run))),  # as it comes back from the file
         "data": images.name,
-        "images": len(train_images),
+        "images": len(images.train),
     }
     measured = {"samples": setting.samples, "test_images": len(images.test)}
-    known = _known(rows_path) if rows_path.exists() else {}
+    known = _known(path) if path.exists() else {}
     if (known.get("identity"), known.get("measured")) == (identity, measured):
         return known["rows"]
     torch.manual_seed(derived_seed(run.seed, "weights"))
@@ -184,46 +176,42 @@ def do(run: Run, setting: Setting, images: datasets.Images, progress: Progress) 
     try:
         state = train(
             model,
-            train_images,
+            images.train.to(setting.device),
             run.protocol,
             seed=run.seed,
-            path=path,
+            path=checkpoint(run, setting),
             identity=identity,
             progress=part(progress, 0, TRAINING_SHARE),
         )
     except TrainingError as error:
         raise TrainingError(f"{run.name}: {error}") from error
     bits = binarised(images.test, derived_seed(setting.test_seed, "test bits")).to(setting.device)
-    models: dict[str | None, HypersphericalVAE] = {None: model}
+    models: dict[str | None, AutoEncoder] = {None: model}
     if run == Run("power_spherical", OPTIONS_DIM, run.seed, run.protocol) and run.protocol.name == PAPER.name:
         models["closest_von_mises_fisher"] = with_closest_von_mises_fisher(model)
+    shared = {
+        "posterior": run.posterior,
+        "prior": "standard_normal" if run.posterior == "gaussian" else run.prior,
+        "factors": run.factors,
+        "dim": run.dim,
+        "seed": run.seed,
+        "protocol": run.protocol.name,
+        "train_elbo": state.history[-1]["elbo"],
+        "train_seconds": state.seconds,
+        "epochs": state.epoch if state.best is None else state.best["epoch"],
+    }
     rows = []
-    scoring = part(progress, TRAINING_SHARE, 1)
     for index, (proposal, scored) in enumerate(models.items()):
-        advance = part(scoring, index / len(models), (index + 1) / len(models))
-        scores = score(scored, bits, samples=setting.samples, seed=run.seed, progress=advance)
-        rows.append(
-            {
-                "posterior": run.posterior,
-                "proposal": proposal,
-                "prior": "standard_normal" if run.posterior == "gaussian" else run.prior,
-                "factors": run.factors,
-                "dim": run.dim,
-                "seed": run.seed,
-                "protocol": run.protocol.name,
-                "log_likelihood": scores.log_likelihood,
-                "elbo": scores.elbo,
-                "train_elbo": state.history[-1]["elbo"],
-                "train_seconds": state.seconds,
-                "epochs": state.epoch if state.best is None else state.best["epoch"],
-            }
+        start, end = (TRAINING_SHARE + (1 - TRAINING_SHARE) * i / len(models) for i in (index, index + 1))
+        found = score(
+            scored, bits, samples=setting.samples, seed=run.seed, progress=part(progress, start, end)
         )
-    known = {"identity": identity, "measured": measured, "rows": rows}
-    write_text(rows_path, json.dumps(known, indent=2) + "\n")
+        rows.append({**shared, "proposal": proposal, **found._asdict()})
+    write_text(path, json.dumps({"identity": identity, "measured": measured, "rows": rows}, indent=2) + "\n")
     return rows
 
 
-def trained(run: Run, setting: Setting, images: datasets.Images) -> HypersphericalVAE:
+def trained(run: Run, setting: Setting, images: datasets.Images) -> AutoEncoder:
     """The model of a finished run, on the CPU."""
     content = load_checkpoint(checkpoint(run, setting))
     model = _build(run, images)
@@ -231,7 +219,7 @@ def trained(run: Run, setting: Setting, images: datasets.Images) -> Hyperspheric
     return model
 
 
-def _build(run: Run, images: datasets.Images) -> HypersphericalVAE:
+def _build(run: Run, images: datasets.Images) -> AutoEncoder:
     pixels = images.train.shape[1]
     return build(run.posterior, run.dim, pixels, prior=run.prior, factors=run.factors)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from powerspherical_paper.autoencoder.hyperspherical_vae import HypersphericalVAE
+from powerspherical_paper.autoencoder.models import AutoEncoder
 from powerspherical_paper.autoencoder.training import derived_seed
 from powerspherical_paper.claims import Score
 from powerspherical_paper.results import Progress, silent
@@ -14,7 +14,7 @@ DECODED, DECODED_ON_CUDA = 10_000, 500_000  # decodings at once
 
 @torch.no_grad()
 def score(
-    model: HypersphericalVAE,
+    model: AutoEncoder,
     bits: Tensor,
     *,
     samples: int,

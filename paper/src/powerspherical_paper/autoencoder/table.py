@@ -32,11 +32,6 @@ class Kind(NamedTuple):
         prior = "standard_normal" if self.posterior == "gaussian" else "uniform"
         return Kind(self.posterior, self.dim, prior, None, None, PAPER)
 
-    @property
-    def as_in_the_paper(self) -> "Kind":
-        """The same kind under the paper's protocol."""
-        return self._replace(protocol=PAPER)
-
 
 class Scores(NamedTuple):
     """The scores of one kind, one number per seed."""
@@ -80,7 +75,7 @@ def plain(results: Results, protocol: str = PAPER) -> dict[tuple[str, int], Scor
     return {
         (kind.posterior, kind.dim): scores
         for kind, scores in results.items()
-        if kind.as_in_the_paper == kind.plain and kind.protocol == protocol
+        if kind == kind.plain._replace(protocol=protocol)
     }
 
 

@@ -4,7 +4,8 @@ Each epoch ends with a checkpoint, and its randomness depends only on the seed a
 is killed and started again therefore gives exactly the same numbers as an uninterrupted one.
 
 On a CUDA device the training step is captured once as a CUDA graph and replayed. Its kernels are so small that
-launching them one by one would take longer than running them.
+launching them one by one would take longer than running them. The graph includes the step of Adam: on an H200, an
+epoch of MNIST takes 2.4 times as long if only the loss and its gradients are captured.
 """
 
 import copy
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
-from powerspherical_paper.autoencoder.hyperspherical_vae import HypersphericalVAE
+from powerspherical_paper.autoencoder.models import AutoEncoder
 from powerspherical_paper.results import Progress, silent
 
 WARM_UP = 3  # steps before a capture, for the initialisation of libraries
@@ -75,7 +76,7 @@ class Step:
     """One optimiser step. Called with indices into `images`."""
 
     def __init__(
-        self, model: HypersphericalVAE, draws: int, optimizer: torch.optim.Optimizer, images: Tensor
+        self, model: AutoEncoder, draws: int, optimizer: torch.optim.Optimizer, images: Tensor
     ) -> None:
         self.model, self.draws, self.optimizer, self.images = model, draws, optimizer, images
         self.total = torch.zeros((), dtype=torch.float64, device=images.device)  # sum of the losses
@@ -160,7 +161,7 @@ class State:
 
 
 def train(
-    model: HypersphericalVAE,
+    model: AutoEncoder,
     images: Tensor,
     protocol: Protocol,
     *,
@@ -242,7 +243,7 @@ def _named_epoch(epoch: int, epochs: int) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _mean_elbo(model: HypersphericalVAE, bits: Tensor) -> float:
+def _mean_elbo(model: AutoEncoder, bits: Tensor) -> float:
     total = sum(model.elbo(block).elbo.double().sum() for block in bits.split(1000))
     return float(total) / len(bits)
 

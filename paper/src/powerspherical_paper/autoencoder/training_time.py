@@ -1,18 +1,18 @@
 """The time of a training step with each posterior, for the paper's claim that the Power Spherical halves it.
 
 The auto-encoder, the batch size and the optimiser are those of the paper's table, in float32. A step is forward,
-backward and update, uncompiled. All posteriors train in one process and alternate in short blocks of steps, so that a
-slow moment of the machine affects all of them.
+backward and update, uncompiled. All posteriors train in one process and take turns of a few steps, called blocks; see
+`timing`.
 
 The data are synthetic: the probabilities of the bits depend on a few hidden coordinates, so that κ grows during
 training as it does on images. (On independent fair bits κ would stay small, and rejection rare.) Timings never make the
 experiment fail.
 """
 
-import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,22 @@ from powerspherical_paper import claims
 from powerspherical_paper.autoencoder.models import build
 from powerspherical_paper.autoencoder.training import Protocol
 from powerspherical_paper.baselines.published import REFERENCE, has_reference
-from powerspherical_paper.efficiency import Call, interval, measure, ratio, reaches
 from powerspherical_paper.results import Outcome, Progress, name_on, part, silent, write_json
+from powerspherical_paper.timing import (
+    Call,
+    clock_on,
+    interval,
+    ratio,
+    reaches,
+    relative_error,
+    summary,
+    take_turns,
+)
 
 FILES = ("training_time.json",)
 PIXELS, HIDDEN = 784, 10
 DIMS = (5, 10, 20, 40)
 BATCHES = 50  # distinct batches, used in a cycle
-#: For n normal numbers, the standard error of the median is this times their interquartile range over √n.
-MEDIAN_ERROR = 0.93
 #: The keys of `models.HEADS`, by the names that the efficiency experiment uses too.
 POSTERIORS = {
     "our_ps": "power_spherical",
@@ -51,7 +58,7 @@ FACTORS = (
     ("our_vmf", "our_ps"),
     ("published_vmf", "published_ps"),
 )
-Times = dict[str, list[float]]  # by method: milliseconds per step, for each block
+Times = dict[str, list[float]]  # by method: seconds per step, for each block
 
 
 def run(
@@ -73,14 +80,15 @@ def run(
     torch.manual_seed(seed)
     batches = list(data(BATCHES, Protocol.batch, device))
     methods = {name: q for name, q in POSTERIORS.items() if name != "reference_ps" or has_reference()}
-    groups = [{name: training(q, dim, batches) for name, q in methods.items()} for dim in dims]
-    for done, group in enumerate(groups, start=1):
+    clock = clock_on(device)
+    timers = []
+    for done, dim in enumerate(dims, start=1):
+        group = {name: training(q, dim, batches) for name, q in methods.items()}
         for step in group.values():
-            for _ in range(warm_up):
-                step()
-        progress(0.4 * done / len(groups))
-    measured = measure(groups, blocks, steps, device, part(progress, 0.4, 1))
-    times = dict(zip(dims, measured, strict=True))
+            clock(step, warm_up)
+        timers.append({name: partial(clock, step, steps) for name, step in group.items()})
+        progress(0.4 * done / len(dims))
+    times = dict(zip(dims, take_turns(timers, blocks, part(progress, 0.4, 1)), strict=True))
 
     by_dim = {str(dim): factors(each) for dim, each in times.items()}
     overall = {
@@ -88,7 +96,9 @@ def run(
     }
     results = {
         "milliseconds_per_step": {
-            str(dim): {name: summarised(blocks_of) for name, blocks_of in each.items()}
+            str(dim): {
+                name: summary([1e3 * seconds for seconds in blocks_of]) for name, blocks_of in each.items()
+            }
             for dim, each in times.items()
         },
         "factors": overall,
@@ -147,18 +157,6 @@ def factors(times: Times) -> dict[str, float]:
     }
 
 
-def summarised(blocks: list[float]) -> dict[str, Any]:
-    """The median and the quartiles over blocks."""
-    low, median, high = statistics.quantiles(blocks, n=4, method="inclusive")
-    return {"median": median, "quartiles": [low, high]}
-
-
-def relative_error_of_median(median: float, quartiles: Sequence[float], count: int) -> float:
-    """The relative standard error of the median of `count` numbers, assuming that they are normal."""
-    low, high = quartiles
-    return MEDIAN_ERROR * (high - low) / math.sqrt(count) / median
-
-
 def verdicts(results: dict[str, Any], blocks: int) -> list[bool | None]:
     """Whether the published Power Spherical trains faster than the published vMF, and by the paper's factor.
 
@@ -167,7 +165,7 @@ def verdicts(results: dict[str, Any], blocks: int) -> list[bool | None]:
     slow, fast = "published_vmf", "published_ps"
     bounds = []
     for dim, times in results["milliseconds_per_step"].items():
-        errors = [relative_error_of_median(**times[name], count=blocks) for name in (slow, fast)]
+        errors = [relative_error(**times[name], count=blocks) for name in (slow, fast)]
         bounds.append(interval(results["factors_by_dim"][dim][f"{slow}_over_{fast}"], *errors))
     low, high = (statistics.median(bound) for bound in zip(*bounds, strict=True))
     return [reaches(limit, low, high) for limit in (1.0, claims.TRAINING_SPEEDUP)]

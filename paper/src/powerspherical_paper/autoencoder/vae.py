@@ -9,7 +9,6 @@ networks can achieve beyond the paper's protocol. Nothing is selected on the tes
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ import torch
 
 from powerspherical_paper import claims
 from powerspherical_paper.autoencoder import datasets, figures, training_time
-from powerspherical_paper.autoencoder.additions import added_to, seconds_before, table_to_add_to
 from powerspherical_paper.autoencoder.runs import Row, Run, Setting, checkpoint, do_all, plan, trained
 from powerspherical_paper.autoencoder.table import POSTERIORS, collect, gaps, place, plain
 from powerspherical_paper.results import Outcome, Progress, part, silent, write_figure, write_json
 
-FILES = ("vae.json", "vae.png", "vae.svg", "vae_images.png", "vae_images.svg", *training_time.FILES)
+FILES = ("vae.json", "vae.png", "vae_images.png", *training_time.FILES)
 SEEDS, SAMPLES = 3, 5000
 # In nats: how far a mean may be below the paper's, and the largest difference between the paper's two posteriors.
 BELOW_LOG_LIKELIHOOD, BELOW_ELBO, APART = 1.5, 3.5, 0.7
@@ -45,14 +43,14 @@ def run(
     data_dir: Path | None = None,
     seeds: int | None = None,
     jobs: int = 1,
-    posterior: str | None = None,
     runs: Sequence[Run] | None = None,
     samples: int | None = None,
 ) -> Outcome:
-    """Train and score every row, and write `vae.json`, `vae.png`, `vae_images.png` (and SVG) under `out`.
+    """Train and score every row, and write `vae.json`, `vae.png` and `vae_images.png` under `out`.
 
     Args:
-        out: the folder for the results. Checkpoints and rows of single runs go into its subfolder `vae`.
+        out: the folder for the results. Checkpoints and rows of single runs go into its subfolder `vae`. A run that
+            has files there is resumed, or not repeated if it is done.
         seed: the first seed.
         quick: train fewer and smaller models for fewer epochs.
         device: where to train.
@@ -61,8 +59,6 @@ def run(
         data_dir: the folder with the image files; see `datasets.load`.
         seeds: the number of seeds, starting at `seed`. Default: 3, or 1 if `quick`.
         jobs: the number of runs in parallel, each in its own process.
-        posterior: run this posterior only, and add its rows to those of the others in `vae.json`, if any. Training
-            steps are not timed then.
         runs: what to run. Default: `plan`.
         samples: importance samples per log-likelihood. Default: 5,000, or 200 if `quick`.
     """
@@ -71,25 +67,12 @@ def run(
     samples = samples or (200 if quick else SAMPLES)
     images = load(quick, data, data_dir)  # first, because they may be missing
     data = images.name
-    runs = [
-        run
-        for run in runs or plan(range(seed, seed + seeds), len(images.train), quick=quick)
-        if posterior in (None, run.posterior)
-    ]
+    runs = runs or plan(range(seed, seed + seeds), len(images.train), quick=quick)
     # A checkpoint can only be resumed in the same way, so each way of training has its own folder.
     setting = Setting(out / "vae" / f"{data}{'-quick' * quick}", data, data_dir, str(device), samples)
-    settings = configuration(runs, samples, jobs, images)
     path, rows = out / "vae.json", list[Row]()
-    earlier, amend = None, None
-    options = f" --data {data} --seeds {seeds}" + f" --jobs {jobs}" * (jobs > 1)
-    if posterior is not None:
-        options += f" --posterior {posterior.replace('_', '-')}"
-        earlier = table_to_add_to(path, posterior, settings)
-        amend = None if earlier is None else partial(added_to, earlier, posterior)
-    before = seconds_before(path, options, posterior)
-    scoring = 1 - TRAINING_TIME_SHARE * (posterior is None)
 
-    for done in do_all(runs, setting, images, jobs=jobs, progress=part(progress, 0, scoring)):
+    for done in do_all(runs, setting, images, jobs=jobs, progress=part(progress, 0, 1 - TRAINING_TIME_SHARE)):
         rows += done
         write_json(  # after every run, so that an interruption loses nothing
             path,
@@ -97,20 +80,27 @@ def run(
             seed=seed,
             quick=quick,
             device=device,
-            options=options,
-            configuration=settings,
+            options=f" --data {data} --seeds {seeds}" + f" --jobs {jobs}" * (jobs > 1),
+            configuration=configuration(runs, samples, jobs, images),
             results=sorted(rows, key=place),
-            seconds=before + time.perf_counter() - started,
-            amend=amend,
+            seconds=time.perf_counter() - started,
         )
-    if earlier is not None:
-        rows += (row for row in earlier["results"] if row["posterior"] != posterior)
-    files = [path, *_figures(out, rows, runs, setting, images)]
-    passed = data != claims.VAE_DATA or quick or not shortfalls(rows)
-    if posterior is None:
-        timing = part(progress, scoring, 1)
-        files += training_time.run(out, seed=seed, quick=quick, device=device, progress=timing).files
-    return Outcome(files, passed)
+    comparable = data == claims.VAE_DATA
+    files = [path, write_figure(out, "vae", figures.scores(rows, comparable=comparable))]
+    shown = [
+        run
+        for run in runs
+        if run == Run("power_spherical", run.dim, run.seed, runs[0].protocol)
+        and checkpoint(run, setting).exists()  # rows from another machine may come without checkpoints
+    ]
+    if shown:
+        widest = max(shown, key=lambda run: run.dim)
+        model = trained(widest, setting, images)
+        torch.manual_seed(widest.seed)  # for the draws
+        files.append(write_figure(out, "vae_images", figures.pictures(model, images)))
+    timing = part(progress, 1 - TRAINING_TIME_SHARE, 1)
+    files += training_time.run(out, seed=seed, quick=quick, device=device, progress=timing).files
+    return Outcome(files, passed=quick or not comparable or not shortfalls(rows))
 
 
 def configuration(runs: Sequence[Run], samples: int, jobs: int, images: datasets.Images) -> dict[str, Any]:
@@ -150,23 +140,3 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
         if not apart <= APART:
             found.append(f"d={dim}: log-likelihoods of the two posteriors {apart:.2f} nats apart")
     return found
-
-
-def _figures(
-    out: Path, rows: Sequence[Row], runs: Sequence[Run], setting: Setting, images: datasets.Images
-) -> list[Path]:
-    files = write_figure(
-        out, "vae", figures.scores(rows, comparable=setting.data == claims.VAE_DATA), dpi=200
-    )
-    shown = [
-        run
-        for run in runs
-        if run == Run("power_spherical", run.dim, run.seed, runs[0].protocol)
-        and checkpoint(run, setting).exists()  # rows from another machine may come without checkpoints
-    ]
-    if shown:
-        widest = max(shown, key=lambda run: run.dim)
-        model = trained(widest, setting, images)
-        torch.manual_seed(widest.seed)  # for the draws
-        files += write_figure(out, "vae_images", figures.pictures(model, images), dpi=150)
-    return files

@@ -1,7 +1,7 @@
 """What each result file shows: a verdict on the paper's claim, tables and figures.
 
 One function per experiment maps the document that `write_json` wrote to a `Finding`, which is plain text. The report
-(`page.py`) renders it as HTML, and the command line as text.
+(`page.py`) renders it as HTML, the command line as text, and the documentation takes tables from it.
 """
 
 from collections.abc import Sequence
@@ -269,14 +269,18 @@ def efficiency(document: Document, name: str) -> Finding:
         f"varies by a factor of {number(spreads[0]['ps'])} (published) and {number(spreads[1]['ps'])} (ours)."
     )
     verdict = timed_verdict(judged(results["claims"]))
+    kappas = settings["concentrations"]
     compared = Table(
         "Is the Power Spherical 6 to 20 times faster, and constant in κ?",
-        ["", "paper", "published methods", "ours"],
+        ["ratio of times", "paper", "published methods", "ours"],
         [
-            ["vMF over PS, smallest over κ", f"at least {least:g}", *(number(one["min"]) for one in ratios)],
-            ["vMF over PS, largest over κ", f"almost {most:g}", *(number(one["max"]) for one in ratios)],
-            ["PS, slowest κ over fastest", "constant", *(number(one["ps"]) for one in spreads)],
-            ["vMF, slowest κ over fastest", "not constant", *(number(one["vmf"]) for one in spreads)],
+            [
+                f"vMF over Power Spherical, for κ from {kappas[0]:,g} to {kappas[-1]:,g}",
+                f"{least:g} – {most:g}",
+                *(f"{one['min']:.1f} – {one['max']:.1f}" for one in ratios),
+            ],
+            ["slowest over fastest κ, Power Spherical", "1", *(f"{one['ps']:.1f}" for one in spreads)],
+            ["slowest over fastest κ, vMF", "not constant", *(f"{one['vmf']:.1f}" for one in spreads)],
         ],
         f"The paper used an {claims.SAMPLING_DEVICE}. Time of the published methods over ours: PS {span(gain['ps'])}, "
         f"vMF {span(gain['vmf'])}.",
@@ -286,7 +290,7 @@ def efficiency(document: Document, name: str) -> Finding:
         ["κ", *(words(key) for key in times)],
         [
             [f"{kappa:,g}", *(f"{one['mean']:.3f} ± {one['variance'] ** 0.5:.3f}" for one in row)]
-            for kappa, *row in zip(settings["concentrations"], *times.values(), strict=True)
+            for kappa, *row in zip(kappas, *times.values(), strict=True)
         ],
     )
     return Finding(

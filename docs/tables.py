@@ -1,4 +1,4 @@
-"""Write the tables of the README and the documentation from the published results: python benchmarks/tables.py
+"""Write the tables of the README and the documentation from the published results: python docs/tables.py
 
 A table is between `<!-- table: NAME -->` and `<!-- end -->` in README.md or docs/*.md. NAME is a function of this
 module. A test checks that the pages agree with the results.
@@ -24,19 +24,23 @@ PLACE = re.compile(r"<!-- table: (?P<name>\w+) -->.*?<!-- end -->", re.S)
 
 
 def results(name):
+    """Return the results in `results/NAME.json`."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"]
 
 
 def table(head, rows):
+    """Return a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def nats(value):
+    """Return a score as text, with two digits and a minus sign."""
     return f"{value:.2f}".replace("-", "−")
 
 
 def pair(scores):
+    """Return both scores as text, or a dash."""
     return ", ".join(map(nats, scores)) if scores else "–"
 
 
@@ -166,10 +170,9 @@ def bottleneck():
 
 def kl_uniform():
     """Return the table of the times of KL to the uniform, as ratios to the plain formula of Power Spherical."""
-    found = json.loads((RESULTS / "kl_uniform.json").read_text(encoding="utf-8"))["rows"]
-    rows = []
+    found, rows = results("kl_uniform"), []
     for dtype in ("float32", "float64"):
-        ratios = [row["ratios"] for row in found if row["dtype"] == f"torch.{dtype}"]
+        ratios = [row["ratios"] for row in found if row["dtype"] == dtype]
         for name in ratios[0]:
             cells = (", ".join(f"{one[name][mode]:.2f}" for one in ratios) for mode in ("eager", "compiled"))
             rows.append([dtype, f"`{name}`", *cells])
@@ -185,25 +188,6 @@ def tokeniser():
         cells = (f"{rate * scale:.2f} nats, {rate * scale / math.log(2):.2f} bits" for scale in (1, tokens))
         rows.append([prior, *cells])
     return table(["prior", "rate per token", "rate per image"], rows)
-
-
-def training():
-    """Return the table of the distribution's share of a training step."""
-    rows = []
-    for name, machine in (("training_step_cuda", "H200"), ("training_step", "CPU, two threads")):
-        found = [row for row in results(name) if row["latent"] != "none"]
-        most = max(row["threads"] for row in found)
-        for batch in sorted({row["batch"] for row in found}, reverse=True):
-            shares = [
-                ", ".join(
-                    f"{row['share']:.0%}".replace("%", " %")
-                    for row in found
-                    if (row["threads"], row["batch"], row["latent"]) == (most, batch, latent)
-                )
-                for latent in ("our_ps", "reference_ps")
-            ]
-            rows.append([machine, f"{batch:,}", *shares])
-    return table(["", "latent vectors", "ours", "the authors' package"], rows)
 
 
 def compiled():
@@ -301,7 +285,7 @@ def summary():
 
 
 MAKERS = (
-    *(summary, concentrations, nats_for_rate, draws, bottleneck, training),
+    *(summary, concentrations, nats_for_rate, draws, bottleneck),
     *(compiled, kl_uniform, tokeniser, pairwise, swaps, vae, time),
 )
 TABLES = {make.__name__: make for make in MAKERS}

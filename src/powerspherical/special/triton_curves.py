@@ -40,7 +40,8 @@ def curve(kappa, rows_ptr, first, last, gain, decay, WIDTH: tl.constexpr):
     grown = tl.where(decay == 0.0, grown, grown * tl.exp(-decay * growth))
     outside = kappa > _TOP
     value = tl.where(outside, grown, value)
-    slope = tl.where(outside, (gain - decay * value) / tl.where(outside, kappa, 1.0), slope)
+    rise = tl.where(decay == 0.0, gain, -decay * value)  # κ times the slope
+    slope = tl.where(outside, rise / tl.where(outside, kappa, 1.0), slope)
     return value.to(kappa.dtype), slope.to(kappa.dtype)
 
 

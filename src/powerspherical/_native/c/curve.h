@@ -33,6 +33,6 @@ INLINE void CURVE(const curve_call *c, int64_t from, int64_t to) {
         if (c->gain != 0) v += c->gain * growth;
         if (c->decay != 0) v *= exp(-c->decay * growth);
         value[i] = (REAL)v;
-        if (slope) slope[i] = (REAL)((c->gain - c->decay * v) / kappa[i]);
+        if (slope) slope[i] = (REAL)((c->decay != 0 ? -c->decay * v : c->gain) / kappa[i]);
     }
 }

@@ -114,9 +114,9 @@ nn/bottleneck.py
 
 #: Folders of ``tests`` near each part of the package, likely killers first.
 NEAR = {
-    "special": ("special", "families"),
-    "families": ("families", "kernels", "sampling", "distributions"),
-    "sampling": ("sampling", "kernels", "distributions"),
+    "special": ("special", "families", "kernels"),
+    "families": ("families", "kernels", "distributions"),
+    "sampling": ("kernels", "distributions"),
     "distributions": ("distributions", "kernels"),
     "mixture": ("mixture",),
     "nn": ("nn", "kernels"),
@@ -155,7 +155,8 @@ def mutants() -> list[Mutant]:
 class Runner:
     def __init__(self, tree: Path, limit: float) -> None:
         self.tree, self.limit = tree.resolve(), limit
-        self.has_fast = "--fast" in (self.tree / "tests/conftest.py").read_text()
+        files = (self.tree / "conftest.py", self.tree / "tests/conftest.py")
+        self.has_fast = any("--fast" in file.read_text() for file in files if file.exists())
 
     def stages(self, part: str) -> list[list[str]]:
         """Return the arguments of one run of pytest after the other."""

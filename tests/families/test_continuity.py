@@ -1,89 +1,147 @@
-"""The functions of a family do not jump where they switch from one formula to another.
+"""No function jumps, wherever it switches from one formula to another: in κ, in d, in the angle and in t.
 
-The branch points are copied from the source. If one moves there, it must move here.
+The tests know no switch points. They evaluate a function on a grid so fine that it is smooth at its scale.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from helpers.continuity import DOUBLE, assert_continuous_in_dim, assert_no_jump
-from helpers.examples import dtypes, exponential_families, family_objects
-from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
-from powerspherical.families import _overlap as overlap
-from powerspherical.families._precise import PreciseFamily
+from helpers.examples import DOUBLE, FAMILIES, FLOAT, IDS, dtypes, family_objects
+from powerspherical import special
+from powerspherical.families import Family
 
-# ---------------------------------------------------------------------------------------------- branches in κ
+Function = Callable[[Tensor, float], Tensor]
 
+DIMS = [2, 3, 5, 10, 20, 41, 1001]
 
-@dtypes
-@family_objects
-@pytest.mark.parametrize("dim", [2, 3, 10, 64, 1001])
-def test_mean_logarithm_at_beta(family: Family, dim: int, dtype: torch.dtype) -> None:
-    assert_no_jump(lambda kappa: family.mean_log1p_cosine(kappa, dim), [(dim - 1) / 2], dtype)
-
-
-@dtypes
-@exponential_families
-@pytest.mark.parametrize("dim", [2, 3, 4, 10, 64, 1001])
-def test_end_of_the_overlap_quadrature(family: PreciseFamily, dim: int, dtype: torch.dtype) -> None:
-    """The last node is determined by κ, by β or by both, with switches at E/κy = ½ and -log(1-E/κy) = E/β.
-
-    The quadrature error changes there by a few 1e-13.
-    """
-    edge = overlap._EXPONENT
-    ends = torch.tensor([2 * edge, edge / -math.expm1(-2 * edge / (dim - 1))], dtype=DOUBLE)
-    assert_no_jump(lambda kappa: overlap.mean_log_cosine(family, kappa, dim), ends, dtype, 1e-13)
-    for y in (0.9, 0.2):
-        chord = torch.tensor(1 - y, dtype=dtype)
-        assert_no_jump(
-            lambda kappa, chord=chord: family.misalignment(kappa, chord, dim), ends / y, dtype, 1e-13
-        )
-
-
-@dtypes
-@family_objects
-@pytest.mark.parametrize("dim", [2, 3, 64])
-def test_concentration_at_one_nat(family: Family, dim: int, dtype: torch.dtype) -> None:
-    assert_no_jump(lambda nats: family.concentration_from_relative_entropy(nats, dim), [1.0], dtype)
-
-
-@dtypes
-def test_power_statistic_at_the_equator(dtype: torch.dtype) -> None:
-    assert_no_jump(lambda one_minus_t: POWER_SPHERICAL.statistic(one_minus_t, 2 - one_minus_t), [1.0], dtype)
-
-
-@dtypes
-def test_power_shrink_where_the_base_halves(dtype: torch.dtype) -> None:
-    kappa, lower = torch.tensor(3.0, dtype=dtype), torch.tensor([0.01, 0.5], dtype=dtype)
-    assert_no_jump(lambda gap: POWER_SPHERICAL.log_shrink(kappa, lower, gap, 5), lower, dtype)
-
-
-# ---------------------------------------------------------------------------------------------- branches in d
-
-#: Functions that step down from Debye's series: the number of steps changes at every even d.
-DEBYE = {
-    "mean_log1p_cosine": VON_MISES_FISHER.mean_log1p_cosine,
-    "mean_log1m_cosine": VON_MISES_FISHER.mean_log1m_cosine,
-    "misalignment": lambda kappa, dim: VON_MISES_FISHER.misalignment(kappa, torch.full_like(kappa, 0.3), dim),
+#: Functions of κ and d.
+FUNCTIONS: dict[str, Function] = {
+    "bessel_ratio": special.bessel_ratio,
+    "bessel_ratio_complement": special.bessel_ratio_complement,
+    "bessel_ratio_slope": special.bessel_ratio_slope,
+    "log_hyp0f1": special.log_hyp0f1,
+    "digamma_difference": special.digamma_difference,
+    "trigamma_difference": special.trigamma_difference,
+    "mean_log1p": special.mean_log1p,
+    "mean_log_boost": special.mean_log_boost,
+    "log_gamma_ratio": special.log_gamma_ratio,
 }
+METHODS = [
+    "relative_entropy",
+    "log_partition",
+    "mean_cosine",
+    "mean_cosine_complement",
+    "variance_cosine",
+    "mean_log1p_cosine",
+]
+FUNCTIONS |= {
+    f"{name} {method}": getattr(cls.family, method)
+    for name, cls in zip(IDS, FAMILIES, strict=True)
+    for method in METHODS
+}
+names = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def scale_of(name: str, dim: int) -> float:
+    """Return the size below which errors are absolute ones, near a zero of the function."""
+    return 0.3 if "log" in name else 1e-2 / dim
+
+
+def largest_jump(values: Tensor, floor: float = 0.0) -> float:
+    """Estimate the largest relative jump. A jump s adds 10 s to sixth differences, otherwise rounding errors."""
+    differences = values = values.detach()
+    for _ in range(6):
+        differences = differences.diff()
+    return (differences / values[3:-3].abs().clamp(min=floor + 1e-300)).abs().max().item() / 10
+
+
+# In κ and in d
+
+
+@names
+def test_in_the_concentration(name: str) -> None:
+    """In float64. In float32 the function is near the float64 one at every point of the grid."""
+    kappa = torch.logspace(-3, 8, 10_000)
+    exact = torch.logspace(-3, 8, 10_000, dtype=DOUBLE)
+    for dim in (2, 20) if name == "vMF mean_log1p_cosine" else DIMS:
+        function, floor = FUNCTIONS[name], scale_of(name, dim)
+        assert largest_jump(function(exact, dim), floor) <= 5e-14, dim
+        single, double = function(kappa, dim).double(), function(kappa.double(), dim)
+        assert ((single - double) / double.abs().clamp(min=floor)).abs().max() <= 5e-6, dim
 
 
 @dtypes
-@pytest.mark.parametrize("dim", [4, 6, 20, 22, 40, 42])
-@pytest.mark.parametrize("name", DEBYE)
-def test_steps_from_debyes_series(name: str, dim: int, dtype: torch.dtype) -> None:
-    assert_continuous_in_dim(DEBYE[name], dim, dtype)
+@names
+def test_in_the_dimension(name: str, dtype: torch.dtype) -> None:
+    """At each d, compare with the floats before and after."""
+    kappa = torch.tensor([1e-3, 0.4, 3.0, 30.0, 500.0, 1e6], dtype=dtype)
+    for dim in (*range(3, 45), 64, 65, 1001):
+        floor = 1e-2 / dim if dtype == DOUBLE else scale_of(name, dim)
+        here, *beside = (
+            FUNCTIONS[name](kappa, d).double()
+            for d in (dim, math.nextafter(dim, 0), math.nextafter(dim, 2 * dim))
+        )
+        for there in beside:
+            error = ((here - there) / here.abs().clamp(min=floor)).abs().max()
+            assert error <= {DOUBLE: 3e-14, FLOAT: 1e-6}[dtype], dim
+
+
+@family_objects
+def test_inverses(family: Family) -> None:
+    """In the rate, and in the mean cosine."""
+    nats = torch.logspace(-3, 1, 10_000, dtype=DOUBLE)
+    logit = torch.linspace(-7, 4, 10_000, dtype=DOUBLE)
+    for dim in (2, 3, 10, 64):
+        assert largest_jump(family.concentration_from_relative_entropy(nats, dim).log(), 1.0) <= 1e-12, dim
+        kappa = family.concentration_from_mean_cosine(torch.sigmoid(logit), torch.sigmoid(-logit), dim)
+        assert largest_jump(kappa.log(), 1.0) <= 1e-12, dim
+
+
+# In the angle and in t
+
+
+@family_objects
+@pytest.mark.parametrize("dim", [2, 3, 10, 1001])
+def test_other_directions(family: Family, dim: int) -> None:
+    """KL to another direction, in κ and in the angle. Its quadratures have errors of a few 1e-13."""
+    kappa = torch.logspace(-2, 6, 5000, dtype=DOUBLE)
+    for haversine in (0.05, 0.4, 0.9):
+        values = family.misalignment(kappa, torch.full_like(kappa, haversine), dim)
+        assert largest_jump(values, 1e-2 / dim) <= 1e-11
+    chords = torch.sigmoid(torch.linspace(-12, 12, 5000, dtype=DOUBLE))
+    for concentration in (0.5, 20.0, 1e4):
+        values = family.misalignment(torch.full_like(chords, concentration), chords, dim)
+        assert largest_jump(values, 1e-2 / dim) <= 1e-11
+
+
+@family_objects
+@pytest.mark.parametrize("dim", [2, 3, 5, 9, 10, 64, 1000])
+def test_in_the_cosine(family: Family, dim: int) -> None:
+    """The density, both tails and dt/dκ, across the mean, the mode, the median and the equator."""
+    half = torch.tensor(0.5, dtype=DOUBLE)
+    for kappa in (0.1, 1.0, 10.0, 1e3, 1e5):
+        median = family.quantile(half, half, torch.tensor(kappa, dtype=DOUBLE), dim)
+        logit = torch.log(median[1] / median[0]) + torch.linspace(-6, 6, 3001, dtype=DOUBLE) * math.sqrt(
+            4 / (dim - 1)
+        )
+        ends, kappas = (2 * torch.sigmoid(-logit), 2 * torch.sigmoid(logit)), torch.full_like(logit, kappa)
+        log_cdf, log_sf = family.log_tails(*ends, kappas, dim)
+        flow = family.implicit_slope(*ends, kappas, dim) * ends[0] * ends[1]
+        assert log_cdf[0] < -5
+        assert log_sf[-1] < -5
+        for values in (log_cdf, log_sf, torch.log(flow), family.log_density(*ends, kappas, dim)):
+            assert largest_jump(values, 1.0) <= 2e-11, kappa
 
 
 @family_objects
 @pytest.mark.parametrize("dim", [2, 10])
-def test_tails_where_the_rule_changes_with_the_dimension(family: Family, dim: int) -> None:
-    """d = 2 has no factor sin^{d-2} φ. For d < 10 nodes may concentrate at the antipode."""
+def test_tails_where_the_dimension_changes_their_rule(family: Family, dim: int) -> None:
     one_minus_t = torch.linspace(0.01, 1.99, 100, dtype=DOUBLE)
     kappa = torch.full_like(one_minus_t, 1.5)
     here, there = (
@@ -91,42 +149,6 @@ def test_tails_where_the_rule_changes_with_the_dimension(family: Family, dim: in
         for d in (dim, math.nextafter(dim, 3 if dim == 2 else 0))
     )
     torch.testing.assert_close(here, there, rtol=0, atol=1e-11)
-
-
-# ------------------------------------------------------------------------------------- windows and sides of tails
-
-
-def cosines(family: Family, kappa: float, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return 1-t, 1+t and κ on a fine grid of the logit of (1+t)/2, several widths around the median."""
-    concentration, half = torch.tensor(kappa, dtype=DOUBLE), torch.tensor(0.5, dtype=DOUBLE)
-    one_minus_t, one_plus_t = family.quantile(half, half, concentration, dim)
-    logit = torch.log(one_plus_t / one_minus_t) + torch.linspace(-6, 6, 3001, dtype=DOUBLE) * math.sqrt(
-        4 / (dim - 1)
-    )
-    return 2 * torch.sigmoid(-logit), 2 * torch.sigmoid(logit), concentration.expand(3001)
-
-
-def largest_jump(values: Tensor) -> float:
-    """Estimate the largest jump. Sixth differences of a smooth function are rounding errors; a jump s adds 10 s."""
-    differences = values
-    for _ in range(6):
-        differences = differences.diff()
-    return (differences / values[3:-3].abs().clamp(min=1)).abs().max().item() / 10
-
-
-@family_objects
-@pytest.mark.parametrize("dim", [2, 3, 5, 9, 10, 64, 1000])
-@pytest.mark.parametrize("kappa", [0.1, 1.0, 10.0, 1e3, 1e5])
-def test_tails_are_smooth_in_the_cosine(family: Family, kappa: float, dim: int) -> None:
-    """The grid crosses the mean, where the side changes, the mode, where the window changes, and the median."""
-    one_minus_t, one_plus_t, kappas = cosines(family, kappa, dim)
-    log_cdf, log_sf = family.log_tails(one_minus_t, one_plus_t, kappas, dim)
-    flow = family.implicit_slope(one_minus_t, one_plus_t, kappas, dim) * one_minus_t * one_plus_t
-    assert log_cdf[0] < -5
-    assert log_sf[-1] < -5
-    assert largest_jump(log_cdf) <= 2e-11
-    assert largest_jump(log_sf) <= 2e-11
-    assert largest_jump(torch.log(flow)) <= 2e-11
 
 
 @family_objects

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import pytest
@@ -18,7 +17,7 @@ Function = Callable[[Family, Tensor, int], Tensor]
 KAPPA = [0.01, 0.7, 6.0, 55.0]  # on both sides of the branches of the functions
 HALF_CHORD = [1e-3, 0.2, 0.6, 0.97]
 
-dims = pytest.mark.parametrize("dim", [2, 3, 10, 50])
+dims = pytest.mark.parametrize("dim", [2, 3, 50])
 
 FUNCTIONS = {
     "relative_entropy": lambda family, kappa, dim: family.relative_entropy(kappa, dim),
@@ -27,7 +26,6 @@ FUNCTIONS = {
     "mean_cosine_complement": lambda family, kappa, dim: family.mean_cosine_complement(kappa, dim),
     "mean_log1p_cosine": lambda family, kappa, dim: family.mean_log1p_cosine(kappa, dim),
     "mean_log1m_cosine": lambda family, kappa, dim: family.mean_log1m_cosine(kappa, dim),
-    "misalignment": lambda family, kappa, dim: family.misalignment(kappa, torch.full_like(kappa, 0.3), dim),
 }
 EXPONENTIAL_FUNCTIONS = {
     "mean_statistic": lambda family, kappa, dim: family.mean_statistic(kappa, dim),
@@ -49,7 +47,7 @@ def double(values: list[float]) -> Tensor:
 def check_twice(function: Callable[..., Tensor], *inputs: Tensor) -> None:
     """Check first and second derivatives by central differences, which have an error of about 1e-9."""
     assert gradcheck(function, inputs, rtol=1e-6, atol=1e-8)
-    assert gradgradcheck(function, inputs, rtol=1e-6, atol=1e-8)
+    assert gradgradcheck(function, inputs, rtol=1e-6, atol=1e-8, fast_mode=True)
 
 
 @dims
@@ -78,6 +76,7 @@ def test_log_density(family: Family, dim: int) -> None:
 @dims
 @family_objects
 def test_misalignment(family: Family, dim: int) -> None:
+    """In κ and in the angle."""
     check_twice(
         lambda kappa, chord: family.misalignment(kappa, chord, dim), double(KAPPA), double(HALF_CHORD)
     )
@@ -164,18 +163,3 @@ def test_misalignment_of_equal_directions(family: Family, dim: int) -> None:
     if family is POWER_SPHERICAL:
         expected = (kappa / (kappa + (dim - 3) / 2)).detach()
         torch.testing.assert_close(in_chord, expected, rtol=1e-12, atol=0)
-
-
-@dims
-@family_objects
-def test_relative_entropy_and_slope(family: Family, dim: int) -> None:
-    """Overrides agree with the default, which differentiates ``relative_entropy``."""
-    kappa = double(KAPPA).detach()
-    found, expected = (
-        method(kappa, dim)
-        for method in (
-            family.relative_entropy_and_slope,
-            functools.partial(Family.relative_entropy_and_slope, family),
-        )
-    )
-    torch.testing.assert_close(found, expected)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers import fused, mpmath_tables
+from helpers import mpmath_tables
+from helpers.engines import Engine
 from powerspherical.families import POWER_SPHERICAL, ExponentialFamily
 from powerspherical.special import mean_log1p
 
@@ -90,21 +91,17 @@ def test_float64_agrees_with_the_table(family: str, dim: int) -> None:
             assert_close(f"slope of {name}", kappa, slope, table[quantity.slope], zero(kappa, dim), 1e-12)
 
 
-@pytest.mark.parametrize("library", [True, False], ids=["library", "torch"])
 @pytest.mark.parametrize(("family", "dim"), CASES)
-def test_float32_agrees_with_float64_at_the_same_concentration(
-    family: str, dim: int, library: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the C library, if there is one, and as torch operations."""
-    if not library:
-        fused.switch_off(monkeypatch)
-    kappa = mpmath_tables.columns("functions.json", family, dim)["kappa"].float()
+def test_float32_agrees_with_float64_at_the_same_concentration(engine: Engine, family: str, dim: int) -> None:
+    if engine.is_interpreted:
+        pytest.skip("tests/kernels/test_functions.py")
+    kappa = mpmath_tables.columns("functions.json", family, dim)["kappa"].float().to(engine.device)
     for name, quantity in quantities(mpmath_tables.FAMILIES[family]).items():
-        value, slope = with_slope(quantity.function, kappa, dim)
-        exact, exact_slope = with_slope(quantity.function, kappa.double(), dim)
+        value, slope = (x.cpu() for x in with_slope(quantity.function, kappa, dim))
+        exact, exact_slope = with_slope(quantity.function, kappa.cpu().double(), dim)
         assert value.dtype == slope.dtype == torch.float32, name
         tolerance = 2e-6 if name in ("KL", "E t") else 5e-6
-        assert_close(name, kappa, value, exact, quantity.floor(kappa.double(), dim), tolerance)
+        assert_close(name, kappa, value, exact, quantity.floor(kappa.cpu().double(), dim), tolerance)
         if quantity.slope:
             assert_close(f"slope of {name}", kappa, slope, exact_slope, zero(exact, dim), 5e-6)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from helpers.examples import family_objects
-from powerspherical.families import Family, _interpolation
+from powerspherical.families import Family
 
 
 @family_objects
@@ -23,16 +23,3 @@ def test_equals_single_points(family: Family, dim: int, kappa: float) -> None:
     torch.testing.assert_close(tuple(end[few] for end in ends), expected, rtol=1e-10, atol=0)
     expected_slope = family.implicit_slope(*(end[few] for end in ends), kappas[few], dim)
     torch.testing.assert_close(slope[few], expected_slope.expand_as(slope[few]), rtol=1e-10, atol=1e-16)
-
-
-def test_cells() -> None:
-    x = torch.linspace(-3.0, 20.0, 1000, dtype=torch.float64)
-    cells = _interpolation.cells_around(x)
-    assert cells == (-8, 24)
-    table = _interpolation.coefficients(torch.atan, cells, x)
-    assert table.shape[1] == 32
-    found = _interpolation.interpolated(table, cells, x)
-    torch.testing.assert_close(found, torch.atan(x), rtol=0, atol=1e-8)
-    assert _interpolation.cells_around(x[:100]) is None
-    for other in (torch.nan, torch.inf):
-        assert _interpolation.cells_around(torch.cat((x, x.new_tensor([other])))) is None

@@ -15,7 +15,7 @@ from powerspherical.families import ExponentialFamily, Family
 
 ROUNDING = 1e-14
 
-property_test = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+property_test = settings(derandomize=True, deadline=None, max_examples=40, database=None)
 dims = st.one_of(st.integers(2, 60), st.sampled_from([100, 768, 10**4, 10**6]))
 kappas = st.floats(-6, 9).map(lambda exponent: 10**exponent)
 factors = st.floats(1e-6, 3)
@@ -156,15 +156,3 @@ class TestMeanStatistic:
     def test_below_the_uniform_it_is_zero(self, family: ExponentialFamily, dim: int) -> None:
         uniform = family.mean_statistic(torch.zeros(1, dtype=torch.float64), dim)
         assert family.concentration_from_mean_statistic(1.5 * uniform, dim) == 0
-
-
-@family_objects
-@pytest.mark.parametrize("dim", [2, 3, 10, 384, 100_000])
-def test_pull_and_bend_are_derivatives(family: Family, dim: int) -> None:
-    t = torch.linspace(-0.95, 0.95, 39, dtype=torch.float64, requires_grad=True)
-    one = torch.ones_like(t)
-    pull, bend = family.pull_and_bend(1 - t, 1 + t, one, dim)
-    (slope,) = torch.autograd.grad(family.log_kernel(1 - t, 1 + t, one, dim).sum(), t)
-    torch.testing.assert_close(pull.detach(), slope)
-    change = torch.autograd.grad(pull.sum(), t)[0] if pull.requires_grad else torch.zeros_like(t)
-    torch.testing.assert_close(bend.detach(), (-(1 - t.detach().square()) * change).clamp(min=0))

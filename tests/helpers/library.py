@@ -1,27 +1,32 @@
-"""The functions of the native library that draws call."""
+"""The C library: whether there is one here, and its sources compiled for a test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from powerspherical._native import library
+from powerspherical._native import build, library
+
+needs_library = pytest.mark.skipif(isinstance(library.loaded(), str), reason="no native library")
+needs_compiler = pytest.mark.skipif(shutil.which(build.compiler()[0]) is None, reason="no C compiler")
+
+#: The levels of x86-64 that this processor can run, the highest first; [None] on other processors.
+LEVELS: list[str | None] = {
+    "AVX-512": ["_v4", "_v3", "_v1"],
+    "AVX2": ["_v3", "_v1"],
+    "SSE2": ["_v1"],
+}.get(library.description(), [None])
 
 
-def use_functions(monkeypatch: pytest.MonkeyPatch, functions: Mapping[str, Callable[[bytes], int]]) -> None:
-    """Make draws call these functions instead of those of the library."""
-    monkeypatch.setattr(library, "function", functions.__getitem__)
-
-
-def watched_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list to which each call of the library from now on adds the name of the function."""
-    calls: list[str] = []
-    find = library.function
-
-    def watched(name: str) -> Callable[[bytes], int]:
-        calls.append(name)
-        return find(name)
-
-    monkeypatch.setattr(library, "function", watched)
-    return calls
+def compiled(
+    source: Path, target: Path, level: str | None, *flags: str, common: Sequence[str] = build.FLAGS
+) -> Path:
+    """Compile a C file with the sources of the library for one level, with further flags."""
+    command = [*build.compiler(), *common, *flags, *(build.LEVELS[level] if level else ())]
+    command += [f"-I{build.SOURCES}", str(source), "-o", str(target), "-lm"]
+    subprocess.run(command, check=True, capture_output=True)
+    return target

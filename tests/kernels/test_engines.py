@@ -8,12 +8,24 @@ import sys
 
 import pytest
 import torch
+from torch.distributions import kl_divergence
 
 from helpers.directions import unit
-from helpers.engines import Engine, is_missing
-from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher, engines
+from helpers.engines import ENGINES, Engine, is_missing
+from helpers.own_family import entries, registered, use
+from powerspherical import (
+    HypersphericalUniform,
+    PowerSpherical,
+    RotationallySymmetric,
+    SphericalCauchy,
+    VonMisesFisher,
+    engines,
+)
 from powerspherical.engines import block_limit
+from powerspherical.families import POWER_SPHERICAL
 from powerspherical.nn import PowerSphericalHead
+from powerspherical.sampling import draw
+from powerspherical.special import bessel_ratio
 
 
 def test_names() -> None:
@@ -47,9 +59,9 @@ def test_settings_end_with_their_context() -> None:
 
 @pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher, SphericalCauchy])
 @pytest.mark.parametrize("other", ["torch", "c", "triton"])
-@pytest.mark.parametrize("dim", [3, 5])
-def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family: type, dim: int) -> None:
+def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family: type) -> None:
     """The backward pass may run after the context of the forward pass has ended."""
+    dim = 3 if family is VonMisesFisher else 5
     kappa = torch.linspace(0.5, 20.0, 12, device=engine.device).requires_grad_()
     loc = unit(12, dim, dtype=torch.float32, device=engine.device).requires_grad_()
     head = PowerSphericalHead(4, dim).to(engine.device)
@@ -63,6 +75,91 @@ def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family:
     with engines.engine(other):
         found = torch.autograd.grad(loss, leaves)
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-4)
+
+
+def results(device: str) -> dict[str, torch.Tensor]:
+    """Return float32 results of everything that has kernels, the same on every call but for the engine."""
+    torch.manual_seed(5)
+    loc, kappa = unit(300, 5, dtype=torch.float32).to(device), (20 * torch.rand(300)).to(device)
+    found = {}
+    for family in (PowerSpherical, VonMisesFisher, SphericalCauchy):
+        q, name = family(loc, kappa), family.__name__
+        found |= {
+            f"{name} draw": q.sample(),
+            f"{name} density": q.log_prob(loc.roll(1, 0)),
+            f"{name} rate": q.entropy(),
+        }
+    head = PowerSphericalHead(None, 4, maximum=40.0)(torch.cat((loc[:, :4], kappa[:, None]), -1))
+    return found | {"head": head.concentration, "ratio": bessel_ratio(kappa, 5)}
+
+
+@pytest.mark.parametrize("name", ["c", "triton"])
+def test_kernels_compute(name: str) -> None:
+    """Everything that has kernels is computed by them: the last digits are others than those of torch operations."""
+    if is_missing(name):
+        pytest.skip(f"the engine {name!r} cannot run here")
+    device = ENGINES[name].device
+    with engines.engine(name):
+        found = results(device)
+    with engines.engine("torch"):
+        expected = results(device)
+    for what, one in found.items():
+        assert not torch.equal(one, expected[what]), what
+
+
+def test_calls_can_be_repeated(engine: Engine) -> None:
+    """Triton launches a kernel for the first time in another way than later, and for pointers that are not aligned."""
+    whole = torch.cat((torch.zeros(1), unit(40, 5, dtype=torch.float32).flatten())).to(engine.device)
+    odd = whole[1:].view(40, 5)
+    draws, densities = [], []
+    for loc in (odd, odd.clone(), odd.clone(), odd, odd.clone()):
+        torch.manual_seed(1)
+        q = VonMisesFisher(loc, 4.0)
+        draws.append(q.sample())
+        densities.append(q.log_prob(draws[0]))
+    for other in (*zip(draws, densities, strict=True),):
+        torch.testing.assert_close(other, (draws[0], densities[0]), rtol=1e-6, atol=1e-6)
+    assert torch.equal(draws[1], draws[2])
+
+
+@pytest.mark.parametrize("dim", [3, 5])
+def test_a_family_of_ones_own_is_drawn_by_torch_operations(
+    engine: Engine, dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = registered(monkeypatch)
+    loc, kappa = (
+        unit(20, dim, dtype=torch.float32, device=engine.device),
+        torch.ones(20, device=engine.device),
+    )
+    x = draw(family, loc, kappa)
+    torch.testing.assert_close(x.norm(dim=-1), torch.ones_like(kappa))
+
+
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+def test_compiled_code_follows_a_changed_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate of our families is one operator. That of a subclass is traced, because its code may be another one."""
+
+    use(monkeypatch, entries())
+
+    class Doubled(type(POWER_SPHERICAL)):
+        name = "doubled"
+
+        def relative_entropy(self, kappa: torch.Tensor, dim: int) -> torch.Tensor:
+            return 2 * super().relative_entropy(kappa, dim)
+
+    class DoubledPower(RotationallySymmetric):
+        family = Doubled()
+
+    def rate(kappa: torch.Tensor, family: type) -> torch.Tensor:
+        loc = torch.eye(3)[0]
+        return kl_divergence(
+            family(loc, kappa, validate_args=False), HypersphericalUniform(3, validate_args=False)
+        )
+
+    torch.compiler.reset()
+    compiled, kappa = torch.compile(rate, backend="aot_eager", fullgraph=True), torch.tensor([1.0, 10.0])
+    torch.testing.assert_close(compiled(kappa, DoubledPower), 2 * rate(kappa, PowerSpherical))
+    torch.testing.assert_close(compiled(kappa, PowerSpherical), rate(kappa, PowerSpherical))
 
 
 @pytest.mark.skipif(is_missing("c"), reason="there is no C library")

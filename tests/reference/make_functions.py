@@ -1,7 +1,5 @@
 """Make functions.json: normalisers, moments and KL to the uniform, over dimension and concentration.
 
-check_functions.py recomputes the table in a second way.
-
 Power Spherical (De Cao and Aziz, 2020), b = (d - 1) / 2, from gamma and polygamma functions alone:
     D(k) = log E_uniform (1 + t)^k = lnG(b + k) + lnG(b + 1/2) - lnG(b + k/2) - lnG(b + 1/2 + k/2)
     E log(1 + t) = D' = log 2 + psi(b + k) - psi(2b + k),  E t = k / (k + d - 1),  KL = k D' - D.

@@ -9,7 +9,7 @@ Only L_p is new. If t = cos(phi), m = d - 1 and w is the first coordinate of a u
 If x is the ratio of the smaller of a, b to the larger, the mean over w is
     log 2 + 2 log max(a, b) + h(x^2),   h(y) = -sum_{j>=1} (1 - m/2)_j / (m/2)_j y^j / j,
 and the integral over phi is done by the tanh-sinh rule in 80-bit floats, in panels that end at pi - theta,
-where a = b, and around the mode. check_kl_pairs.py recomputes L_p in other ways.
+where a = b, and around the mode.
 """
 
 import functools

@@ -3,7 +3,7 @@
 With the weight exp(k s) (z (1 - z))^b on the line of u (families.py), I its integral, dt = 2 z (1 - z) du:
     log pdf(t) = k s + (b - 1) log(z (1 - z)) - log 2 - log I,
     dF/dk = F(t) (E[s | below t] - E s) = -(1 - F(t)) (E[s | above t] - E s),   dt/dk = -(dF/dk) / pdf(t).
-Only the smaller of the two tails is integrated. check_marginals.py recomputes some rows in a second way.
+Only the smaller of the two tails is integrated.
 """
 
 import math

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from powerspherical import special
-from powerspherical.special import mobius
+from powerspherical.families import SPHERICAL_CAUCHY
 
 KAPPA = [0.01, 0.7, 6.0, 55.0]  # on both sides of the branches of the functions
 
@@ -28,7 +28,7 @@ TWICE = {
     "cauchy_mean_cosine": special.cauchy_mean_cosine,
     "cauchy_mean_cosine_complement": special.cauchy_mean_cosine_complement,
     "cauchy_variance_cosine": special.cauchy_variance_cosine,
-    "cauchy_mean_log_loss": mobius.cauchy_mean_log_loss,
+    "cauchy_mean_log_loss": SPHERICAL_CAUCHY.mean_log_loss,
 }
 
 

@@ -1,9 +1,8 @@
-"""The operators under torch.compile, torch.func, autocast and other modes of torch."""
+"""Draws and their operators under torch.compile, torch.func, autocast and other modes of torch."""
 
 from __future__ import annotations
 
 import functools
-import shutil
 from collections.abc import Callable
 
 import pytest
@@ -12,9 +11,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, jacrev, vmap
 
-from powerspherical import engines
-from powerspherical.families import family_named, family_names
-from powerspherical.sampling import draw, geometry
+from helpers.directions import unit
+from helpers.engines import is_missing
+from helpers.examples import DOUBLE, FLOAT
+from powerspherical.engines import engine as use_engine
+from powerspherical.families import VON_MISES_FISHER, Family, family_named, family_names
+from powerspherical.nn import SphericalBottleneck
+from powerspherical.sampling import draw
 
 # torch.compile and torch.func use parts of torch that are deprecated.
 pytestmark = [
@@ -23,9 +26,28 @@ pytestmark = [
 ]
 
 
-def parameters(*shape: int, dim: int = 5, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    loc = torch.nn.functional.normalize(torch.randn(*shape, dim, dtype=dtype), dim=-1)
-    return loc, 5 * torch.rand(shape, dtype=dtype)
+@pytest.fixture(params=family_names())
+def family(request: pytest.FixtureRequest) -> Family:
+    return family_named(request.param)
+
+
+@pytest.fixture
+def draws(family: Family) -> Callable[..., Tensor]:
+    """``draw`` for the family, as a function of ``loc``, ``concentration`` and the other arguments."""
+    return functools.partial(draw, family)
+
+
+@pytest.fixture(params=[FLOAT, DOUBLE], ids=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+#: Compiled code sees an operator, and not which family it draws from.
+one_family = pytest.mark.parametrize("family", [VON_MISES_FISHER], ids=str)
+
+
+def parameters(*shape: int, dim: int = 5, dtype: torch.dtype = FLOAT) -> tuple[Tensor, Tensor]:
+    return unit(*shape, dim, dtype=dtype), 5 * torch.rand(shape, dtype=dtype)
 
 
 def different(function, **options):
@@ -49,69 +71,59 @@ def test_seed_reproduces(draws) -> None:
     assert all_distinct(torch.cat([first, second]))
 
 
-def test_layout_and_autocast_change_nothing(draws, dtype: torch.dtype) -> None:
-    loc, kappa = parameters(6, 8, dtype=dtype)
-    plain = after_seed(draws, loc, kappa)
-    strided = loc.permute(2, 1, 0).contiguous().permute(2, 1, 0), kappa.T.contiguous().T
-    torch.testing.assert_close(after_seed(draws, *strided), plain)
-    leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
+def test_matmul_precision_and_autocast_change_nothing(draws, dtype: torch.dtype) -> None:
+    leaves = [parameter.requires_grad_() for parameter in parameters(6, 8, dtype=dtype)]
 
-    def loss_gradients():
-        return torch.autograd.grad(draws(*leaves)[..., 0].sum(), leaves)
+    def results() -> tuple[Tensor, ...]:
+        x = after_seed(draws, *leaves)
+        return x, *torch.autograd.grad(x[..., 0].sum(), leaves)
 
-    expected = after_seed(loss_gradients)
-    previous = torch.get_float32_matmul_precision()
+    expected, previous = results(), torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(after_seed(draws, loc, kappa), plain)
-            for actual, wanted in zip(after_seed(loss_gradients), expected, strict=True):
-                assert torch.equal(actual, wanted)
+            assert all(map(torch.equal, results(), expected))
     finally:
         torch.set_float32_matmul_precision(previous)
 
 
-@pytest.mark.parametrize("shape", [(40,), (40, 3), (5, 8, 3), (2, 3, 7, 3), (1, 40, 3)])
-def test_row_dot_in_blocks(monkeypatch, shape: tuple[int, ...]) -> None:
-    a = torch.randn(shape, dtype=torch.float64)
-    for b in (torch.randn_like(a), torch.randn(shape[-1], dtype=torch.float64).expand(shape)):
-        for block in (3, 7, 30, 1000):
-            monkeypatch.setattr(engines, "_limit", block)
-            torch.testing.assert_close(geometry.row_dot(a, b), (a * b).sum(-1))
-
-
 @pytest.mark.slow
-def test_operators_are_registered_soundly(family, dtype: torch.dtype) -> None:
+def test_operators_are_registered_soundly(family: Family) -> None:
+    dtype = DOUBLE if family is VON_MISES_FISHER else FLOAT
     loc, kappa = parameters(4, dtype=dtype)
     forward, backward = torch.ops.powerspherical.draw.default, torch.ops.powerspherical.draw_backward.default
     rest = None, 0, 5, family.name
     torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), (4,), *rest))
     torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), (4,), *rest))
-    for loc_rows, kappa_rows in ((slice(None), slice(None)), (0, slice(None)), (slice(1), 0)):
+    for loc_rows, kappa_rows, needs in (
+        (slice(None), slice(None), (True, True)),
+        (0, slice(None), (True, False)),
+        (slice(1), 0, (False, True)),
+    ):
         directions, kappas = loc.detach()[loc_rows], kappa.detach()[kappa_rows]
         x, scalars = forward(directions, kappas, (3, 4), *rest)
-        for needs in ((True, True), (True, False), (False, True)):
-            saved = torch.randn_like(x), x, directions, scalars, kappas
-            torch.library.opcheck(backward, (*saved, 5, family.name, *needs))
+        saved = torch.randn_like(x), x, directions, scalars, kappas
+        torch.library.opcheck(backward, (*saved, 5, family.name, *needs))
 
 
-def test_call_without_the_dispatcher(family, dtype: torch.dtype) -> None:
-    """A call of the overload, as in compiled code, skips the dispatcher; one of the packet does not. Both agree."""
-    packet = torch.ops.powerspherical.draw
-    loc, kappa = parameters(4, dtype=dtype)
-    arguments = loc, kappa, [4], None, 0, 5, family.name
-
-    def run(operator: Callable) -> tuple[list[str], tuple[Tensor, ...]]:
-        torch.manual_seed(0)
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            results = operator(*arguments, generator=None)
-        return [event.name for event in profile.events()], results
-
-    (dispatched, expected), (direct, actual) = run(packet), run(packet.default)
-    assert "powerspherical::draw" in dispatched
-    assert "powerspherical::draw" not in direct
-    assert all(map(torch.equal, actual, expected))
-    assert packet.default(loc.requires_grad_(), *arguments[1:])[0].requires_grad
+@pytest.mark.slow
+@pytest.mark.skipif(is_missing("triton"), reason="Triton is not installed")
+@pytest.mark.parametrize("radius", [1.0, 2.5])
+def test_operators_of_latents_are_registered_soundly(radius: float) -> None:
+    """Compiled code calls these for a bottleneck whose kernels are Triton's."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    outputs = torch.randn(4, 3, 6, device=device)
+    settings = SphericalBottleneck(None, 5, "power_spherical", maximum=60.0).head.packed_settings
+    arguments = outputs, settings, radius, FLOAT, 0
+    with use_engine("triton"):
+        torch.library.opcheck(torch.ops.powerspherical.draw_latents.default, arguments)
+        z, rate, record = torch.ops.powerspherical.draw_latents(*arguments)
+        grads = torch.randn_like(z), torch.randn_like(rate)
+        for grad_z, grad_rate in (grads, (grads[0], None), (None, grads[1])):
+            saved = outputs, record, z if radius == 1 else None, grad_z, grad_rate
+            torch.library.opcheck(
+                torch.ops.powerspherical.pull_back_latents.default, (*saved, settings, radius)
+            )
 
 
 class TestVmap:
@@ -277,6 +289,7 @@ class TestCompile:
         expected = after_seed(transforms(draws, weight)["engine"], loc, kappa)
         torch.testing.assert_close(after_seed(transforms(compiled, weight)["engine"], loc, kappa), expected)
 
+    @one_family
     @pytest.mark.parametrize("name", ["grad", "vmap(grad)", "grad(vmap)"])
     def test_transforms(self, draws, name: str) -> None:
         loc, kappa = parameters(6)
@@ -284,11 +297,16 @@ class TestCompile:
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(after_seed(compiled, loc, kappa), after_seed(function, loc, kappa))
 
-    def test_equal_calls_differ(self, draws) -> None:
+    @one_family
+    @pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
+    def test_equal_calls_differ(self, draws, backend: str) -> None:
+        """The compiler merges equal calls, unless it knows that they are random."""
         loc, kappa = parameters(6)
-        twice = torch.compile(lambda m, k: (draws(m, k), draws(m, k)), backend="aot_eager", fullgraph=True)
+        kappa.requires_grad_()
+        twice = torch.compile(lambda m, k: (draws(m, k), draws(m, k)), backend=backend, fullgraph=True)
         assert all_distinct(torch.cat([*twice(loc, kappa), *twice(loc, kappa)]))
 
+    @one_family
     def test_generator_in_a_full_graph_is_refused(self, draws) -> None:
         function = functools.partial(draws, generator=torch.Generator())
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
@@ -297,6 +315,7 @@ class TestCompile:
         ):
             compiled(*parameters(6))
 
+    @one_family
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:Dynamo:UserWarning")  # about graph breaks
     def test_generator_outside_the_graph(self, draws) -> None:
@@ -309,26 +328,8 @@ class TestCompile:
         compiled = torch.compile(function, backend="aot_eager")
         torch.testing.assert_close(compiled(loc, kappa), function(loc, kappa))
 
+    @one_family
     def test_dynamic_shapes(self, draws) -> None:
         compiled = torch.compile(draws, backend="aot_eager", fullgraph=True, dynamic=True)
         for count in (3, 8):
             assert compiled(*parameters(count)).shape == (count, 5)
-
-    @pytest.mark.slow
-    @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
-    def test_inductor(self) -> None:
-        families = [family_named(name) for name in family_names()]
-        loc, kappa = parameters(6)
-        leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
-
-        @torch.compile(fullgraph=True)
-        def loss(loc: Tensor, kappa: Tensor) -> tuple[Tensor, ...]:
-            draws = [draw(family, loc, kappa) for family in (*families, families[0])]
-            return sum(x[..., 0].exp().sum() for x in draws), *draws
-
-        value, *draws = loss(*leaves)
-        assert all_distinct(torch.cat(draws))
-        torch.testing.assert_close(torch.cat(draws).norm(dim=-1), torch.ones(6 * len(draws)))
-        for gradient in torch.autograd.grad(value, leaves):
-            assert gradient.isfinite().all()
-            assert gradient.abs().min() > 0

@@ -9,6 +9,7 @@ and a negative κ counts as 0, with the derivative 0.
 
 from __future__ import annotations
 
+import functools
 import operator
 from types import ModuleType
 from typing import Any
@@ -107,6 +108,14 @@ def _kernels(kappa: Tensor) -> ModuleType | None:
     return None
 
 
+@functools.lru_cache(256)
+def _kernel_arguments(
+    family: str, name: str, dim: float, order: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, tuple[int, float, float]]:
+    """Return ``table`` by one look-up."""
+    return table(torch.empty((), dtype=dtype, device=device), family, name, dim, order)
+
+
 class _Differentiable(torch.autograd.Function):
     """A curve by a kernel, which computes the derivative along with the value."""
 
@@ -114,7 +123,8 @@ class _Differentiable(torch.autograd.Function):
     def forward(ctx: Any, kappa: Tensor, kernels: ModuleType, *which: Any) -> Tensor:
         ctx.which = which
         result: Tensor
-        result, slope = kernels.value_and_slope(kappa, *table(kappa, *which), needs_slope=True)
+        arguments = _kernel_arguments(*which, kappa.dtype, kappa.device)
+        result, slope = kernels.value_and_slope(kappa, *arguments, needs_slope=True)
         ctx.save_for_backward(kappa, slope)
         return result
 
@@ -151,7 +161,8 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
     if torch.is_grad_enabled() and kappa.requires_grad:
         result: Tensor = _differentiable(kappa, kernels, family, name, dim, order)
         return result
-    result, _ = kernels.value_and_slope(kappa, *table(kappa, family, name, dim, order), needs_slope=False)
+    arguments = _kernel_arguments(family, name, dim, order, kappa.dtype, kappa.device)
+    result, _ = kernels.value_and_slope(kappa, *arguments, needs_slope=False)
     return result
 
 
@@ -161,7 +172,8 @@ def value_and_slope(kappa: Tensor, family: str, name: str, dim: float) -> tuple[
     kernels = None if records or kappa.dtype not in _BITS else _kernels(kappa)
     if kernels is None or _curve(family, name, dim, 0).own_slope:
         return value(kappa, family, name, dim), value(kappa, family, name, dim, 1)
-    return kernels.value_and_slope(kappa, *table(kappa, family, name, dim), needs_slope=True)
+    arguments = _kernel_arguments(family, name, dim, 0, kappa.dtype, kappa.device)
+    return kernels.value_and_slope(kappa, *arguments, needs_slope=True)
 
 
 def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> Tensor:

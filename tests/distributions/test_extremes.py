@@ -124,7 +124,7 @@ def test_numbers_of_numpy() -> None:
 
 @pytest.mark.parametrize("wrong", [torch.tensor(1), torch.tensor(1.0, dtype=torch.float16), 1.0])
 def test_special_functions_name_what_they_take(wrong: Tensor | float) -> None:
-    with pytest.raises(ValueError, match="bessel_ratio takes a float32 or float64 tensor"):
+    with pytest.raises(ValueError, match="kappa must be a float32 or float64 tensor, got"):
         special.bessel_ratio(kappa=wrong, dim=3)
 
 

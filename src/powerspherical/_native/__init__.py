@@ -1,7 +1,7 @@
 """A small C library for the CPU, without torch or Python inside.
 
 It computes draws, log-densities and the parameters of heads with their gradients, functions of the concentration κ with
-their derivatives, and normals in float64. ``sampling.native``, ``special._native_launch``,
+their derivatives, and normals in float64. ``sampling.native``, ``special._native_curves``,
 ``distributions._native_density`` and ``nn._native_parameters`` call it.
 
 ``c`` has the sources, ``build`` compiles them when the package is installed, and ``library`` loads the result. Where

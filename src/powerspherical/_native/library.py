@@ -21,7 +21,7 @@ FUNCTIONS = (
     "draw",
     "pull_back",
     "normals",
-    "functions",
+    "curve",
     "density",
     "density_gradients",
     "head",

@@ -44,20 +44,20 @@ def _unwrapped(tensor: Tensor) -> Tensor:
 def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
     """Turn ``build(*args)``, which returns nested Python numbers, into a tensor function ``constant(like, *args)``.
 
-    The tensor has the dtype and device of ``like`` and is cached. The arguments must be hashable.
+    The tensor has the dtype and device of ``like``. The last 256 are cached. The arguments must be hashable.
     """
-    cache: dict[Any, Tensor] = {}
     numbers = untraced(build)
+
+    @functools.lru_cache(256)
+    def cached(dtype: torch.dtype, device: torch.device, *args: Any) -> Tensor:
+        with torch.inference_mode(False):
+            return _unwrapped(torch.tensor(build(*args), dtype=dtype, device=device))
 
     def constant(like: Tensor, *args: Any) -> Tensor:
         if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
             # A tensor made while tracing or under FakeTensorMode must not be cached. ``operator.index`` replaces the
             # compiler's symbolic integers by plain ones.
             return like.new_tensor(numbers(*(operator.index(x) if isinstance(x, int) else x for x in args)))
-        key = (like.dtype, like.device, *args)
-        if key not in cache:
-            with torch.inference_mode(False):
-                cache[key] = _unwrapped(torch.tensor(build(*args), dtype=like.dtype, device=like.device))
-        return cache[key]
+        return cached(like.dtype, like.device, *args)
 
     return constant

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.modes import differentiates_through_functions, is_plain, is_plain_backward
 from powerspherical.distributions._fused import Plan, fused_plan
 
@@ -127,11 +126,6 @@ def _expanded_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
     return 0.5 * (unit_x - unit_loc).square().sum(-1), 0.5 * (unit_x + unit_loc).square().sum(-1)
 
 
-@tensor_constant
-def _first_unit_vector(dim: int) -> list[float]:
-    return [1.0] + [0.0] * (dim - 1)
-
-
 def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
     """Return v/‖v‖ along the last axis, without overflow or underflow.
 
@@ -141,7 +135,7 @@ def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
     lowest, highest = (extreme(vectors.detach(), -1, keepdim=True) for extreme in (torch.amin, torch.amax))
     longest = torch.maximum(-lowest, highest)  # many times faster on a CPU than torch's norm of order ∞
     missing = longest <= shortest
-    moved = torch.addcmul(vectors, missing, _first_unit_vector(vectors, vectors.shape[-1]))
+    moved = torch.cat((vectors[..., :1] + missing, vectors[..., 1:]), -1)
     # Scaling by a constant changes neither the direction nor its derivative.
     scaled = moved / torch.where(missing, 1.0, longest)
     return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)

@@ -15,7 +15,7 @@ from powerspherical.families import two_sphere
 from powerspherical.families._precise import Arc, PreciseFamily
 from powerspherical.families._quadrature import log_half_cosine
 from powerspherical.families.base import Family, PointSums
-from powerspherical.special import gamma
+from powerspherical.special import curves, gamma
 from powerspherical.special.gamma_draw import log_gamma_slope
 
 _NEWTON_STEPS = 5
@@ -55,10 +55,10 @@ class PowerSphericalFamily(PreciseFamily):
         return gamma.power_relative_entropy(kappa, dim)
 
     def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return gamma.power_relative_entropy.and_slope(kappa, dim)
+        return curves.value_and_slope(kappa, self.name, "entropy", dim)
 
     def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return gamma.relative_entropy_and_mean(kappa, dim)
+        return gamma.power_relative_entropy(kappa, dim), -gamma.digamma_difference(kappa, dim)
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
         return gamma.log_gamma_ratio(kappa, dim)

@@ -18,7 +18,7 @@ from powerspherical._torch.elementary import expm1, log1p
 from powerspherical.families import _quadrature as quadrature
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
-from powerspherical.special import mobius
+from powerspherical.special import curves, mobius
 from powerspherical.special.gamma import mean_log1p
 
 _VALUES_PER_NODE = 64  # about how many values the average over the azimuth holds
@@ -51,7 +51,9 @@ class SphericalCauchyFamily(Family):
         return mobius.cauchy_relative_entropy(kappa, dim)
 
     def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return mobius.cauchy_relative_entropy.and_slope(kappa, dim)
+        if dim == 2:
+            return self.relative_entropy(kappa, dim), kappa / ((1 + kappa) * (kappa + 2))
+        return curves.value_and_slope(kappa, self.name, "entropy", dim)
 
     def mean_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         return mobius.cauchy_mean_cosine(kappa, dim)

@@ -11,8 +11,8 @@ from powerspherical._torch.random import standard_gamma
 from powerspherical.families import two_sphere
 from powerspherical.families._precise import Arc, PreciseFamily
 from powerspherical.families.base import Family, PointSums
-from powerspherical.special import bessel
-from powerspherical.special.bessel_gain import log_hyp0f1_gain
+from powerspherical.special import bessel, curves
+from powerspherical.special.bessel import log_hyp0f1_gain
 from powerspherical.special.exponential_slope import (
     exponential_slope,
     exponential_slope_double,
@@ -56,10 +56,10 @@ class VonMisesFisherFamily(PreciseFamily):
         return bessel.exponential_relative_entropy(kappa, dim)
 
     def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return bessel.exponential_relative_entropy.and_slope(kappa, dim)
+        return curves.value_and_slope(kappa, self.name, "entropy", dim)
 
     def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return bessel.relative_entropy_and_mean(kappa, dim)
+        return self.relative_entropy(kappa, dim), self.mean_statistic(kappa, dim)
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
         return bessel.log_hyp0f1(kappa, dim)

@@ -23,7 +23,6 @@ from powerspherical.nn._latents import LARGEST_DIM, Settings, value_shapes, z_is
 from powerspherical.nn._parameters import Bounds
 from powerspherical.nn._triton_parameters import SHORT_VECTOR, concentration
 from powerspherical.sampling.triton.draw import (
-    POWER_SPHERICAL,
     VON_MISES_FISHER,
     point,
     row_dot,
@@ -37,45 +36,11 @@ from powerspherical.sampling.triton.slope import (
     rapidity_slope,
     slope_method,
 )
-from powerspherical.special.triton_rates import (
-    bessel_constants,
-    bessel_functions,
-    cauchy_constants,
-    cauchy_relative_entropy,
-    gamma_constants,
-    power_relative_entropy,
-    power_relative_entropy_slope,
-)
+from powerspherical.special import curves
+from powerspherical.special.triton_curves import curve
 
 #: Coordinates per program of the backward pass, at least one row.
 _BLOCK = LARGEST_DIM
-
-
-@triton.jit
-def _rate(
-    kappa,
-    table_ptr,
-    FAMILY: tl.constexpr,
-    STEPS: tl.constexpr,
-    TERMS: tl.constexpr,
-    A: tl.constexpr,
-    B: tl.constexpr,
-    C: tl.constexpr,
-    D: tl.constexpr,
-):
-    """KL(q‖U) and its derivative in κ. ``_rate_constants`` returns the table and the constants.
-
-    A to D are the numbers of ``gamma_constants``, ``bessel_constants`` or ``cauchy_constants``. Unused ones are 0.
-    """
-    if FAMILY == POWER_SPHERICAL:
-        rate = power_relative_entropy(kappa, A, B, STEPS, TERMS)
-        slope = power_relative_entropy_slope(kappa, A, B, STEPS, TERMS)
-    elif FAMILY == VON_MISES_FISHER:
-        _, _, ratio_slope, _, rate = bessel_functions(kappa, table_ptr, A, B, C, D, STEPS)
-        slope = kappa * ratio_slope
-    else:
-        rate, slope = cauchy_relative_entropy(kappa, table_ptr, A, STEPS)
-    return rate, slope
 
 
 @triton.jit(do_not_specialize=["seed", "rows"])
@@ -96,12 +61,10 @@ def _draw_latents(
     MAXIMUM: tl.constexpr,
     RADIUS: tl.constexpr,
     RECORD_HAS_X: tl.constexpr,
-    STEPS: tl.constexpr,
-    TERMS: tl.constexpr,
-    A: tl.constexpr,
-    B: tl.constexpr,
-    C: tl.constexpr,
-    D: tl.constexpr,
+    FIRST: tl.constexpr,
+    LAST: tl.constexpr,
+    GAIN: tl.constexpr,
+    WIDTH: tl.constexpr,
     DIM: tl.constexpr,
     QUARTER: tl.constexpr,
     ROWS: tl.constexpr,
@@ -133,7 +96,7 @@ def _draw_latents(
     scale = 1.0 / tl.sqrt(row_dot(v0, v1, v2, v3, v0, v1, v2, v3))[:, None]
     raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
     kappa, _ = concentration(raw, MINIMUM, MAXIMUM, MAXIMUM - MINIMUM, BOUNDED)
-    rate, slope = _rate(kappa, table_ptr, FAMILY, STEPS, TERMS, A, B, C, D)
+    rate, slope = curve(kappa, table_ptr, FIRST, LAST, GAIN, 0.0, WIDTH)
     minus, plus = kappa, kappa  # placeholders
     if FAMILY == VON_MISES_FISHER and DIM != 3:
         minus, plus = wood_ends(kappa, seed, row, DIM - 1.0, FAST)
@@ -260,8 +223,7 @@ def draw_latents(
     z = empty(outputs, plan.z, dtype)
     rate, record = empty(outputs, plan.rate, torch.float32), empty(outputs, plan.record, torch.float32)
     seed_tensor, seed_number = (seed, 0) if in_memory else (rate, seed)
-    table = outputs if plan.table is None else plan.table  # any pointer will do
-    plan.launch((z, rate, record, outputs, table, seed_tensor), seed_number)
+    plan.launch((z, rate, record, outputs, plan.table, seed_tensor), seed_number)
     return z, rate, record
 
 
@@ -293,27 +255,14 @@ def _bounds(bounds: Bounds) -> tuple[bool, float, float]:
     return bounded, float(bounds.minimum), float(bounds.maximum) if bounded else 0.0
 
 
-def _rate_constants(settings: Settings, device: torch.device) -> tuple[Tensor | None, tuple[float, ...]]:
-    """Return the float32 table and the constants (STEPS, TERMS, A, B, C, D) of ``_rate``."""
-    if settings.family == "power_spherical":
-        steps, terms, *numbers = gamma_constants(settings.dim)
-        return None, (steps, terms, *numbers, 0.0, 0.0)
-    like = torch.empty((), dtype=torch.float32, device=device)
-    if settings.family == "von_mises_fisher":
-        table, steps, *numbers = bessel_constants(like, settings.dim / 2 - 1)
-        return table, (steps, 0, *numbers)
-    table, nodes, scale = cauchy_constants(like, settings.dim)
-    return table, (nodes, 0, scale, 0.0, 0.0, 0.0)
-
-
 class _DrawPlan(NamedTuple):
-    """The shapes of the results of ``draw_latents``, the launch of its kernel, and the table of the rate, if any."""
+    """The shapes of the results of ``draw_latents``, the launch of its kernel, and the table of the rate."""
 
     z: tuple[int, ...]
     rate: tuple[int, ...]
     record: tuple[int, ...]
     launch: Launch
-    table: Tensor | None
+    table: Tensor
 
 
 @functools.lru_cache(1024)
@@ -329,7 +278,9 @@ def _draw_plan(
     """Return the plan for outputs of this shape. Their dtype and the device are only part of the cache's key."""
     family, dim, bounds = settings
     rows, has_x = math.prod(shape[:-1]), not z_is_x(radius, dtype)
-    table, rate_constants = _rate_constants(settings, device)
+    like = torch.empty((), dtype=torch.float32, device=device)
+    table, (first, gain, _) = curves.table(like, family, "entropy", dim)
+    rate_constants = first, len(table) - 1, gain, table.shape[1]
     quarter, rows_per_program, quads, warps = tile(dim)
     fast = runs_fast(device)
     constants = in_memory, FAMILIES[family], fast, *_bounds(bounds), float(radius), has_x, *rate_constants

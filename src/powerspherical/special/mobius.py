@@ -28,7 +28,7 @@ from torch import Tensor
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import expm1, hypot, log1p
-from powerspherical.special._elementary import kernels, with_derivative
+from powerspherical.special.curves import inverse, value
 
 #: Integrands are followed until they have fallen by e^-exponent. The aliasing error is below that, too.
 _EXPONENT = {torch.float64: 37.0, torch.float32: 17.0}
@@ -81,13 +81,6 @@ def uniform_cosine_rule(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]
     return s, complement, weights
 
 
-def _moment_nodes(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return s, 1-s and weights, for averages with 1/D², which grows like cosh⁴ y up to y = τ."""
-    decay = max(dim - 5, 1)
-    s, complement, weights = _rule(like, dim, decay, _EXPONENT[torch.float64], _EXPONENT[like.dtype]).unbind()
-    return s, complement, weights
-
-
 def sinh_rapidity(kappa: Tensor) -> Tensor:
     """Return sinh τ for e^τ = 1+κ, without cancellation."""
     return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
@@ -102,7 +95,7 @@ def _mean_log_boost_slope(q: Tensor, dim: int) -> Tensor:
     return 2 * (weights * s * (ratio / (1 / (1 + q).unsqueeze(-1) + 4 * s * q.unsqueeze(-1)))).sum(-1)
 
 
-@with_derivative(_mean_log_boost_slope)
+@with_derivatives(_mean_log_boost_slope)
 def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     """Return E_U log(cosh τ - t sinh τ) ≥ 0, given q = sinh²(τ/2) ≥ 0.
 
@@ -163,16 +156,9 @@ def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
     return expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
 
 
-# A boost by dτ moves t by (1-t²)dτ, and dτ = dκ/(1+κ). This gives the derivatives below.
+_FAMILY = "spherical_cauchy"
 
 
-def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
-    """Return the derivative E(1-t²)/(1+κ) of ``cauchy_mean_cosine`` in κ."""
-    rest = cauchy_mean_cosine_complement(kappa, dim)
-    return (rest * (2 - rest) - cauchy_variance_cosine(kappa, dim)) / (1 + kappa)
-
-
-@with_derivative(_mean_cosine_slope)
 def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     """Return E t under the spherical Cauchy distribution; κ/(κ+2) on the circle.
 
@@ -186,22 +172,9 @@ def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:
     >>> cauchy_mean_cosine(torch.tensor([0.0, 2.0, 100.0]), 3)
     tensor([0.0000, 0.6320, 0.9984])
     """
-    if dim == 2:
-        return kappa / (kappa + 2)
-    s, _, weights = _moment_nodes(kappa, dim)
-    sinh = sinh_rapidity(kappa).unsqueeze(-1)
-    cosh = sinh + (1 / (1 + kappa)).unsqueeze(-1)
-    mean = (weights * (s * sinh / (1 / cosh + s * sinh * (sinh / cosh)))).sum(-1)
-    return mean.clamp(max=1.0)  # rounding may exceed 1
+    return kappa / (kappa + 2) if dim == 2 else value(kappa, _FAMILY, "mean", dim)
 
 
-def _fused_relative_entropy(kappa: Tensor, dim: float, needs_slope: bool) -> tuple[Tensor, Tensor]:
-    return kernels("cauchy", kappa).relative_entropy(kappa, dim, needs_slope=needs_slope)
-
-
-@with_derivative(
-    lambda kappa, dim: (dim - 1) * cauchy_mean_cosine(kappa, dim) / (1 + kappa), fused=_fused_relative_entropy
-)
 def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
     """Return KL(p‖U) = KL(U‖p) for the spherical Cauchy distribution p and the uniform distribution U.
 
@@ -215,17 +188,11 @@ def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
     >>> cauchy_relative_entropy(torch.tensor([0.0, 2.0, 100.0]), 3)
     tensor([0.0000, 0.7465, 7.2321])
     """
-    # sinh²(τ/2) = κ²/(4(1+κ)), ordered so that it cannot overflow
-    return (dim - 1) * mean_log_boost(0.25 * kappa * (kappa / (1 + kappa)), dim)
+    if dim == 2:
+        return log1p(0.25 * kappa * (kappa / (1 + kappa)))
+    return value(kappa, _FAMILY, "entropy", dim)
 
 
-def _antipodal_mean(kappa: Tensor, s: Tensor) -> Tensor:
-    """Return A, the mean of 1-t' over the images of t and -t, given s = 1-t²."""
-    sinh = sinh_rapidity(kappa).unsqueeze(-1)
-    return (1 - s * (sinh / (1 + kappa).unsqueeze(-1))) / (1 + s * sinh.square())
-
-
-@with_derivative(lambda kappa, dim: -_mean_cosine_slope(kappa, dim))
 def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
     """Return 1 - E t under the spherical Cauchy distribution, accurate where it is small.
 
@@ -239,13 +206,9 @@ def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:
     >>> cauchy_mean_cosine_complement(torch.tensor([2.0, 1e6]), 2)  # 2/(κ+2) on the circle
     tensor([5.0000e-01, 2.0000e-06])
     """
-    if dim == 2:
-        return 2 / (kappa + 2)
-    s, _, weights = _moment_nodes(kappa, dim)
-    return (weights * _antipodal_mean(kappa, s)).sum(-1)
+    return 2 / (kappa + 2) if dim == 2 else value(kappa, _FAMILY, "loss", dim)
 
 
-@with_derivative(lambda kappa, dim: -cauchy_mean_cosine_complement(kappa, dim) / (1 + kappa))
 def cauchy_mean_log_loss(kappa: Tensor, dim: int) -> Tensor:
     """Return -E log((1+t)/2) ≥ 0 under the spherical Cauchy distribution, accurate where it is small.
 
@@ -261,12 +224,7 @@ def cauchy_mean_log_loss(kappa: Tensor, dim: int) -> Tensor:
     >>> cauchy_mean_log_loss(torch.tensor([0.0, 1e6]), 2)  # 2 log((κ+2)/(κ+1)) on the circle
     tensor([1.3863e+00, 2.0000e-06])
     """
-    inverse = 1 / (1 + kappa)
-    if dim == 2:
-        return 2 * log1p(inverse)
-    s, _, weights = _moment_nodes(kappa, dim)
-    g = inverse.square().unsqueeze(-1)
-    return 0.5 * (weights * log1p(g * (4 / s - 2 + g))).sum(-1)
+    return 2 * log1p(1 / (1 + kappa)) if dim == 2 else value(kappa, _FAMILY, "log_loss", dim)
 
 
 def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
@@ -284,31 +242,22 @@ def cauchy_variance_cosine(kappa: Tensor, dim: int) -> Tensor:
     """
     if dim == 2:
         return 2 * (1 + kappa) / (kappa + 2).square()
-    s, complement, weights = _moment_nodes(kappa, dim)
-    means = _antipodal_mean(kappa, s)
-    centre = (weights * means).sum(-1, keepdim=True)
-    spread = complement / (1 + s * sinh_rapidity(kappa).unsqueeze(-1).square()).square()
-    return (weights * ((means - centre).square() + spread)).sum(-1)
+    return value(kappa, _FAMILY, "variance", dim)
+
+
+def _mean_cosine_slope(kappa: Tensor, dim: int) -> Tensor:
+    """Return the derivative of ``cauchy_mean_cosine`` in κ."""
+    return 2 / (kappa + 2).square() if dim == 2 else value(kappa, _FAMILY, "mean", dim, 1)
 
 
 @with_derivatives(
     lambda kappa, length, complement, dim: 1 / _mean_cosine_slope(kappa, dim), None, from_output=True
 )
 def _inverse_mean_cosine(length: Tensor, complement: Tensor, dim: int) -> Tensor:
-    """Invert ``cauchy_mean_cosine`` by Newton's method on the log-odds of the length, nearly linear in log κ."""
     if dim == 2:
         return 2 * length / complement
-    zero = length == 0
-    length, complement = (torch.where(zero, 0.5, x) for x in (length, complement))
-    odds = length / complement
-    log_odds = torch.log(odds)
-    kappa = 2 * odds / (1 + torch.sqrt(1 + 2 * odds))  # the limit for large d, where E t = tanh τ
-    for _ in range(_NEWTON_STEPS):
-        rest = cauchy_mean_cosine_complement(kappa, dim)
-        mean = cauchy_mean_cosine(kappa, dim)
-        slope = kappa * _mean_cosine_slope(kappa, dim) / (mean * rest)
-        kappa = kappa * torch.exp((log_odds - torch.log(mean / rest)) / slope)
-    return torch.where(zero, 0.0, kappa)
+    low = inverse(length, _FAMILY, "mean", dim, power=1)
+    return torch.where(length < 0.5, low, inverse(complement, _FAMILY, "loss", dim, power=0))
 
 
 def cauchy_mean_cosine_inverse(length: Tensor, dim: int, complement: Tensor | None = None) -> Tensor:

@@ -1,19 +1,23 @@
-"""The Gauss–Legendre rule as constant tensors."""
+"""The Gauss–Legendre rule."""
 
 from __future__ import annotations
 
+import numpy as np
 from torch import Tensor
 
-from powerspherical._torch.constants import Numbers, tensor_constant
-from powerspherical.special._elementary import legendre
+from powerspherical._torch.constants import tensor_constant
 
 
-@tensor_constant
-def _legendre(count: int) -> Numbers:
-    return legendre(count)
+def legendre(count: int) -> tuple[list[float], list[float]]:
+    """Return the nodes and weights of the Gauss–Legendre rule on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
+
+
+_rule = tensor_constant(legendre)
 
 
 def gauss_legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return nodes and weights of the Gauss–Legendre rule on [0, 1], with the dtype and device of ``like``."""
-    nodes, weights = _legendre(like, count).unbind()
+    nodes, weights = _rule(like, count).unbind()
     return nodes, weights

@@ -1,5 +1,5 @@
 /* The arguments that Python passes: one struct of 8-byte fields per call. `_POINTERS`, `_SIZES` and
- * `_NORMALS_CALL` in sampling/native.py, `_CALL` in special/_native_launch.py, `_POINTERS` and `_SIZES` in
+ * `_NORMALS_CALL` in sampling/native.py, `_CALL` in special/_native_curves.py, `_POINTERS` and `_SIZES` in
  * distributions/_native_density.py, and `_CALL` in nn/_native_parameters.py have the same fields in the same order. */
 #pragma once
 #include <stdint.h>
@@ -36,27 +36,19 @@ typedef struct {
     int64_t threads;          /* largest number of threads */
 } normals_call;
 
-/* The functions of kappa, with the numbers that special/_native_launch.py uses. Each is computed with its derivative in
- * kappa. The two named ..._AND_MEAN have the mean of the statistic T in its place. */
-enum {
-    BESSEL_RATIO, BESSEL_COMPLEMENT, BESSEL_SLOPE, /* of the mean cosine A of von Mises-Fisher: A, 1-A, A' */
-    RELATIVE_ENTROPY, LOG_PARTITION, SCALED_LOG_PARTITION, ENTROPY_AND_MEAN, /* of von Mises-Fisher */
-    POWER_SPHERICAL_ENTROPY, POWER_SPHERICAL_ENTROPY_AND_MEAN, SPHERICAL_CAUCHY_ENTROPY
-};
-
-/* A request for a function of kappa. */
+/* A request for a function of kappa, see curve.h. */
 typedef struct {
-    float *value;             /* count */
-    float *slope;             /* count: the derivative or the mean, or null if it is not needed */
-    const float *kappa;       /* count */
-    const float *table;       /* coefficients of polynomials that depend on the dimension only */
+    void *value;              /* count numbers of `size` bytes, as are the next two */
+    void *slope;              /* the derivative, or null if it is not needed */
+    const void *kappa;
+    const void *rows;         /* the table: -offset, scale and coefficients per cell */
     int64_t count;
-    int64_t form;
-    int64_t steps;            /* of a recurrence; spherical Cauchy: nodes of the quadrature rule */
-    int64_t terms;            /* of a series; Power Spherical only */
+    int64_t first;            /* cell = (bits of kappa >> shift) - first */
+    int64_t last;             /* the last cell */
+    int64_t size;             /* 4 for float, 8 for double */
     int64_t threads;          /* largest number of threads */
-    double numbers[4];        /* see bessel_functions.h, gamma_functions.h, cauchy_functions.h */
-} functions_call;
+    double gain, decay;       /* how the function continues beyond the table */
+} curve_call;
 
 /* How an argument repeats over the rows of the result: row r has the argument's row (r / inner) % count. */
 typedef struct { int64_t inner, count; } tile;
@@ -107,6 +99,6 @@ typedef struct {
 /* All return 1, or 0 if there is not enough memory. They write to the outputs above and nowhere else. */
 typedef int sphere_function(const sphere_call *call);
 typedef int normals_function(const normals_call *call);
-typedef int functions_function(const functions_call *call);
+typedef int curve_function(const curve_call *call);
 typedef int density_function(const density_call *call);
 typedef int head_function(const head_call *call);

@@ -40,7 +40,7 @@ EXPORT int sphere_level(void) {
 BY_LEVEL(sphere_draw, sphere)
 BY_LEVEL(sphere_pull_back, sphere)
 BY_LEVEL(sphere_normals, normals)
-BY_LEVEL(sphere_functions, functions)
+BY_LEVEL(sphere_curve, curve)
 BY_LEVEL(sphere_density, density)
 BY_LEVEL(sphere_density_gradients, density)
 BY_LEVEL(sphere_head, head)

@@ -7,12 +7,9 @@
  */
 #include <stdlib.h>
 
-#include "bessel_functions.h"
-#include "cauchy_functions.h"
 #include "density.h"
 #include "double_normals.h"
 #include "draw.h"
-#include "gamma_functions.h"
 #include "head.h"
 #include "pull_back.h"
 #include "threads.h"
@@ -100,24 +97,35 @@ int PUBLIC(sphere_normals)(const normals_call *call) {
     return 1;
 }
 
-#define VALUES_PER_TASK 4096 /* about 30 microseconds */
+#define REAL float
+#define WORD int32_t
+#define SHIFT 20
+#define WIDTH 9
+#define CURVE float_curve
+#include "curve.h"
+#undef REAL
+#undef WORD
+#undef SHIFT
+#undef WIDTH
+#undef CURVE
+#define REAL double
+#define WORD int64_t
+#define SHIFT 49
+#define WIDTH 15
+#define CURVE double_curve
+#include "curve.h"
 
-static void functions_task(void *context, int64_t from, int64_t to) {
-    const functions_call *c = context;
-    for (int64_t i = from; i < to; i += LANES) {
-        int some = lanes_left(to, i);
-        floats kappa = load_some(c->kappa + i, some);
-        value_and_slope of = c->form < POWER_SPHERICAL_ENTROPY    ? bessel_functions(c, kappa)
-                             : c->form < SPHERICAL_CAUCHY_ENTROPY ? gamma_functions(c, kappa)
-                                                                  : cauchy_functions(c, kappa);
-        store_some(c->value + i, of.value, some);
-        if (c->slope) store_some(c->slope + i, of.slope, some);
-    }
+#define VALUES_PER_TASK 8192 /* about 15 microseconds */
+
+static void curve_task(void *context, int64_t from, int64_t to) {
+    const curve_call *c = context;
+    if (c->size == sizeof(float)) float_curve(c, from, to);
+    else double_curve(c, from, to);
 }
 
-int PUBLIC(sphere_functions)(const functions_call *call) {
-    functions_call c = *call;
-    run_tasks(functions_task, &c, VALUES_PER_TASK, c.count, c.threads);
+int PUBLIC(sphere_curve)(const curve_call *call) {
+    curve_call c = *call;
+    run_tasks(curve_task, &c, VALUES_PER_TASK, c.count, c.threads);
     return 1;
 }
 

@@ -1,0 +1,216 @@
+"""Functions of κ on tensors, read from ``tables``: in every dtype, on every device and in every mode of torch.
+
+In plain eager mode one kernel computes a function together with its derivative: a Triton kernel on CUDA, a function
+of the C library on the CPU. Elsewhere the same lines run as torch operations.
+
+For every function, κ = 0 and subnormal κ give the limits and their derivatives, κ = ∞ gives the limit, NaN gives NaN,
+and a negative κ counts as 0, with the derivative 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from powerspherical._torch.constants import tensor_constant, untraced
+from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.modes import is_exporting, is_plain, plain_apply
+from powerspherical._torch.triton import triton_takes
+from powerspherical.special import _native_curves
+from powerspherical.special.tables import TOP, Curve, curves
+
+#: By dtype: the integers of its size, the bits of its mantissa but for three, and the bias of its exponent.
+_BITS = {torch.float32: (torch.int32, 20, 127), torch.float64: (torch.int64, 49, 1023)}
+
+
+def _curve(family: str, name: str, dim: float, order: int) -> Curve:
+    found = curves(family, dim)[name]
+    for _ in range(order):
+        found = found.slope
+    return found
+
+
+@tensor_constant
+def _rows(size: int, family: str, name: str, dim: float, order: int) -> list[list[float]]:
+    rows: list[list[float]] = _curve(family, name, dim, order).rows(size).tolist()
+    return rows
+
+
+@untraced
+def _numbers(family: str, name: str, dim: float, order: int) -> tuple[int, float, float]:
+    """Return low, gain and decay of a curve."""
+    found = _curve(family, name, dim, order)
+    return found.cells.low, found.gain, found.decay
+
+
+def table(
+    like: Tensor, family: str, name: str, dim: float, order: int = 0
+) -> tuple[Tensor, tuple[int, float, float]]:
+    """Return what a kernel needs: the rows, and the numbers (first, gain, decay).
+
+    The cell of κ is ``(bits of κ >> shift) - first``, between 0 and the last row. The rows have the dtype and
+    device of ``like``.
+    """
+    low, gain, decay = _numbers(family, name, dim, order)
+    *_, bias = _BITS[like.dtype]
+    return _rows(like, like.dtype.itemsize, family, name, dim, order), (8 * (low + bias) - 1, gain, decay)
+
+
+def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int) -> Tensor:
+    """Evaluate a curve by torch operations."""
+    if isinstance(dim, int):
+        dim = operator.index(dim)  # the compiler's symbolic integer as a plain one
+    rows, (first, gain, decay) = table(kappa, family, name, dim, order)
+    integers, shift, bias = _BITS[kappa.dtype]
+    inside = kappa.clamp(0.0, 2.0**TOP)
+    if is_exporting():  # ONNX has no bits of numbers. At the end of a cell its neighbour is as good.
+        fraction, exponent = _split(inside.detach().clamp(min=2.0 ** ((first + 1) // 8 - bias - 1)))
+        number = (8 * (exponent + bias) + torch.floor(8 * fraction)).to(torch.int64)
+    else:
+        number = inside.detach().view(integers) >> shift
+    row = torch.embedding(rows, (number - first).clamp(0, len(rows) - 1))
+    minus_offset, scale, *coefficients, value = row.unbind(-1)
+    x = torch.addcmul(minus_offset, inside, scale)
+    for coefficient in reversed(coefficients):
+        value = torch.addcmul(coefficient, value, x)
+    if gain or decay:
+        beyond = kappa.clamp(min=2.0**TOP) * 2.0**-TOP  # 1 inside the table
+        value = value + gain * torch.log(beyond) if gain else value * beyond**-decay
+    return torch.where(kappa < 0, 0.0, value) if order else value
+
+
+def _split(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return f in [0, 1) and e with x = (1+f)·2^e, up to rounding, for x > 0."""
+    exponent = torch.floor(torch.log2(x))
+    return x * torch.exp2(-exponent) - 1, exponent
+
+
+@with_derivatives(lambda kappa, family, name, dim, order: value(kappa, family, name, dim, order + 1))
+def _smooth(kappa: Tensor, family: str, name: str, dim: float, order: int) -> Tensor:
+    return _by_operations(kappa, family, name, dim, order)
+
+
+def _kernels(kappa: Tensor) -> ModuleType | None:
+    """Return the module whose ``value_and_slope`` computes curves of the tensor, or None for torch operations."""
+    if not is_plain(kappa):
+        return None
+    if _native_curves.takes(kappa):
+        return _native_curves
+    if triton_takes(kappa, (torch.float32, torch.float64)):
+        from powerspherical.special import triton_curves
+
+        return triton_curves
+    return None
+
+
+@functools.lru_cache(256)
+def _kernel_arguments(
+    family: str, name: str, dim: float, order: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, tuple[int, float, float]]:
+    """Return ``table`` by one look-up."""
+    return table(torch.empty((), dtype=dtype, device=device), family, name, dim, order)
+
+
+class _Differentiable(torch.autograd.Function):
+    """A curve by a kernel, which computes the derivative along with the value."""
+
+    @staticmethod
+    def forward(ctx: Any, kappa: Tensor, kernels: ModuleType, *which: Any) -> Tensor:
+        ctx.which = which
+        result: Tensor
+        arguments = _kernel_arguments(*which, kappa.dtype, kappa.device)
+        result, slope = kernels.value_and_slope(kappa, *arguments, needs_slope=True)
+        ctx.save_for_backward(kappa, slope)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        kappa, slope = ctx.saved_tensors
+        family, name, dim, order = ctx.which
+        # The gradient may be differentiated or transformed itself. And some curves have a better slope than their own.
+        if torch.is_grad_enabled() or not is_plain(grad) or _curve(family, name, dim, order).own_slope:
+            slope = torch.where(kappa < 0, 0.0, value(kappa, family, name, dim, order + 1))
+        return grad * slope, None, None, None, None, None
+
+
+_differentiable = plain_apply(_Differentiable)
+
+
+def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> Tensor:
+    """Return a function of κ, or its derivative of some order.
+
+    Args:
+        kappa: any shape, float32 or float64. The result has its shape and dtype, and is differentiable.
+        family, name: a curve of ``tables.curves``.
+        dim: the ambient dimension d ≥ 2.
+        order: how often to differentiate.
+    """
+    if not isinstance(kappa, Tensor) or kappa.dtype not in _BITS:
+        kind = kappa.dtype if isinstance(kappa, Tensor) else type(kappa).__name__
+        raise ValueError(
+            f"kappa must be a float32 or float64 tensor, got {kind}: convert it with kappa.float()"
+        )
+    kernels = _kernels(kappa)
+    if kernels is None:
+        return _smooth(kappa, family, name, dim, order)
+    if torch.is_grad_enabled() and kappa.requires_grad:
+        result: Tensor = _differentiable(kappa, kernels, family, name, dim, order)
+        return result
+    arguments = _kernel_arguments(family, name, dim, order, kappa.dtype, kappa.device)
+    result, _ = kernels.value_and_slope(kappa, *arguments, needs_slope=False)
+    return result
+
+
+def value_and_slope(kappa: Tensor, family: str, name: str, dim: float) -> tuple[Tensor, Tensor]:
+    """Return a function of κ and its derivative."""
+    records = torch.is_grad_enabled() and kappa.requires_grad
+    kernels = None if records or kappa.dtype not in _BITS else _kernels(kappa)
+    if kernels is None or _curve(family, name, dim, 0).own_slope:
+        return value(kappa, family, name, dim), value(kappa, family, name, dim, 1)
+    arguments = _kernel_arguments(family, name, dim, 0, kappa.dtype, kappa.device)
+    return kernels.value_and_slope(kappa, *arguments, needs_slope=True)
+
+
+def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> Tensor:
+    """Return the κ at which a monotone curve has the value ``target``, without derivatives.
+
+    The table is searched for the cell. In the cell Newton's method starts from the chord, or in cell 0 from the
+    leading power.
+
+    Args:
+        target: values of the curve, any shape, float64.
+        power: n > 0 for a curve ∝ κ^n near 0; 0 for a decreasing curve.
+    """
+    rows = _rows(target, 8, family, name, dim, 0)
+    ends = _ends(target, family, name, dim)
+    sign = 1.0 if power else -1.0
+    cell = (torch.searchsorted(sign * ends, sign * target, right=True) - 1).clamp(0, len(rows) - 1)
+    minus_offset, scale, *coefficients = torch.embedding(rows, cell).unbind(-1)
+    begin, end = ends[cell], ends[cell + 1]
+    x = ((target - begin) / (end - begin)).clamp(0.0, 1.0)
+    if power > 1:
+        x = torch.where(cell == 0, x ** (1 / power), x)
+    constant, *rest, last = coefficients
+    for _ in range(_NEWTON_STEPS):
+        height, slope = last, torch.zeros_like(x)
+        for coefficient in reversed(rest):
+            slope = torch.addcmul(height, slope, x)
+            height = torch.addcmul(coefficient, height, x)
+        slope = torch.addcmul(height, slope, x)
+        error = torch.addcmul(constant - target, height, x)
+        x = x - torch.where(error == 0, 0.0, error / slope)
+    return (x - minus_offset) / scale
+
+
+_NEWTON_STEPS = 4
+
+
+@tensor_constant
+def _ends(family: str, name: str, dim: float) -> list[float]:
+    ends: list[float] = _curve(family, name, dim, 0).ends.tolist()
+    return ends

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from helpers.directions import unit
 from helpers.draws import draw, slopes
-from helpers.engines import Engine, is_missing
+from helpers.engines import ENGINES, Engine, is_missing
 from helpers.examples import DOUBLE, FLOAT, comparable, exponential_families, families, family_objects
 from helpers.statistical import assert_law, assert_mean, assert_reproducible, assert_uncorrelated
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher, engines, sampling
@@ -454,7 +454,8 @@ def test_a_row_depends_on_its_place_and_the_seed_only(name: str, family: type) -
     """Not on the other rows or on their number, which change the blocks, nor on sharing parameters."""
     if is_missing(name):
         pytest.skip("no such kernels here")
-    loc, kappa = unit(40, 5, dtype=FLOAT), torch.rand(40) * 10
+    device = ENGINES[name].device
+    loc, kappa = unit(40, 5, dtype=FLOAT).to(device), (torch.rand(40) * 10).to(device)
     with engines.engine(name):
         x = after_seed(family, loc, kappa)
         assert torch.equal(after_seed(family, loc[:7], kappa[:7]), x[:7])

@@ -171,7 +171,7 @@ def test_power_spherical_against_mpmath(engine: Engine, alpha: float, tolerance:
 
 
 @pytest.mark.parametrize(
-    ("dim", "tolerance"), [(2, 1.5e-4), (4, 1.5e-4), (9, 1.5e-4), (17, 5e-5), (64, 3e-6), (5000, 2e-6)]
+    ("dim", "tolerance"), [(2, 1.5e-4), (4, 1.5e-4), (9, 1.5e-4), (17, 2e-5), (64, 3e-6), (5000, 2e-6)]
 )
 @pytest.mark.parametrize("count", [300, 30_000])
 def test_power_spherical_against_differences(engine: Engine, dim: int, tolerance: float, count: int) -> None:
@@ -180,6 +180,8 @@ def test_power_spherical_against_differences(engine: Engine, dim: int, tolerance
         pytest.skip("slow in the interpreter")
     kappa = torch.cat([torch.zeros(1), torch.logspace(-1, 6, count - 1)])[torch.randperm(count)]
     noise = torch.distributions.Gamma(kappa + (dim - 1) / 2, 1.0).sample()
+    if engine.name == "triton":  # fewer terms, and on a GPU approximate logarithms
+        tolerance = max(tolerance, 1e-4)
     expected = gamma_slope_by_differences(kappa.double() + (dim - 1) / 2, noise)
     torch.testing.assert_close(gamma_slopes(engine, kappa, noise, dim), expected, rtol=tolerance, atol=0)
 

@@ -54,14 +54,14 @@ def test_our_functions_keep_to_the_table(check):
 
 @pytest.mark.parametrize("spoil", [lambda kl: kl * (1 + 1e-5), lambda kl: kl * math.nan, torch.zeros_like])
 def test_a_wrong_function_is_found(monkeypatch, check, spoil):
-    right, both = POWER_SPHERICAL.relative_entropy, POWER_SPHERICAL.entropy_and_mean_statistic
+    right, both = POWER_SPHERICAL.relative_entropy, POWER_SPHERICAL.offset_and_mean_statistic
 
     def spoilt(kappa, dim):
-        entropy, mean = both(kappa, dim)
-        return spoil(entropy), mean
+        offset, mean = both(kappa, dim)
+        return spoil(offset), mean
 
     monkeypatch.setattr(POWER_SPHERICAL, "relative_entropy", lambda kappa, dim: spoil(right(kappa, dim)))
-    monkeypatch.setattr(POWER_SPHERICAL, "entropy_and_mean_statistic", spoilt)
+    monkeypatch.setattr(POWER_SPHERICAL, "offset_and_mean_statistic", spoilt)
     status, checks = check()
     assert status == 1
     for (family, *_), one in checks.items():

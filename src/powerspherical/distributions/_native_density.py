@@ -47,11 +47,12 @@ class Plan(NamedTuple):
     sizes: bytes
 
     def forward(
-        self, x: Tensor, loc: Tensor, kappa: Tensor, entropy: Tensor, mean: Tensor, *, needs_ends: bool
+        self, x: Tensor, loc: Tensor, kappa: Tensor, offset: Tensor, *, needs_ends: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, loc = _units(x), _units(loc)
         value, minus, plus = self._results(x, self.ends_only or needs_ends)
-        scalars = [] if self.ends_only else [readable(tensor) for tensor in (kappa, entropy, mean)]
+        # The values do not depend on the mean of T, which takes the last place.
+        scalars = [] if self.ends_only else [readable(tensor) for tensor in (kappa, offset, offset)]
         pointers = [tensor.data_ptr() for tensor in (value, minus, plus, x, loc, *scalars)]
         pointers += [0] * (12 - len(pointers))
         _run("density", _POINTERS(*pointers, 0, self._threads()) + self.sizes)
@@ -83,7 +84,7 @@ class Plan(NamedTuple):
         if not self.ends_only:
             kappa, mean = readable(kappa), readable(mean)
             in_kappa = _empty(needed[2], kappa, rows)
-            scalars = [kappa.data_ptr(), kappa.data_ptr(), mean.data_ptr()]  # the entropy is not used
+            scalars = [kappa.data_ptr(), kappa.data_ptr(), mean.data_ptr()]  # the offset is not used
         pointers = [tensor.data_ptr() for tensor in (*ends, units, directions)]
         pointers += [*scalars, grad.data_ptr(), address(in_x), address(in_loc), address(in_kappa)]
         _run("density_gradients", _POINTERS(0, *pointers, 0 if one_grad else 1, self._threads()) + self.sizes)

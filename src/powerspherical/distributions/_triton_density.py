@@ -77,8 +77,8 @@ def _cauchy_spread(minus, kappa):
 
 
 @triton.jit
-def relative_log_density(minus, plus, kappa, entropy, mean, FORM: tl.constexpr, DIM: tl.constexpr):
-    """The log-density relative to the uniform; ``entropy`` is KL(p‖U) and ``mean`` is E T of exponential families."""
+def relative_log_density(minus, plus, kappa, offset, FORM: tl.constexpr, DIM: tl.constexpr):
+    """The log-density relative to the uniform, which is ``offset`` + κT for exponential families."""
     if FORM == _SPHERICAL_CAUCHY:
         value = (DIM - 1.0) * (log1p(kappa) - log1p(_cauchy_spread(minus, kappa)))
     else:
@@ -87,7 +87,7 @@ def relative_log_density(minus, plus, kappa, entropy, mean, FORM: tl.constexpr, 
             statistic = _power_statistic(minus, plus)
             # At κ = 0 the density is uniform, also at the antipode.
             statistic = tl.where((kappa == 0.0) & (statistic < -1.0), -1.0, statistic)
-        value = entropy + kappa * (statistic - mean)
+        value = offset + kappa * statistic
     return value
 
 
@@ -118,8 +118,7 @@ def _forward(
     x_ptr,
     loc_ptr,
     kappa_ptr,
-    entropy_ptr,
-    mean_ptr,
+    offset_ptr,
     rows: tl.int64,
     x_inner: tl.int64,
     x_count: tl.int64,
@@ -149,9 +148,8 @@ def _forward(
     if FORM != _ENDS:
         place = _tile_row(row, kappa_inner, kappa_count, OWN_KAPPA)
         kappa = tl.load(kappa_ptr + place, mask=there, other=0.0)
-        entropy = tl.load(entropy_ptr + place, mask=there, other=0.0)
-        mean = tl.load(mean_ptr + place, mask=there, other=0.0)
-        value = relative_log_density(minus, plus, kappa, entropy, mean, FORM, DIM)
+        offset = tl.load(offset_ptr + place, mask=there, other=0.0)
+        value = relative_log_density(minus, plus, kappa, offset, FORM, DIM)
         tl.store(value_ptr + row, value - log_area, mask=there)
 
 
@@ -255,9 +253,9 @@ class Plan(NamedTuple):
     tiles: tuple[Tile, Tile, Tile]  # of x, loc and kappa
 
     def forward(
-        self, x: Tensor, loc: Tensor, kappa: Tensor, entropy: Tensor, mean: Tensor, *, needs_ends: bool
+        self, x: Tensor, loc: Tensor, kappa: Tensor, offset: Tensor, *, needs_ends: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        tensors = [readable(tensor) for tensor in (x, loc, kappa, entropy, mean)]
+        tensors = [readable(tensor) for tensor in (x, loc, kappa, offset)]
         needs_value = self.form != _ENDS.value
         results = [
             torch.empty(self.shape if needed else (0,), dtype=torch.float32, device=x.device)

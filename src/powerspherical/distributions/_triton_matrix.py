@@ -35,8 +35,7 @@ def _ends(t):
 def _forward(
     values_ptr,
     kappa_ptr,
-    entropy_ptr,
-    mean_ptr,
+    offset_ptr,
     columns: tl.int64,
     tiles: tl.int64,
     log_area: tl.float32,
@@ -49,14 +48,14 @@ def _forward(
     row = program // tiles
     column = (program % tiles) * BLOCK + tl.arange(0, BLOCK)
     there = column < columns
-    kappa, entropy, mean = tl.load(kappa_ptr + row), tl.load(entropy_ptr + row), tl.load(mean_ptr + row)
+    kappa, offset = tl.load(kappa_ptr + row), tl.load(offset_ptr + row)
     place = values_ptr + row * columns + column
     minus, plus = _ends(tl.load(place, mask=there, other=0.0))
     # The rounding of t exceeds that of a plain logarithm, and log1p would take longer than the memory access.
     if FORM == _POWER_SPHERICAL:
-        value = entropy + kappa * (tl.log(0.5 * plus) - mean)
+        value = offset + kappa * tl.log(0.5 * plus)
     elif FORM == _VON_MISES_FISHER:
-        value = entropy - kappa * (minus + mean)
+        value = offset - kappa * minus
     else:
         value = (DIM - 1.0) * (tl.log(1.0 + kappa) - tl.log(1.0 + 0.5 * minus * kappa * (kappa + 2.0)))
     tl.store(place, value - log_area, mask=there)
@@ -92,27 +91,26 @@ def _backward(
     tl.store(grad_kappa_ptr + program, tl.sum(tl.where(there, grad * in_kappa, 0.0), 0))
 
 
-def log_densities_(
-    form: str, cosines: Tensor, kappa: Tensor, entropy: Tensor, mean: Tensor, dim: int
-) -> None:
+def log_densities_(form: str, cosines: Tensor, kappa: Tensor, offset: Tensor, dim: int) -> None:
     """Overwrite ``cosines`` (B, N) with log-densities.
 
     Args:
         form: name of a family, one of ``FORMS``.
         cosines: contiguous, as all tensors here.
         kappa: (B,).
-        entropy, mean: KL(p‖U) and E T of an exponential family, (B,) each. Any tensors (B,) for other families.
+        offset: ``log_offset`` of an exponential family, (B,). Any tensor (B,) for other families.
         dim: d.
     """
     if cosines.numel():
         launch = _launch(_forward, form, *cosines.shape, dim, cosines.device)
-        launch((cosines, kappa, entropy, mean))
+        launch((cosines, kappa, offset))
 
 
 def pull_back_(form: str, grad: Tensor, cosines: Tensor, kappa: Tensor, mean: Tensor, dim: int) -> Tensor:
     """Overwrite ``cosines`` (B, N) with the gradients in them, and return the gradient in κ, (B,).
 
-    ``grad`` (B, N) is the gradient in the log-densities. The other arguments are those of ``log_densities_``.
+    ``grad`` (B, N) is the gradient in the log-densities, and ``mean`` (B,) is E T of an exponential family. The other
+    arguments are those of ``log_densities_``.
     """
     rows, columns = cosines.shape
     if not cosines.numel():

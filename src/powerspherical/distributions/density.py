@@ -49,11 +49,11 @@ def _log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tenso
 class _FusedDensity(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, loc: Tensor, kappa: Tensor, family: Family, plan: Plan) -> Tensor:
-        entropy = mean = kappa  # not used by families that are no exponential families
+        offset = mean = kappa  # not used by families that are no exponential families
         if isinstance(family, ExponentialFamily):
-            entropy, mean = family.entropy_and_mean_statistic(kappa, plan.dim)
+            offset, mean = family.offset_and_mean_statistic(kappa, plan.dim)
         needs_ends = any(ctx.needs_input_grad)
-        value, *ends = plan.forward(x, loc, kappa, entropy, mean, needs_ends=needs_ends)
+        value, *ends = plan.forward(x, loc, kappa, offset, needs_ends=needs_ends)
         ctx.family, ctx.plan = family, plan
         ctx.save_for_backward(x, loc, kappa, mean, *ends)
         return value

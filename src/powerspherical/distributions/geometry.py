@@ -65,7 +65,7 @@ class _EagerEnds(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, loc: Tensor, plan: Plan | None) -> tuple[Tensor, Tensor]:
-        ends = _ends(x, loc) if plan is None else plan.forward(x, loc, x, x, x, needs_ends=True)[1:]
+        ends = _ends(x, loc) if plan is None else plan.forward(x, loc, x, x, needs_ends=True)[1:]
         ctx.plan = plan
         ctx.save_for_backward(x, loc, *ends)
         ctx.set_materialize_grads(False)

@@ -85,8 +85,8 @@ class _LogDensities(_Pairs):
         if self._is_fused(out):
             from powerspherical.distributions import _triton_matrix
 
-            functions = self._functions_of_kappa(kappa)
-            _triton_matrix.log_densities_(self.family.name, out, kappa, *functions, self.dim)
+            offset, _ = self._functions_of_kappa(kappa)
+            _triton_matrix.log_densities_(self.family.name, out, kappa, offset, self.dim)
             return
         offsets = self.family.log_offset(kappa, self.dim) - log_sphere_area(self.dim)
         found, _ = self.family.log_densities_(
@@ -110,9 +110,9 @@ class _LogDensities(_Pairs):
         return [in_loc, in_kappa if needed[1] else None, pulls.T @ loc if needed[2] else None]
 
     def _functions_of_kappa(self, kappa: Tensor) -> tuple[Tensor, Tensor]:
-        """Return KL(p‖U) and E T of an exponential family. The kernels do not read them for other families."""
+        """Return minus Ψ and E T of an exponential family. The kernels do not read them for other families."""
         if isinstance(self.family, ExponentialFamily):
-            return self.family.entropy_and_mean_statistic(kappa, self.dim)
+            return self.family.offset_and_mean_statistic(kappa, self.dim)
         return kappa, kappa
 
     def _is_fused(self, matrix: Tensor) -> bool:

@@ -91,16 +91,17 @@ class ExponentialFamily(Family):
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
         return kappa * (self.mean_statistic(kappa, dim) + self.peak) - self.log_partition(kappa, dim)
 
-    def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """Return ``relative_entropy`` and ``mean_statistic``, which a family may compute together.
+    def offset_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """Return -Ψ and Ψ' = E T, where the density relative to the uniform is exp(κT - Ψ).
 
-        Both have the shape of ``kappa``. Their derivatives are not used.
+        A family may compute the two together. Both have the shape of ``kappa``. Their derivatives are not used.
 
         >>> from powerspherical.families import POWER_SPHERICAL
-        >>> POWER_SPHERICAL.entropy_and_mean_statistic(torch.tensor(1.0), 3)
-        (tensor(0.1931), tensor(-0.5000))
+        >>> POWER_SPHERICAL.offset_and_mean_statistic(torch.tensor(1.0), 3)  # ((1+t)/2)·2
+        (tensor(0.6931), tensor(-0.5000))
         """
-        return self.relative_entropy(kappa, dim), self.mean_statistic(kappa, dim)
+        mean = self.mean_statistic(kappa, dim)
+        return self.relative_entropy(kappa, dim) - kappa * mean, mean
 
     def log_density(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
         statistic = self.statistic(one_minus_t, one_plus_t)
@@ -139,8 +140,7 @@ class ExponentialFamily(Family):
         )
 
     def log_offset(self, kappa: Tensor, dim: int) -> Tensor:
-        # KL - κ E T, to be added to κT. All three terms are small for points near the mode.
-        return self.relative_entropy(kappa, dim) - kappa * self.mean_statistic(kappa, dim)
+        return self.offset_and_mean_statistic(kappa, dim)[0]
 
     def divergence_from(
         self, p: Family, kappa_p: Tensor, kappa: Tensor, haversine: Tensor, dim: int, *, single: bool = False
@@ -204,9 +204,9 @@ class ExponentialFamily(Family):
     lambda kappa, statistic, family, dim: kappa,
 )
 def _log_density(kappa: Tensor, statistic: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
-    """KL + κ(T - E T); differentiable twice."""
-    entropy, mean = family.entropy_and_mean_statistic(kappa, dim)
-    return entropy + kappa * (_finite_at_zero(statistic, kappa) - mean)
+    """κT - Ψ; differentiable twice."""
+    offset, _ = family.offset_and_mean_statistic(kappa, dim)
+    return offset + kappa * _finite_at_zero(statistic, kappa)
 
 
 class _EagerLogDensity(torch.autograd.Function):
@@ -214,10 +214,10 @@ class _EagerLogDensity(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kappa: Tensor, statistic: Tensor, family: ExponentialFamily, dim: int) -> Tensor:
-        entropy, mean = family.entropy_and_mean_statistic(kappa, dim)
+        offset, mean = family.offset_and_mean_statistic(kappa, dim)
         ctx.family, ctx.dim = family, dim
         ctx.save_for_backward(kappa, statistic, statistic - mean if ctx.needs_input_grad[0] else None)
-        return entropy + kappa * (_finite_at_zero(statistic, kappa) - mean)
+        return offset + kappa * _finite_at_zero(statistic, kappa)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

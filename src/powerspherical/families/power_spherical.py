@@ -55,10 +55,11 @@ class PowerSphericalFamily(PreciseFamily):
         return gamma.power_relative_entropy(kappa, dim)
 
     def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return curves.value_and_slope(kappa, self.name, "entropy", dim)
+        return curves.value_and_slope(kappa, "power_spherical", "entropy", dim)
 
-    def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return gamma.power_relative_entropy(kappa, dim), -gamma.digamma_difference(kappa, dim)
+    def offset_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        offset, loss = curves.value_and_slope(kappa, "power_spherical", "offset", dim)
+        return offset, -loss
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
         return gamma.log_gamma_ratio(kappa, dim)
@@ -142,10 +143,6 @@ class PowerSphericalFamily(PreciseFamily):
         self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
     ) -> tuple[Tensor, Tensor]:
         return 1 / one_plus_t, one_minus_t / one_plus_t
-
-    def log_offset(self, kappa: Tensor, dim: int) -> Tensor:
-        # KL - κ E T: both terms are ≥ 0, so nothing cancels.
-        return gamma.power_relative_entropy(kappa, dim) + kappa * gamma.digamma_difference(kappa, dim)
 
     def log_densities_(
         self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool

@@ -53,7 +53,7 @@ class SphericalCauchyFamily(Family):
     def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         if dim == 2:
             return self.relative_entropy(kappa, dim), kappa / ((1 + kappa) * (kappa + 2))
-        return curves.value_and_slope(kappa, self.name, "entropy", dim)
+        return curves.value_and_slope(kappa, "spherical_cauchy", "entropy", dim)
 
     def mean_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         return mobius.cauchy_mean_cosine(kappa, dim)

@@ -56,10 +56,11 @@ class VonMisesFisherFamily(PreciseFamily):
         return bessel.exponential_relative_entropy(kappa, dim)
 
     def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return curves.value_and_slope(kappa, self.name, "entropy", dim)
+        return curves.value_and_slope(kappa, "von_mises_fisher", "entropy", dim)
 
-    def entropy_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return self.relative_entropy(kappa, dim), self.mean_statistic(kappa, dim)
+    def offset_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        offset, loss = curves.value_and_slope(kappa, "von_mises_fisher", "offset", dim)
+        return offset, -loss
 
     def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
         return bessel.log_hyp0f1(kappa, dim)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_exporting, is_plain, plain_apply
+from powerspherical._torch.modes import is_exporting, is_plain, plain_apply, transforms_active
 from powerspherical._torch.triton import triton_takes
 from powerspherical.special import _native_curves
 from powerspherical.special.tables import TOP, Curve, curves
@@ -68,7 +68,8 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
     rows, (first, gain, decay) = table(kappa, family, name, dim, order)
     integers, shift, bias = _BITS[kappa.dtype]
     inside = kappa.clamp(0.0, 2.0**TOP)
-    if is_exporting():  # ONNX has no bits of numbers. At the end of a cell its neighbour is as good.
+    # ONNX has no bits of numbers, and vmap has them from torch 2.13 on. At the end of a cell its neighbour is as good.
+    if is_exporting() or transforms_active():
         fraction, exponent = _split(inside.detach().clamp(min=2.0 ** ((first + 1) // 8 - bias - 1)))
         number = (8 * (exponent + bias) + torch.floor(8 * fraction)).to(torch.int64)
     else:

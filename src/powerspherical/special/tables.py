@@ -185,9 +185,11 @@ def _power_spherical(dim: float) -> dict[str, Curve]:
     variance, third = cells.sampled(moments.power_spherical, dim)
     fit = cells.fit(variance)
     third_curve = Curve.of(cells, cells.fit(third))
+    loss = cells.integral_to_infinity(fit)
     return {
         "variance": Curve.of(cells, fit, slope=third_curve),
-        "loss": Curve.of(cells, cells.integral_to_infinity(fit)),
+        "loss": Curve.of(cells, loss),
+        "offset": Curve.of(cells, cells.integral(cells.fit(cells.values(loss))), logarithmic=True),
         "mean_log1p": Curve.of(cells, cells.integral(fit, moments.mean_log1p_of_uniform(dim))),
         "entropy": Curve.of(
             cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
@@ -199,10 +201,12 @@ def _von_mises_fisher(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
     (variance,) = cells.sampled(lambda kappa, dim: (moments.von_mises_fisher(kappa, dim),), dim)
     fit = cells.fit(variance)
+    loss = cells.integral_to_infinity(fit)
     return {
         "variance": Curve.of(cells, fit),
         "mean": Curve.of(cells, cells.integral(fit)),
-        "loss": Curve.of(cells, cells.integral_to_infinity(fit)),
+        "loss": Curve.of(cells, loss),
+        "offset": Curve.of(cells, cells.integral(cells.fit(cells.values(loss))), logarithmic=True),
         "entropy": Curve.of(
             cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
         ),

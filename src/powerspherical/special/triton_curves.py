@@ -15,6 +15,7 @@ from powerspherical._torch.triton import Launch, blocks
 from powerspherical.special.tables import TOP
 
 _TOP = tl.constexpr(2.0**TOP)
+_LOG_2 = tl.constexpr(0.6931471805599453)
 _BLOCK = 256
 
 
@@ -35,9 +36,9 @@ def curve(kappa, rows_ptr, first, last, gain, decay, WIDTH: tl.constexpr):
         slope = slope * x + value
         value = value * x + tl.load(row_ptr + i)
     slope = tl.where(kappa < 0.0, 0.0, slope * scale)
-    growth = tl.log(tl.maximum(kappa, _TOP) / _TOP)
-    grown = value + tl.where(gain == 0.0, 0.0, gain * growth)
-    grown = tl.where(decay == 0.0, grown, grown * tl.exp(-decay * growth))
+    octaves = tl.log2(tl.maximum(kappa, _TOP) / _TOP)
+    grown = value + tl.where(gain == 0.0, 0.0, gain * _LOG_2 * octaves)
+    grown = tl.where(decay == 0.0, grown, grown * tl.exp2(-decay * octaves))
     outside = kappa > _TOP
     value = tl.where(outside, grown, value)
     rise = tl.where(decay == 0.0, gain, -decay * value)  # κ times the slope

@@ -62,7 +62,7 @@ typedef struct {
     const float *x;           /* x_tile.count x d */
     const float *loc;         /* loc_tile.count x d */
     const float *kappa;       /* kappa_tile.count, as are the next two */
-    const float *entropy;     /* KL from the uniform distribution; used by exponential families only */
+    const float *offset;      /* minus the log-partition, relative to T = 0; used by exponential families only */
     const float *mean;        /* mean of the statistic T; used by exponential families only */
     const float *grad;        /* n, or 1 with grad_step = 0: gradient in the value, for the gradients only */
     float *grad_x;            /* n x d, or null if it is not needed */

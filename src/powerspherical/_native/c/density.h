@@ -39,9 +39,9 @@ INLINE doubles power_statistic(doubles minus, doubles plus) {
     return log_of_any(u) + pick_doubles(near, (x - (u - 1.0)) / u, u - u);
 }
 
-/* The scalars of LANES/2 rows. Exponential families have the density exp(entropy + kappa (T - mean)) relative to the
- * uniform distribution, where `mean` is the mean of the statistic T. */
-typedef struct { doubles minus, plus, kappa, entropy, mean; } row_scalars;
+/* The scalars of LANES/2 rows. Exponential families have the density exp(offset + kappa T) relative to the uniform
+ * distribution; `mean` is the mean of the statistic T. */
+typedef struct { doubles minus, plus, kappa, offset, mean; } row_scalars;
 
 INLINE doubles relative_log_density(row_scalars r, int64_t form, double dim) {
     if (form == SPHERICAL_CAUCHY)
@@ -50,9 +50,9 @@ INLINE doubles relative_log_density(row_scalars r, int64_t form, double dim) {
     if (form == POWER_SPHERICAL) {
         statistic = power_statistic(r.minus, r.plus);
         /* At kappa = 0 the density is uniform, also at the antipode. */
-        statistic = pick_doubles((longs)((r.kappa == 0.0) & (statistic < -1e3)), r.mean, statistic);
+        statistic = pick_doubles((longs)((r.kappa == 0.0) & (statistic < -1e3)), r.kappa, statistic);
     }
-    return r.entropy + r.kappa * (statistic - r.mean);
+    return r.offset + r.kappa * statistic;
 }
 
 /* The derivatives of the log-density in t and kappa. */
@@ -81,10 +81,10 @@ INLINE doubles within_float(doubles x) {
 }
 
 /* For up to GROUP rows of the result: the rows of x and loc that they need, and their scalars. Unused entries of kappa,
- * entropy and mean are those of the first row. The callers fill those of minus and plus. */
+ * offset and mean are those of the first row. The callers fill those of minus and plus. */
 typedef struct {
     int64_t x[GROUP], loc[GROUP];
-    float minus[GROUP], plus[GROUP], kappa[GROUP], entropy[GROUP], mean[GROUP];
+    float minus[GROUP], plus[GROUP], kappa[GROUP], offset[GROUP], mean[GROUP];
 } row_group;
 
 static void find_rows(int64_t *at, tile t, int64_t row, int count) {
@@ -105,13 +105,13 @@ static void find_group(const density_call *c, row_group *g, int64_t row, int cou
     find_rows(at, c->kappa_tile, row, count);
     for (int i = 0; i < GROUP; i++) {
         int64_t k = at[i < count ? i : 0];
-        g->kappa[i] = c->kappa[k], g->entropy[i] = c->entropy[k], g->mean[i] = c->mean[k];
+        g->kappa[i] = c->kappa[k], g->offset[i] = c->offset[k], g->mean[i] = c->mean[k];
     }
 }
 
 INLINE row_scalars load_scalars(const row_group *g, int i) {
     return (row_scalars){load_as_doubles(g->minus + i), load_as_doubles(g->plus + i), load_as_doubles(g->kappa + i),
-                         load_as_doubles(g->entropy + i), load_as_doubles(g->mean + i)};
+                         load_as_doubles(g->offset + i), load_as_doubles(g->mean + i)};
 }
 
 /* Loads the rows at[0], ..., at[some - 1] of an argument with d <= SMALL, one row per lane. */

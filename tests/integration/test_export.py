@@ -67,11 +67,11 @@ def assert_exports(
     return program
 
 
-def closed_forms(family: type, validate_args: bool = False) -> Program:
+def closed_forms(family: type) -> Program:
     """log_prob, entropy, KL from the uniform distribution and mean of a family."""
 
     def function(loc: Tensor, kappa: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        q = family(loc, kappa, validate_args=validate_args)
+        q = family(loc, kappa, validate_args=False)
         rate = kl_divergence(q, HypersphericalUniform(loc.shape[-1]))
         return q.log_prob(x), q.entropy(), rate, q.mean
 
@@ -96,20 +96,20 @@ class TestClosedForms:
     def test_onnx(self, family: type, dim: int) -> None:
         assert_exports(closed_forms(family), *closed_form_inputs(dim, torch.float32), near_zero=2)
 
+    @pytest.mark.slow
     def test_float64(self, family: type) -> None:
-        """Without ONNX, whose exporter rounds Python numbers to float32."""
-        inputs = closed_form_inputs(5, torch.float64)
-        assert_exports(closed_forms(family), *inputs, near_zero=2, onnx=False)
-
-    def test_a_batch_of_one_and_vectors_that_are_nearly_unit(self, family: type) -> None:
-        """With validation vectors are normalised, although an exported program cannot check values."""
-        module, (loc, kappa, x) = closed_forms(family, True), closed_form_inputs(3, torch.float32)
-        program = exported(module, loc, kappa, x).module()
-        single = loc[-2:-1], kappa[-2:-1], x[-2:-1]
+        """Without ONNX, whose exporter rounds Python numbers to float32. Also a batch of one."""
+        module, inputs = closed_forms(family), closed_form_inputs(5, torch.float64)
+        program = assert_exports(module, *inputs, near_zero=2, onnx=False).module()
+        single = [x[-2:-1] for x in inputs]
         torch.testing.assert_close(program(*single), module(*single))
-        rows = slice(-6, -2)
-        density, *_ = program(0.995 * loc[rows], kappa[rows], 1.005 * x[rows])
-        torch.testing.assert_close(density, module(loc[rows], kappa[rows], x[rows])[0])
+
+    def test_vectors_are_normalised(self, family: type) -> None:
+        """With validation, as in eager mode, although an exported program cannot check values."""
+        module = Program(lambda loc, kappa, x: (family(loc, kappa, validate_args=True).log_prob(x),))
+        loc, kappa, x = (value[-6:-2] for value in closed_form_inputs(16, torch.float32))
+        program = exported(module, loc, kappa, x).module()
+        torch.testing.assert_close(program(0.995 * loc, kappa, 1.005 * x), module(loc, kappa, x))
 
 
 @pytest.mark.slow
@@ -191,14 +191,16 @@ class TestDraws:
         targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
         assert not [target for target in targets if "powerspherical" in target]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("family", FAMILIES[:2], ids=IDS[:2])
-    @pytest.mark.parametrize(("farthest", "error"), [(5, 1e-9), (8, 2e-6)])
-    def test_quantiles(self, family: type, farthest: float, error: float) -> None:
+    def test_quantiles(self, family: type) -> None:
         """The graph has a fixed number of steps; eager mode iterates until it has all digits."""
-        inputs = draw_inputs(512, torch.float64, farthest)
-        module = draws(family, 2, 5, 512)
-        for found, wanted in zip(exported(module, *inputs).module()(*inputs), module(*inputs), strict=True):
-            torch.testing.assert_close(found, wanted, rtol=0.0, atol=error)
+        module = draws(family, 2, 512)
+        program = exported(module, *draw_inputs(512, torch.float64)).module()
+        for farthest, error in ((5, 1e-9), (8, 2e-6)):
+            inputs = draw_inputs(512, torch.float64, farthest)
+            for found, wanted in zip(program(*inputs), module(*inputs), strict=True):
+                torch.testing.assert_close(found, wanted, rtol=0.0, atol=error)
 
     def test_far_tails_are_finite(self) -> None:
         inputs = draw_inputs(2, torch.float64, 30.0)
@@ -213,9 +215,9 @@ class TestDraws:
         module = draws(family, 5)
         program = torch.export.export(module, tuple(inputs)).module()
         weights = directions(len(inputs[0]), 5, seed=3)
-        found, wanted = (
-            torch.autograd.grad((weights * run(*inputs)[0]).sum(), inputs) for run in (program, module)
-        )
+        values = [run(*inputs)[0] for run in (program, module)]
+        torch.testing.assert_close(*values, rtol=0, atol=1e-9)
+        found, wanted = (torch.autograd.grad((weights * x).sum(), inputs) for x in values)
         torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-12)
 
 

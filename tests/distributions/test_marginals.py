@@ -172,13 +172,3 @@ def test_gradients(family: str, dim: int) -> None:
     assert gradgradcheck(partial(of, "log_prob"), (t, kappa), rtol=1e-6, atol=1e-8)
     assert gradcheck(lambda kappa: MARGINALS[family](dim, kappa).entropy(), kappa, rtol=1e-6, atol=1e-8)
     assert gradgradcheck(lambda kappa: MARGINALS[family](dim, kappa).entropy(), kappa, rtol=1e-6, atol=1e-8)
-
-
-@families
-@pytest.mark.parametrize("method", ["log_cdf", "log_sf", "cdf", "icdf"])
-def test_second_derivatives_are_refused(family: str, method: str) -> None:
-    kappa = torch.tensor(2.0, dtype=DOUBLE, requires_grad=True)
-    value = getattr(MARGINALS[family](5, kappa), method)(torch.tensor(0.4, dtype=DOUBLE))
-    (slope,) = torch.autograd.grad(value, kappa, create_graph=True)
-    with pytest.raises(RuntimeError):
-        torch.autograd.grad(slope, kappa)

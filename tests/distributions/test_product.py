@@ -9,24 +9,17 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch.distributions import Distribution, Independent, kl_divergence, transform_to
-from torch.distributions.kl import _KL_MEMOIZE
 
+from helpers.directions import unit as directions
+from helpers.examples import FAMILIES, families
 from helpers.statistical import assert_mean
 from powerspherical import (
     ConcatenatedSpheres,
     HypersphericalUniform,
     PowerSpherical,
     ProductOfSpheres,
-    SphericalCauchy,
     VonMisesFisher,
 )
-
-FAMILIES = [PowerSpherical, VonMisesFisher, SphericalCauchy]
-families = pytest.mark.parametrize("family", FAMILIES)
-
-
-def directions(*shape: int) -> torch.Tensor:
-    return torch.nn.functional.normalize(torch.randn(*shape, dtype=torch.float64), dim=-1)
 
 
 def stacked(family: type = PowerSpherical) -> ProductOfSpheres:
@@ -258,24 +251,3 @@ def test_gradients(kind: str) -> None:
     (q.rsample().flatten(1).cumsum(-1).sum() + q.entropy().sum()).backward()
     assert (loc.grad.abs().sum(-1) > 0).all()
     assert (kappa.grad != 0).all()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
-@products
-def test_compile(make: Callable[[], Distribution]) -> None:
-    torch.compiler.reset()
-    p, uniform = stacked(), ProductOfSpheres(HypersphericalUniform(4).expand((3,)))
-    if make is concatenated:
-        # Without von Mises–Fisher, whose closed forms take long to compile.
-        p = ConcatenatedSpheres([PowerSpherical(directions(2, 3), 7.0), HypersphericalUniform(5)])
-        uniform = ConcatenatedSpheres(map(HypersphericalUniform, (3, 5)))
-    _KL_MEMOIZE.clear()  # so that the choice of the divergence is traced too
-
-    def step() -> tuple[torch.Tensor, ...]:
-        x = p.rsample()
-        return x, p.log_prob(x), p.entropy(), kl_divergence(p, uniform)
-
-    x, *closed_forms = torch.compile(step, fullgraph=True, backend="aot_eager")()
-    torch.testing.assert_close(closed_forms, [p.log_prob(x), p.entropy(), kl_divergence(p, uniform)])
-    torch.compiler.reset()

@@ -6,7 +6,8 @@ precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch.distributions import Distribution, kl_divergence
 
 from helpers.examples import FAMILIES, IDS
 from powerspherical import HypersphericalUniform, PowerSpherical, pairwise_kl
+
+Member = Callable[[Distribution], Tensor]
 
 
 def elsewhere(q: Distribution) -> Tensor:
@@ -31,7 +34,7 @@ def cosine(q: Distribution) -> Tensor:
 
 
 #: In the dtype of the samples.
-MOMENTS = {
+MOMENTS: dict[str, Member] = {
     "mean": lambda q: q.mean,
     "mode": lambda q: q.mode,
     "variance": lambda q: q.variance,
@@ -39,23 +42,22 @@ MOMENTS = {
 }
 
 
-def _divergences(name: str, other: type) -> dict[str, Callable[[Distribution], Tensor]]:
-    """Return the KL to and from a member of the family ``other`` with another direction."""
-    return {
-        f"KL to {name}": lambda q: kl_divergence(q, other(elsewhere(q), 3.0, validate_args=False)),
-        f"KL from {name}": lambda q: kl_divergence(other(elsewhere(q), 3.0, validate_args=False), q),
-    }
+def _divergence(family: type) -> Member:
+    """Return the KL to a member of ``family`` with another direction and concentration, which depend on those of q."""
+    return lambda q: kl_divergence(
+        q, family(q.loc.roll(1, -1), 0.5 * q.concentration + 1, validate_args=False)
+    )
 
 
-DIVERGENCES = {
+#: Over the three families these are all ordered pairs, with derivatives in all parameters.
+DIVERGENCES: dict[str, Member] = {
+    **{f"KL to {name}": _divergence(family) for name, family in zip(IDS, FAMILIES, strict=True)},
     "KL to uniform": lambda q: kl_divergence(q, HypersphericalUniform(q.dim, validate_args=False)),
     "KL from uniform": lambda q: kl_divergence(HypersphericalUniform(q.dim, validate_args=False), q),
 }
-for _name, _family in zip(IDS, FAMILIES, strict=True):
-    DIVERGENCES |= _divergences(_name, _family)
 
 #: Differentiable twice, in at least float32.
-SMOOTH = {
+SMOOTH: dict[str, Member] = {
     "log_prob": lambda q: q.log_prob(elsewhere(q)),
     "log_prob_matrix": lambda q: q.log_prob_matrix(two_points(q)),
     "pairwise_kl": lambda q: pairwise_kl(q, type(q)(two_points(q), 3.0, validate_args=False)),
@@ -72,7 +74,7 @@ SMOOTH = {
 }
 
 #: Differentiable once, in at least float32.
-TAILS = {
+TAILS: dict[str, Member] = {
     "marginal.cdf": lambda q: q.marginal.cdf(cosine(q)),
     "marginal.log_sf": lambda q: q.marginal.log_sf(cosine(q)),
     "marginal.icdf": lambda q: q.marginal.icdf(cosine(q)),
@@ -80,22 +82,36 @@ TAILS = {
     "cap_angle": lambda q: q.cap_angle(0.6),
 }
 
-MEMBERS = {**MOMENTS, **SMOOTH, "marginal.variance": lambda q: q.marginal.variance, **TAILS}
+MEMBERS: dict[str, Member] = {
+    **MOMENTS,
+    **SMOOTH,
+    "marginal.variance": lambda q: q.marginal.variance,
+    **TAILS,
+}
 
 #: Of Power Spherical alone.
-CLOSEST = {"closest_von_mises_fisher": lambda q: q.closest_von_mises_fisher().concentration}
+CLOSEST: dict[str, Member] = {
+    "closest_von_mises_fisher": lambda q: q.closest_von_mises_fisher().concentration
+}
 
 #: Different at each call.
-DRAWS = {
+DRAWS: dict[str, Member] = {
     "rsample": lambda q: q.rsample((2,)),
     "sample": lambda q: q.sample((2,)),
     "marginal.rsample": lambda q: q.marginal.rsample((2,)),
 }
 
-#: Every member of every family with parameters.
-EVERY = [
-    (family, name, member)
-    for family in FAMILIES
-    for name, member in (MEMBERS | (CLOSEST if family is PowerSpherical else {})).items()
-]
-EVERY_ID = [f"{family.__name__} {name}" for family, name, _ in EVERY]
+
+def members(family: type) -> dict[str, Member]:
+    """Return all members of a family but its draws."""
+    return MEMBERS | (CLOSEST if family is PowerSpherical else {})
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Add the name of the member to an error that is raised inside."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"The member is {name}.")
+        raise

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 import torch
 from torch import Tensor
 from torch.distributions import kl, kl_divergence
 
-from helpers.examples import directions, families
-from helpers.members import DRAWS, EVERY, EVERY_ID, MEMBERS
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, special
-from powerspherical.families import _precise, _tail_quadrature
+from helpers.examples import FAMILIES, directions, families
+from helpers.members import DRAWS, MEMBERS, Member, members, naming
+from powerspherical import (
+    ConcatenatedSpheres,
+    HypersphericalUniform,
+    PowerSpherical,
+    ProductOfSpheres,
+    VonMisesFisher,
+    special,
+)
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
@@ -21,23 +27,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*Function'> should not be insta
 #: Asymptotic series need no recurrence at this dimension: the traces are short and the tests quick.
 DIM = 48
 
-#: What takes long to trace, and is made of what other cases trace.
+#: Members that take long to trace and are made of what the others trace.
 SLOW = {
-    "PowerSpherical KL from PS",
-    "PowerSpherical marginal.cdf",
-    "PowerSpherical marginal.icdf",
-    "PowerSpherical marginal.log_sf",
-    "VonMisesFisher KL from PS",
-    "VonMisesFisher KL from uniform",
-    "VonMisesFisher KL from vMF",
-    "VonMisesFisher KL to PS",
-    "VonMisesFisher cap_angle",
-    "VonMisesFisher cap_probability",
-    "VonMisesFisher covariance_matrix",
-    "VonMisesFisher from_kl",
-    "VonMisesFisher marginal.cdf",
-    "VonMisesFisher marginal.entropy",
-    "VonMisesFisher marginal.log_sf",
+    "covariance_matrix",
+    "marginal.mean",
+    "marginal.entropy",
+    "marginal.cdf",
+    "marginal.log_sf",
+    "cap_angle",
+}
+SLOW_OF_FAMILIES = {
+    PowerSpherical: {"cap_probability"},
+    VonMisesFisher: {"cap_probability", "from_kl", "KL from uniform", "KL to PS"},
 }
 
 
@@ -49,12 +50,10 @@ def _reset():
 
 
 @pytest.fixture
-def _one_step(monkeypatch) -> None:
-    """A trace repeats each step of an iteration; one is enough to see that it can be traced."""
-    monkeypatch.setattr(_precise, "_SEARCH_STEPS", 1)
-    monkeypatch.setattr(_precise, "_REFINEMENTS", 1)
-    monkeypatch.setattr(_precise, "_ENTROPY_STEPS", 1)
-    monkeypatch.setattr(_tail_quadrature, "_NEWTON_STEPS", 1)
+def _one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace repeats each step of an iteration, and all of them take minutes. One shows that it can be traced."""
+    for name in ("_SEARCH_STEPS", "_REFINEMENTS", "_ENTROPY_STEPS"):
+        monkeypatch.setattr(f"powerspherical.families._precise.{name}", 1)
 
 
 def compiled(function: Callable, **options) -> Callable:
@@ -64,6 +63,11 @@ def compiled(function: Callable, **options) -> Callable:
 def leaves(*batch: int, dim: int = DIM, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     kappa = torch.linspace(0.5, 40.0, batch[0], dtype=dtype) if batch else torch.tensor(4.0, dtype=dtype)
     return directions(*batch, dim, dtype=dtype).requires_grad_(), kappa.requires_grad_()
+
+
+def gradients_of_sum(values: Iterable[Tensor], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    total = sum(value.sum() for value in values)
+    return torch.autograd.grad(total, inputs, materialize_grads=True, retain_graph=True)
 
 
 def with_gradients(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -78,48 +82,86 @@ def assert_compiles(function: Callable[..., Tensor], *inputs: Tensor, **options)
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_one_step")
-@pytest.mark.parametrize(
-    ("family", "member"),
-    [
-        pytest.param(family, member, id=name)
-        for (family, _, member), name in zip(EVERY, EVERY_ID, strict=True)
-        if name not in SLOW
-    ],
-)
-def test_member(family: type, member: Callable) -> None:
-    assert_compiles(lambda loc, kappa: member(family(loc, kappa, validate_args=False)), *leaves(3))
+@families
+def test_members(family: type) -> None:
+    """All in one graph, which takes less time than a graph for each. If it fails, each is compiled by itself."""
+    skipped = SLOW | SLOW_OF_FAMILIES.get(family, set())
+    chosen = {name: member for name, member in members(family).items() if name not in skipped}
+    inputs = leaves(3)
+
+    def assert_graph(chosen: dict[str, Member]) -> None:
+        def function(loc: Tensor, kappa: Tensor) -> dict[str, Tensor]:
+            q = family(loc, kappa, validate_args=False)
+            return {name: member(q) for name, member in chosen.items()}
+
+        found, expected = compiled(function)(*inputs), function(*inputs)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(*(gradients_of_sum(x.values(), inputs) for x in (found, expected)))
+
+    try:
+        assert_graph(chosen)
+    except Exception:
+        for name, member in chosen.items():
+            with naming(name):
+                torch.compiler.reset()
+                assert_graph({name: member})
+        raise
 
 
 @families
-@pytest.mark.parametrize("name", DRAWS)
-def test_draws(family: type, name: str) -> None:
-    """The seed that gives a draw in eager code gives it here; equal calls differ, and the gradients are finite."""
+def test_draws(family: type) -> None:
+    """Equal calls differ, and the gradients are finite."""
 
-    def draws(loc: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+    def draws(loc: Tensor, kappa: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         q = family(loc, kappa, validate_args=False)
-        return DRAWS[name](q), DRAWS[name](q)
+        return {name: (draw(q), draw(q)) for name, draw in DRAWS.items()}
 
-    loc, kappa = leaves(3)
-    first, second = compiled(draws)(loc, kappa)
-    expected = DRAWS[name](family(loc, kappa))
-    assert (first.shape, first.dtype, first.requires_grad) == (
-        expected.shape,
-        expected.dtype,
-        name != "sample",
-    )
-    assert not (first == second).flatten(1).all(1).any()
-    if "marginal" in name:
-        assert (first.abs() <= 1).all()
-    else:
-        torch.testing.assert_close(first.norm(dim=-1), torch.ones(2, 3))
-    if first.requires_grad:
-        for gradient in torch.autograd.grad(
-            first.square().cumsum(-1).sum(), (loc, kappa), materialize_grads=True
-        ):
-            assert gradient.isfinite().all()
+    inputs = leaves(3)
+    for name, (first, second) in compiled(draws)(*inputs).items():
+        expected = DRAWS[name](family(*inputs))
+        assert (first.shape, first.dtype) == (expected.shape, expected.dtype)
+        assert first.requires_grad == (name != "sample")
+        assert not (first == second).flatten(1).all(1).any()
+        if "marginal" in name:
+            assert (first.abs() <= 1).all()
+        else:
+            torch.testing.assert_close(first.norm(dim=-1), torch.ones(2, 3))
+        if first.requires_grad:
+            for gradient in gradients_of_sum([first.square().cumsum(-1)], inputs):
+                assert gradient.isfinite().all()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("family", "dim"), [*((family, 3) for family in FAMILIES), (PowerSpherical, 4)])
+def test_draws_with_explicit_noise(family: type, dim: int) -> None:
+    noise = torch.randn(3, dim)
+
+    def draw(loc: Tensor, kappa: Tensor) -> Tensor:
+        return family(loc, kappa, validate_args=False).rsample(noise=noise)[..., 0]
+
+    assert_compiles(draw, *leaves(3, dim=dim))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["stacked", "concatenated"])
+def test_products(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kl, "_KL_MEMOIZE", {})  # so that the choice of the divergence is traced too
+    first = PowerSpherical(directions(2, 3, 4), torch.tensor([0.0, 1.0, 20.0]).double())
+    if kind == "stacked":
+        p, uniform = ProductOfSpheres(first), ProductOfSpheres(HypersphericalUniform(4).expand((3,)))
+    else:
+        # Without von Mises–Fisher, whose closed forms take long to compile.
+        p = ConcatenatedSpheres([PowerSpherical(directions(2, 3), 7.0), HypersphericalUniform(5)])
+        uniform = ConcatenatedSpheres(map(HypersphericalUniform, (3, 5)))
+
+    def step() -> tuple[Tensor, ...]:
+        x = p.rsample()
+        return x, p.log_prob(x), p.entropy(), kl_divergence(p, uniform)
+
+    x, *closed_forms = compiled(step)()
+    torch.testing.assert_close(closed_forms, [p.log_prob(x), p.entropy(), kl_divergence(p, uniform)])
+
+
 @pytest.mark.parametrize("validate_args", [None, True])
 def test_validation_is_left_out(validate_args: bool | None) -> None:
     """The graph has no place for a look at the values: neither an error nor a break."""
@@ -149,18 +191,15 @@ def test_number_as_concentration() -> None:
     reason="this torch cannot trace the expand of its own distributions",
 )
 def test_uniform() -> None:
-    def moments(x: Tensor) -> Tensor:
+    def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         prior = HypersphericalUniform(DIM, validate_args=False).expand((3,))
-        return prior.log_prob(x) + prior.entropy() + (prior.mean + prior.variance).sum(-1)
-
-    def draws(x: Tensor) -> tuple[Tensor, Tensor]:
-        prior = HypersphericalUniform(DIM, validate_args=False).expand((3,))
-        return prior.rsample((2,)), prior.sample((2,)) * x
+        moments = prior.log_prob(x) + prior.entropy() + (prior.mean + prior.variance).sum(-1)
+        return moments, prior.rsample((2,)), prior.sample((2,)) * x
 
     x = directions(3, DIM, dtype=torch.float32)
-    torch.testing.assert_close(compiled(moments)(x), moments(x))
-    first, _ = compiled(draws)(x)
-    torch.testing.assert_close(first.norm(dim=-1), torch.ones(2, 3))
+    moments, draws, _ = compiled(function)(x)
+    torch.testing.assert_close(moments, function(x)[0])
+    torch.testing.assert_close(draws.norm(dim=-1), torch.ones(2, 3))
 
 
 @pytest.mark.slow
@@ -178,15 +217,14 @@ def test_numbers_of_draws_that_are_dynamic() -> None:
         assert shapes == [(count, 3, DIM), (count, 2, 3), (count, DIM)]
 
 
-@pytest.mark.slow
 def test_circle() -> None:
     """Here the Bessel functions have their own expansion for large κ."""
 
-    def loss(loc: Tensor, kappa: Tensor) -> Tensor:
+    def function(loc: Tensor, kappa: Tensor) -> Tensor:
         q = VonMisesFisher(loc, kappa, validate_args=False)
         return MEMBERS["log_prob"](q) + MEMBERS["KL to uniform"](q)
 
-    assert_compiles(loss, *leaves(3, dim=2))
+    assert_compiles(function, *leaves(3, dim=2))
 
 
 def step(loc: Tensor, kappa: Tensor) -> Tensor:
@@ -205,27 +243,20 @@ def seeded(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @pytest.mark.slow
-def test_another_dimension() -> None:
-    """The formulas are built for one d: another one is another graph, with its own numbers."""
-    function = seeded(compiled(step))
-    for dim in (DIM, DIM + 2, DIM):
-        torch.testing.assert_close(
-            with_gradients(function, *leaves(3, dim=dim)), with_gradients(seeded(step), *leaves(3, dim=dim))
-        )
-
-
-@pytest.mark.slow
-def test_batch_sizes_share_a_graph() -> None:
-    """The second size makes the graph dynamic, and the third needs no other."""
+def test_batch_sizes_share_a_graph_and_dimensions_do_not() -> None:
+    """The second size makes the graph dynamic, and the third needs no other. The formulas are built for one d."""
     function = seeded(compiled(step))
     for size in (3, 4):
         with_gradients(function, *leaves(size))
     with torch.compiler.set_stance("fail_on_recompile"):
         actual = with_gradients(function, *leaves(17))
     torch.testing.assert_close(actual, with_gradients(seeded(step), *leaves(17)))
+    for dim in (DIM + 2, DIM):
+        inputs = leaves(3, dim=dim)
+        torch.testing.assert_close(with_gradients(function, *inputs), with_gradients(seeded(step), *inputs))
 
 
-def test_divergences_compile_once(monkeypatch) -> None:
+def test_divergences_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a new process torch's table of divergences is empty. A graph that fills it would be compiled again."""
     monkeypatch.setattr(kl, "_KL_MEMOIZE", {})
     prior = HypersphericalUniform(DIM)
@@ -250,32 +281,39 @@ def test_shapes_declared_dynamic(family: type) -> None:
     assert_compiles(score, *leaves(3, dim=5), dynamic=True)
 
 
-#: Those that no member above is made of.
-SPECIAL = {
-    "log_bessel_i": lambda k: special.log_bessel_i(23.5, k),
-    "mean_log1p": lambda k: special.mean_log1p(k, DIM),
-    "trigamma_difference": lambda k: special.trigamma_difference(k, DIM),
-}
+def test_special_functions() -> None:
+    """Those that no member above is made of."""
 
+    def function(k: Tensor) -> Tensor:
+        values = (
+            special.log_bessel_i(23.5, k),
+            special.mean_log1p(k, DIM),
+            special.trigamma_difference(k, DIM),
+        )
+        return torch.stack(values)
 
-@pytest.mark.parametrize("name", SPECIAL)
-def test_special_functions(name: str) -> None:
-    assert_compiles(SPECIAL[name], leaves(3)[1])
+    assert_compiles(function, leaves(3)[1])
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
-)  # its own use
+)  # torch's own
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
 def test_inductor() -> None:
-    loc, kappa = leaves(64)
-    function = torch.compile(step, fullgraph=True)  # of a draw, a density and a divergence
-    actual, *gradients = with_gradients(function, loc, kappa)
-    assert not torch.equal(actual, function(loc, kappa))
-    assert all(gradient.isfinite().all() for gradient in gradients)
+    """Draws, densities, a divergence and their gradients. All other tests stop before code is generated."""
+    inputs = leaves(64)
 
-    closed_form = torch.compile(
-        lambda q_loc, q_kappa: MEMBERS["log_prob"](VonMisesFisher(q_loc, q_kappa)), fullgraph=True
-    )
-    torch.testing.assert_close(closed_form(loc, kappa), MEMBERS["log_prob"](VonMisesFisher(loc, kappa)))
+    def function(loc: Tensor, kappa: Tensor) -> tuple[Tensor, ...]:
+        draws = [family(loc, kappa).rsample() for family in (*FAMILIES, PowerSpherical)]
+        return step(loc, kappa), MEMBERS["log_prob"](VonMisesFisher(loc, kappa)), *draws
+
+    loss, density, *draws = torch.compile(function, fullgraph=True)(*inputs)
+    torch.testing.assert_close(density, MEMBERS["log_prob"](VonMisesFisher(*inputs)))
+    together = torch.cat(draws)
+    torch.testing.assert_close(together.norm(dim=-1), torch.ones(len(together)))
+    assert len(together.unique(dim=0)) == len(together)
+    for value in (loss, density, *(x[..., 0].exp() for x in draws)):
+        for gradient in torch.autograd.grad(value.sum(), inputs, retain_graph=True):
+            assert gradient.isfinite().all()
+            assert (gradient != 0).any()

@@ -62,6 +62,8 @@ class TestMixture:
         x = directions(6, DIM, seed=2)
         density = (self.weights * components.log_prob(x.unsqueeze(-2)).exp()).sum(-1)
         torch.testing.assert_close(self.mixture(components).log_prob(x), density.log())
+        several = MixtureSameFamily(Categorical(self.weights.expand(2, 3)), batch(family, 2, 3))
+        assert several.log_prob(several.sample((5,))).shape == (5, 2)
 
     @families
     def test_moments_of_draws(self, family: type) -> None:
@@ -73,14 +75,6 @@ class TestMixture:
         assert mixture.support.check(x).all()
         assert_mean(x, mixture.mean)
         assert_mean((x - mixture.mean).square(), mixture.variance)
-
-    @families
-    def test_batch_of_mixtures(self, family: type) -> None:
-        components = batch(family, 2, 3)
-        mixture = MixtureSameFamily(Categorical(self.weights.expand(2, 3)), components)
-        x = mixture.sample((5,))
-        assert x.shape == (5, 2, DIM)
-        assert mixture.log_prob(x).shape == (5, 2)
 
     @families
     def test_learns(self, family: type) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from helpers.directions import unit
 from helpers.draws import draw, slopes
-from helpers.engines import Engine, is_missing
+from helpers.engines import Engine, assert_threads_change_nothing, is_missing, negative_view
 from helpers.examples import DOUBLE, FLOAT, comparable, exponential_families, families, family_objects
 from helpers.statistical import assert_law, assert_mean, assert_reproducible, assert_uncorrelated
 from powerspherical import PowerSpherical, SphericalCauchy, VonMisesFisher, engines, sampling
@@ -347,13 +347,6 @@ def test_other_derivatives_are_refused(engine: Engine, family: type) -> None:
 # Arguments of every kind
 
 
-def negative_view(tensor: Tensor) -> Tensor:
-    """Return a view whose numbers in memory have the opposite sign."""
-    view = torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
-    assert view.is_neg()
-    return view
-
-
 @families
 def test_layouts(engine: Engine, dtype: torch.dtype, family: type) -> None:
     """Expanded, transposed, negated and misaligned arguments and gradients give what contiguous ones give."""
@@ -405,22 +398,20 @@ def test_half_precision(engine: Engine, family: Family, half: torch.dtype) -> No
 
 
 @families
-def test_autocast_changes_nothing(engine: Engine, family: type) -> None:
-    loc, kappa = parameters(engine, (6, 8), (6, 8))
-    results = []
-    for enabled in (False, True):
-        with torch.autocast(engine.device, dtype=torch.bfloat16, enabled=enabled):
-            x = after_seed(family, loc, kappa)
-            results.append((x, *torch.autograd.grad(x[..., 0].sum(), (loc, kappa))))
+def test_autocast_and_matmul_precision_change_nothing(
+    engine: Engine, dtype: torch.dtype, family: type
+) -> None:
+    loc, kappa = parameters(engine, (6, 8), (6, 8), dtype=dtype)
+    results, before = [], torch.get_float32_matmul_precision()
+    try:
+        for enabled, precision in ((False, "highest"), (True, "medium")):
+            torch.set_float32_matmul_precision(precision)
+            with torch.autocast(engine.device, dtype=torch.bfloat16, enabled=enabled):
+                x = after_seed(family, loc, kappa)
+                results.append((x, *torch.autograd.grad(x[..., 0].sum(), (loc, kappa))))
+    finally:
+        torch.set_float32_matmul_precision(before)
     assert all(map(torch.equal, *results))
-
-
-def test_every_row_has_its_own_parameters(engine: Engine) -> None:
-    loc = unit(3, 1, 4, dtype=FLOAT, device=engine.device)
-    kappa = torch.tensor([1.0, 1e4], device=engine.device)
-    x = PowerSpherical(loc, kappa).sample((200 if engine.is_interpreted else 4000,))
-    mean = kappa.unsqueeze(-1) / (kappa.unsqueeze(-1) + 3) * loc
-    assert_mean(x.cpu(), mean.cpu(), rounding=1e-6)
 
 
 # Random numbers, threads and processes
@@ -471,23 +462,15 @@ def test_a_row_depends_on_its_place_and_the_seed_only(name: str, family: type) -
 )
 @pytest.mark.skipif(is_missing("c"), reason="there is no C library")
 def test_results_do_not_depend_on_the_number_of_threads(family: type, rows: int, dim: int) -> None:
-    before = torch.get_num_threads()
     for directions in {rows, 1}:
-        loc, kappa = (
-            unit(directions, dim, dtype=FLOAT).requires_grad_(),
-            (60 * torch.rand(rows)).requires_grad_(),
-        )
-        grad, results = torch.randn(rows, dim), []
-        try:
-            for threads in (1, 2, 3, 7):
-                torch.set_num_threads(threads)
-                with block_limit(max(1, rows * dim // 10)):  # the least work of a thread
-                    x = after_seed(family, loc, kappa)
-                    results.append((x, *torch.autograd.grad(x, (loc, kappa), grad)))
-        finally:
-            torch.set_num_threads(before)
-        for other in results[1:]:
-            assert all(map(torch.equal, results[0], other))
+        loc, kappa = unit(directions, dim, dtype=FLOAT), 60 * torch.rand(rows)
+        leaves, grad = (loc.requires_grad_(), kappa.requires_grad_()), torch.randn(rows, dim)
+
+        def results(leaves: tuple[Tensor, ...] = leaves, grad: Tensor = grad) -> list[Tensor]:
+            x = after_seed(family, *leaves)
+            return [x, *torch.autograd.grad(x, leaves, grad)]
+
+        assert_threads_change_nothing(results, max(1, rows * dim // 10))
 
 
 @families

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from helpers.engines import Engine
+from helpers.engines import Engine, assert_threads_change_nothing, negative_view
 from helpers.examples import dtypes
 from powerspherical import engines, special
-from powerspherical.engines import block_limit
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER
 from powerspherical.special import (
     bessel_ratio,
@@ -63,7 +62,7 @@ FUNCTIONS = {
 #: The largest relative errors of value and slope in float32, where they are not 3e-7.
 ERRORS = {
     bessel_ratio_slope: (3e-7, 5e-6),
-    cauchy_variance_cosine: (3e-7, 5e-6),
+    cauchy_variance_cosine: (3e-7, 3e-5),
     log_gamma_ratio: (5e-7, 3e-7),
     log_hyp0f1: (5e-7, 3e-7),
 }
@@ -227,9 +226,7 @@ def test_shapes_and_layouts(engine: Engine, function: Callable) -> None:
     kappa = 9 * torch.rand(5, 7).to(engine.device)
     views = [kappa, kappa.T, kappa[:, ::2], kappa[1, 2], kappa[:1, :1], kappa[:, :1].expand(5, 7)]
     views += [kappa.flatten()[1:18], kappa.new_empty(0), kappa.new_empty(3, 0, 2)]
-    negative = torch.conj(torch.complex(torch.zeros_like(kappa), -kappa)).imag
-    assert negative.is_neg()
-    for view in (*views, negative):
+    for view in (*views, negative_view(kappa)):
         leaf = view.detach().requires_grad_()
         value = function(leaf, 6)
         (slope,) = torch.autograd.grad(value.sum(), leaf)
@@ -238,17 +235,9 @@ def test_shapes_and_layouts(engine: Engine, function: Callable) -> None:
         torch.testing.assert_close(found, expected, rtol=5e-7, atol=0)
 
 
-def test_threads_and_blocks_do_not_change_results() -> None:
-    kappa, results, before = torch.rand(30_001) * 60, [], torch.get_num_threads()
-    try:
-        for threads in (1, 2, 3, 7):
-            torch.set_num_threads(threads)
-            with block_limit(1000):  # the least work of a thread
-                results.append(value_and_slope(bessel_ratio, kappa))
-    finally:
-        torch.set_num_threads(before)
-    for other in results[1:]:
-        assert all(map(torch.equal, results[0], other))
+def test_threads_do_not_change_results() -> None:
+    kappa = torch.rand(30_001) * 60
+    assert_threads_change_nothing(lambda: value_and_slope(bessel_ratio, kappa), 1000)
 
 
 def test_first_use_of_a_dimension_inside_nested_transforms() -> None:

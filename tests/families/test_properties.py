@@ -64,17 +64,6 @@ def test_mean_cosine_lies_in_the_unit_interval(family: Family, dim: int, kappa: 
 
 @exponential_families
 @property_test
-@given(dim=dims, kappa=kappas, factor=factors)
-def test_log_partition_is_convex(family: ExponentialFamily, dim: int, kappa: float, factor: float) -> None:
-    """The value at the midpoint lies below the chord."""
-    first, middle, last = family.log_partition(
-        double(kappa, kappa * (1 + factor / 2), kappa * (1 + factor)), dim
-    ).tolist()
-    assert middle <= (first + last) / 2 + ROUNDING * (abs(first) + abs(last))
-
-
-@exponential_families
-@property_test
 @given(dim=dims, kappa=kappas)
 def test_divergence_is_at_most_quadratic(family: ExponentialFamily, dim: int, kappa: float) -> None:
     """KL = ∫ s Var_s T ds ≤ κ²/2 · Var_0 T, because the variance decreases in κ."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.distributions import kl_divergence
@@ -181,19 +177,3 @@ def test_compiled_code_follows_a_changed_family(monkeypatch: pytest.MonkeyPatch)
     compiled, kappa = torch.compile(rate, backend="aot_eager", fullgraph=True), torch.tensor([1.0, 10.0])
     torch.testing.assert_close(compiled(kappa, DoubledPower), 2 * rate(kappa, PowerSpherical))
     torch.testing.assert_close(compiled(kappa, PowerSpherical), rate(kappa, PowerSpherical))
-
-
-@pytest.mark.skipif(is_missing("c"), reason="there is no C library")
-@pytest.mark.slow
-def test_the_library_can_be_switched_off() -> None:
-    code = (
-        "import torch; from powerspherical import PowerSpherical; torch.manual_seed(1); "
-        "print(PowerSpherical(torch.eye(3), 2.0).sample().tolist())"
-    )
-    environment = {**os.environ, "POWERSPHERICAL_NATIVE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
-    torch.manual_seed(1)
-    with engines.engine("torch"):
-        assert done.stdout == f"{PowerSpherical(torch.eye(3), 2.0).sample().tolist()}\n"

@@ -168,14 +168,10 @@ def test_functions_are_monotone_across_cells(dtype: torch.dtype) -> None:
 
 # Derivatives and modes of torch
 
-#: Functions of other formulas, and inverses, which take κ/100.
+#: Functions of other formulas.
 DERIVED = {
     "log_bessel_i": lambda kappa, dim: special.log_bessel_i(dim / 2 - 1, kappa),
     "mean_log_boost": special.mean_log_boost,
-    "cauchy_mean_cosine": special.cauchy_mean_cosine,
-    "cauchy_mean_cosine_complement": special.cauchy_mean_cosine_complement,
-    "bessel_ratio_inverse": lambda kappa, dim: bessel_ratio_inverse(kappa / 100, dim),
-    "cauchy_mean_cosine_inverse": lambda kappa, dim: cauchy_mean_cosine_inverse(kappa / 100, dim),
 }
 
 

@@ -9,12 +9,12 @@ from torch.overrides import TorchFunctionMode
 
 from helpers.directions import unit
 from helpers.engines import ENGINES, Engine, is_missing
+from helpers.examples import FAMILIES, families
 from helpers.own_family import entries, registered, use
 from powerspherical import (
     HypersphericalUniform,
     PowerSpherical,
     RotationallySymmetric,
-    SphericalCauchy,
     VonMisesFisher,
     engines,
 )
@@ -33,28 +33,23 @@ def test_names() -> None:
 
 
 def test_settings_end_with_their_context() -> None:
+    def settings() -> tuple[bool, bool, int]:
+        return engines.allowed("c"), engines.allowed("triton"), engines.block_size(7)
+
     def leave_early() -> None:
         with engines.engine("torch"), block_limit(3):
-            assert (engines.allowed("c"), engines.requested("torch"), engines.block_size(7)) == (
-                False,
-                True,
-                3,
-            )
+            assert (settings(), engines.requested("torch")) == ((False, False, 3), True)
             with engines.engine("c"), block_limit(5):
-                assert (engines.allowed("c"), engines.allowed("triton"), engines.block_size(4)) == (
-                    True,
-                    False,
-                    4,
-                )
-            assert engines.block_size(7) == 3
+                assert settings() == (True, False, 5)
+            assert settings() == (False, False, 3)
             raise RuntimeError("early")
 
     with pytest.raises(RuntimeError, match="early"):
         leave_early()
-    assert (engines.allowed("c"), engines.allowed("triton"), engines.block_size(7)) == (True, True, 7)
+    assert settings() == (True, True, 7)
 
 
-@pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher, SphericalCauchy])
+@families
 @pytest.mark.parametrize("other", ["torch", "c", "triton"])
 def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family: type) -> None:
     """The backward pass may run after the context of the forward pass has ended."""
@@ -79,7 +74,7 @@ def results(device: str) -> dict[str, torch.Tensor]:
     torch.manual_seed(5)
     loc, kappa = unit(300, 5, dtype=torch.float32).to(device), (20 * torch.rand(300)).to(device)
     found = {}
-    for family in (PowerSpherical, VonMisesFisher, SphericalCauchy):
+    for family in FAMILIES:
         q, name = family(loc, kappa), family.__name__
         found |= {
             f"{name} draw": q.sample(),

@@ -189,21 +189,6 @@ def test_derivatives(engine: Engine, name: str) -> None:
             assert gradgradcheck(lambda k: function(k, dim), kappa, **close)  # noqa: B023
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_transforms(engine: Engine, name: str) -> None:
-    kappa = torch.tensor([0.0, 0.3, 20.0, 4000.0], device=engine.device)
-    expected, slope = (x.to(kappa) for x in value_and_slope(FUNCTIONS[name], kappa))
-
-    def function(kappa: Tensor) -> Tensor:
-        return FUNCTIONS[name](kappa, 5)
-
-    close = {"rtol": 1e-6, "atol": 1e-7}
-    torch.testing.assert_close(torch.func.vmap(function)(kappa), expected, **close)
-    torch.testing.assert_close(torch.func.vmap(torch.func.grad(function))(kappa), slope, **close)
-    tangents = torch.func.jvp(function, (kappa,), (torch.ones_like(kappa),))
-    torch.testing.assert_close(tangents, (expected, slope), **close)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 def test_compiled(engine: Engine) -> None:

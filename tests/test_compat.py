@@ -49,6 +49,7 @@ class TestPowerSpherical:
     @pytest.mark.parametrize("shape", [(6,), (6, 1), (1,), ()], ids=str)
     def test_one_scale_per_vector_in_any_shape(self, shape):
         scale = torch.full(shape, 7.0, dtype=DOUBLE)
+        assert compat.VonMisesFisher(LOC, scale).batch_shape == (6,)
         p = compat.PowerSpherical(LOC, scale)
         assert p.batch_shape == p.scale.shape == p.entropy().shape == (6,)
         assert p.rsample((3,)).shape == (3, 6, 5)
@@ -159,16 +160,12 @@ class TestVonMisesFisher:
     def test_columns(self):
         q = compat.VonMisesFisher(LOC, KAPPA.unsqueeze(-1), validate_args=True, k=10)
         assert q.scale.shape == (6, 1)
+        assert compat.VonMisesFisher(LOC[0], torch.ones(1)).batch_shape == ()
         assert q.rsample(7).shape == (7, 6, 5)
         ratio = scipy.special.ive(2.5, KAPPA.numpy()) / scipy.special.ive(1.5, KAPPA.numpy())
         torch.testing.assert_close(q.mean, torch.from_numpy(ratio).unsqueeze(-1) * LOC)
         rate = kl_divergence(q, compat.hyperspherical_uniform(4))
         torch.testing.assert_close(rate, compat.hyperspherical_uniform(4).entropy().double() - q.entropy())
-
-    @pytest.mark.parametrize("shape", [(6, 1), (1, 1), (1,), ()])
-    def test_other_shapes(self, shape):
-        assert compat.VonMisesFisher(LOC, torch.full(shape, 7.0, dtype=DOUBLE)).batch_shape == (6,)
-        assert compat.VonMisesFisher(LOC[0], torch.ones(1)).batch_shape == ()
 
 
 EXAMPLES = [

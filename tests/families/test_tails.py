@@ -1,4 +1,7 @@
-"""Tail probabilities, density, quantiles and dt/dκ of t = μᵀx against mpmath, out to probabilities of 1e-30."""
+"""Tail probabilities, density, quantiles and dt/dκ of t = μᵀx against mpmath, out to probabilities of 1e-30.
+
+Their ends and second derivatives are tested in ``tests/distributions/test_marginals.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,8 @@ import math
 from typing import NamedTuple
 
 import pytest
-import scipy.stats
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck
 
 from helpers import mpmath_tables
 from helpers.examples import family_objects
@@ -102,18 +103,6 @@ def test_quantiles(rows: Rows) -> None:
 
 
 @family_objects
-@pytest.mark.parametrize("dim", [2, 3, 64])
-def test_ends(family: Family, dim: int) -> None:
-    ends, kappa = torch.tensor([0.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 3.0], dtype=torch.float64)
-    log_cdf, log_sf = family.log_tails(ends, 2 - ends, kappa, dim)
-    assert log_cdf.tolist() == [0.0, -torch.inf]
-    assert log_sf.tolist() == [-torch.inf, 0.0]
-    one_minus_t, one_plus_t = family.quantile(1 - ends / 2, ends / 2, kappa, dim)
-    assert one_minus_t.tolist() == [0.0, 2.0]
-    assert one_plus_t.tolist() == [2.0, 0.0]
-
-
-@family_objects
 def test_slope_of_a_draw_keeps_shape_and_dtype(family: Family) -> None:
     one_minus_t = torch.linspace(0.1, 1.9, 70_000).reshape(7, 100, 100)  # several chunks
     kappa = torch.tensor(2.0)
@@ -123,30 +112,6 @@ def test_slope_of_a_draw_keeps_shape_and_dtype(family: Family) -> None:
     last = one_minus_t[-1, -1].double()
     exact = family.implicit_slope(last, 2 - last, kappa.double().expand(100), 5)
     torch.testing.assert_close(value[-1, -1], exact.float(), rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("dim", [2, 3, 10, 64, 359])
-def test_single_precision_is_computed_in_double(dim: int) -> None:
-    """Compare with SciPy's Beta distribution of (1+t)/2, at numbers that are exact in float32."""
-    one_minus_t = torch.arange(1, 64) / 32
-    kappa = torch.tensor([[0.0], [0.5], [3.0], [40.0], [1000.0]])
-    arguments = torch.broadcast_tensors(one_minus_t, 2 - one_minus_t, kappa)
-    beta = (dim - 1) / 2
-    law = scipy.stats.beta(beta + kappa.double().numpy(), beta)
-    place = 1 - one_minus_t.double().numpy() / 2
-    tails = POWER_SPHERICAL.log_tails(*arguments, dim)
-    for value, expected in zip(tails, (law.logcdf(place), law.logsf(place)), strict=True):
-        assert value.dtype == torch.float32
-        usual = torch.from_numpy(expected > -600)  # SciPy's probabilities underflow
-        torch.testing.assert_close(
-            value[usual], torch.from_numpy(expected).float()[usual], rtol=3e-7, atol=1e-12
-        )
-    u = torch.arange(1, 16) / 16
-    ends = POWER_SPHERICAL.quantile(*torch.broadcast_tensors(u, 1 - u, kappa), dim)
-    above, below = law.isf(1 - u.double().numpy()), 1 - law.ppf(u.double().numpy())
-    for value, expected in zip(ends, (2 * below, 2 * above), strict=True):
-        assert value.dtype == torch.float32
-        torch.testing.assert_close(value, torch.from_numpy(expected).float(), rtol=3e-7, atol=1e-7)
 
 
 @family_objects
@@ -164,29 +129,3 @@ def test_single_precision_is_rounded_double(family: Family, name: str) -> None:
     for single, double in zip(*results, strict=True):
         assert single.dtype == torch.float32
         torch.testing.assert_close(single, double.float(), rtol=2e-7, atol=0)
-
-
-@family_objects
-@pytest.mark.parametrize("dim", [2, 3, 10, 50])
-def test_gradients_by_finite_differences(family: Family, dim: int) -> None:
-    kappa = torch.tensor([0.3, 5.0, 40.0], dtype=torch.float64, requires_grad=True)
-    t = torch.tensor([-0.4, 0.1, 0.7], dtype=torch.float64, requires_grad=True)
-    u = torch.tensor([0.01, 0.5, 0.9], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(
-        lambda t, kappa: family.log_tails(1 - t, 1 + t, kappa, dim), (t, kappa), rtol=1e-6, atol=1e-8
-    )
-    assert gradcheck(lambda u, kappa: family.quantile(u, 1 - u, kappa, dim), (u, kappa), rtol=1e-6, atol=1e-8)
-
-
-@family_objects
-@pytest.mark.parametrize("name", ["log_tails", "quantile"])
-def test_second_derivatives_are_refused(family: Family, name: str) -> None:
-    """They raise also in a sum with a twice differentiable term, where a missing term would go unnoticed."""
-    kappa = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
-    half = torch.tensor(0.5, dtype=torch.float64)
-    place = {"log_tails": (half, 3 * half), "quantile": (half, half)}[name]
-    value, _ = getattr(family, name)(*place, kappa, 5)
-    for total in (value, value.square(), value + kappa.square()):
-        (slope,) = torch.autograd.grad(total, kappa, create_graph=True)
-        with pytest.raises(RuntimeError):
-            torch.autograd.grad(slope, kappa)

@@ -1,14 +1,16 @@
-"""The implementations that the tests of kernels run over."""
+"""The implementations that the tests of kernels run over, and what all kernels must do."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from powerspherical import PowerSpherical
-from powerspherical.engines import engine
+from powerspherical.engines import block_limit, engine
 
 
 class Engine(NamedTuple):
@@ -43,7 +45,28 @@ def is_missing(name: str) -> bool:
     return wanted.name != "torch" and torch.equal(_draw(wanted.name), _draw("torch"))
 
 
-def _draw(name: str) -> torch.Tensor:
+def _draw(name: str) -> Tensor:
     with torch.random.fork_rng(), engine(name):
         torch.manual_seed(1)
         return PowerSpherical(torch.eye(4, device=ENGINES[name].device), 1.0).sample().cpu()
+
+
+def negative_view(tensor: Tensor) -> Tensor:
+    """Return a view whose numbers in memory have the opposite sign."""
+    view = torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
+    assert view.is_neg()
+    return view
+
+
+def assert_threads_change_nothing(compute: Callable[[], Sequence[Tensor]], block: int) -> None:
+    """Check that results have the same bits with 1, 2, 3 and 7 threads, which take at least ``block`` numbers each."""
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 7):
+            torch.set_num_threads(threads)
+            with block_limit(block):
+                results.append(compute())
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))

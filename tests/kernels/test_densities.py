@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from helpers.directions import unit
-from helpers.engines import Engine
+from helpers.engines import Engine, assert_threads_change_nothing, negative_view
 from helpers.examples import DOUBLE, FLOAT, families
 from helpers.own_family import registered
 from powerspherical import PowerSpherical, VonMisesFisher
 from powerspherical.distributions import distribution_named
-from powerspherical.engines import block_limit
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, in Triton's interpreter
 
@@ -240,13 +239,6 @@ def test_other_derivatives(engine: Engine, own: type, family: type | None) -> No
         assert_close(actual, expected, 1e-5)
 
 
-def negative_view(tensor: Tensor) -> Tensor:
-    """Return a view whose numbers in memory have the opposite sign."""
-    view = torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
-    assert view.is_neg()
-    return view
-
-
 @families
 def test_strides(engine: Engine, family: type) -> None:
     """Transposed, sliced, expanded and negated arguments, and a gradient with strides."""
@@ -288,7 +280,6 @@ def test_long_sums_keep_their_digits(engine: Engine, family: type, dim: int, loc
 @families
 @pytest.mark.parametrize("dim", [4, 16])
 def test_threads_give_the_same_bits(family: type, dim: int) -> None:
-    before = torch.get_num_threads()
     for x, loc in (
         ((4000,), (4000,)),
         ((4000,), ()),
@@ -297,14 +288,9 @@ def test_threads_give_the_same_bits(family: type, dim: int) -> None:
         ((), (4000,)),
     ):
         inputs = [tensor.float().requires_grad_() for tensor in arguments((x, loc, loc), dim)]
-        results = []
-        try:
-            for threads in (1, 2, 7):
-                torch.set_num_threads(threads)
-                with block_limit(1000):  # the least work of a thread
-                    value = log_prob(family, *inputs)
-                    results.append([value, *torch.autograd.grad(value.sin().sum(), inputs)])
-        finally:
-            torch.set_num_threads(before)
-        for other in results[1:]:
-            assert all(map(torch.equal, results[0], other))
+
+        def results(inputs: list[Tensor] = inputs) -> list[Tensor]:
+            value = log_prob(family, *inputs)
+            return [value, *torch.autograd.grad(value.sin().sum(), inputs)]
+
+        assert_threads_change_nothing(results, 1000)

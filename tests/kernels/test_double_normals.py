@@ -13,6 +13,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
+from helpers.engines import assert_threads_change_nothing
 from helpers.library import LEVELS, compiled, needs_compiler, needs_library
 from helpers.statistical import LEVEL, assert_law
 from powerspherical import engines
@@ -158,15 +159,7 @@ def test_a_number_depends_on_its_place_only(count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 32 * 1024 - 1, 32 * 1024, 100_001, 1_000_000])
 def test_results_do_not_depend_on_the_number_of_threads(count: int) -> None:
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3, 7):
-            torch.set_num_threads(threads)
-            with engines.block_limit(1 << 10):  # the least work of a thread
-                results.append(normals(count))
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(results[0], other) for other in results[1:])
+    assert_threads_change_nothing(lambda: [normals(count)], 1 << 10)
 
 
 def test_shapes_and_dtypes() -> None:

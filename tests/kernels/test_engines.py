@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.distributions import kl_divergence
@@ -13,12 +9,12 @@ from torch.overrides import TorchFunctionMode
 
 from helpers.directions import unit
 from helpers.engines import ENGINES, Engine, is_missing
+from helpers.examples import FAMILIES, families
 from helpers.own_family import entries, registered, use
 from powerspherical import (
     HypersphericalUniform,
     PowerSpherical,
     RotationallySymmetric,
-    SphericalCauchy,
     VonMisesFisher,
     engines,
 )
@@ -37,28 +33,23 @@ def test_names() -> None:
 
 
 def test_settings_end_with_their_context() -> None:
+    def settings() -> tuple[bool, bool, int]:
+        return engines.allowed("c"), engines.allowed("triton"), engines.block_size(7)
+
     def leave_early() -> None:
         with engines.engine("torch"), block_limit(3):
-            assert (engines.allowed("c"), engines.requested("torch"), engines.block_size(7)) == (
-                False,
-                True,
-                3,
-            )
+            assert (settings(), engines.requested("torch")) == ((False, False, 3), True)
             with engines.engine("c"), block_limit(5):
-                assert (engines.allowed("c"), engines.allowed("triton"), engines.block_size(4)) == (
-                    True,
-                    False,
-                    4,
-                )
-            assert engines.block_size(7) == 3
+                assert settings() == (True, False, 5)
+            assert settings() == (False, False, 3)
             raise RuntimeError("early")
 
     with pytest.raises(RuntimeError, match="early"):
         leave_early()
-    assert (engines.allowed("c"), engines.allowed("triton"), engines.block_size(7)) == (True, True, 7)
+    assert settings() == (True, True, 7)
 
 
-@pytest.mark.parametrize("family", [PowerSpherical, VonMisesFisher, SphericalCauchy])
+@families
 @pytest.mark.parametrize("other", ["torch", "c", "triton"])
 def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family: type) -> None:
     """The backward pass may run after the context of the forward pass has ended."""
@@ -83,7 +74,7 @@ def results(device: str) -> dict[str, torch.Tensor]:
     torch.manual_seed(5)
     loc, kappa = unit(300, 5, dtype=torch.float32).to(device), (20 * torch.rand(300)).to(device)
     found = {}
-    for family in (PowerSpherical, VonMisesFisher, SphericalCauchy):
+    for family in FAMILIES:
         q, name = family(loc, kappa), family.__name__
         found |= {
             f"{name} draw": q.sample(),
@@ -181,19 +172,3 @@ def test_compiled_code_follows_a_changed_family(monkeypatch: pytest.MonkeyPatch)
     compiled, kappa = torch.compile(rate, backend="aot_eager", fullgraph=True), torch.tensor([1.0, 10.0])
     torch.testing.assert_close(compiled(kappa, DoubledPower), 2 * rate(kappa, PowerSpherical))
     torch.testing.assert_close(compiled(kappa, PowerSpherical), rate(kappa, PowerSpherical))
-
-
-@pytest.mark.skipif(is_missing("c"), reason="there is no C library")
-@pytest.mark.slow
-def test_the_library_can_be_switched_off() -> None:
-    code = (
-        "import torch; from powerspherical import PowerSpherical; torch.manual_seed(1); "
-        "print(PowerSpherical(torch.eye(3), 2.0).sample().tolist())"
-    )
-    environment = {**os.environ, "POWERSPHERICAL_NATIVE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
-    torch.manual_seed(1)
-    with engines.engine("torch"):
-        assert done.stdout == f"{PowerSpherical(torch.eye(3), 2.0).sample().tolist()}\n"

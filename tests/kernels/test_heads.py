@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -61,6 +62,19 @@ def made_outputs(engine: Engine, count: int = DIM + 1, dtype: torch.dtype = FLOA
     return outputs.to(engine.device, dtype).requires_grad_()
 
 
+def gradients(
+    found: Sequence[Tensor], exact: Sequence[Tensor], outputs: Tensor, grads: Sequence[Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compare values, and return the gradients of both in the outputs, for random gradients of the values."""
+    for value, other in zip(found, exact, strict=True):
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value.double(), other, rtol=2e-6, atol=1e-7)
+    grads = grads or [torch.randn_like(value) for value in found]
+    (gradient,) = torch.autograd.grad(found, outputs, grads, retain_graph=True)
+    (reference,) = torch.autograd.grad(exact, outputs, [grad.double() for grad in grads], retain_graph=True)
+    return gradient, reference
+
+
 class TestParameters:
     @bounds
     @entries
@@ -69,13 +83,7 @@ class TestParameters:
         self, engine: Engine, bounds: tuple[float, float], entries: int, dtype: torch.dtype
     ) -> None:
         outputs = made_outputs(engine, entries, dtype)
-        found, exact = parameters(outputs, bounds), formulas(outputs, bounds)
-        for value, other in zip(found, exact, strict=True):
-            assert value.dtype == torch.float32
-            torch.testing.assert_close(value.double(), other, rtol=2e-6, atol=1e-7)
-        grads = [torch.randn_like(value) for value in found]
-        (gradient,) = torch.autograd.grad(found, outputs, grads)
-        (reference,) = torch.autograd.grad(exact, outputs, [grad.double() for grad in grads])
+        gradient, reference = gradients(parameters(outputs, bounds), formulas(outputs, bounds), outputs)
         assert gradient.dtype == dtype
         rounding = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
         # Coordinates of a row cancel, so the error is relative to the largest one.
@@ -88,19 +96,12 @@ class TestParameters:
         for dim in (2, 4, 8, 9, 16, 33, 100):
             outputs = torch.randn(33, dim + 1, device=engine.device, requires_grad=True)
             found, exact = (f(outputs, BOUNDS["bounded"], dim) for f in (parameters, formulas))
-            grads = [torch.randn_like(value) for value in found]
-            (gradient,) = torch.autograd.grad(found, outputs, grads)
-            (reference,) = torch.autograd.grad(exact, outputs, [grad.double() for grad in grads])
-            for value, other in zip(found, exact, strict=True):
-                torch.testing.assert_close(value.double(), other, rtol=1e-6, atol=1e-7)
-            torch.testing.assert_close(gradient, reference, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(*gradients(found, exact, outputs), rtol=1e-5, atol=1e-6)
 
     def test_one_of_the_two_gradients(self, engine: Engine) -> None:
         outputs = made_outputs(engine)
         for value, exact in zip(parameters(outputs), formulas(outputs), strict=True):
-            grad = torch.randn_like(value)
-            (gradient,) = torch.autograd.grad(value, outputs, grad, retain_graph=True)
-            (reference,) = torch.autograd.grad(exact, outputs, grad.double(), retain_graph=True)
+            gradient, reference = gradients([value], [exact], outputs)
             torch.testing.assert_close(gradient[5:], reference[5:], rtol=1e-4, atol=1e-6)
 
     @bounds
@@ -128,13 +129,9 @@ class TestParameters:
         whole = torch.randn(3, DIM + 1, 7, device=engine.device, requires_grad=True)
         found, exact = (f(whole.movedim(1, -1)) for f in (parameters, formulas))
         assert [x.shape for x in found] == [(3, 7, DIM), (3, 7)]
-        for value, other in zip(found, exact, strict=True):
-            torch.testing.assert_close(value.double(), other, rtol=2e-6, atol=1e-7)
         grads = torch.randn(DIM, 7, 3).permute(2, 1, 0), torch.ones(()).expand(3, 7)
         grads = [grad.to(engine.device) for grad in grads]
-        (gradient,) = torch.autograd.grad(found, whole, grads)
-        (reference,) = torch.autograd.grad(exact, whole, [grad.double() for grad in grads])
-        torch.testing.assert_close(gradient, reference, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(*gradients(found, exact, whole, grads), rtol=1e-4, atol=1e-6)
         empty = torch.zeros(0, DIM + 1, device=engine.device, requires_grad=True)
         loc, kappa = parameters(empty)
         (loc.sum() + kappa.sum()).backward()

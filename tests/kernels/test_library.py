@@ -22,6 +22,7 @@ from helpers.examples import FAMILIES
 from helpers.library import LEVELS, compiled, needs_compiler, needs_library
 from powerspherical import HypersphericalUniform, PowerSpherical
 from powerspherical._native import build, library
+from powerspherical.engines import engine
 from powerspherical.nn import PowerSphericalHead
 
 ROOT = Path(__file__).parents[2]
@@ -57,8 +58,12 @@ def test_why_it_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert "python -m powerspherical._native.build" in reason()
     monkeypatch.setenv(library.SWITCH, "0")
     assert reason() == "not used: switched off by POWERSPHERICAL_NATIVE=0"
-    torch.manual_seed(1)
-    assert PowerSpherical(torch.eye(3), 2.0).sample().isfinite().all()
+    draws = []
+    for name in ("auto", "torch"):
+        torch.manual_seed(1)
+        with engine(name):
+            draws.append(PowerSpherical(torch.eye(3), 2.0).sample())
+    assert torch.equal(*draws)
 
 
 @needs_library

@@ -64,29 +64,6 @@ def all_distinct(x: Tensor) -> bool:
     return len(rows.unique(dim=0)) == len(rows)
 
 
-def test_seed_reproduces(draws) -> None:
-    loc, kappa = parameters(7)
-    first, second = after_seed(draws, loc, kappa), draws(loc, kappa)
-    assert torch.equal(first, after_seed(draws, loc, kappa))
-    assert all_distinct(torch.cat([first, second]))
-
-
-def test_matmul_precision_and_autocast_change_nothing(draws, dtype: torch.dtype) -> None:
-    leaves = [parameter.requires_grad_() for parameter in parameters(6, 8, dtype=dtype)]
-
-    def results() -> tuple[Tensor, ...]:
-        x = after_seed(draws, *leaves)
-        return x, *torch.autograd.grad(x[..., 0].sum(), leaves)
-
-    expected, previous = results(), torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("medium")
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert all(map(torch.equal, results(), expected))
-    finally:
-        torch.set_float32_matmul_precision(previous)
-
-
 @pytest.mark.slow
 def test_operators_are_registered_soundly(family: Family) -> None:
     dtype = DOUBLE if family is VON_MISES_FISHER else FLOAT
@@ -155,14 +132,6 @@ class TestVmap:
         for function in (lambda _: draws(loc, kappa), lambda m: draws(m, kappa[0])):
             with pytest.raises(RuntimeError, match="randomness"):
                 vmap(function)(loc)
-
-    def test_law_of_a_batched_draw(self, draws) -> None:
-        """Each example is drawn from its own parameters."""
-        loc, _ = parameters(3)
-        kappa = torch.tensor([0.0, 1e4, 1e8])
-        x = torch.stack([different(draws)(loc, kappa) for _ in range(200)])
-        assert x.mean(0)[0].norm() < 0.3
-        torch.testing.assert_close(x.mean(0)[1:], loc[1:], rtol=0, atol=5e-3)
 
 
 def transforms(draws, weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:

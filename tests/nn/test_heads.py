@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, kl_divergence
 
-from helpers.directions import unit
 from helpers.examples import FAMILIES, IDS
 from powerspherical import HypersphericalUniform
 from powerspherical.nn import PowerSphericalHead, SphericalCauchyHead, SphericalHead, VonMisesFisherHead
@@ -20,11 +19,6 @@ FEATURES, DIM = 7, 5
 HEADS = (PowerSphericalHead, VonMisesFisherHead, SphericalCauchyHead)
 DISTRIBUTIONS = dict(zip(HEADS, FAMILIES, strict=True))
 heads = pytest.mark.parametrize("head_class", HEADS, ids=IDS)
-
-
-def directions(vectors: Tensor) -> Tensor:
-    """The directions that heads compute from v."""
-    return PowerSphericalHead(None, DIM, concentration=1.0)(vectors).loc
 
 
 def concentrations(raw: Tensor, **bounds: float) -> Tensor:
@@ -172,25 +166,6 @@ class TestConcentration:
 
 
 class TestDirections:
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-    def test_any_length(self, dtype: torch.dtype) -> None:
-        vectors = unit(6, DIM, dtype=dtype)
-        for length in (1e-11, 1e-6, 1.0, 1e20, 1e37):
-            torch.testing.assert_close(directions(length * vectors), vectors)
-
-    def test_derivative(self) -> None:
-        vectors = torch.randn(3, DIM, dtype=torch.float64, requires_grad=True)
-        torch.testing.assert_close(directions(vectors), nn.functional.normalize(vectors, dim=-1))
-        assert torch.autograd.gradcheck(directions, vectors)
-
-    @pytest.mark.parametrize("length", [0.0, 1e-40, 1e-13])
-    def test_no_direction(self, length: float) -> None:
-        """The direction is the first unit vector, with the gradient of normalisation at that point."""
-        vector = torch.full((DIM,), length, requires_grad=True)
-        torch.testing.assert_close(directions(vector), torch.eye(DIM)[0])
-        jacobian = torch.func.jacrev(directions)(vector)
-        torch.testing.assert_close(jacobian, torch.eye(DIM) - torch.eye(DIM)[0].outer(torch.eye(DIM)[0]))
-
     @heads
     @pytest.mark.parametrize("product", [None, 2])
     def test_zero_features(self, head_class: type, product: int | None) -> None:

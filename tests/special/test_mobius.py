@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.distributions import kl_divergence
 
 from helpers import mpmath_tables
 from powerspherical import SphericalCauchy, special
 
 TABLE = "cauchy.json"
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 5e-6}
+TOLERANCE = {torch.float64: 2e-15, torch.float32: 3e-7}
 QUANTITIES = {
     "kl_uniform": special.cauchy_relative_entropy,
     "mean_complement": special.cauchy_mean_cosine_complement,
@@ -70,20 +69,3 @@ def test_divergence_of_two_members(dim: int, dtype: torch.dtype) -> None:
         single=dtype == torch.float32,
     )
     torch.testing.assert_close(found.to(dtype).double(), table["kl"], rtol=TOLERANCE[dtype], atol=0)
-
-
-@dtypes
-@pytest.mark.parametrize("dim", [2, 3, 10, 100])
-def test_kl_divergence_of_equal_and_opposite_directions(dim: int, dtype: torch.dtype) -> None:
-    """These directions are exact in every dtype, so we can call the public function."""
-    table = mpmath_tables.columns(TABLE, "pairs", dim, "pair_columns")
-    e = torch.eye(1, dim, dtype=dtype)
-    for kappa_p, kappa_q, theta, expected in zip(*(table[c] for c in table if c != "dim"), strict=True):
-        if theta not in (0.0, torch.pi) or kappa_p.to(dtype) != kappa_p or kappa_q.to(dtype) != kappa_q:
-            continue
-        p, q = (
-            SphericalCauchy(e, kappa_p.to(dtype)),
-            SphericalCauchy(e if theta == 0 else -e, kappa_q.to(dtype)),
-        )
-        found = kl_divergence(p, q).double().squeeze()
-        torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype], atol=0)

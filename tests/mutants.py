@@ -30,18 +30,24 @@ from typing import NamedTuple
 
 #: Under the name of each file, its mutants: a name, a text that occurs once in the file, and its replacement.
 TABLE = """
+special/moments.py
+  bernoulli: _BERNOULLI = [1 / 6, -1 / 30, 1 / 42 → _BERNOULLI = [1 / 6, -1 / 30, 1 / 40
+  recurrence-steps: _STEPS = 16 → _STEPS = 4
+  uniform-mean: - 0.25 / b - series → - 0.25 / b + series
+  vmf-mode: (1 + (dim - 1) / (root + 2 * kappa)) → (1 + (dim - 1) / (root + kappa))
+  cauchy-mean: (1 - s * shrink) * inverse → (1 + s * shrink) * inverse
+special/tables.py
+  table-degree: _DEGREE = {4: 5, 8: 11} → _DEGREE = {4: 5, 8: 9}
+  table-end: 2.0**TOP / (power - 1) → 2.0**TOP / (power + 1)
+special/curves.py
+  curve-gain: gain * torch.log(beyond) → torch.log(beyond)
+  curve-slope: lambda kappa, family, name, dim, order: value(kappa, family, name, dim, order + 1) → lambda kappa, family, name, dim, order: value(kappa, family, name, dim, order + 2)
 special/bessel.py
-  debye-order: _DEBYE_ORDER = {torch.float64: 20.0 → _DEBYE_ORDER = {torch.float64: 12.0
-  hankel-constant: + 0.5 - 0.5 * math.log(2 * math.pi) → + 0.5 - 0.5 * math.log(math.pi)
-  bessel-complement: rest = twice - kappa * complement → rest = twice + kappa * complement
-  bessel-inverse-end: error = torch.where(ratio < 0.5 → error = torch.where(ratio > 0.5
+  bessel-inverse-end: torch.where(ratio < 0.5, low, high) → torch.where(ratio > 0.5, low, high)
+  bessel-gain: near = 2 * gap <= lower → near = gap <= 64 * lower
   order-zero: if not order >= 0: → if not order > 0:
-special/bessel_gain.py
-  bessel-gain: - 0.5 * log1p(q_gain / (1 + q2)) → - 0.5 * log1p(q_gain / (1 + q1))
 special/gamma.py
-  bernoulli: 1 / 42, -1 / 30, 5 / 66 → 1 / 40, -1 / 30, 5 / 66
   cosine-normalizer: 1 / 128, 5 / 1024 → 1 / 128, -5 / 1024
-  mean-log-branch: torch.where(kappa < beta, direct → torch.where(kappa > beta, direct
 special/mobius.py
   cauchy-newton: _NEWTON_STEPS = 5 → _NEWTON_STEPS = 2
 special/exponential_slope.py
@@ -134,7 +140,7 @@ nn/bottleneck.py
 NEAR = {
     "special": ("special", "families", "kernels"),
     "families": ("families", "kernels", "distributions"),
-    "sampling": ("kernels", "distributions"),
+    "sampling": ("kernels", "distributions", "integration"),
     "distributions": ("distributions", "kernels"),
     "mixture": ("mixture",),
     "nn": ("nn", "kernels"),

@@ -23,13 +23,14 @@ class Plan(Protocol):
         """The dimension d."""
 
     def forward(
-        self, x: Tensor, loc: Tensor, kappa: Tensor, entropy: Tensor, mean: Tensor, *, needs_ends: bool
+        self, x: Tensor, loc: Tensor, kappa: Tensor, offset: Tensor, *, needs_ends: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The log-density with respect to the area, 1-t and 1+t. Those that are not needed are empty.
 
         Args:
             x, loc: unit vectors of float32 or half precision.
-            kappa, entropy, mean: float32, of the shape of ``kappa``. Ignored by the form "ends".
+            kappa, offset: float32, of the shape of ``kappa``. The offset is -Ψ of an exponential family. Both are ignored
+                by the form "ends".
             needs_ends: whether 1-t and 1+t are needed.
         """
 

@@ -14,7 +14,8 @@ from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical_paper import claims
-from powerspherical_paper.autoencoder.table import POSTERIORS, collect, plain
+from powerspherical_paper.autoencoder.table import collect, plain
+from powerspherical_paper.report.autoencoder import scores
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -39,21 +40,10 @@ def nats(value):
     return f"{value:.2f}".replace("-", "−")
 
 
-def pair(scores):
-    """Return both scores as text, or a dash."""
-    return ", ".join(map(nats, scores)) if scores else "–"
-
-
 def vae():
     """Return the table of log-likelihood and ELBO: in the paper, by its protocol, and tuned."""
-    found = collect(results("vae_mnist"))
-    tuned = {key: scores.means for key, scores in plain(found, "tuned").items()}
-    rows = []
-    for (posterior, dim), scores in plain(found).items():
-        published = claims.VAE.get(posterior, {}).get(dim)
-        cells = map(pair, (published, scores.means, tuned.get((posterior, dim))))
-        rows.append([POSTERIORS[posterior], str(dim), *cells])
-    return table(["posterior", "d", "the paper", "the paper's protocol", "tuned"], rows)
+    found = scores(collect(results("vae_mnist")))
+    return table(found.head, found.rows)
 
 
 def time():

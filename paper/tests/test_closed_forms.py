@@ -21,7 +21,7 @@ def test_the_published_formulas_are_right_where_nothing_cancels(family):
     """In float64 and for moderate d and κ: the maps show rounding errors, not mistakes in our transcription."""
     dim, kappa, one_minus_t, exact = accuracy.cells(family.name)[2]
     moderate = kappa <= 100
-    found = family.published(dim, kappa[moderate], one_minus_t[moderate])
+    found = family.evaluate("published", dim, kappa[moderate], one_minus_t[moderate])
     for value, true in zip(found, exact, strict=True):
         torch.testing.assert_close(value, true[moderate], rtol=1e-12, atol=1e-12)
 
@@ -30,7 +30,7 @@ def test_every_formula_computes_in_the_type_it_is_given():
     for family in closed_forms.FAMILIES.values():
         for who, dtype in closed_forms.METHODS.values():
             kappa, c = torch.tensor([3.0], dtype=dtype), torch.tensor([0.25], dtype=dtype)
-            assert {value.dtype for value in getattr(family, who)(5, kappa, c)} == {dtype}
+            assert {value.dtype for value in family.evaluate(who, 5, kappa, c)} == {dtype}
 
 
 @pytest.mark.slow

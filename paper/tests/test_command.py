@@ -1,12 +1,11 @@
 """`powerspherical reproduce`: files, output, exit status, continuation and wrong use."""
 
 import io
-import json
 import os
 import signal
 import subprocess
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -16,12 +15,13 @@ from rich.progress import Progress
 
 from helpers.command import assert_wrong_use
 from powerspherical import cli
-from powerspherical_paper import efficiency, figure1, properties, report, stability
-from powerspherical_paper.autoencoder import vae
-from powerspherical_paper.command import MODULES, Advance, Experiment, rounded
+from powerspherical_paper import figure1, running
+from powerspherical_paper.autoencoder import datasets
+from powerspherical_paper.command import Experiment
+from powerspherical_paper.report import page
 from powerspherical_paper.report.findings import Finding, Table, Verdict
+from powerspherical_paper.report.page import ReportError
 from powerspherical_paper.results import Outcome, write_text
-from result_folders import write_all
 
 NAMES = get_args(Experiment)
 
@@ -30,37 +30,35 @@ NAMES = get_args(Experiment)
 def calls(monkeypatch):
     """Replace every experiment by one that records its arguments and writes a file, and the report by an empty file."""
     seen = {}
-    monkeypatch.setattr(report, "write_report", lambda folder: write_text(folder / report.NAME, ""))
-    monkeypatch.setattr(report, "read", lambda path: SimpleNamespace(finding=finding(path.stem)))
+    monkeypatch.setattr(page, "write_report", lambda folder: write_text(folder / page.NAME, ""))
+    monkeypatch.setattr(page, "read", lambda path: SimpleNamespace(finding=finding(path.stem)))
+    monkeypatch.setattr(datasets, "load", lambda name, folder: None)
+
+    def run(task, **given):
+        seen[task.experiment] = task, {**given, "threads": torch.get_num_threads()}
+        return Outcome([task.write(task.experiment, {}, {})])
+
     for name in NAMES:
-
-        def run(out, *, name=name, **given):
-            seen[name] = given | {"threads": torch.get_num_threads()}
-            return Outcome([write_text(out / f"{name}.json", "{}")])
-
-        def takes_more(out, *, data=None, data_dir=None, seeds=None, jobs=1, run=run, **given):
-            return run(out, data=data, data_dir=data_dir, seeds=seeds, jobs=jobs, **given)
-
-        replace(monkeypatch, name, takes_more if name == "vae" else run)
+        monkeypatch.setattr(running.module(name), "run", run)
     return seen
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def finding(name):
     return Finding(Verdict.SHOWN, f"all about {name}", tables=[Table("A table.", ["[a]"], [["[b]"]])])
 
 
-def replace(monkeypatch, name, run):
-    module = ModuleType(name)
-    module.run = run
-    module.FILES = (f"{name}.json", f"{name}.png")
-    monkeypatch.setitem(sys.modules, f"powerspherical_paper.{MODULES.get(name, name)}", module)
-
-
-def raising(error):
-    def run(out, **_):
+def fail(monkeypatch, name, error):
+    def run(task, **_):
         raise error
 
-    return run
+    monkeypatch.setattr(running.module(name), "run", run)
 
 
 def reproduce(*arguments):
@@ -69,21 +67,23 @@ def reproduce(*arguments):
 
 class TestOptions:
     def test_they_reach_the_experiments(self, calls, tmp_path):
-        """What is not given is the affair of the experiment. Torch's threads are set for the time of the command."""
-        before = torch.get_num_threads()
         given = ["--quick", "--device", "meta", "--seed", "7", "--threads", "3", "--out", tmp_path]
-        special = ["--data", "digits", "--data-dir", tmp_path, "--seeds", "3", "--jobs", "2"]
+        special = ["--data", "mnist", "--data-dir", tmp_path, "--seeds", "3", "--jobs", "2"]
         assert reproduce(*given, *special) == 0
-        assert torch.get_num_threads() == before
         assert tuple(calls) == NAMES == ("figure1", "properties", "stability", "efficiency", "vae")
-        more = {"data": "digits", "data_dir": tmp_path, "seeds": 3, "jobs": 2}
-        for name, options in calls.items():
-            assert options.pop("progress")
-            common = {"seed": 7, "quick": True, "device": "meta", "threads": 3}
-            assert options == (common | more if name == "vae" else common)
-        assert reproduce("vae", "--out", tmp_path / "new") == 0
-        assert {calls["vae"][name] for name in ("data", "data_dir", "seeds")} == {None}
-        assert (calls["vae"]["jobs"], calls["vae"]["threads"]) == (1, 1)
+        for name, (task, arguments) in calls.items():
+            assert (task.experiment, task.out) == (name, tmp_path)
+            assert (task.seed, task.quick, task.device) == (7, True, "meta")
+            assert task.options == ({"data": "mnist", "seeds": 3} if name == "vae" else {})
+            only_vae = {"data_dir": tmp_path, "jobs": 2} if name == "vae" else {}
+            assert arguments == {**only_vae, "threads": 3}
+
+    @pytest.mark.parametrize(("quick", "data", "seeds"), [([], "mnist", 3), (["--quick"], "digits", 1)])
+    def test_defaults(self, quick, data, seeds, calls, tmp_path):
+        assert reproduce("vae", *quick, "--out", tmp_path) == 0
+        task, arguments = calls["vae"]
+        assert task.options == {"data": data, "seeds": seeds}
+        assert arguments == {"data_dir": None, "jobs": 1, "threads": 1}
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -112,38 +112,33 @@ class TestOptions:
     def test_help_says_how_to_continue(self, capsys):
         assert reproduce("--help") == 0
         text = " ".join(capsys.readouterr().out.split())
-        assert "--device" in text
         assert "After an interruption or an error, the same command continues" in text
 
 
 class TestFiles:
-    def test_existing_results_are_refused(self, calls, tmp_path, capsys):
-        """Whoever made them. --force replaces them, and the report is kept up to date without it."""
+    @pytest.mark.parametrize("content", [None, "", "[]", "{}"])
+    def test_an_existing_result_is_refused(self, content, calls, tmp_path, capsys):
+        """Whoever made it, and whatever it holds. --force replaces it."""
         command = ["reproduce", "figure1", "--out", str(tmp_path)]
         assert cli.run(command) == 0
+        if content is not None:
+            (tmp_path / "figure1.json").write_text(content)
         calls.clear()
         capsys.readouterr()
-        assert_wrong_use(command, f"{tmp_path / 'figure1.json'} exists", capsys)
+        says = f"{tmp_path / 'figure1.json'} exists; pass --force to replace it"
+        assert_wrong_use(command, says, capsys)
         assert calls == {}
-        assert reproduce("stability", "--out", tmp_path) == 0
+        assert reproduce("stability", "--out", tmp_path) == 0  # the report is kept up to date
         assert cli.run([*command, "--force"]) == 0
         assert [*calls] == ["stability", "figure1"]
 
-    @pytest.mark.parametrize("name", ["figure1.png", "efficiency_meta.png", "report.html"])
+    @pytest.mark.parametrize("name", ["figure1_meta.png", "efficiency_meta.png", "report.html"])
     def test_foreign_files_are_refused(self, name, calls, tmp_path, capsys):
         (tmp_path / name).write_text("mine")
         command = ["reproduce", "all", "--device", "meta", "--out", str(tmp_path)]
         assert_wrong_use(command, f"{tmp_path / name} exists", capsys)
         assert calls == {}
         assert (tmp_path / name).read_text() == "mine"
-
-    @pytest.mark.slow
-    def test_each_experiment_lists_its_files(self, tmp_path):
-        with pytest.MonkeyPatch.context() as patch:
-            write_all(tmp_path, patch)
-        (tmp_path / "vae_images.png").write_text("")
-        listed = {name for one in (figure1, properties, stability, efficiency, vae) for name in one.FILES}
-        assert {path.name for path in tmp_path.iterdir()} == listed
 
     def test_missing_images_are_told_at_once(self, tmp_path, capsys):
         """Before the other experiments run for hours."""
@@ -152,44 +147,34 @@ class TestFiles:
         assert reproduce("--data-dir", images, "--out", out) == 1
         shown = capsys.readouterr()
         assert shown.out == ""
-        assert shown.err.startswith("powerspherical: mnist: neither ")
+        assert shown.err.startswith("powerspherical: neither ")
         assert list(out.iterdir()) == []
 
 
 class TestContinuation:
-    @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("no clock")])
-    def test_the_same_command_continues(self, error, calls, monkeypatch, tmp_path, capsys):
-        """It skips what is done, although it exists. When all is done, it is refused like any other command."""
-        module = sys.modules["powerspherical_paper.stability"]
-        works, module.run = module.run, raising(error)
+    @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (RuntimeError("no clock"), 1)])
+    def test_the_same_command_continues(self, error, status, calls, tmp_path, capsys):
+        """It skips what is done, and says so. Other settings are refused."""
         command = ["reproduce", "all", "--seed", "3", "--out", str(tmp_path)]
-        status = cli.run(command)
-        assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
+        with pytest.MonkeyPatch.context() as patch:
+            fail(patch, "stability", error)
+            assert cli.run(command) == status
         assert [*calls] == ["figure1", "properties"]
-        capsys.readouterr()
-        for other in (["--quick"], ["--seeds", "2"]):  # another command does not continue it
-            assert_wrong_use([*command, *other], f"{tmp_path / 'figure1.json'} exists", capsys)
         calls.clear()
-        module.run = works
+        capsys.readouterr()
+        refused = f"{tmp_path / 'figure1.json'} exists; pass --force"
+        for other in (["--quick"], ["--seed", "4"]):
+            assert_wrong_use([*command, *other], refused, capsys)
         assert cli.run([*command, "--jobs", "2"]) == 0  # on as many processes as you like
         assert [*calls] == ["stability", "efficiency", "vae"]
-        assert not (tmp_path / "unfinished.json").exists()
-        capsys.readouterr()
-        assert_wrong_use(command, f"{tmp_path / 'figure1.json'} exists", capsys)
-
-    def test_force_begins_anew(self, calls, monkeypatch, tmp_path):
-        module = sys.modules["powerspherical_paper.stability"]
-        works, module.run = module.run, raising(RuntimeError("no clock"))
-        assert reproduce("--out", tmp_path) == 1
-        module.run = works
+        skipped = [f"{name}: skipped, done with the same settings" for name in ("figure1", "properties")]
+        assert capsys.readouterr().out.splitlines()[:2] == skipped
+        assert_wrong_use([*command, "--seeds", "2"], f"{tmp_path / 'vae.json'} exists", capsys)
         calls.clear()
-        assert reproduce("--out", tmp_path, "--force") == 0
+        assert cli.run(command) == 0
+        assert calls == {}
+        assert cli.run([*command, "--force"]) == 0
         assert tuple(calls) == NAMES
-
-    def test_a_damaged_record_continues_nothing(self, calls, tmp_path):
-        (tmp_path / "unfinished.json").write_text('{"settings"')
-        assert reproduce("figure1", "--out", tmp_path) == 0
-        assert not (tmp_path / "unfinished.json").exists()
 
     @pytest.mark.slow
     def test_a_real_signal(self, tmp_path):
@@ -200,16 +185,12 @@ from powerspherical import cli
 from powerspherical_paper import properties
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
-properties.run = lambda out, **_: time.sleep(300)
+properties.run = lambda task: time.sleep(300)
 cli.main(["reproduce", "--data", "digits", "--out", {str(tmp_path)!r}])
 """
         lines = []
         with subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             while not lines or lines[-1] not in ("properties: started\n", ""):
                 lines.append(process.stdout.readline())
@@ -217,20 +198,18 @@ cli.main(["reproduce", "--data", "digits", "--out", {str(tmp_path)!r}])
             lines += process.stdout.readlines()
             error = process.stderr.read()
         assert process.returncode == 130, error
-        finished = [line for line in lines if "%" not in line]  # a slow machine has time for progress
-        assert finished[0] == "figure1: started\n"
-        assert "figure1: shown: 1,000 draws from each of 6 distributions.\n" in finished
+        assert lines[0] == "figure1: started\n"
+        assert "figure1: shown: 1,000 draws from each of 6 distributions.\n" in lines
         assert lines[-1] == f"{tmp_path / 'report.html'}\n"
         says = "interrupted in properties; finished results are kept, and the same command continues"
         assert error == f"powerspherical: {says}\n"
-        assert json.loads((tmp_path / "unfinished.json").read_text())["done"] == ["figure1"]
 
 
 class TestOutput:
     def test_findings_files_and_errors(self, calls, monkeypatch, tmp_path, capsys):
         """Names and tables in brackets are no markup. An error takes one line, and hides nothing found before."""
         out = tmp_path / "new" / "[red]"
-        replace(monkeypatch, "efficiency", raising(RuntimeError("no\nclock")))
+        fail(monkeypatch, "efficiency", RuntimeError("no\nclock"))
         assert reproduce("--out", out) == 1
         shown = capsys.readouterr()
         assert "stability: shown: all about stability\n" in shown.out
@@ -241,20 +220,17 @@ class TestOutput:
         assert shown.err == "powerspherical: efficiency: RuntimeError: no clock\n"
 
     def test_a_failed_check_is_the_exit_status(self, calls, monkeypatch, tmp_path, capsys):
-        replace(monkeypatch, "stability", lambda out, **_: Outcome([], passed=False))
+        monkeypatch.setattr(running.module("stability"), "run", lambda task: Outcome([], passed=False))
         assert reproduce("--out", tmp_path) == 1
         assert "vae" in calls
         assert capsys.readouterr().err == "powerspherical: a check failed in stability\n"
-        assert not (tmp_path / "unfinished.json").exists()
-
-    def test_an_error_of_ours_needs_no_type(self, calls, monkeypatch, tmp_path, capsys):
-        replace(monkeypatch, "figure1", raising(report.ReportError("say no more")))
-        assert reproduce("--out", tmp_path) == 1
-        assert capsys.readouterr() == ("figure1: started\n", "powerspherical: figure1: say no more\n")
 
     def test_a_report_that_cannot_be_written_hides_nothing(self, calls, monkeypatch, tmp_path, capsys):
-        replace(monkeypatch, "vae", raising(RuntimeError("no luck")))
-        monkeypatch.setattr(report, "write_report", raising(report.ReportError("figure1.json is damaged")))
+        def damaged(folder):
+            raise ReportError("figure1.json is damaged")
+
+        fail(monkeypatch, "vae", RuntimeError("no luck"))
+        monkeypatch.setattr(page, "write_report", damaged)
         assert reproduce("--out", tmp_path) == 1
         shown = capsys.readouterr()
         assert "efficiency: shown: all about efficiency" in shown.out
@@ -267,54 +243,28 @@ class TestOutput:
         code = (
             f'from powerspherical import cli; cli.main(["reproduce", "figure1", "--out", {str(tmp_path)!r}])'
         )
-        environment = os.environ | {"PYTHONIOENCODING": "ascii"}
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONIOENCODING": "ascii"},
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         assert "circle, ? = 4 " in done.stdout
         assert {path.name for path in tmp_path.iterdir()} == {*figure1.FILES, "report.html"}
 
 
-class TestProgress:
-    """With a clock that the tests control."""
-
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress(terminal):
+    """A log gets a line every minute. On a terminal the bar is enough."""
     clock = 0.0
-
-    @pytest.fixture
-    def shown(self):
-        return Progress(console=Console(file=io.StringIO(), get_time=lambda: self.clock), disable=True)
-
-    def test_a_log_gets_a_line_now_and_then(self, shown):
-        """The first line comes at the start, later ones predict the remaining time, and there are few of them."""
-        advance = Advance(shown, "vae")
-        while self.clock < 300:
-            self.clock += 1.0
-            advance(self.clock / 300)
-        lines = shown.console.file.getvalue().splitlines()
-        assert lines[:3] == ["vae: started", "vae: 1%, about 5 min left", "vae: 4%, about 5 min left"]
-        assert lines[-1] == "vae: 91%, about 30 s left"
-        assert len(lines) < 30
-        advance.end()
-        assert shown.tasks == []
-
-    def test_no_prediction_from_a_single_step(self, shown):
-        advance = Advance(shown, "vae")
-        self.clock = 30.0
-        advance(0.25)
-        assert shown.console.file.getvalue() == "vae: started\nvae: 25%\n"
-
-    def test_on_a_terminal_the_bars_are_enough(self, shown):
-        shown.disable = False
-        advance = Advance(shown, "vae")
-        self.clock = 30.0
-        advance(0.5)
-        assert shown.console.file.getvalue() == ""
-        assert shown.tasks[0].completed == 0.5
-
-    @pytest.mark.parametrize(
-        ("seconds", "told"),
-        [(3, "10 s"), (38, "40 s"), (57, "1 min"), (230, "4 min"), (5000, "83 min"), (9000, "2 h")],
-    )
-    def test_rounded(self, seconds, told):
-        assert rounded(seconds) == told
+    console = Console(file=io.StringIO(), get_time=lambda: clock)
+    shown = Progress(console=console, disable=not terminal)
+    advance = running.Advance(shown, "vae")
+    for clock in range(1, 300):
+        advance(clock / 300)
+    left = [(20, 4), (40, 3), (60, 2), (80, 1)]
+    lines = ["vae: started", *(f"vae: {done}%, about {minutes} min 0 s left" for done, minutes in left)]
+    assert console.file.getvalue().splitlines() == ([] if terminal else lines)
+    assert shown.tasks[0].completed == 299 / 300

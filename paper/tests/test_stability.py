@@ -6,6 +6,8 @@ import torch
 
 from powerspherical_paper import stability
 from powerspherical_paper._maps import Grid
+from powerspherical_paper.report.page import read
+from powerspherical_paper.results import Task
 from powerspherical_paper.stability import Health
 
 NUMBERS = (1, 30, 1000, 100_000)
@@ -13,35 +15,27 @@ NUMBERS = (1, 30, 1000, 100_000)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    out = tmp_path_factory.mktemp("stability")
-    seen = []
-    samples = Grid.of(NUMBERS[:3], NUMBERS[:3])
-    outcome = stability.run(out, seed=1, samples=samples, progress=seen.append)
-    return out, outcome, seen
-
-
-def document(out):
-    return json.loads((out / "stability.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.slow
-def test_files(made):
-    out, outcome, seen = made
-    names = ["accuracy.png", "stability.json", "stability.png"]
-    assert sorted(path.name for path in out.iterdir()) == names
+    """A quick run at few numbers: 1, 3, 10, …, 1000."""
+    out, seen, few = tmp_path_factory.mktemp("stability"), [], stability.numbers_to(1000, (1, 3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stability, "numbers_to", lambda *_: few)
+        outcome = stability.run(Task("stability", out, seed=1, quick=True, progress=seen.append))
+    assert {path.name for path in out.iterdir()} == set(stability.FILES)
     assert sorted(outcome.files) == sorted(out.iterdir())
     assert seen == sorted(seen)
     assert seen[-1] == 1
+    assert read(out / "stability.json").finding.notes == []
+    return outcome, json.loads((out / "stability.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
 def test_ours_are_sound_and_the_published_ones_are_not(made):
-    out, outcome, _ = made
-    results = document(out)["results"]
+    outcome, document = made
+    results = document["results"]
     assert outcome.passed
     assert results["passed"]
     for name in stability.OURS:
-        assert results["samples"][name]["cells"] == 9
+        assert results["samples"][name]["cells"] == 49
         assert results["samples"][name]["bad"] == results["samples"][name]["off"] == 0
     assert [1000, 30] in results["samples"]["expanded_vmf"]["off_cells"]
     forms = results["closed_forms"]
@@ -53,7 +47,7 @@ def test_ours_are_sound_and_the_published_ones_are_not(made):
         for method, most in (("ours_float32", 1e-6), ("ours_float64", 1e-14)):
             assert forms[f"{key}/{method}"]["not_finite"] == 0
             assert forms[f"{key}/{method}"]["worst"] < most
-    assert "mpmath" in document(out)["configuration"]["reference"]
+    assert "mpmath" in document["configuration"]["reference"]
 
 
 def test_the_known_failures_are_found():
@@ -89,7 +83,7 @@ def test_every_kind_of_failure_is_seen(spoil, expected):
 
 @pytest.mark.slow
 def test_the_check_can_fail(made):
-    results = document(made[0])["results"]
+    results = made[1]["results"]
     assert stability.passes(results)
     for where, change in (
         (("samples", "our_vmf"), {"bad": 1}),

@@ -6,9 +6,8 @@
 - `claims` holds the numbers and claims of the paper.
 - `report` describes results and writes them as one HTML page.
 
-Each experiment has a function `run(out, *, seed, quick, device, progress)`. It writes a JSON file (configuration, seed,
-versions, hardware) and figures (PNG and SVG) into the folder `out`, and returns an `Outcome`. From a shell:
-`powerspherical reproduce all`.
+Each experiment has a function `run(task)`. It writes figures (PNG) and a JSON file (configuration, seed, versions,
+hardware) into the folder of the `Task`, and returns an `Outcome`. From a shell: `powerspherical reproduce all`.
 
 `command` adds `reproduce` to the command `powerspherical`. The library does not import this package.
 """

@@ -23,37 +23,24 @@ if TYPE_CHECKING:
 
 
 class Family(NamedTuple):
-    """A family: its label in figures, its name in the table, and the published formulas."""
+    """A family: its label in figures, its name in the table of exact values, and the published formulas."""
 
     label: str
     name: str
     kl_uniform: Callable[[Tensor, Tensor], Tensor]
     log_density: Callable[[Tensor, Tensor, Tensor], Tensor]
 
-    def published(self, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
-        """Both quantities by the published formulas."""
+    def evaluate(self, who: str, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
+        """Both quantities by the "published" formulas, or by "ours"."""
+        if who == "ours":
+            return accuracy.evaluate(accuracy.FAMILIES[self.name], dim, kappa, one_minus_t)
         d = torch.full_like(kappa, dim)
         return Values(self.kl_uniform(d, kappa), self.log_density(d, kappa, 1 - one_minus_t))
 
-    def ours(self, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
-        """Both quantities by the functions of this library."""
-        return accuracy.evaluate(accuracy.FAMILIES[self.name], dim, kappa, one_minus_t)
 
-
-FAMILIES = {
-    "ps": Family(
-        "PS",
-        "power_spherical",
-        formulas.power_spherical_kl_uniform,
-        formulas.power_spherical_log_density,
-    ),
-    "vmf": Family(
-        "vMF",
-        "von_mises_fisher",
-        formulas.von_mises_fisher_kl_uniform,
-        formulas.von_mises_fisher_log_density,
-    ),
-}
+_PS = formulas.power_spherical_kl_uniform, formulas.power_spherical_log_density
+_VMF = formulas.von_mises_fisher_kl_uniform, formulas.von_mises_fisher_log_density
+FAMILIES = {"ps": Family("PS", "power_spherical", *_PS), "vmf": Family("vMF", "von_mises_fisher", *_VMF)}
 QUANTITIES = {"kl": "KL to uniform", "log_density": "log-density"}  # in the order of `Values`
 METHODS = {
     f"{who}_{accuracy.dtype_name(dtype)}": (who, dtype)
@@ -73,9 +60,8 @@ def errors() -> dict[str, Array]:
     """One map of errors per "family/quantity/method"; infinite where a formula returns NaN or infinity."""
     columns: dict[str, list[Array]] = {}
     for (key, family), (method, (who, dtype)) in product(FAMILIES.items(), METHODS.items()):
-        formula = getattr(family, who)
         for dim, kappa, one_minus_t, exact in accuracy.cells(family.name):
-            values = formula(dim, kappa.to(dtype), one_minus_t.to(dtype))
+            values = family.evaluate(who, dim, kappa.to(dtype), one_minus_t.to(dtype))
             for quantity, value, true in zip(QUANTITIES, values, exact, strict=True):
                 error = accuracy.error(value, true, floor=1.0)
                 columns.setdefault(f"{key}/{quantity}/{method}", []).append(error.numpy())

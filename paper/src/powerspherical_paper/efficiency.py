@@ -12,10 +12,8 @@ decide it.
 """
 
 import statistics
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,15 +26,7 @@ from powerspherical.plot import PALETTE
 from powerspherical_paper import claims
 from powerspherical_paper.baselines import formulas
 from powerspherical_paper.baselines.published import REFERENCE, has_reference, reference_package
-from powerspherical_paper.results import (
-    Outcome,
-    Progress,
-    name_on,
-    part,
-    silent,
-    write_figure,
-    write_json,
-)
+from powerspherical_paper.results import Outcome, Task
 from powerspherical_paper.timing import (
     Call,
     clock_on,
@@ -67,30 +57,14 @@ LOOKS = {
 }
 
 
-def run(
-    out: Path,
-    *,
-    seed: int = 0,
-    quick: bool = False,
-    device: torch.device | str = "cpu",
-    concentrations: Sequence[float] | None = None,
-    trials: int | None = None,
-    draws: int | None = None,
-    progress: Progress = silent,
-) -> Outcome:
-    """Time every method and write `efficiency.png` and `.json` under `out`.
-
-    On a GPU the file names end in `_cuda`. `quick` uses fewer concentrations and draws.
-    """
-    started = time.perf_counter()
-    torch.manual_seed(seed)
-    if concentrations is None:
-        concentrations = [a * 10**b for b in range(5) for a in ((1, 3) if quick else range(1, 6))]
-    concentrations = [float(kappa) for kappa in concentrations]
-    trials, draws = trials or (8 if quick else TRIALS), draws or (10 if quick else DRAWS)
-
+def run(task: Task) -> Outcome:
+    """Time every method and write `efficiency.png` and `.json`. A quick run has fewer concentrations and draws."""
+    torch.manual_seed(task.seed)
+    concentrations = [float(a * 10**b) for b in range(5) for a in ((1, 3) if task.quick else range(1, 6))]
+    trials, draws = (8, 10) if task.quick else (TRIALS, DRAWS)
+    device = torch.device(task.device)
     loc = torch.nn.functional.normalize(torch.randn(BATCH, DIM), dim=-1).to(device)
-    clock = clock_on(loc.device)
+    clock = clock_on(device)
     timers = [
         {
             name: partial(clock, call, draws)
@@ -99,47 +73,29 @@ def run(
         for kappa in concentrations
     ]
     with torch.no_grad():
-        warm_up = 1 / (trials + 1)
-        take_turns(timers, 1, part(progress, 0, warm_up))
-        measured = take_turns(timers, trials, part(progress, warm_up, 1))
+        take_turns(timers, 1)  # to warm up
+        measured = take_turns(timers, trials, task.progress)
     times = {name: [at_one[name] for at_one in measured] for name in measured[0]}
 
-    results = {
-        "milliseconds": {name: [milliseconds(trials) for trials in rows] for name, rows in times.items()},
-        "vmf_over_ps": {
-            "published": ratios(times, "published_vmf", "published_ps"),
-            "ours": ratios(times, "our_vmf", "our_ps"),
-        },
+    configuration = {
+        "batch": BATCH,
+        "dim": DIM,
+        "concentrations": concentrations,
+        "trials": trials,
+        "draws": draws,
+        "dtype": "float32",
+        "reference": versions([REFERENCE])[REFERENCE],
+    }
+    results: dict[str, Any] = {
+        "milliseconds": {name: list(map(milliseconds, rows)) for name, rows in times.items()},
         "published_over_ours": {
-            "vmf": ratios(times, "published_vmf", "our_vmf"),
-            "ps": ratios(times, "published_ps", "our_ps"),
+            family: ratios(times, f"published_{family}", f"our_{family}") for family in ("vmf", "ps")
         },
         "claims": verdicts(times),
     }
-    name = name_on(loc.device, "efficiency")
-    machine = hardware(device)["cpu" if loc.device.type == "cpu" else "device"]
-    files = [write_figure(out, name, figure(times, concentrations, str(machine)))]
-    files.append(
-        write_json(
-            out / f"{name}.json",
-            experiment="efficiency",
-            seed=seed,
-            quick=quick,
-            device=device,
-            configuration={
-                "batch": BATCH,
-                "dim": DIM,
-                "concentrations": concentrations,
-                "trials": trials,
-                "draws": draws,
-                "dtype": "float32",
-                "reference": versions([REFERENCE])[REFERENCE] if "reference_ps" in times else None,
-            },
-            results=results,
-            seconds=time.perf_counter() - started,
-        )
-    )
-    return Outcome(files)
+    machine = hardware(device)["cpu" if device.type == "cpu" else "device"]
+    picture = task.draw("efficiency", figure(results["milliseconds"], concentrations, str(machine)))
+    return Outcome([picture, task.write("efficiency", configuration, results)])
 
 
 def samplers(loc: Tensor, concentration: Tensor) -> Iterator[tuple[str, Call]]:
@@ -216,12 +172,7 @@ def verdicts(times: Times) -> dict[str, Any]:
     return answers
 
 
-def judged(claimed: dict[str, Any]) -> list[bool | None]:
-    """The verdicts on the paper's claims about the published Power Spherical."""
-    return [holds for claim, holds in claimed["published"]["verdict"].items() if claim.startswith("ps_")]
-
-
-def figure(times: Times, concentrations: Sequence[float], machine: str) -> "Figure":
+def figure(times: dict[str, list[dict[str, Any]]], concentrations: Sequence[float], machine: str) -> "Figure":
     """Mean time against concentration, with a band of one standard deviation over trials."""
     from matplotlib.figure import Figure
 
@@ -229,9 +180,8 @@ def figure(times: Times, concentrations: Sequence[float], machine: str) -> "Figu
     axes = result.subplots()
     for name, rows in times.items():
         label, colour, line, marker = LOOKS[name]
-        measured = list(map(milliseconds, rows))
-        means = np.array([one["mean"] for one in measured])
-        deviations = np.sqrt([one["variance"] for one in measured])
+        means = np.array([one["mean"] for one in rows])
+        deviations = np.sqrt([one["variance"] for one in rows])
         axes.plot(
             concentrations, means, color=colour, linestyle=line, marker=marker, markersize=4, label=label
         )

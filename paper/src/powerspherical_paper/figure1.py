@@ -7,17 +7,14 @@ Draws on the far side are shown faintly. The dots are the mean directions of the
 """
 
 import math
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from powerspherical import PowerSpherical
 from powerspherical_paper._maps import INK
-from powerspherical_paper.results import Outcome, Progress, silent, write_figure, write_json
+from powerspherical_paper.results import Outcome, Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,17 +28,11 @@ HEIGHT = 0.36  # height above the unit circle at which a density of 1 is drawn
 VIEW = (math.degrees(math.asin(1 / math.sqrt(3))), 45.0)
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(NamedTuple):
     """One distribution of a panel: mean direction and concentration."""
 
     loc: tuple[float, ...]
     concentration: float
-
-    @property
-    def label(self) -> str:
-        """The concentration, for the figure."""
-        return f"$\\kappa={self.concentration:g}$"
 
     def distribution(self, device: torch.device | str = "cpu") -> PowerSpherical:
         """The distribution, in float64."""
@@ -60,39 +51,17 @@ SPHERE = (
 )
 
 
-def run(
-    out: Path,
-    *,
-    seed: int = 0,
-    quick: bool = False,
-    device: torch.device | str = "cpu",
-    samples: int = SAMPLES,
-    progress: Progress = silent,
-) -> Outcome:
-    """Draw both panels and write `figure1.png` and `figure1.json` under `out`.
-
-    `quick` changes nothing, because the figure takes only seconds.
-    """
-    started = time.perf_counter()
-    torch.manual_seed(seed)
-    circle = [component.distribution(device).sample((samples,)).cpu().numpy() for component in CIRCLE]
-    sphere = [component.distribution(device).sample((samples,)).cpu().numpy() for component in SPHERE]
-    progress(0.2)
-
-    picture = write_figure(out, "figure1", figure(circle, sphere))
-    progress(0.9)
-    document = write_json(
-        out / "figure1.json",
-        experiment="figure1",
-        seed=seed,
-        quick=quick,
-        device=device,
-        configuration={"samples": samples},
-        results={"circle": _summary(CIRCLE, circle), "sphere": _summary(SPHERE, sphere)},
-        seconds=time.perf_counter() - started,
+def run(task: Task) -> Outcome:
+    """Draw both panels and write `figure1.png` and `figure1.json`; `quick` changes nothing, it takes only seconds."""
+    torch.manual_seed(task.seed)
+    circle, sphere = (
+        [one.distribution(task.device).sample((SAMPLES,)).cpu().numpy() for one in panel]
+        for panel in (CIRCLE, SPHERE)
     )
-    progress(1.0)
-    return Outcome([picture, document])
+    task.progress(0.2)
+    picture = task.draw("figure1", figure(circle, sphere))
+    results = {"circle": _summary(CIRCLE, circle), "sphere": _summary(SPHERE, sphere)}
+    return Outcome([picture, task.write("figure1", {"samples": SAMPLES}, results)])
 
 
 def figure(circle: list[Array], sphere: list[Array]) -> "Figure":
@@ -103,12 +72,13 @@ def figure(circle: list[Array], sphere: list[Array]) -> "Figure":
 
     result = Figure(figsize=(7.6, 3.5), facecolor="white")
     left = result.add_axes((0.0, 0.08, 0.48, 0.91))
-    for component, points in zip(CIRCLE, circle, strict=True):
-        plot_density(component.distribution(), left, points=points, label=component.label, scale=HEIGHT)
+    labels = [[f"$\\kappa={one.concentration:g}$" for one in panel] for panel in (CIRCLE, SPHERE)]
+    for component, points, label in zip(CIRCLE, circle, labels[0], strict=True):
+        plot_density(component.distribution(), left, points=points, label=label, scale=HEIGHT)
     left.set(xlim=(-2.15, 2.55), ylim=(-1.45, 1.8))
     right = result.add_axes((0.5, 0.0, 0.49, 0.97), projection="3d")
-    labels = np.repeat(np.arange(len(SPHERE)), [len(points) for points in sphere])
-    plot_clusters(np.concatenate(sphere), labels, right, names=[one.label for one in SPHERE], view=VIEW)
+    owners = np.repeat(np.arange(len(SPHERE)), [len(points) for points in sphere])
+    plot_clusters(np.concatenate(sphere), owners, right, names=labels[1], view=VIEW)
     for x, text in ((0.225, "(a) On the circle, $d=2$"), (0.745, "(b) On the sphere, $d=3$")):
         result.text(x, 0.025, text, ha="center", va="center", fontsize=10, color=INK)
     return result

@@ -11,10 +11,9 @@ mode, all components are compared and the worst one counts. Correct code fails f
 """
 
 import math
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical_paper._quadrature import Symmetric, log_sphere_area, stationary_point
-from powerspherical_paper.results import Outcome, Progress, silent, write_json
+from powerspherical_paper.results import Outcome, Task
 
 FILES = ("properties.json",)
 DIMS = (2, 3, 10, 64)
@@ -37,19 +36,11 @@ LIMIT = 5.5
 
 @dataclass(frozen=True)
 class Row:
-    """One property at one (d, κ): its three values, and the differences between them.
-
-    The values are scalars: for E[X] the component along the mean direction, for var(X) the trace, for the mode its
-    angle to the mean direction. `error` (quadrature) and `z` (Monte Carlo) are the worst over all components.
-    """
+    """One property at one (d, κ): `error` (against quadrature) and `z` (Monte Carlo), the worst over components."""
 
     name: str
     dim: int
     concentration: float
-    formula: float
-    quadrature: float
-    monte_carlo: float
-    standard_error: float
     error: float
     z: float
 
@@ -80,47 +71,26 @@ class Estimate:
         return cls(mean, (variance / n).sqrt())
 
 
-def run(
-    out: Path,
-    *,
-    seed: int = 0,
-    quick: bool = False,
-    device: torch.device | str = "cpu",
-    dims: Iterable[int] = DIMS,
-    concentrations: Iterable[float] = CONCENTRATIONS,
-    samples: int = SAMPLES,
-    progress: Progress = silent,
-) -> Outcome:
-    """Compare all properties, and write `properties.json` under `out`. `quick` uses a tenth of the draws."""
-    started = time.perf_counter()
-    torch.manual_seed(seed)
-    dims, concentrations = list(dims), list(concentrations)
-    samples = samples // 10 if quick else samples
-    grid = [(dim, kappa) for dim in dims for kappa in concentrations]
+def run(task: Task) -> Outcome:
+    """Compare all properties, and write `properties.json`. A quick run has a tenth of the draws."""
+    torch.manual_seed(task.seed)
+    samples = SAMPLES // 10 if task.quick else SAMPLES
+    grid = list(product(DIMS, CONCENTRATIONS))
     rows: list[Row] = []
     for done, (dim, kappa) in enumerate(grid, start=1):
-        rows.extend(compare(dim, kappa, samples, device))
-        progress(done / len(grid))
-
+        rows.extend(compare(dim, kappa, samples, task.device))
+        task.progress(done / len(grid))
     passed = all(row.passed for row in rows)
-    path = write_json(
-        out / "properties.json",
-        experiment="properties",
-        seed=seed,
-        quick=quick,
-        device=device,
-        configuration={
-            "dims": dims,
-            "concentrations": concentrations,
-            "samples": samples,
-            "cosine": COSINE,
-            "tolerance": TOLERANCE,
-            "limit": LIMIT,
-        },
-        results={"passed": passed, "rows": [{**_finite(asdict(row)), "passed": row.passed} for row in rows]},
-        seconds=time.perf_counter() - started,
-    )
-    return Outcome([path], passed)
+    configuration = {
+        "dims": DIMS,
+        "concentrations": CONCENTRATIONS,
+        "samples": samples,
+        "cosine": COSINE,
+        "tolerance": TOLERANCE,
+        "limit": LIMIT,
+    }
+    found = [{**_finite(asdict(row)), "passed": row.passed} for row in rows]
+    return Outcome([task.write("properties", configuration, {"passed": passed, "rows": found})], passed)
 
 
 def compare(dim: int, kappa: float, samples: int, device: torch.device | str = "cpu") -> Iterator[Row]:
@@ -139,48 +109,23 @@ def compare(dim: int, kappa: float, samples: int, device: torch.device | str = "
     entropy = -exact.mean(exact.log_density)
     cross = Symmetric.von_mises_fisher(dim, kappa).log_normalizer - kappa * COSINE * mean_t
 
-    def row(
-        name: str,
-        formula: Tensor,
-        quadrature: Tensor | float,
-        sampled: Estimate,
-        shown: tuple[Tensor | float, Tensor | float, Estimate] | None = None,
-    ) -> Row:
-        """Compare all components; for a vector or a matrix, `shown` has the scalars to report."""
+    def row(name: str, formula: Tensor, quadrature: Tensor | float, sampled: Estimate) -> Row:
+        """Compare all components."""
         quadrature = torch.as_tensor(quadrature, dtype=torch.float64, device=device)
         error = (formula - quadrature).abs() / quadrature.abs().clamp(min=1)
         z = (sampled.mean - formula) / sampled.standard_error
-        by_formula, by_quadrature, by_sampling = shown or (formula, quadrature, sampled)
-        return Row(
-            name,
-            dim,
-            kappa,
-            formula=float(by_formula),
-            quadrature=float(by_quadrature),
-            monte_carlo=float(by_sampling.mean),
-            standard_error=float(by_sampling.standard_error),
-            error=float(error.max()),
-            z=float(z.abs().max()),
-        )
+        return Row(name, dim, kappa, error=float(error.max()), z=float(z.abs().max()))
 
-    yield row("E[X]", p.mean, mean_t * loc, Estimate.of(x), (p.mean @ loc, mean_t, Estimate.of(x @ loc)))
+    yield row("E[X]", p.mean, mean_t * loc, Estimate.of(x))
 
     along, identity = torch.outer(loc, loc), torch.eye(dim, dtype=torch.float64, device=device)
     covariance = var_t * along + var_v * (identity - along)
-    centred = x - p.mean
-    traces = (p.covariance_matrix.trace(), covariance.trace(), Estimate.of(centred.square().sum(-1)))
-    yield row("var(X)", p.covariance_matrix, covariance, Estimate.of_products(centred), traces)
+    yield row("var(X)", p.covariance_matrix, covariance, Estimate.of_products(x - p.mean))
 
     # By symmetry the mode is the direction of the mean: the components of the draws orthogonal to it average to zero.
     across = Estimate.of(x - (x @ p.mode)[:, None] * p.mode)
     stationary = torch.from_numpy(stationary_point(loc.cpu().numpy(), kappa)).to(device)
-    direction = Estimate(p.mode + across.mean, across.standard_error)
-    angles = (
-        angle(p.mode, loc),
-        angle(stationary, loc),
-        Estimate(angle(x.mean(0), loc), across.standard_error.norm() / mean_t),
-    )
-    yield row("mode", p.mode, stationary, direction, angles)
+    yield row("mode", p.mode, stationary, Estimate(p.mode + across.mean, across.standard_error))
 
     # The density of t is that of x, times the area of S^{d-2}, times (1 - t²)^((d-3)/2).
     log_p = p.log_prob(x)
@@ -194,12 +139,6 @@ def compare(dim: int, kappa: float, samples: int, device: torch.device | str = "
     to_uniform = Estimate.of(log_p - uniform.log_prob(x))
     yield row("KL(PS‖U)", kl_divergence(p, uniform), log_sphere_area(dim) - entropy, to_uniform)
     yield row("KL(PS‖vMF)", kl_divergence(p, q), cross - entropy, Estimate.of(log_p - q.log_prob(x)))
-
-
-def angle(a: Tensor, b: Tensor) -> Tensor:
-    """The angle between two vectors, accurate when it is small."""
-    a, b = a / a.norm(), b / b.norm()
-    return 2 * torch.atan2((a - b).norm(), (a + b).norm())
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,9 @@ hardware. Files are written next to their destination and then moved there, so t
 """
 
 import json
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from powerspherical._selfcheck.environment import hardware, versions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DPI = 150
+DPI = 120
 """Dots per inch of the figures. The report shows one dot per CSS pixel where there is room."""
 
 Progress = Callable[[float], None]
@@ -36,52 +37,72 @@ def part(progress: Progress, start: float, end: float) -> Progress:
 
 
 @dataclass(frozen=True)
+class Task:
+    """One run of an experiment: the settings that every experiment has, and where its files go.
+
+    Attributes:
+        experiment: the name that `powerspherical reproduce` uses.
+        out: the folder for the files.
+        seed: the seed of all random draws.
+        quick: whether to run a smaller experiment.
+        device: where to compute.
+        options: the options that only this experiment has and that change its results, by name.
+        progress: called with the completed fraction.
+    """
+
+    experiment: str
+    out: Path
+    seed: int = 0
+    quick: bool = False
+    device: torch.device | str = "cpu"
+    options: dict[str, Any] = field(default_factory=dict)
+    progress: Progress = silent
+    started: float = field(default_factory=time.perf_counter, init=False)
+
+    @property
+    def command(self) -> str:
+        """The command that does this task. It is recorded with the results."""
+        options = "".join(f" --{name} {value}" for name, value in self.options.items())
+        options += " --quick" * self.quick + f" --device {self.device}" * (str(self.device) != "cpu")
+        return f"powerspherical reproduce {self.experiment} --seed {self.seed}{options}"
+
+    def path(self, file: str) -> Path:
+        """The path of a result. Unless the device is the CPU, its type is appended, as in `efficiency_cuda.json`."""
+        path = self.out / file
+        return path.with_stem(name_on(self.device, path.stem))
+
+    def write(
+        self, name: str, configuration: dict[str, Any], results: dict[str, Any] | list[dict[str, Any]]
+    ) -> Path:
+        """Write `NAME.json` and return its path. NaN and infinity in the results raise `ValueError`."""
+        document = {
+            "experiment": self.experiment,
+            "command": self.command,
+            "seed": self.seed,
+            "configuration": configuration,
+            "results": results,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.perf_counter() - self.started, 3),
+            "versions": versions(),
+            "hardware": hardware(self.device),
+        }
+        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        return write_text(self.path(f"{name}.json"), text + "\n")
+
+    def draw(self, name: str, figure: "Figure") -> Path:
+        """Write a figure as `NAME.png` and return its path."""
+        path = self.path(f"{name}.png")
+        with atomic_write(path) as draft:
+            figure.savefig(draft, format="png", dpi=DPI)
+        return path
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The files that an experiment wrote, and whether all of its checks passed."""
 
     files: list[Path]
     passed: bool = True
-
-
-def write_json(
-    path: Path,
-    *,
-    experiment: str,
-    seed: int,
-    quick: bool = False,
-    device: torch.device | str = "cpu",
-    options: str = "",
-    configuration: dict[str, Any],
-    results: dict[str, Any] | list[dict[str, Any]],
-    seconds: float,
-) -> Path:
-    """Write one result with everything needed to reproduce it, and return its path.
-
-    Args:
-        path: the file to write.
-        experiment: the name that `powerspherical reproduce` uses.
-        seed: the seed of the run.
-        quick: whether the run used `--quick`.
-        device: the device of the run.
-        options: further command-line options of the run, each with a leading space.
-        configuration: the settings of the run.
-        results: what it found. NaN and infinity raise `ValueError`.
-        seconds: how long it took.
-    """
-    options += " --quick" * quick + f" --device {device}" * (str(device) != "cpu")
-    document = {
-        "experiment": experiment,
-        "command": f"powerspherical reproduce {experiment} --seed {seed}{options}",
-        "seed": seed,
-        "configuration": configuration,
-        "results": results,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(seconds, 3),
-        "versions": versions(),
-        "hardware": hardware(device),
-    }
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    return write_text(path, text + "\n")
 
 
 def name_on(device: torch.device | str, name: str) -> str:
@@ -94,12 +115,4 @@ def write_text(path: Path, text: str) -> Path:
     """Write a text file atomically and return its path."""
     with atomic_write(path) as draft:
         draft.write_text(text, encoding="utf-8")
-    return path
-
-
-def write_figure(folder: Path, name: str, figure: "Figure") -> Path:
-    """Write a figure as PNG and return its path."""
-    path = folder / f"{name}.png"
-    with atomic_write(path) as draft:
-        figure.savefig(draft, format="png", dpi=DPI)
     return path

@@ -10,11 +10,9 @@ standard errors from its expectation: the draws are finite, but follow the wrong
 The run fails if one of our cells is bad or off, or if one of our errors exceeds its tolerance.
 """
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from powerspherical.plot import PALETTE
 from powerspherical_paper import closed_forms
 from powerspherical_paper._maps import INK, Array, Grid, hatch, mesh
 from powerspherical_paper.baselines import formulas
-from powerspherical_paper.results import Outcome, Progress, name_on, silent, write_figure, write_json
+from powerspherical_paper.results import Outcome, Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,61 +74,41 @@ def numbers_to(limit: int, leading: Iterable[int]) -> list[int]:
     return sorted(x for a in leading for b in range(10) if (x := a * 10**b) <= limit)
 
 
-def run(
-    out: Path,
-    *,
-    seed: int = 0,
-    quick: bool = False,
-    device: torch.device | str = "cpu",
-    samples: Grid | None = None,
-    progress: Progress = silent,
-) -> Outcome:
-    """Examine every cell, and write `stability.json` and the figures `stability` and `accuracy` under `out`.
+def run(task: Task) -> Outcome:
+    """Examine every cell, and write `stability.json` and the figures `stability` and `accuracy`.
 
-    On a GPU the file names end in `_cuda`. `samples` is the grid of the draws. Default: the paper's grid, or a coarser
-    and smaller one with `quick`.
+    The grid of the draws is the paper's, or a coarser and smaller one in a quick run.
     """
-    started = time.perf_counter()
-    torch.manual_seed(seed)
-    numbers = numbers_to(30_000, (1, 3)) if quick else numbers_to(900_000, range(1, 10))
-    samples = samples or Grid.of(numbers, numbers)
-    drawing = 0.25 if quick else 0.9  # approximate share of the draws in the running time
+    torch.manual_seed(task.seed)
+    numbers = numbers_to(30_000, (1, 3)) if task.quick else numbers_to(900_000, range(1, 10))
+    samples = Grid.of(numbers, numbers)
 
     columns: dict[str, list[list[Health]]] = {name: [] for name in METHODS}
     work = np.cumsum([dim + 1000 for dim in samples.dims])  # one call costs about as much as 1000 coordinates
     for dim, done in zip(samples.dims, work, strict=True):
         for name, (_, family, method) in METHODS.items():
-            columns[name].append(examine(method, family, dim, samples.concentrations, device=device))
-        progress(drawing * float(done / work[-1]))
+            columns[name].append(examine(method, family, dim, samples.concentrations, device=task.device))
+        task.progress(float(done / work[-1]))
     maps = {name: np.array(cells).T for name, cells in columns.items()}
     errors, forms = closed_forms.errors(), closed_forms.grid()
-    progress(drawing + 0.2 * (1 - drawing))
 
     results: dict[str, Any] = {
         "samples": {name: _cells(cells, samples) for name, cells in maps.items()},
         "closed_forms": {name: closed_forms.worst(values, forms) for name, values in errors.items()},
     }
     results["passed"] = passed = passes(results)
-    pictures = [write_figure(out, name_on(device, "stability"), stability_figure(maps, samples))]
-    progress(drawing + 0.5 * (1 - drawing))
-    pictures.append(write_figure(out, name_on(device, "accuracy"), closed_forms.figure(errors, forms)))
     tolerances = {accuracy.dtype_name(dtype): value for dtype, value in accuracy.TOLERANCES.items()}
-    document = write_json(
-        out / f"{name_on(device, 'stability')}.json",
-        experiment="stability",
-        seed=seed,
-        quick=quick,
-        device=device,
-        configuration={
-            "samples": {**samples._asdict(), "draws": DRAWS, "dtype": "float32", "limit": LIMIT},
-            "closed_forms": {**forms._asdict(), "tolerance": tolerances},
-            "reference": f"exact values, accuracy.json: {accuracy.recipe()}",
-        },
-        results=results,
-        seconds=time.perf_counter() - started,
-    )
-    progress(1.0)
-    return Outcome([*pictures, document], passed)
+    configuration = {
+        "samples": {**samples._asdict(), "draws": DRAWS, "dtype": "float32", "limit": LIMIT},
+        "closed_forms": {**forms._asdict(), "tolerance": tolerances},
+        "reference": f"exact values, accuracy.json: {accuracy.recipe()}",
+    }
+    files = [
+        task.draw("stability", stability_figure(maps, samples)),
+        task.draw("accuracy", closed_forms.figure(errors, forms)),
+        task.write("stability", configuration, results),
+    ]
+    return Outcome(files, passed)
 
 
 def examine(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ import torch
 
 from helpers.stopping import WITHIN_THIRD, Stopped, at_call, same, stop
 from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
-from powerspherical_paper.autoencoder.datasets import load
 from powerspherical_paper.autoencoder.models import build
 from powerspherical_paper.autoencoder.training import (
     Protocol,
@@ -91,32 +91,18 @@ class TestStopping:
         assert_same_files(tmp_path / "whole", tmp_path / "parts")
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "setup",
-        [
-            "progress = stopping.at_call(stopping.WITHIN_THIRD, stopping.wait)",
-            "progress, os.fsync = (lambda fraction: None), stopping.at_call(3, stopping.wait)",
-        ],
-        ids=["in an epoch", "while it writes"],
-    )
-    def test_a_run_that_was_killed(self, setup, tmp_path):
-        """With a real `kill -9` after two epochs."""
-        folder = Path(__file__).parent
-        path = tmp_path / "killed"
+    def test_a_run_that_was_killed(self, tmp_path):
+        """With a real `kill -9` while it writes, after two epochs."""
+        folder, path = Path(__file__).parent, tmp_path / "killed"
         code = f"""
 import os, pathlib, sys
 sys.path += [{str(folder)!r}, {str(folder.parents[2] / "tests")!r}]
 import test_training as here
 from helpers import stopping
-{setup}
-here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
+os.fsync = stopping.at_call(3, stopping.wait)
+here.trained(pathlib.Path({str(path)!r}), here.FULL)
 """
-        with subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        ) as process:
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == "waiting\n"
             os.kill(process.pid, signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
@@ -147,18 +133,12 @@ here.trained(pathlib.Path({str(path)!r}), here.FULL, progress=progress)
         trained(tmp_path / "whole")
         assert_same_files(tmp_path / "whole", tmp_path / "run")
 
-    def test_a_checkpoint_that_is_no_use(self, tmp_path):
-        """One of another run, and one that is damaged."""
+    def test_a_damaged_checkpoint(self, tmp_path):
         path = tmp_path / "run.safetensors"
-        trained(path, identity={"dim": 3})
-        content = path.read_bytes()
-        for other, told in (({"dim": 4}, "dim 3, not 4"), (None, "{'dim': 3}")):
-            with pytest.raises(CheckpointError, match=f"made with {told}; delete it, or"):
-                trained(path, identity=other)
-        assert path.read_bytes() == content
-        path.write_bytes(content[:-100])
+        trained(path)
+        path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(CheckpointError, match=r"run\.safetensors is truncated or damaged .*delete it"):
-            trained(path, identity={"dim": 3})
+            trained(path)
 
     def test_the_seed_is_all_that_is_random(self):
         found = []
@@ -177,7 +157,10 @@ class TestEpochs:
         n = 50 if device == "cpu" else 2000
         protocol = replace(FULL, epochs=2, draws=3, validation=0)
         found, plain, data = model(device=device), model(device=device), images(n, device)
-        state = train(found, data, protocol, seed=SEED)
+        fractions = []
+        state = train(found, data, protocol, seed=SEED, progress=fractions.append)
+        assert fractions == sorted(fractions)
+        assert fractions[-1] == 1
         optimizer = torch.optim.Adam(plain.parameters(), lr=1.0)
         means = []
         for epoch in range(2):
@@ -200,40 +183,21 @@ class TestEpochs:
         else:
             assert elbos == pytest.approx(means, abs=0.3)
 
-    def test_every_epoch_has_its_bits(self):
-        found = model()
-        seen = watched(found)
-        train(found, torch.full((1, PIXELS), 0.5), SHORT, seed=SEED)
-        assert len({tuple(bits) for bits in seen}) == len(seen) == SHORT.epochs
-        assert torch.tensor(seen).unique().tolist() == [0, 1]
-
-    def test_every_image_is_seen_once_in_a_new_order(self):
-        """Images of which each is black in its own pixels."""
+    def test_every_image_is_seen_once_in_a_new_order_with_new_bits(self):
+        """Images of which each is black in its own pixel, and random in the last one."""
         found = model()
         seen = watched(found)
         data = torch.eye(PIXELS)
+        data[:, -1] = 0.5
         train(found, data, replace(SHORT, epochs=2), seed=SEED)
-        first, second = torch.tensor(seen).argmax(-1).split(PIXELS)
-        assert not torch.equal(first, second)
-        for order in (first, second):
-            assert torch.equal(order.sort().values, torch.arange(PIXELS))
-
-    @posteriors
-    def test_the_elbo_rises(self, posterior):
-        torch.manual_seed(0)
-        fractions = []
-        state = train(
-            build(posterior, 5, 64),
-            load("digits").train[:400],
-            Protocol(epochs=3, batch=16),
-            seed=0,
-            progress=fractions.append,
-        )
-        elbos = [epoch["elbo"] for epoch in state.history]
-        assert elbos == sorted(elbos)
-        assert elbos[-1] > elbos[0] + 5
-        assert fractions == sorted(fractions)
-        assert fractions[-1] == 1
+        first, second = torch.tensor(seen).split(PIXELS)
+        orders = [epoch[:, :-1].argmax(-1) for epoch in (first, second)]
+        assert not torch.equal(*orders)
+        for epoch in (first, second):
+            assert torch.equal(epoch[:, :-1].sum(0), torch.ones(PIXELS - 1))
+            assert epoch[:, -1].unique().tolist() == [0, 1]
+        bits = [epoch[order.argsort(), -1] for epoch, order in zip((first, second), orders, strict=True)]
+        assert not torch.equal(*bits)
 
     def test_rates(self):
         assert [Protocol().rate(epoch) for epoch in (0, 50, 99)] == [1e-3] * 3
@@ -280,14 +244,6 @@ class TestValidation:
 
 
 class TestFailure:
-    def test_a_model_that_diverges(self, tmp_path):
-        """The error takes one line."""
-        wild = replace(SHORT, learning_rate=1e6)
-        with pytest.raises(TrainingError, match=r"^epoch 1 of 4: the ELBO is no longer finite .*$") as raised:
-            trained(tmp_path / "run", wild, "gaussian")
-        assert "\n" not in str(raised.value)
-        assert list(tmp_path.iterdir()) == []
-
     @pytest.mark.parametrize("part", ["elbo", "validation_elbo"])
     def test_an_elbo_that_is_not_finite(self, part, tmp_path):
         """An image is NaN, in training or held out. The checkpoint of the last complete epoch is kept."""
@@ -305,11 +261,8 @@ class TestFailure:
 class TestRandomness:
     def test_seeds(self):
         """They are distinct, and the same everywhere."""
-        parts = [(s, e, what) for s in range(10) for e in range(10) for what in ("order", "noise")]
-        parts += [("1", 2), (1, 2), (12,), (1, "2"), ("a", "bc"), ("ab", "c"), ("abc",), ()]
-        seeds = {derived_seed(*each) for each in parts}
-        assert len(seeds) == len(parts)
-        assert all(0 <= seed < 2**63 for seed in seeds)
+        parts = [*product(range(10), range(10), ("order", "noise")), ("1", 2), (1, 2), (12,), (1, "2"), ()]
+        assert len({derived_seed(*each) for each in parts}) == len(parts)
         assert derived_seed(0, "weights") == 5087778715007104936
 
     def test_binarised(self):

@@ -1,47 +1,42 @@
 """The tests check the arithmetic and the format of the timings, never the times themselves."""
 
-import json
-import time
-
 import pytest
 import torch
 
 from powerspherical_paper.autoencoder import training_time
+from powerspherical_paper.report.page import read
+from powerspherical_paper.results import Task
 
-FACTORS = {
-    "published_ps_over_our_ps",
-    "published_vmf_over_our_ps",
-    "our_vmf_over_our_ps",
-    "published_vmf_over_published_ps",
-}
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
 
 @pytest.mark.slow
-def test_run(no_reference, tmp_path):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_run(device, no_reference, tmp_path):
     fractions = []
-    outcome = training_time.run(tmp_path, seed=3, quick=True, progress=fractions.append)
-    assert outcome.files == [tmp_path / "training_time.json"] == list(tmp_path.iterdir())
-    assert outcome.passed
+    task = Task("vae", tmp_path, 3, True, device, {"data": "digits"}, fractions.append)
+    (path,) = training_time.run(task).files
+    assert path == task.path("training_time.json")
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
-    document = json.loads(outcome.files[0].read_text(encoding="utf-8"))
-    assert document["command"] == "powerspherical reproduce vae --seed 3 --quick"
-    results = document["results"]
-    (times,) = results["milliseconds_per_step"].values()
-    assert list(times) == ["our_ps", "published_ps", "our_vmf", "published_vmf", "gaussian"]
-    for one in times.values():
-        low, high = one["quartiles"]
-        assert 0 < low <= one["median"] <= high
-    assert set(results["factors"]) == FACTORS
-    assert results["factors"] == results["factors_by_dim"]["10"]  # the median over one d
-    assert all(factor > 0 for factor in results["factors"].values())
+    result = read(path)
+    assert result.made["command"] == task.command
+    times, factors = (table.rows for table in reversed(result.finding.tables))
+    assert len(times[0]) == 6
+    assert len(factors) == 4
 
 
-def test_with_the_reference(reference, monkeypatch, tmp_path):
-    monkeypatch.setattr(training_time, "training", lambda *_: lambda: time.sleep(1e-4))
-    outcome = training_time.run(tmp_path, quick=True)
-    results = json.loads(outcome.files[0].read_text(encoding="utf-8"))["results"]
-    assert set(results["factors"]) == {*FACTORS, "reference_ps_over_our_ps"}
+@pytest.mark.parametrize("posterior", training_time.POSTERIORS.values())
+def test_a_step_moves_every_parameter(posterior, reference, monkeypatch):
+    built = []
+    build = training_time.build
+    monkeypatch.setattr(training_time, "build", lambda *given: built.append(build(*given)) or built[-1])
+    torch.manual_seed(0)
+    step = training_time.training(posterior, 5, list(training_time.data(2, 16, torch.device("cpu"))))
+    before = [parameter.detach().clone() for parameter in built[0].parameters()]
+    step()
+    for old, new in zip(before, built[0].parameters(), strict=True):
+        assert (old != new).any()
 
 
 def test_factors():
@@ -60,32 +55,11 @@ def test_factors():
     }
 
 
-def test_noise_leaves_claims_open(no_reference, monkeypatch, tmp_path):
-    for times, open_ in (([1.0, 20.0, 1.0, 20.0], True), ([1.0, 1.0, 1.0, 1.0], False)):
-        measured = [dict.fromkeys(training_time.POSTERIORS, times)]
-        monkeypatch.setattr(training_time, "take_turns", lambda *_, measured=measured: measured)
-        monkeypatch.setattr(training_time, "training", lambda *_: lambda: None)
-        (path,) = training_time.run(tmp_path, quick=True).files
-        results = json.loads(path.read_text(encoding="utf-8"))["results"]
-        assert (None in training_time.verdicts(results, blocks=len(times))) == open_
-
-
-@pytest.mark.parametrize("posterior", training_time.POSTERIORS.values())
-def test_a_step_moves_every_parameter(posterior, reference, monkeypatch):
-    built = []
-
-    def build(*args):
-        built.append(models_build(*args))
-        return built[-1]
-
-    models_build = training_time.build
-    monkeypatch.setattr(training_time, "build", build)
-    torch.manual_seed(0)
-    step = training_time.training(posterior, 5, list(training_time.data(2, 16, torch.device("cpu"))))
-    before = [parameter.detach().clone() for parameter in built[0].parameters()]
-    step()
-    for old, new in zip(before, built[0].parameters(), strict=True):
-        assert (old != new).any()
+@pytest.mark.parametrize(("blocks", "open_"), [([1.0, 20.0, 1.0, 20.0], True), ([1.0] * 4, False)])
+def test_noise_leaves_claims_open(blocks, open_):
+    results = training_time.summarised({"10": dict.fromkeys(training_time.POSTERIORS, blocks)})
+    assert set(results["factors"]) == {f"{slow}_over_{fast}" for slow, fast in training_time.FACTORS}
+    assert (None in training_time.verdicts(results, blocks=len(blocks))) == open_
 
 
 def test_data_are_bits_with_structure():
@@ -96,9 +70,3 @@ def test_data_are_bits_with_structure():
     # Were the bits independent, the overlaps of two data would have a variance of about PIXELS/16.
     overlaps = (bits @ bits.T)[~torch.eye(64, dtype=torch.bool)]
     assert overlaps.var() > 4 * training_time.PIXELS / 16
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_on_cuda(tmp_path):
-    outcome = training_time.run(tmp_path, quick=True, device="cuda")
-    assert [path.name for path in outcome.files] == ["training_time_cuda.json"]

@@ -6,85 +6,106 @@ import shutil
 import pytest
 import torch
 
-from powerspherical.nn import CheckpointError
+from powerspherical.nn import load_checkpoint
 from powerspherical_paper import claims
 from powerspherical_paper.autoencoder import datasets, runs, training_time, vae
 from powerspherical_paper.autoencoder.runs import Run
 from powerspherical_paper.autoencoder.training import Protocol, TrainingError
-from powerspherical_paper.results import Outcome
+from powerspherical_paper.report.page import read
+from powerspherical_paper.results import Outcome, Task
+from results_of import vae_row
 
-pytestmark = pytest.mark.slow  # each trains a model, most of them several
 ONE = Protocol(epochs=1)
+BEST = Protocol("tuned", epochs=3, learning_rate=0.05, cosine=False, draws=2, validation=100)
 RUNS = [
     Run("von_mises_fisher", 5, 0, ONE),
     Run("power_spherical", 10, 0, ONE),
     Run("gaussian", 5, 0, ONE),
     Run("power_spherical", 3, 0, ONE, factors=2),
     Run("power_spherical", 10, 0, ONE, prior="von_mises_fisher"),
-    Run("power_spherical", 5, 1, Protocol("tuned", epochs=2, cosine=True, draws=2, validation=100)),
+    Run("power_spherical", 5, 1, BEST),
 ]
-FIGURES = ["vae.json", "vae.png", "vae_images.png"]
+LOAD = datasets.load
+slow = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _small():
-    """One thread, because the last bits may depend on it. Nothing is timed."""
+    """One thread, because the last bits may depend on it. Nothing is timed. Only 60 images test."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+
+    def few(name, folder=None):
+        digits = LOAD("digits")
+        return datasets.Images(name, digits.train, digits.test[:60])
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_time, "run", lambda *_: Outcome([]))
+        patch.setattr(datasets, "load", few)
         patch.setenv("OMP_NUM_THREADS", "1")  # in the processes of `jobs`
-        patch.setattr(training_time, "run", lambda *_, **__: Outcome([]))
         yield
     torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
 def done(_small, tmp_path_factory):
-    """A folder in which all of `RUNS` are done, and the fractions that it told meanwhile."""
+    """A folder in which all of `RUNS` are done, its outcome, and the fractions that were told meanwhile."""
     folder, fractions = tmp_path_factory.mktemp("vae") / "done", []
-    outcome = made(folder, seed=4, seeds=2, progress=fractions.append)
-    return folder, outcome, fractions
+    return folder, made(folder, progress=fractions.append), fractions
 
 
 @pytest.fixture
 def copy(done, tmp_path):
-    return shutil.copytree(done[0], tmp_path / "copy")
+    """A copy of this folder, without its results."""
+    folder = shutil.copytree(done[0], tmp_path / "copy")
+    (folder / "vae.json").unlink()
+    return folder
 
 
-def made(out, runs=RUNS, **options):
-    return vae.run(out, **{"data": "digits", "samples": 5, **options}, runs=runs)
+def made(out, planned=RUNS, *, seed=4, quick=False, data="digits", progress=lambda _: None, **options):
+    task = Task("vae", out, seed, quick, "cpu", {"data": data, "seeds": 2}, progress)
+    return vae.run(task, **{"samples": 5, **options}, runs=planned)
 
 
 def document(out):
     return json.loads((out / "vae.json").read_text(encoding="utf-8"))
 
 
-def timeless(rows):
-    return [{key: value for key, value in row.items() if key != "train_seconds"} for row in rows]
+def timeless(out):
+    return [
+        {key: value for key, value in row.items() if key != "train_seconds"}
+        for row in document(out)["results"]
+    ]
 
 
-def forbidden(*_, **__):
-    raise AssertionError("this was done already")
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the trainings and the scorings."""
+    seen = []
+    for name in ("train", "score"):
+        original = getattr(runs, name)
+        monkeypatch.setattr(runs, name, lambda *a, n=name, f=original, **k: seen.append(n) or f(*a, **k))
+    return seen
 
 
 class TestResults:
     def test_files(self, done):
         folder, outcome, fractions = done
-        assert [path.name for path in outcome.files] == FIGURES
-        assert all(path.stat().st_size > 1000 for path in outcome.files)
+        assert [path.name for path in outcome.files] == ["vae.png", "vae.json"]
         assert outcome.passed
         assert fractions == sorted(fractions)
         assert fractions[-1] == pytest.approx(1 - vae.TRAINING_TIME_SHARE)  # the rest is for the timing
-        names = {f"{run.name}.{end}" for run in RUNS for end in ("json", "safetensors")}
-        assert {path.name for path in (folder / "vae" / "digits").iterdir()} == names
+        endings = sorted(path.suffix for path in (folder / "vae").iterdir())
+        assert endings == [".json"] * len(RUNS) + [".safetensors"] * len(RUNS)
         found = document(folder)
         assert found["command"] == "powerspherical reproduce vae --seed 4 --data digits --seeds 2"
-        expected = {"data": "digits", "samples": 5, "runs": 6, "train_images": 1437, "test_images": 360}
-        expected |= {"epochs": 1, "batch": 64, "learning_rate": 1e-3}
+        expected = {"data": "digits", "samples": 5, "runs": 6, "train_images": 1437, "test_images": 60}
         assert expected.items() <= found["configuration"].items()
-        assert found["configuration"]["protocols"]["paper"]["validation"] == 0
+        assert found["configuration"]["protocols"]["paper"]["epochs"] == 1
+        assert len(read(folder / "vae.json").finding.tables[1].rows) == 7
 
     def test_rows(self, done):
+        """The closest distribution is scored beside a trained one once, for d = 10 in the paper's setting."""
         rows = document(done[0])["results"]
         keys = ("protocol", "posterior", "dim", "seed", "prior", "factors", "proposal")
         assert [tuple(row[key] for key in keys) for row in rows] == [
@@ -100,68 +121,64 @@ class TestResults:
             assert -80 < row["elbo"] < row["log_likelihood"] < -15  # 64 fair coins have -44
             assert -80 < row["train_elbo"] < -15
             assert row["train_seconds"] > 0
-            assert row["epochs"] == 2 if row["protocol"] == "tuned" else 1
 
-    def test_defaults(self, monkeypatch, tmp_path):
-        """The defaults of a quick run, and those of a full one: MNIST, 3 seeds and 5,000 samples."""
-        asked = []
+    def test_the_row_is_of_the_epoch_that_was_kept(self, done):
+        """At a rate at which the ELBO falls again."""
+        (path,) = (done[0] / "vae").glob(f"{RUNS[-1].name}-*.safetensors")
+        (row,) = (row for row in document(done[0])["results"] if row["protocol"] == "tuned")
+        assert row["epochs"] == load_checkpoint(path)["best"]["epoch"]
 
-        def plan(seeds, images, *, quick):
-            asked.append((list(seeds), images, quick))
-            return RUNS[2:3]
+    def test_what_is_scored_by_default(self, monkeypatch, tmp_path):
+        """All models on the same bits, with 5,000 samples, or 200 in a quick run."""
+        seen = []
 
-        monkeypatch.setattr(vae, "plan", plan)
-        monkeypatch.setattr(runs, "score", lambda *_, **__: claims.Score(-90.0, -95.0))
-        vae.run(tmp_path, quick=True, seed=7)
-        assert document(tmp_path)["configuration"]["samples"] == 200
-        digits = datasets.load("digits")
-        monkeypatch.setattr(datasets, "load", lambda name, _: digits._replace(name=name))
-        vae.run(tmp_path / "whole")
-        assert asked == [([7], 1437, True), ([0, 1, 2], 1437, False)]
-        configuration = document(tmp_path / "whole")["configuration"]
-        assert (configuration["data"], configuration["samples"]) == ("mnist", 5000)
+        def score(model, bits, samples, seed):
+            seen.append((type(model.encode(bits)).__name__, bits, samples))
+            return claims.Score(-20.0, -21.0)
+
+        monkeypatch.setattr(runs, "score", score)
+        for quick in (False, True):
+            made(tmp_path, RUNS[:2], quick=quick, samples=None)
+        names, bits, samples = zip(*seen, strict=True)
+        assert names == ("VonMisesFisher", "PowerSpherical", "VonMisesFisher") * 2
+        assert samples == (5000,) * 3 + (200,) * 3
+        assert all(torch.equal(one, bits[0]) for one in bits)
+        assert bits[0].shape == (60, 64)
+        assert bits[0].unique().tolist() == [0, 1]
 
 
 class TestAgain:
-    def test_what_is_done_is_not_done_again(self, copy, monkeypatch):
-        """Also without the checkpoints, as copied from another machine: then there are no images."""
-        before = document(copy)["results"]
-        (copy / "vae.json").unlink()
-        monkeypatch.setattr(runs, "train", forbidden)
-        monkeypatch.setattr(runs, "score", forbidden)
-        assert [path.name for path in made(copy).files] == FIGURES
-        assert document(copy)["results"] == before
-        for path in (copy / "vae" / "digits").glob("*.safetensors"):
+    def test_what_is_done_is_not_done_again(self, done, copy, counted):
+        """Also without the checkpoints, as copied from another machine."""
+        for path in (copy / "vae").glob("*.safetensors"):
             path.unlink()
-        assert [path.name for path in made(copy).files] == FIGURES[:2]
+        made(copy)
+        assert counted == []
+        assert document(copy)["results"] == document(done[0])["results"]
 
-    def test_other_samples_need_no_other_training(self, copy):
-        before = document(copy)["results"]
+    @pytest.mark.parametrize("content", ["", "[]", "{}", "\x00" * 50])
+    def test_damaged_rows_are_scored_again(self, content, done, copy, counted):
+        (path,) = (copy / "vae").glob(f"{RUNS[2].name}-*.json")
+        path.write_text(content)
+        made(copy)
+        assert counted == ["train", "score"]  # the training is complete, so that it only loads the checkpoint
+        assert timeless(copy) == timeless(done[0])
+
+    def test_another_protocol_of_the_same_name_is_another_run(self, copy, counted):
+        made(copy, [Run("gaussian", 5, 0, Protocol(epochs=1, batch=32))])
+        assert counted == ["train", "score"]
+        assert len([*(copy / "vae").iterdir()]) == 2 * len(RUNS) + 2
+
+    def test_other_samples_need_no_other_training(self, done, copy):
         made(copy, samples=6)
-        after = document(copy)["results"]
+        before, after = (document(folder)["results"] for folder in (done[0], copy))
         assert [row["train_seconds"] for row in after] == [row["train_seconds"] for row in before]
         scores = [[row["log_likelihood"] for row in rows] for rows in (before, after)]
         assert all(one != two for one, two in zip(*scores, strict=True))
 
-    @pytest.mark.parametrize("content", ["", '{"identity": {}', "[]", "{}", "null", "\x00" * 50])
-    def test_damaged_rows_are_named(self, content, copy):
-        path = copy / "vae" / "digits" / f"{RUNS[1].name}.json"
-        path.write_text(content)
-        with pytest.raises(CheckpointError) as raised:
-            made(copy)
-        assert f"the results in {path} are damaged" in str(raised.value)
-        assert "delete the file" in str(raised.value)
-
-    def test_another_protocol_of_the_same_name(self, copy):
-        """It is refused. A quick table has checkpoints of its own."""
-        other = Run("gaussian", 5, 0, Protocol(epochs=3))
-        with pytest.raises(CheckpointError, match=r"was made with protocol .*; delete it"):
-            made(copy, [other])
-        made(copy, [other], quick=True)
-        assert sorted(path.name for path in (copy / "vae").iterdir()) == ["digits", "digits-quick"]
-
+    @slow
     def test_after_ctrl_c(self, done, tmp_path, monkeypatch):
-        """Interrupted in the second run: the first row is written, and the same call completes the table."""
+        """Interrupted in the second run: the same call completes the table."""
         calls, train = [], runs.train
 
         def interrupted(*given, **options):
@@ -173,25 +190,29 @@ class TestAgain:
         monkeypatch.setattr(runs, "train", interrupted)
         with pytest.raises(KeyboardInterrupt):
             made(tmp_path)
-        rows = document(tmp_path)["results"]
-        assert [(row["posterior"], row["dim"]) for row in rows] == [("von_mises_fisher", 5)]
+        assert not (tmp_path / "vae.json").exists()
         made(tmp_path)
         assert len(calls) == 1 + len(RUNS)
-        assert timeless(document(tmp_path)["results"]) == timeless(document(done[0])["results"])
+        assert timeless(tmp_path) == timeless(done[0])
 
 
+@slow
 class TestJobs:
-    def test_side_by_side(self, done, tmp_path):
-        fractions = []
-        made(tmp_path, RUNS[:3], jobs=2, progress=fractions.append)
-        found, alone = document(tmp_path), timeless(document(done[0])["results"])
-        rows = timeless(found["results"])
-        assert len(rows) == 4
-        assert all(row in alone for row in rows)
-        assert fractions == sorted(fractions)
-        assert fractions[-1] == pytest.approx(1 - vae.TRAINING_TIME_SHARE)
-        assert found["command"].endswith("--jobs 2")
-        assert found["configuration"]["jobs"] == 2
+    """The processes load the images themselves: all digits."""
+
+    def test_side_by_side(self, tmp_path):
+        """The rows are those of a sequence, in the order of the table. Progress goes by the work: 2 parts and 1."""
+        fractions, folders = [], [tmp_path / "pool", tmp_path / "sequence"]
+        made(folders[0], RUNS[:2], jobs=2, progress=fractions.append)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(datasets, "load", LOAD)
+            made(folders[1], RUNS[:2])
+        assert timeless(folders[0]) == timeless(folders[1])
+        assert len(timeless(folders[0])) == 3
+        share = 1 - vae.TRAINING_TIME_SHARE
+        assert fractions[0] in (pytest.approx(share / 3), pytest.approx(2 * share / 3))
+        assert fractions[1:] == pytest.approx([share])
+        assert document(folders[0])["configuration"]["jobs"] == 2
 
     def test_a_run_that_fails_is_named(self, tmp_path):
         """The error is passed on from its process."""
@@ -200,29 +221,15 @@ class TestJobs:
             made(tmp_path, [wild], jobs=2)
 
 
-def test_missing_data_are_told_at_once(tmp_path):
-    with pytest.raises(datasets.DataError, match="mnist"):
-        made(tmp_path / "out", data="mnist", data_dir=tmp_path)
-    assert not (tmp_path / "out").exists()
-
-
 def paper_rows(*, posterior="power_spherical", dim=5, log_likelihood=0.0, elbo=0.0, **changes):
     """The paper's table as rows of three seeds, with the mean of one cell shifted."""
     rows = []
     for name, column in claims.VAE.items():
         for d, score in column.items():
             here = (name, d) == (posterior, dim)
-            usual = {"prior": "uniform", "factors": None, "proposal": None, "protocol": "paper"}
+            by = (log_likelihood, elbo, changes) if here else (0, 0, {})
             rows += [
-                {
-                    "posterior": name,
-                    "dim": d,
-                    "seed": seed,
-                    "log_likelihood": score.log_likelihood + (seed - 1) + (log_likelihood if here else 0),
-                    "elbo": score.elbo + (1 - seed) + (elbo if here else 0),
-                    **usual,
-                    **(changes if here else {}),
-                }
+                vae_row(name, d, seed, score[0] + seed - 1 + by[0], score[1] + 1 - seed + by[1], **by[2])
                 for seed in range(3)
             ]
     return rows
@@ -235,8 +242,7 @@ class TestShortfalls:
             ({}, []),
             ({"elbo": -3.6}, ["Power Spherical, d=5: ELBO 3.60 nats below the paper's"]),
             ({"elbo": -3.4}, []),
-            ({"elbo": 9.0}, []),
-            ({"log_likelihood": -0.6}, []),
+            ({"elbo": 9.0, "log_likelihood": -0.6}, []),
             ({"log_likelihood": -0.8}, ["d=5: log-likelihoods of the two posteriors 0.78 nats apart"]),
             ({"log_likelihood": 0.8}, ["d=5: log-likelihoods of the two posteriors 0.82 nats apart"]),
             (
@@ -261,7 +267,5 @@ class TestShortfalls:
 
     def test_they_fail_the_experiment(self, tmp_path, monkeypatch):
         """The digits under the name of MNIST, far from the paper's numbers."""
-        digits = datasets.load("digits")
-        monkeypatch.setattr(datasets, "load", lambda name, _: digits._replace(name=name))
-        monkeypatch.setattr(runs, "score", lambda *_, **__: claims.Score(-500.0, -600.0))
+        monkeypatch.setattr(runs, "score", lambda *_: claims.Score(-500.0, -600.0))
         assert not made(tmp_path, [Run("power_spherical", 5, 0, ONE)], data="mnist").passed

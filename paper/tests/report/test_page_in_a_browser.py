@@ -1,15 +1,14 @@
 """The report in a real browser: it loads without errors, and is readable on a desktop and on a phone."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from helpers import browser
 from powerspherical_paper.report.page import TOPICS, write_report
 from powerspherical_paper.results import DPI
+from results_of import PUBLISHED
 
-PUBLISHED = Path(__file__).parents[3] / "results"
 LEGIBLE = 85  # CSS pixels per inch of a figure; below, its smallest letters (8.5 points) are not legible
 pytestmark = [browser.needs_browser, pytest.mark.slow]
 

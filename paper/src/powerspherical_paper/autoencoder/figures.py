@@ -1,18 +1,13 @@
-"""Figures of the auto-encoders: their scores, and images that they produce."""
+"""The figure of the auto-encoders: their scores against the dimension."""
 
 import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from powerspherical.plot import PALETTE
 from powerspherical_paper import claims
-from powerspherical_paper.autoencoder.datasets import Images
-from powerspherical_paper.autoencoder.models import AutoEncoder
 from powerspherical_paper.autoencoder.runs import Row
 from powerspherical_paper.autoencoder.table import PAPER, POSTERIORS, collect, deviation, plain
-from powerspherical_paper.autoencoder.training import binarised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +20,6 @@ LOOKS = {
     "gaussian": (PALETTE["blue"], "^", 1.06),
 }
 QUANTITIES = {"log_likelihood": "test log-likelihood (nats)", "elbo": "test ELBO (nats)"}
-COLUMNS = 12  # of images
 
 
 def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
@@ -77,37 +71,6 @@ def scores(rows: Sequence[Row], *, comparable: bool) -> "Figure":
         axes.minorticks_off()
         axes.set(xlabel="$d$", ylabel=label)
         axes.grid(True, color="#dddddd", linewidth=0.6)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    names = list(POSTERIORS.values())  # the legend is sorted by them: every label starts with one
-    order = sorted(range(len(labels)), key=lambda i: [not labels[i].startswith(name) for name in names])
-    figure.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
-        loc="outside upper center",
-        ncols=3,
-        frameon=False,
-        fontsize=8.5,
-    )
-    return figure
-
-
-def pictures(model: AutoEncoder, images: Images) -> "Figure":
-    """Test images, their bits, the reconstructions of these, and images drawn from the model."""
-    from matplotlib.figure import Figure
-
-    shown = images.test[torch.linspace(0, len(images.test) - 1, COLUMNS).long()]
-    bits = binarised(shown, 0)
-    lines = {
-        "image": shown,
-        "bits": bits,
-        "reconstruction": model.reconstruct(bits),
-        "draw": model.sample(COLUMNS),
-    }
-    figure = Figure(figsize=(COLUMNS * 0.75, len(lines) * 0.8), layout="constrained")
-    for row, (name, values) in zip(figure.subplots(len(lines), COLUMNS), lines.items(), strict=True):
-        for axes, picture in zip(row, values, strict=True):
-            axes.imshow(picture.reshape(images.shape).numpy(), cmap="gray_r", vmin=0, vmax=1)
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
-        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
+    handles = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
     return figure

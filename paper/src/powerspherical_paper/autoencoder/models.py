@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, Normal, kl_divergence
 
-from powerspherical import HypersphericalUniform, VonMisesFisher
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical.nn import PowerSphericalHead, SphericalCauchyHead, VonMisesFisherHead
 from powerspherical_paper.baselines.published import (
     PublishedHead,
@@ -25,7 +25,6 @@ from powerspherical_paper.baselines.published import (
 )
 
 WIDTHS = (256, 128)
-PRIORS = ("uniform", "von_mises_fisher")
 PRIOR_CONCENTRATION = 10.0  # of the von Mises–Fisher prior
 
 
@@ -73,8 +72,6 @@ class AutoEncoder(nn.Module):
 
     def elbo(self, x: Tensor, samples: int = 1) -> Objective:
         """The evidence lower bound of each example and its parts, with `samples` draws of z per example."""
-        if samples < 1:
-            raise ValueError(f"samples must be ≥ 1, got {samples}")
         q = self.encode(x)
         reconstruction = self._log_likelihood_of(x, q.rsample(torch.Size((samples,)))).mean(0)
         rate = kl_divergence(q, self.prior())
@@ -87,8 +84,6 @@ class AutoEncoder(nn.Module):
         The estimate is log 1/S Σ p(x|z) p(z) / q(z|x) over S = `samples` draws of z. Its mean is a lower bound on
         log p(x), at least as tight as the ELBO. `chunk` draws are decoded at a time, which bounds the memory.
         """
-        if samples < 1 or chunk < 1:
-            raise ValueError(f"samples and chunk must be ≥ 1, got {samples} and {chunk}")
         q, prior = self.encode(x), self.prior()
         total = torch.full(x.shape[:1], -math.inf, dtype=torch.float64, device=x.device)
         for start in range(0, samples, chunk):
@@ -96,16 +91,6 @@ class AutoEncoder(nn.Module):
             weights = self._log_likelihood_of(x, z) + (prior.log_prob(z) - q.log_prob(z))
             total = torch.logaddexp(total, torch.logsumexp(weights.double(), 0))
         return total - math.log(samples)
-
-    @torch.no_grad()
-    def reconstruct(self, x: Tensor) -> Tensor:
-        """E[x|z], of the shape of x, at the mode z of the posterior."""
-        return self.decode(self.encode(x).mode).mean
-
-    @torch.no_grad()
-    def sample(self, n: int) -> Tensor:
-        """E[x|z], of shape (n, pixels), at n draws z from the prior."""
-        return self.decode(self.prior().sample(torch.Size((n,)))).mean
 
 
 class GaussianHead(nn.Module):
@@ -183,8 +168,8 @@ def build(
         prior: "uniform" or "von_mises_fisher" (around the first unit vector). The Gaussian has a standard normal prior.
         factors: the number of spheres in a product, or None for a single sphere.
     """
-    if prior not in PRIORS:
-        raise ValueError(f"unknown prior {prior!r}; choose {' or '.join(PRIORS)}")
+    if prior not in ("uniform", "von_mises_fisher"):
+        raise ValueError(f"prior must be uniform or von_mises_fisher, got {prior!r}")
     wide, narrow = WIDTHS
     encoder = nn.Sequential(nn.Linear(pixels, wide), nn.Tanh(), nn.Linear(wide, narrow), nn.Tanh())
     head = HEADS[posterior](narrow, dim, **({} if factors is None else {"product": factors}))
@@ -201,16 +186,12 @@ def build(
 
 
 class _Closest(nn.Module):
-    """A head that replaces a Power Spherical posterior by the closest von Mises–Fisher distribution."""
+    """Replaces a Power Spherical posterior by the closest von Mises–Fisher distribution."""
 
-    def __init__(self, head: nn.Module) -> None:
-        super().__init__()
-        self.head = head
-
-    def forward(self, features: Tensor) -> Distribution:
-        return self.head(features).closest_von_mises_fisher()
+    def forward(self, q: PowerSpherical) -> Distribution:
+        return q.closest_von_mises_fisher()
 
 
 def with_closest_von_mises_fisher(model: AutoEncoder) -> AutoEncoder:
     """A model with a Power Spherical posterior, with each posterior replaced by the closest von Mises–Fisher."""
-    return AutoEncoder(model.encoder, model.decoder, _Closest(model.head), model.prior)
+    return AutoEncoder(model.encoder, model.decoder, nn.Sequential(model.head, _Closest()), model.prior)

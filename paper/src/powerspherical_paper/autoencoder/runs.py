@@ -1,29 +1,28 @@
 """The runs behind the table of auto-encoders: the plan, and how to do each run once.
 
-A run writes a checkpoint after each epoch, and its rows of the table when it is done. When it is started again, it
-continues from these files.
+A run writes a checkpoint after each epoch, and its rows of the table when it is done. When it is started again with
+the same settings, it continues from these files.
 """
 
+import hashlib
 import json
 import multiprocessing
-import operator
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from powerspherical.nn import CheckpointError, load_checkpoint
 from powerspherical_paper.autoencoder import datasets
 from powerspherical_paper.autoencoder.models import AutoEncoder, build, with_closest_von_mises_fisher
 from powerspherical_paper.autoencoder.scores import score
 from powerspherical_paper.autoencoder.table import COMPARED, POSTERIORS
 from powerspherical_paper.autoencoder.training import Protocol, TrainingError, binarised, derived_seed, train
-from powerspherical_paper.results import Progress, part, write_text
+from powerspherical_paper.results import Progress, part, silent, write_text
 
 Row = dict[str, Any]
 
@@ -55,7 +54,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The stem of its files."""
+        """What it is, as the start of the names of its files."""
         product = "" if self.factors is None else f"-x{self.factors}"
         prior = "" if self.prior == "uniform" else f"-prior-{self.prior}"
         protocol = self.protocol.name.replace(" ", "_")
@@ -76,7 +75,6 @@ class Setting:
     data_dir: Path | None = None
     device: str = "cpu"
     samples: int = 5000
-    test_seed: int = 0  # for the binarisation of the test images
 
 
 def plan(seeds: Sequence[int], images: int, *, quick: bool) -> list[Run]:
@@ -111,81 +109,61 @@ def do_all(
 
     The processes share this process's number of torch threads; each gets at least one.
     """
-    work = [run.work for run in runs]
+    total, done = sum(run.work for run in runs), 0
     if jobs == 1:
-        shares = (done / sum(work) for done in accumulate(work, initial=0))
-        for run, (start, end) in zip(runs, pairwise(shares), strict=True):
-            yield do(run, setting, images, part(progress, start, end))
+        for run in runs:
+            yield do(run, setting, images, part(progress, done / total, (done + run.work) / total))
+            done += run.work
         return
     other_children = set(multiprocessing.active_children())
-    spawn = multiprocessing.get_context("spawn")
-    fractions = spawn.Array("d", len(runs), lock=False)  # one slot per run, written by its process
     threads = max(1, torch.get_num_threads() // jobs)
-    with ProcessPoolExecutor(jobs, spawn, _prepare, (threads, fractions)) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare, (threads,)) as pool:
         try:
-            waiting = {pool.submit(_do_in_process, index, run, setting) for index, run in enumerate(runs)}
-            while waiting:
-                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-                progress(sum(map(operator.mul, fractions, work)) / sum(work))
+            work = {pool.submit(_do_in_process, run, setting): run.work for run in runs}
+            for future in as_completed(work):
+                yield future.result()
+                done += work[future]
+                progress(done / total)
         except BaseException:
             # Stop at once: the checkpoints hold the progress of the runs.
             pool.shutdown(wait=False, cancel_futures=True)
-            ours = set(multiprocessing.active_children()) - other_children
-            for process in ours:
+            for process in set(multiprocessing.active_children()) - other_children:
                 process.terminate()
-            for process in ours:
                 process.join()
             raise
 
 
-def _prepare(threads: int, fractions: Any) -> None:
-    """Initialise a process of the pool; shared memory can only be passed to it here."""
+def _prepare(threads: int) -> None:
+    """Initialise a process of the pool."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; only the parent handles it
     torch.set_num_threads(threads)
-    _FRACTIONS.append(fractions)
 
 
-_FRACTIONS: list[Any] = []
-
-
-def _do_in_process(index: int, run: Run, setting: Setting) -> list[Row]:
-    def advance(fraction: float) -> None:
-        _FRACTIONS[0][index] = fraction
-
-    rows = do(run, setting, datasets.load(setting.data, setting.data_dir), advance)
-    advance(1.0)
-    return rows
+def _do_in_process(run: Run, setting: Setting) -> list[Row]:
+    return do(run, setting, datasets.load(setting.data, setting.data_dir), silent)
 
 
 def do(run: Run, setting: Setting, images: datasets.Images, progress: Progress) -> list[Row]:
     """Train and score one run, resuming from its files if there are any, and return its rows of the table."""
-    path = setting.folder / f"{run.name}.json"
-    identity = {
-        **json.loads(json.dumps(asdict(run))),  # as it comes back from the file
-        "data": images.name,
-        "images": len(images.train),
-    }
-    measured = {"samples": setting.samples, "test_images": len(images.test)}
-    known = _known(path) if path.exists() else {}
-    if (known.get("identity"), known.get("measured")) == (identity, measured):
-        return known["rows"]
+    pixels = images.train.shape[1]
+    learnt = {**asdict(run), "data": images.name, "images": len(images.train)}
+    scored = {**learnt, "samples": setting.samples, "test_images": len(images.test)}
+    path = setting.folder / f"{named(run, scored)}.json"
+    with suppress(OSError, ValueError, LookupError, TypeError):  # not done yet, or a damaged file
+        return list(json.loads(path.read_text(encoding="utf-8"))["rows"])
     torch.manual_seed(derived_seed(run.seed, "weights"))
-    model = _build(run, images).to(setting.device)
+    model = build(run.posterior, run.dim, pixels, prior=run.prior, factors=run.factors).to(setting.device)
     try:
         state = train(
             model,
             images.train.to(setting.device),
             run.protocol,
             seed=run.seed,
-            path=checkpoint(run, setting),
-            identity=identity,
+            path=setting.folder / f"{named(run, learnt)}.safetensors",
             progress=part(progress, 0, TRAINING_SHARE),
         )
     except TrainingError as error:
         raise TrainingError(f"{run.name}: {error}") from error
-    bits = binarised(images.test, derived_seed(setting.test_seed, "test bits")).to(setting.device)
     models: dict[str | None, AutoEncoder] = {None: model}
     if run == Run("power_spherical", OPTIONS_DIM, run.seed, run.protocol) and run.protocol.name == PAPER.name:
         models["closest_von_mises_fisher"] = with_closest_von_mises_fisher(model)
@@ -200,41 +178,17 @@ def do(run: Run, setting: Setting, images: datasets.Images, progress: Progress) 
         "train_seconds": state.seconds,
         "epochs": state.epoch if state.best is None else state.best["epoch"],
     }
-    rows = []
-    for index, (proposal, scored) in enumerate(models.items()):
-        start, end = (TRAINING_SHARE + (1 - TRAINING_SHARE) * i / len(models) for i in (index, index + 1))
-        found = score(
-            scored, bits, samples=setting.samples, seed=run.seed, progress=part(progress, start, end)
-        )
-        rows.append({**shared, "proposal": proposal, **found._asdict()})
-    write_text(path, json.dumps({"identity": identity, "measured": measured, "rows": rows}, indent=2) + "\n")
+    bits = binarised(images.test, derived_seed(0, "test bits")).to(setting.device)
+    rows = [
+        {**shared, "proposal": proposal, **score(one, bits, setting.samples, run.seed)._asdict()}
+        for proposal, one in models.items()
+    ]
+    write_text(path, json.dumps({**scored, "rows": rows}, indent=2) + "\n")
+    progress(1.0)
     return rows
 
 
-def trained(run: Run, setting: Setting, images: datasets.Images) -> AutoEncoder:
-    """The model of a finished run, on the CPU."""
-    content = load_checkpoint(checkpoint(run, setting))
-    model = _build(run, images)
-    model.load_state_dict(content["best"]["model"] if content["best"] else content["model"])
-    return model
-
-
-def _build(run: Run, images: datasets.Images) -> AutoEncoder:
-    pixels = images.train.shape[1]
-    return build(run.posterior, run.dim, pixels, prior=run.prior, factors=run.factors)
-
-
-def checkpoint(run: Run, setting: Setting) -> Path:
-    """The path of a run's checkpoint."""
-    return setting.folder / f"{run.name}.safetensors"
-
-
-def _known(path: Path) -> dict[str, Any]:
-    """The content of the file with a finished run's rows."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {key: content[key] for key in ("identity", "measured", "rows")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"the results in {path} are damaged ({error}); delete the file to make them again"
-        ) from error
+def named(run: Run, settings: dict[str, Any]) -> str:
+    """The stem of a file of a run. Any change of the settings changes it, so that no run takes another's file."""
+    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4)
+    return f"{run.name}-{digest.hexdigest()}"

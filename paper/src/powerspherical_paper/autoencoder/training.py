@@ -12,8 +12,7 @@ import copy
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from powerspherical.nn import CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical.nn import load_checkpoint, save_checkpoint
 from powerspherical_paper.autoencoder.models import AutoEncoder
 from powerspherical_paper.results import Progress, silent
 
@@ -90,21 +89,23 @@ class Step:
 
 
 class CapturedStep:
-    """A step replayed from a CUDA graph for batches of one size, and run eagerly for others.
-
-    Make and call it on a stream other than the default one, which cannot be captured.
-    """
+    """A step replayed from a CUDA graph for batches of one size, and run eagerly for others."""
 
     def __init__(self, step: Step, batch: int) -> None:
         self.step = step
         self.rows = torch.zeros(batch, dtype=torch.long, device=step.images.device)
         self.graph = torch.cuda.CUDAGraph()
-        tensors = _tensors_of(step.optimizer)
+        states = step.optimizer.state.values()
+        tensors = [*step.model.parameters(), *(tensor for state in states for tensor in state.values())]
         before = [tensor.clone() for tensor in tensors]
-        for _ in range(WARM_UP):
-            step(self.rows)
-        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
-            step(self.rows)
+        stream = torch.cuda.Stream()  # the default stream cannot be captured
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                step(self.rows)
+            with torch.cuda.graph(self.graph, stream=stream):
+                step(self.rows)
+        torch.cuda.current_stream().wait_stream(stream)
         with torch.no_grad():
             for tensor, value in zip(tensors, before, strict=True):
                 tensor.copy_(value)
@@ -114,28 +115,6 @@ class CapturedStep:
             return self.step(rows)
         self.rows.copy_(rows)
         self.graph.replay()
-
-
-def _tensors_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """All tensors that a step changes: parameters and optimiser state."""
-    found: list[Tensor] = []
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            found += [parameter, *optimizer.state[parameter].values()]
-    return found
-
-
-@contextmanager
-def own_stream(device: torch.device) -> Iterator[None]:
-    """Run the block on its own CUDA stream; on other devices, do nothing."""
-    if device.type != "cuda":
-        yield
-        return
-    outside, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    stream.wait_stream(outside)
-    with torch.cuda.stream(stream):
-        yield
-    outside.wait_stream(stream)
 
 
 def adam(model: nn.Module, device: torch.device) -> torch.optim.Adam:
@@ -167,7 +146,6 @@ def train(
     *,
     seed: int,
     path: Path | None = None,
-    identity: dict[str, Any] | None = None,
     progress: Progress = silent,
 ) -> State:
     """Train a model in place, each epoch with freshly binarised images, and return its final state.
@@ -178,68 +156,58 @@ def train(
         protocol: how to train.
         seed: the seed of all randomness.
         path: the checkpoint to write after each epoch, and to resume from if it exists.
-        identity: describes the run. A checkpoint with another identity is refused.
         progress: called with the completed fraction.
     """
     if protocol.validation >= len(images):
         raise TrainingError(
             f"{protocol.validation} images cannot be held out of {len(images)}: none would be left for training"
         )
-    device, identity = images.device, identity or {}
-    with own_stream(device):
-        held_out = images[len(images) - protocol.validation :]
-        held_out = binarised(held_out, derived_seed("validation bits"))
-        images = images[: len(images) - protocol.validation]
-        optimizer = adam(model, device)
-        state = State(0, 0.0, [], None)
-        if path is not None and path.exists():
-            state = _resumed(path, model, optimizer, identity, device)
-        if state.epoch < protocol.epochs:
-            eager = Step(model, protocol.draws, optimizer, images)
-            step: Callable[[Tensor], None] = eager
-            if device.type == "cuda":
+    device = images.device
+    held_out = images[len(images) - protocol.validation :]
+    held_out = binarised(held_out, derived_seed("validation bits"))
+    images = images[: len(images) - protocol.validation]
+    optimizer = adam(model, device)
+    state = State(0, 0.0, [], None)
+    if path is not None and path.exists():
+        state = _resumed(path, model, optimizer, device)
+    if state.epoch < protocol.epochs:
+        eager = Step(model, protocol.draws, optimizer, images)
+        step: Callable[[Tensor], None] = eager
+        if device.type == "cuda":
+            with torch.cuda.device(device):
                 step = CapturedStep(eager, protocol.batch)
-        while state.epoch < protocol.epochs:
-            started = time.perf_counter()
-            for group in optimizer.param_groups:
-                group["lr"].fill_(protocol.rate(state.epoch))
-            generator = torch.Generator().manual_seed(derived_seed(seed, state.epoch, "order"))
-            order = torch.randperm(len(images), generator=generator).to(device)
-            torch.manual_seed(derived_seed(seed, state.epoch, "noise", 0))
-            eager.total.zero_()
-            batches = order.split(protocol.batch)
-            with _named_epoch(state.epoch + 1, protocol.epochs):
-                for done, rows in enumerate(batches):
-                    step(rows)
-                    if done % 100 == 0 and device.type == "cpu":  # on a GPU the step is only queued
-                        progress((state.epoch + done / len(batches)) / protocol.epochs)
-                seen = {"elbo": -eager.total.item() / len(images)}
-                if protocol.validation:
-                    seen["validation_elbo"] = _mean_elbo(model, held_out)
-                if not all(math.isfinite(value) for value in seen.values()):
-                    raise ValueError(f"the ELBO is no longer finite ({seen})")
-            state.history.append(seen)
-            state.epoch += 1
-            if protocol.validation and (state.best is None or seen["validation_elbo"] > state.best["elbo"]):
-                weights = copy.deepcopy(model.state_dict())
-                state.best = {"elbo": seen["validation_elbo"], "epoch": state.epoch, "model": weights}
-            state.seconds += time.perf_counter() - started
-            if path is not None:
-                tensors = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-                save_checkpoint(path, {"identity": identity, **vars(state), **tensors})
-            progress(state.epoch / protocol.epochs)
-        if state.best is not None:
-            model.load_state_dict(state.best["model"])
+    while state.epoch < protocol.epochs:
+        started = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"].fill_(protocol.rate(state.epoch))
+        generator = torch.Generator().manual_seed(derived_seed(seed, state.epoch, "order"))
+        order = torch.randperm(len(images), generator=generator).to(device)
+        torch.manual_seed(derived_seed(seed, state.epoch, "noise", 0))
+        eager.total.zero_()
+        batches = order.split(protocol.batch)
+        for done, rows in enumerate(batches):
+            step(rows)
+            if done % 100 == 0 and device.type == "cpu":  # on a GPU the step is only queued
+                progress((state.epoch + done / len(batches)) / protocol.epochs)
+        seen = {"elbo": -eager.total.item() / len(images)}
+        if protocol.validation:
+            seen["validation_elbo"] = _mean_elbo(model, held_out)
+        state.epoch += 1
+        if not all(map(math.isfinite, seen.values())):
+            where = f"epoch {state.epoch} of {protocol.epochs}"
+            raise TrainingError(f"{where}: the ELBO is no longer finite ({seen})")
+        state.history.append(seen)
+        if protocol.validation and (state.best is None or seen["validation_elbo"] > state.best["elbo"]):
+            weights = copy.deepcopy(model.state_dict())
+            state.best = {"elbo": seen["validation_elbo"], "epoch": state.epoch, "model": weights}
+        state.seconds += time.perf_counter() - started
+        if path is not None:
+            tensors = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            save_checkpoint(path, {**vars(state), **tensors})
+        progress(state.epoch / protocol.epochs)
+    if state.best is not None:
+        model.load_state_dict(state.best["model"])
     return state
-
-
-@contextmanager
-def _named_epoch(epoch: int, epochs: int) -> Iterator[None]:
-    """Turn a `ValueError`, for instance about NaN, into a one-line `TrainingError` that names the epoch."""
-    try:
-        yield
-    except ValueError as error:
-        raise TrainingError(f"epoch {epoch} of {epochs}: {str(error).splitlines()[0]}") from error
 
 
 @torch.no_grad()
@@ -248,26 +216,9 @@ def _mean_elbo(model: AutoEncoder, bits: Tensor) -> float:
     return float(total) / len(bits)
 
 
-def _resumed(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    identity: dict[str, Any],
-    device: torch.device,
-) -> State:
+def _resumed(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> State:
     """Restore the model and the optimiser from a checkpoint, and return its state."""
     content = load_checkpoint(path, device)
-    made_by = content.pop("identity", None)
-    if made_by != identity:
-        found = made_by if isinstance(made_by, dict) else {}
-        different = [
-            f"{key} {found.get(key)}, not {value}"
-            for key, value in identity.items()
-            if found.get(key) != value
-        ]
-        raise CheckpointError(
-            f"the checkpoint {path} was made with {'; '.join(different) or found}; delete it, or write elsewhere"
-        )
     model.load_state_dict(content.pop("model"))
     # Restore Adam's state only: its settings depend on the device, which may be another one now.
     optimizer.load_state_dict({**optimizer.state_dict(), "state": content.pop("optimizer")["state"]})

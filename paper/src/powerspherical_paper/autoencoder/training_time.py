@@ -10,11 +10,9 @@ experiment fail.
 """
 
 import statistics
-import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +23,7 @@ from powerspherical_paper import claims
 from powerspherical_paper.autoencoder.models import build
 from powerspherical_paper.autoencoder.training import Protocol
 from powerspherical_paper.baselines.published import REFERENCE, has_reference
-from powerspherical_paper.results import Outcome, Progress, name_on, part, silent, write_json
+from powerspherical_paper.results import Outcome, Task, part
 from powerspherical_paper.timing import (
     Call,
     clock_on,
@@ -37,7 +35,6 @@ from powerspherical_paper.timing import (
     take_turns,
 )
 
-FILES = ("training_time.json",)
 PIXELS, HIDDEN = 784, 10
 DIMS = (5, 10, 20, 40)
 BATCHES = 50  # distinct batches, used in a cycle
@@ -61,23 +58,12 @@ FACTORS = (
 Times = dict[str, list[float]]  # by method: seconds per step, for each block
 
 
-def run(
-    out: Path,
-    *,
-    seed: int = 0,
-    quick: bool = False,
-    device: torch.device | str = "cpu",
-    progress: Progress = silent,
-) -> Outcome:
-    """Time every posterior and write `training_time.json` under `out`.
-
-    On a GPU the file is `training_time_cuda.json`. `quick` uses a single d and fewer steps.
-    """
-    started = time.perf_counter()
-    device = torch.device(device)
-    dims = (10,) if quick else DIMS
-    warm_up, blocks, steps = (20, 40, 2) if quick else (300, 80, 5)
-    torch.manual_seed(seed)
+def run(task: Task) -> Outcome:
+    """Time every posterior and write `training_time.json`. A quick run has a single d and fewer steps."""
+    device = torch.device(task.device)
+    dims = (10,) if task.quick else DIMS
+    warm_up, blocks, steps = (20, 40, 2) if task.quick else (300, 80, 5)
+    torch.manual_seed(task.seed)
     batches = list(data(BATCHES, Protocol.batch, device))
     methods = {name: q for name, q in POSTERIORS.items() if name != "reference_ps" or has_reference()}
     clock = clock_on(device)
@@ -87,44 +73,36 @@ def run(
         for step in group.values():
             clock(step, warm_up)
         timers.append({name: partial(clock, step, steps) for name, step in group.items()})
-        progress(0.4 * done / len(dims))
-    times = dict(zip(dims, take_turns(timers, blocks, part(progress, 0.4, 1)), strict=True))
-
-    by_dim = {str(dim): factors(each) for dim, each in times.items()}
-    overall = {
-        name: statistics.median(each[name] for each in by_dim.values()) for name in by_dim[str(dims[0])]
+        task.progress(0.4 * done / len(dims))
+    times = dict(zip(map(str, dims), take_turns(timers, blocks, part(task.progress, 0.4, 1)), strict=True))
+    configuration = {
+        "pixels": PIXELS,
+        "batch": Protocol.batch,
+        "learning_rate": Protocol.learning_rate,
+        "dims": dims,
+        "steps_before": warm_up,
+        "blocks": blocks,
+        "steps_a_block": steps,
+        "dtype": "float32",
+        "reference": versions([REFERENCE])[REFERENCE],
     }
-    results = {
+    return Outcome([task.write("training_time", configuration, summarised(times))])
+
+
+def summarised(times: dict[str, Times]) -> dict[str, Any]:
+    """The results for the times by d: median and quartiles of each method, and the ratios `FACTORS`."""
+    by_dim = {dim: factors(each) for dim, each in times.items()}
+    return {
         "milliseconds_per_step": {
-            str(dim): {
-                name: summary([1e3 * seconds for seconds in blocks_of]) for name, blocks_of in each.items()
-            }
+            dim: {name: summary([1e3 * one for one in blocks]) for name, blocks in each.items()}
             for dim, each in times.items()
         },
-        "factors": overall,
+        "factors": {
+            name: statistics.median(each[name] for each in by_dim.values())
+            for name in next(iter(by_dim.values()))
+        },
         "factors_by_dim": by_dim,
     }
-    path = write_json(
-        out / f"{name_on(device, 'training_time')}.json",
-        experiment="vae",  # the name of the command, which runs both
-        seed=seed,
-        quick=quick,
-        device=device,
-        configuration={
-            "pixels": PIXELS,
-            "batch": Protocol.batch,
-            "learning_rate": Protocol.learning_rate,
-            "dims": list(dims),
-            "steps_before": warm_up,
-            "blocks": blocks,
-            "steps_a_block": steps,
-            "dtype": "float32",
-            "reference": versions([REFERENCE])[REFERENCE] if has_reference() else None,
-        },
-        results=results,
-        seconds=time.perf_counter() - started,
-    )
-    return Outcome([path])
 
 
 def data(batches: int, size: int, device: torch.device) -> Iterator[Tensor]:

@@ -6,120 +6,73 @@ product of spheres, and the trained posterior by the closest von Mises–Fisher.
 networks can achieve beyond the paper's protocol. Nothing is selected on the test set.
 """
 
-import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from powerspherical_paper import claims
 from powerspherical_paper.autoencoder import datasets, figures, training_time
-from powerspherical_paper.autoencoder.runs import Row, Run, Setting, checkpoint, do_all, plan, trained
+from powerspherical_paper.autoencoder.runs import Row, Run, Setting, do_all, plan
 from powerspherical_paper.autoencoder.table import POSTERIORS, collect, gaps, place, plain
-from powerspherical_paper.results import Outcome, Progress, part, silent, write_figure, write_json
+from powerspherical_paper.results import Outcome, Task, part
 
-FILES = ("vae.json", "vae.png", "vae_images.png", *training_time.FILES)
+FILES = ("training_time.json", "vae.png", "vae.json")
 SEEDS, SAMPLES = 3, 5000
 # In nats: how far a mean may be below the paper's, and the largest difference between the paper's two posteriors.
 BELOW_LOG_LIKELIHOOD, BELOW_ELBO, APART = 1.5, 3.5, 0.7
 TRAINING_TIME_SHARE = 0.04  # approximate share of `training_time` in the running time
 
 
-def load(quick: bool, data: str | None = None, data_dir: Path | None = None) -> datasets.Images:
-    """Load the images that `run` uses: by default "mnist", or "digits" if `quick`."""
-    return datasets.load(data or ("digits" if quick else "mnist"), data_dir)
+def settings(quick: bool, data: str | None = None, seeds: int | None = None) -> dict[str, Any]:
+    """The options of a task. Default: MNIST and 3 seeds, or with `quick` the digits and one seed."""
+    return {"data": data or ("digits" if quick else "mnist"), "seeds": seeds or (1 if quick else SEEDS)}
 
 
 def run(
-    out: Path,
+    task: Task,
     *,
-    seed: int = 0,
-    quick: bool = False,
-    device: torch.device | str = "cpu",
-    progress: Progress = silent,
-    data: str | None = None,
     data_dir: Path | None = None,
-    seeds: int | None = None,
     jobs: int = 1,
     runs: Sequence[Run] | None = None,
     samples: int | None = None,
 ) -> Outcome:
-    """Train and score every row, and write `vae.json`, `vae.png` and `vae_images.png` under `out`.
+    """Train and score every row, time training steps, and write `vae.json` and the other `FILES`.
 
     Args:
-        out: the folder for the results. Checkpoints and rows of single runs go into its subfolder `vae`. A run that
-            has files there is resumed, or not repeated if it is done.
-        seed: the first seed.
-        quick: train fewer and smaller models for fewer epochs.
-        device: where to train.
-        progress: called with the completed fraction.
-        data: "mnist", "fashion-mnist" or "digits". Default: "mnist", or "digits" if `quick`.
+        task: its options are those of `settings`. Checkpoints and rows of single runs go into the subfolder `vae` of
+            its folder. A run that has files there is resumed, or not repeated if it is done.
         data_dir: the folder with the image files; see `datasets.load`.
-        seeds: the number of seeds, starting at `seed`. Default: 3, or 1 if `quick`.
         jobs: the number of runs in parallel, each in its own process.
         runs: what to run. Default: `plan`.
-        samples: importance samples per log-likelihood. Default: 5,000, or 200 if `quick`.
+        samples: importance samples per log-likelihood. Default: 5,000, or 200 in a quick run.
     """
-    started = time.perf_counter()
-    seeds = seeds or (1 if quick else SEEDS)
-    samples = samples or (200 if quick else SAMPLES)
-    images = load(quick, data, data_dir)  # first, because they may be missing
-    data = images.name
-    runs = runs or plan(range(seed, seed + seeds), len(images.train), quick=quick)
-    # A checkpoint can only be resumed in the same way, so each way of training has its own folder.
-    setting = Setting(out / "vae" / f"{data}{'-quick' * quick}", data, data_dir, str(device), samples)
-    path, rows = out / "vae.json", list[Row]()
+    options = settings(task.quick) | task.options
+    images = datasets.load(options["data"], data_dir)
+    seeds = range(task.seed, task.seed + options["seeds"])
+    runs = runs or plan(seeds, len(images.train), quick=task.quick)
+    samples = samples or (200 if task.quick else SAMPLES)
+    setting = Setting(task.out / "vae", images.name, data_dir, str(task.device), samples)
+    training = part(task.progress, 0, 1 - TRAINING_TIME_SHARE)
+    rows = [row for done in do_all(runs, setting, images, jobs=jobs, progress=training) for row in done]
+    timing = part(task.progress, 1 - TRAINING_TIME_SHARE, 1)
+    files = training_time.run(replace(task, progress=timing)).files
 
-    for done in do_all(runs, setting, images, jobs=jobs, progress=part(progress, 0, 1 - TRAINING_TIME_SHARE)):
-        rows += done
-        write_json(  # after every run, so that an interruption loses nothing
-            path,
-            experiment="vae",
-            seed=seed,
-            quick=quick,
-            device=device,
-            options=f" --data {data} --seeds {seeds}" + f" --jobs {jobs}" * (jobs > 1),
-            configuration=configuration(runs, samples, jobs, images),
-            results=sorted(rows, key=place),
-            seconds=time.perf_counter() - started,
-        )
-    comparable = data == claims.VAE_DATA
-    files = [path, write_figure(out, "vae", figures.scores(rows, comparable=comparable))]
-    shown = [
-        run
-        for run in runs
-        if run == Run("power_spherical", run.dim, run.seed, runs[0].protocol)
-        and checkpoint(run, setting).exists()  # rows from another machine may come without checkpoints
-    ]
-    if shown:
-        widest = max(shown, key=lambda run: run.dim)
-        model = trained(widest, setting, images)
-        torch.manual_seed(widest.seed)  # for the draws
-        files.append(write_figure(out, "vae_images", figures.pictures(model, images)))
-    timing = part(progress, 1 - TRAINING_TIME_SHARE, 1)
-    files += training_time.run(out, seed=seed, quick=quick, device=device, progress=timing).files
-    return Outcome(files, passed=quick or not comparable or not shortfalls(rows))
-
-
-def configuration(runs: Sequence[Run], samples: int, jobs: int, images: datasets.Images) -> dict[str, Any]:
-    """The settings of the runs."""
-    protocol = runs[0].protocol
-    return {
+    comparable = images.name == claims.VAE_DATA
+    files.append(task.draw("vae", figures.scores(rows, comparable=comparable)))
+    configuration = {
         "samples": samples,
         "seeds": sorted({run.seed for run in runs}),
         "dims": sorted({run.dim for run in runs if run.factors is None}),
         "runs": len(runs),
         "jobs": jobs,
-        "epochs": protocol.epochs,
-        "batch": protocol.batch,
-        "learning_rate": protocol.learning_rate,
         "protocols": {run.protocol.name: asdict(run.protocol) for run in runs},
         "data": images.name,
         "train_images": len(images.train),
         "test_images": len(images.test),
     }
+    files.append(task.write("vae", configuration, sorted(rows, key=place)))
+    return Outcome(files, passed=task.quick or not comparable or not shortfalls(rows))
 
 
 def shortfalls(rows: Sequence[Row]) -> list[str]:

@@ -49,14 +49,12 @@ def von_mises_fisher(
         wide: draw t in float64 and round it to the dtype of the arguments.
     """
     exact = concentration.double() if wide else concentration
-    t, _ = von_mises_fisher_cosine(exact, loc.shape[-1], taylor=taylor)
+    t = von_mises_fisher_cosine(exact, loc.shape[-1], taylor=taylor)
     return _assemble(t.to(concentration.dtype), loc)
 
 
-def von_mises_fisher_cosine(
-    concentration: Tensor, dim: int, *, taylor: bool = False, rounds: int = ROUNDS
-) -> tuple[Tensor, int]:
-    """The cosines t = μᵀx of one draw per concentration, and the number of rounds of proposals."""
+def von_mises_fisher_cosine(concentration: Tensor, dim: int, *, taylor: bool = False) -> Tensor:
+    """The cosines t = μᵀx of one draw per concentration; NaN if no proposal is accepted."""
     m = dim - 1
     root = torch.sqrt(4 * concentration.square() + m**2)
     b = (root - 2 * concentration) / m
@@ -70,15 +68,15 @@ def von_mises_fisher_cosine(
         proposal = Beta(half, half, validate_args=False)
         accepted = torch.full_like(concentration, math.nan)
         pending = torch.ones_like(concentration, dtype=torch.bool)
-        done = 0
-        while done < rounds and bool(pending.any()):
+        for _ in range(ROUNDS):
+            if not pending.any():
+                break
             epsilon = proposal.sample()
             ratio = 2 * a * b / (1 - (1 - b) * epsilon)
             accept = m * ratio.log() - ratio + threshold >= torch.rand_like(concentration).log()
             accepted = torch.where(pending & accept, epsilon, accepted)
             pending &= ~accept
-            done += 1
-    return (1 - (1 + b) * accepted) / (1 - (1 - b) * accepted), done
+    return (1 - (1 + b) * accepted) / (1 - (1 - b) * accepted)
 
 
 def _assemble(t: Tensor, loc: Tensor) -> Tensor:

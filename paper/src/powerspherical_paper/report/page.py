@@ -18,7 +18,6 @@ from powerspherical_paper.report.findings import (
     Document,
     Figure,
     Finding,
-    Table,
     efficiency,
     figure1,
     properties,
@@ -35,25 +34,16 @@ class ReportError(Exception):
 
 
 class Topic(NamedTuple):
-    """One section of the report: its title, the experiment that makes its results, and what describes them.
-
-    `scales` tells whether `--quick` makes the experiment smaller.
-    """
+    """One section of the report: its title, the experiment that makes its results, and what describes them."""
 
     title: str
     experiment: str
     describe: Callable[[Document, str], Finding]
-    scales: bool = True
-
-    @property
-    def command(self) -> str:
-        """The command that makes its results."""
-        return f"powerspherical reproduce {self.experiment}"
 
 
 #: By the stem of the result files. A file name may add an underscore and more, as in `efficiency_cuda.json`.
 TOPICS = {
-    "figure1": Topic("Draws and densities", "figure1", figure1, scales=False),
+    "figure1": Topic("Draws and densities", "figure1", figure1),
     "properties": Topic("Closed forms", "properties", properties),
     "stability": Topic("Stability", "stability", stability),
     "efficiency": Topic("Sampling time", "efficiency", efficiency),
@@ -63,22 +53,12 @@ TOPICS = {
 
 
 class Result(NamedTuple):
-    """One result file: what it shows, and how it was made."""
+    """One result file: what it shows, whether the run was a quick one, and how it was made, by name."""
 
     path: Path
     finding: Finding
-    command: str
     quick: bool
-    made: str
-    took: str
-    hardware: dict[str, Any]
-    versions: str
-    configuration: dict[str, str]
-
-    @property
-    def name(self) -> str:
-        """The stem of the file."""
-        return self.path.stem
+    made: dict[str, str]
 
     @property
     def pictures(self) -> list[tuple[Figure, str]]:
@@ -89,18 +69,6 @@ class Result(NamedTuple):
             for figure, path in paths
             if path.exists()
         ]
-
-    @property
-    def machine(self) -> str:
-        """The device if it is not the CPU, and the CPU with its cores and the threads of torch."""
-        processor = "{cpu}, {cores} cores ({torch_threads} used)".format(**self.hardware)
-        device = self.hardware["device"]
-        return processor if device == "cpu" else f"{device}; {processor}"
-
-    def made_on(self, part: Figure | Table) -> str:
-        """The hardware that computed a figure or a table."""
-        device = self.hardware["device"]
-        return str(self.hardware["cpu"] if part.on_cpu or device == "cpu" else device)
 
 
 class Section(NamedTuple):
@@ -144,28 +112,30 @@ def read(path: Path) -> Result:
     topic = next(topic for name, topic in TOPICS.items() if f"{path.stem}_".startswith(f"{name}_"))
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        return Result(
-            path=path,
-            finding=topic.describe(document, path.stem),
-            command=document["command"],
-            quick=topic.scales and "--quick" in document["command"].split(),
-            made=f"{datetime.fromisoformat(document['created']).astimezone(UTC):%Y-%m-%d %H:%M} UTC",
-            took=duration(document["seconds"]),
-            hardware=document["hardware"],
-            versions=", ".join(
-                f"{name} {version}" for name, version in document["versions"].items() if version
-            ),
-            configuration={
-                name.replace("_", " "): json.dumps(value, ensure_ascii=False).replace('"', "")
-                for name, value in document["configuration"].items()
-            },
-        )
+        created = datetime.fromisoformat(document["created"]).astimezone(UTC)
+        software = (f"{name} {version}" for name, version in document["versions"].items() if version)
+        made = {
+            "command": document["command"],
+            "made": f"{created:%Y-%m-%d %H:%M} UTC, in {duration(document['seconds'])}",
+            "machine": machine(document["hardware"]),
+            "software": ", ".join(software),
+        }
+        for name, value in document["configuration"].items():
+            made[name.replace("_", " ")] = json.dumps(value, ensure_ascii=False).replace('"', "")
+        quick = "--quick" in document["command"].split()
+        return Result(path, topic.describe(document, path.stem), quick, made)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A field is missing or has the wrong type, or the text is not UTF-8 or not JSON (both are ValueErrors).
-        again = f"{topic.command} --force --out {shlex.quote(str(path.parent))}"
+        again = f"powerspherical reproduce {topic.experiment} --force --out {shlex.quote(str(path.parent))}"
         raise ReportError(
             f"{path} is damaged ({type(error).__name__}: {error}); make it again with: {again}"
         ) from error
+
+
+def machine(hardware: dict[str, Any]) -> str:
+    """The device if it is not the CPU, and the CPU with its cores and the threads of torch."""
+    processor = "{cpu}, {cores} cores ({torch_threads} used)".format(**hardware)
+    return processor if hardware["device"] == "cpu" else f"{hardware['device']}; {processor}"
 
 
 def duration(seconds: float) -> str:
@@ -185,5 +155,4 @@ def render(sections: list[Section]) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     source = files("powerspherical_paper.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
-    runs = [run for section in sections for run in section.runs]
-    return environment.from_string(source).render(sections=sections, runs=runs, claims=claims)
+    return environment.from_string(source).render(sections=sections, claims=claims)

@@ -41,7 +41,7 @@ special/tables.py
   table-end: 2.0**TOP / (power - 1) → 2.0**TOP / (power + 1)
 special/curves.py
   curve-gain: gain * torch.log(beyond) → torch.log(beyond)
-  curve-slope: dim, order: value(kappa, family, name, dim, order + 1) → dim, order: value(kappa, family, name, dim, order + 2)
+  curve-slope: dim, order: value(kappa, family, name, dim, order + 1 → dim, order: value(kappa, family, name, dim, order
 special/bessel.py
   bessel-inverse-end: torch.where(ratio < 0.5, low, high) → torch.where(ratio > 0.5, low, high)
   bessel-gain: near = 2 * gap <= lower → near = gap <= 64 * lower

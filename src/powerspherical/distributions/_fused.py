@@ -29,8 +29,8 @@ class Plan(Protocol):
 
         Args:
             x, loc: unit vectors of float32 or half precision.
-            kappa, offset: float32, of the shape of ``kappa``. The offset is -Ψ of an exponential family. The form "ends"
-                ignores both.
+            kappa, offset: float32, of the shape of ``kappa``. The offset is -Ψ of an exponential family. The
+                form "ends" ignores both.
             needs_ends: whether 1-t and 1+t are needed.
         """
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from powerspherical import cli
-from powerspherical.families import VON_MISES_FISHER
+from powerspherical.families import POWER_SPHERICAL
 
 
 def test_what_a_person_sees(capsys):
@@ -45,21 +45,21 @@ def test_what_a_program_sees(capsys):
     ("value", "shown", "worst"), [(0.5, "5.0e-01", pytest.approx(0.5)), (math.nan, "not finite", None)]
 )
 def test_a_check_that_fails_is_the_exit_status(value, shown, worst, monkeypatch, capsys):
-    original = VON_MISES_FISHER.relative_entropy
+    original = POWER_SPHERICAL.relative_entropy
 
     def relative_entropy(self, kappa, dim):
         return original(kappa, dim) * value
 
-    monkeypatch.setattr(type(VON_MISES_FISHER), "relative_entropy", relative_entropy)
+    monkeypatch.setattr(type(POWER_SPHERICAL), "relative_entropy", relative_entropy)
     message = (
-        "powerspherical: not accurate on this machine: von_mises_fisher kl_uniform in float32,"
-        " von_mises_fisher kl_uniform in float64\n"
+        "powerspherical: not accurate on this machine: power_spherical kl_uniform in float32,"
+        " power_spherical kl_uniform in float64\n"
     )
     assert cli.run(["info"]) == 1
     out, err = capsys.readouterr()
     failed = [" ".join(line.split()) for line in out.splitlines() if line.endswith("FAILS")]
     for line, dtype in zip(failed, ("float32", "float64"), strict=True):
-        assert line.startswith(f"von mises fisher kl uniform {dtype} {shown} ")
+        assert line.startswith(f"power spherical kl uniform {dtype} {shown} ")
     assert err == message
 
     assert cli.run(["info", "--json"]) == 1

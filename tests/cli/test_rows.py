@@ -259,17 +259,18 @@ def model(tmp_path_factory) -> str:
 
 
 @pytest.mark.parametrize(
-    ("form", "kind"), [("a.npy", "int32"), ("a.npy", "float32"), ("a.npy.gz", "int32"), ("a.npz", "int32")]
+    ("form", "kind"),
+    [("a.npy", "float16"), ("a.npy", "float32"), ("a.npy.gz", "float16"), ("a.npz", "int32")],
 )
 def test_large_arrays_are_not_held_in_memory(
     form: str, kind: str, model, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "IN_MEMORY", 2**16)
-    x = (np.tile(X, (3000, 1)) * 100).astype(kind)
+    x = (np.tile(X, (9000, 1)) * 100).astype(kind)
     content = npz(x=x) if form == "a.npz" else npy(x)
     (tmp_path / form).write_bytes(gzip.compress(content, 1) if form.endswith(".gz") else content)
-    command = ["predict", model, form, "--out", "labels.csv"]
+    command = ["predict", model, form, "--out", "labels.npy"]
     with block_limit(2**12):
         cli.run(command)  # imports what is needed
         assert peak([*command, "--force"]) < x.nbytes / 2

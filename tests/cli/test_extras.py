@@ -12,19 +12,8 @@ from helpers.clusters import clustered
 from powerspherical import cli
 from powerspherical._extras import install_hint
 
-OPTIONAL = {
-    "PIL",
-    "dask",
-    "jinja2",
-    "matplotlib",
-    "pooch",
-    "pyarrow",
-    "pyro",
-    "safetensors",
-    "scipy",
-    "sklearn",
-}
 MIXTURE = {"scipy", "sklearn"}
+OPTIONAL = {"PIL", "dask", "jinja2", "matplotlib", "pooch", "pyarrow", "pyro", "safetensors"} | MIXTURE
 UNIT = clustered(60, dim=3)[0]
 UNIT /= np.linalg.norm(UNIT, axis=1, keepdims=True)
 
@@ -87,7 +76,6 @@ def test_a_figure_asks_for_matplotlib(monkeypatch) -> None:
     from powerspherical.mixture import plot_comparison
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(
-        ImportError, match=r"plot_comparison needs Matplotlib: pip install 'powerspherical\[plot\]'"
-    ):
+    message = r"plot_comparison needs Matplotlib: pip install 'powerspherical\[plot\]'"
+    with pytest.raises(ImportError, match=message):
         plot_comparison([])

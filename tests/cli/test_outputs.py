@@ -39,56 +39,44 @@ def refused(command: list[str], says: str, folder: Path, capsys) -> None:
 
 PREDICT = ["predict", "model.safetensors", "x.npy", "--out"]
 SAMPLE = ["sample", "--concentration", "5", "--loc", "loc.npy", "--out"]
+CLUSTER = ["cluster", "-k", "2"]
 
 
 @pytest.fixture
-def names(folder):
-    """Other names of x.npy."""
-    (folder / "symbolic.npy").symlink_to("x.npy")
-    os.link("x.npy", "hard.npy")
-    (folder / "sub").mkdir()
+def other_names(folder):
+    """Other files, and other names of x.npy."""
+    for name in ("symbolic.npy", "linked/labels.npy"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).symlink_to(folder / "x.npy")
+    for name in ("hard.npy", "rows/labels.npy", "parts/0.parquet", "x.safetensors"):
+        Path(name).parent.mkdir(exist_ok=True)
+        os.link("x.npy", name)
+    os.link("model.safetensors", "model.npy")
+    np.save("loc.npy", X[0])
 
 
-@pytest.mark.parametrize("force", [[], ["--force"]])
-class TestInputs:
-    @pytest.mark.parametrize("out", ["x.npy", "./x.npy", "sub/../x.npy", "symbolic.npy", "hard.npy"])
-    def test_rows(self, out, force, folder, names, capsys):
-        refused([*PREDICT, out, *force], f"{Path(out)} is the input x.npy", folder, capsys)
-        refused([*PREDICT, str(folder / out), *force], "is the input x.npy", folder, capsys)
-
-    def test_a_model(self, force, folder, capsys):
-        os.rename("model.safetensors", "model.npy")
-        command = ["predict", "model.npy", "x.npy", "--out", "model.npy", *force]
-        refused(command, "model.npy is the input model.npy", folder, capsys)
-
-    def test_a_direction(self, force, folder, capsys):
-        np.save("loc.npy", X[0])
-        refused([*SAMPLE, "loc.npy", *force], "loc.npy is the input loc.npy", folder, capsys)
-
-    def test_rows_among_the_files_of_a_folder(self, force, folder, capsys):
-        os.rename("x.npy", "labels.npy")
-        command = ["cluster", "labels.npy", "-k", "2", "--out", ".", *force]
-        refused(command, "labels.npy is the input labels.npy", folder, capsys)
-
-    def test_rows_that_a_link_among_them_points_to(self, force, folder, names, capsys):
-        (folder / "sub" / "labels.npy").symlink_to("../x.npy")
-        refused(
-            ["cluster", "x.npy", "-k", "2", "--out", "sub", *force],
-            "sub/labels.npy is the input x.npy",
-            folder,
-            capsys,
-        )
-
-    def test_a_file_of_an_input_folder(self, force, folder, capsys):
-        (folder / "parts").mkdir()
-        os.link("x.npy", "parts/0.parquet")
-        command = ["predict", "model.safetensors", "parts", "--out", "x.npy", *force]
-        refused(command, "x.npy is the input parts/0.parquet", folder, capsys)
-
-    def test_rows_that_fit_reads(self, force, folder, capsys):
-        os.rename("x.npy", "x.safetensors")
-        command = ["fit", "x.safetensors", "--out", "x.safetensors", *force]
-        refused(command, "x.safetensors is the input x.safetensors", folder, capsys)
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ([*PREDICT, "x.npy"], "x.npy is the input x.npy"),
+        ([*PREDICT, "./x.npy"], "x.npy is the input x.npy"),
+        ([*PREDICT, "rows/../x.npy"], "rows/../x.npy is the input x.npy"),
+        ([*PREDICT, "symbolic.npy"], "symbolic.npy is the input x.npy"),
+        ([*PREDICT, "hard.npy"], "hard.npy is the input x.npy"),
+        (["predict", "model.safetensors", "parts", "--out", "x.npy"], "x.npy is the input parts/0.parquet"),
+        (["predict", "model.npy", "x.npy", "--out", "model.npy"], "model.npy is the input model.npy"),
+        ([*SAMPLE, "loc.npy"], "loc.npy is the input loc.npy"),
+        (["fit", "x.safetensors", "--out", "x.safetensors"], "x.safetensors is the input x.safetensors"),
+        ([*CLUSTER, "rows/labels.npy", "--out", "rows"], "rows/labels.npy is the input rows/labels.npy"),
+        ([*CLUSTER, "x.npy", "--out", "linked"], "linked/labels.npy is the input x.npy"),
+    ],
+    ids=lambda value: f"{value[0]} {value[-1]}" if isinstance(value, list) else "",
+)
+def test_no_input_is_overwritten(command, says, force, folder, other_names, capsys):
+    refused([*command, *force], says, folder, capsys)
+    absolute = str(folder / command[-1])
+    refused([*command[:-1], absolute, *force], says.partition(" ")[2], folder, capsys)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +86,7 @@ class TestInputs:
         ([*PREDICT, "new.csv"], ["new.csv"]),
         (["sample", "uniform", "--out", "new.npy"], ["new.npy"]),
         (["fit", "x.npy", "--out", "new.safetensors"], ["new.safetensors"]),
-        (["cluster", "x.npy", "-k", "2", "--out", "new"], [f"new/{name}" for name in cluster_module.FILES]),
+        ([*CLUSTER, "x.npy", "--out", "new"], [f"new/{name}" for name in cluster_module.FILES]),
     ],
     ids=["predict npy", "predict csv", "sample", "fit", "cluster"],
 )
@@ -120,7 +108,7 @@ def test_what_exists_needs_force(command, names, folder, capsys):
 
 
 def test_other_files_stay_and_modes_are_kept(folder):
-    command = ["cluster", "x.npy", "-k", "2", "--out", "proj"]
+    command = [*CLUSTER, "x.npy", "--out", "proj"]
     assert cli.run(command) == 0
     Path("proj/notes.txt").write_text("mine")
     Path("proj/labels.npy").chmod(0o600)
@@ -181,6 +169,6 @@ def test_a_killed_cluster_leaves_no_mixture_of_old_and_new(step, folder, monkeyp
 def test_the_draft_of_a_killed_cluster_is_replaced(folder):
     Path(".proj.draft").mkdir()
     Path(".proj.draft", "labels.npy").write_text("old")
-    assert cli.run(["cluster", "x.npy", "-k", "2", "--out", "proj"]) == 0
+    assert cli.run([*CLUSTER, "x.npy", "--out", "proj"]) == 0
     assert sorted(os.listdir()) == ["model.safetensors", "proj", "x.npy"]
     assert sorted(os.listdir("proj")) == sorted(cluster_module.FILES)

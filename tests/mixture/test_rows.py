@@ -24,14 +24,25 @@ from powerspherical.mixture import PowerSphericalMixture, SphericalKMeans, mixtu
 X, _ = clustered()
 X[7] = 0.0
 WEIGHT = np.random.default_rng(5).random(len(X))
+CHUNKS = ((0, 400, 200), 8)
 KINDS = {
     "NumPy": np.asarray,
     "sparse": scipy.sparse.csr_array,
     "torch": torch.as_tensor,
     "Dask": da.from_array,
 }
+MORE_KINDS = KINDS | {
+    "sparse matrix": scipy.sparse.csr_matrix,
+    "COO": scipy.sparse.coo_array,
+    "CUDA": lambda x: torch.as_tensor(x).cuda(),
+    "Dask, an empty block": lambda x: da.from_array(x, chunks=CHUNKS),
+    "Dask, blocks of columns": lambda x: da.from_array(x, chunks=(100, 3)),
+    "Dask, sparse": lambda x: da.from_array(x, chunks=CHUNKS).map_blocks(scipy.sparse.csr_array),
+    "Dask, COO matrix": lambda x: da.from_array(x, chunks=CHUNKS).map_blocks(scipy.sparse.coo_matrix),
+}
 
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+more_kinds = pytest.mark.parametrize("kind", MORE_KINDS.values(), ids=MORE_KINDS)
 weights = pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
 
 
@@ -44,26 +55,47 @@ def outputs(fitted, x) -> list:
     return [fitted.predict(x), fitted.transform(x), *scores]
 
 
+def array(value) -> np.ndarray:
+    """Return an array of any kind as one of NumPy."""
+    return np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value)
+
+
 def assert_same(found: list, expected: list, atol: float = 0.0) -> None:
+    """Equal shapes, dtypes (also of lazy arrays, before they are computed) and values."""
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(torch.as_tensor(one).cpu(), torch.as_tensor(other), atol=atol, rtol=0)
+        assert tuple(one.shape) == tuple(other.shape)
+        assert str(one.dtype).removeprefix("torch.") == str(other.dtype).removeprefix("torch.")
+        np.testing.assert_allclose(array(one), array(other), atol=atol, rtol=0)
 
 
 class TestKinds:
     @estimators
     @weights
-    @pytest.mark.parametrize(
-        "container", [scipy.sparse.csr_array, scipy.sparse.csr_matrix, scipy.sparse.coo_array]
-    )
-    def test_sparse(self, estimator: type, weight, container) -> None:
+    @more_kinds
+    def test_the_fit_is_that_of_an_array(self, estimator: type, weight, kind) -> None:
+        if kind is MORE_KINDS["CUDA"] and not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
         dense = np.where(np.abs(X) > 0.3, X, 0.0)
-        expected = fit(estimator, dense, weight)
+        x, expected = kind(dense), fit(estimator, dense, weight)
         with block_limit(300):
-            found = fit(estimator, container(dense), weight)
-        np.testing.assert_allclose(fitted_directions(found), fitted_directions(expected), atol=1e-12)
-        given = outputs(found, container(dense))
-        assert all(isinstance(one, np.ndarray) for one in given)
-        assert_same(given, outputs(expected, dense), atol=1e-7)  # a square root of a rounding, in transform
+            found = fit(estimator, x, weight)
+        for name, value in vars(expected).items():
+            if name.endswith("_") and isinstance(value, np.ndarray | float | int):
+                other = getattr(found, name)
+                np.testing.assert_allclose(array(other), value, rtol=1e-9, atol=1e-9, err_msg=name)
+                if isinstance(value, np.ndarray) and isinstance(x, torch.Tensor):
+                    assert other.device == x.device
+        expected_outputs = outputs(expected, dense)
+        given = outputs(found, x)
+        result = type(x) if isinstance(x, da.Array | torch.Tensor) else np.ndarray
+        assert {type(one) for one in given} == {result}
+        if result is torch.Tensor:
+            assert {one.device for one in given} == {x.device}
+        assert_same(given, expected_outputs, atol=1e-7)  # a square root of a rounding, in transform
+        # Whatever it was fitted to, it takes arrays, and returns arrays.
+        given = outputs(found, dense)
+        assert {type(one) for one in given} == {np.ndarray}
+        assert_same(given, expected_outputs, atol=1e-7)
 
     @estimators
     def test_sparse_rows_are_not_made_dense(self, estimator: type, monkeypatch) -> None:
@@ -90,26 +122,6 @@ class TestKinds:
         assert doubled.nnz == 2 * X.size, "the user's matrix stays as it was"
         np.testing.assert_allclose(fitted_directions(found), fitted_directions(fit(estimator, X)), atol=1e-9)
 
-    @estimators
-    @weights
-    @pytest.mark.parametrize("device", ["cpu", "cuda"])
-    def test_tensors(self, estimator: type, weight, device: str) -> None:
-        if device == "cuda" and not torch.cuda.is_available():
-            pytest.skip("needs a GPU")
-        x = torch.from_numpy(X).to(device)
-        expected = fit(estimator, X, weight)
-        with block_limit(300):
-            found = fit(estimator, x, weight)
-        for name, value in vars(found).items():
-            if name.endswith("_") and isinstance(getattr(expected, name), np.ndarray):
-                assert value.device == x.device
-                np.testing.assert_allclose(value.cpu(), getattr(expected, name), atol=1e-9)
-        assert all(one.device == x.device for one in outputs(found, x))
-        assert_same(outputs(found, x), outputs(expected, X), atol=1e-7)
-        # What was fitted to tensors takes arrays, and returns arrays.
-        assert all(isinstance(one, np.ndarray) for one in outputs(found, X))
-        assert_same(outputs(found, X), outputs(expected, X), atol=1e-7)
-
     @mixtures
     def test_draws_stay_where_the_rows_were(self, mixture: type) -> None:
         draws, labels = fit(mixture, torch.from_numpy(X).float()).sample(4)
@@ -118,25 +130,34 @@ class TestKinds:
 
     @estimators
     def test_float32(self, estimator: type) -> None:
-        expected, found = fit(estimator, X), fit(estimator, X.astype(np.float32))
+        x = X.astype(np.float32)
+        expected, found = fit(estimator, X), fit(estimator, x)
         assert fitted_directions(found).dtype == np.float32
         np.testing.assert_allclose(fitted_directions(found), fitted_directions(expected), atol=1e-4)
-        assert all(value.dtype in (np.float32, np.int64) for value in outputs(found, X.astype(np.float32)))
+        assert all(value.dtype in (np.float32, np.int64) for value in outputs(found, x))
+        assert_same(outputs(found, da.from_array(x, chunks=CHUNKS)), outputs(found, x), atol=1e-3)
 
     @estimators
-    @pytest.mark.parametrize("kind", [torch.bfloat16, np.float16, np.int64, np.uint16, bool], ids=str)
-    def test_other_dtypes(self, estimator: type, kind) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "dtype", "computed"),
+        [
+            (torch.from_numpy, torch.bfloat16, torch.float32),
+            (np.asarray, np.float16, np.float32),
+            (da.from_array, np.float16, np.float32),
+            *((np.asarray, dtype, np.float64) for dtype in (np.int64, np.uint16, bool)),
+        ],
+        ids=["bfloat16", "float16", "Dask of float16", "int64", "uint16", "bool"],
+    )
+    def test_other_dtypes(self, estimator: type, kind, dtype, computed) -> None:
         """Half precision is computed in float32, integers in float64."""
-        if isinstance(kind, torch.dtype):
-            x = torch.from_numpy(X).to(kind)
-            converted = x.float()
-        else:
-            x = (X if kind is np.float16 else np.abs(np.round(40 * X))).astype(kind)
-            converted = x.astype(np.float32 if kind is np.float16 else np.float64)
+        x = kind(X if computed in (np.float32, torch.float32) else np.abs(np.round(40 * X)))
+        x, converted = (
+            (x.to(dtype), x.to(dtype).to(computed))
+            if isinstance(x, torch.Tensor)
+            else (x.astype(dtype), x.astype(dtype).astype(computed))
+        )
         found, expected = fit(estimator, x), fit(estimator, converted)
-        assert fitted_directions(found).dtype == fitted_directions(expected).dtype
-        np.testing.assert_array_equal(fitted_directions(found), fitted_directions(expected))
-        assert [one.dtype for one in outputs(found, x)] == [one.dtype for one in outputs(found, converted)]
+        assert_same([fitted_directions(found)], [fitted_directions(expected)])
         assert_same(outputs(found, x), outputs(expected, converted))
 
     @estimators
@@ -267,12 +288,8 @@ class LiveMemory(TorchFunctionMode):
 
     def __init__(self, array: np.ndarray) -> None:
         super().__init__()
-        self.start, self.end, self.live, self.peak = (
-            array.ctypes.data,
-            array.ctypes.data + array.nbytes,
-            [],
-            0,
-        )
+        self.start = array.ctypes.data
+        self.end, self.live, self.peak = self.start + array.nbytes, [], 0
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
@@ -351,17 +368,24 @@ class TestBlocks:
         (torch.ones(5, 1), r"X must have the shape \(n, d\).*d ≥ 2.*got \(5, 1\)"),
         (torch.eye(5).to_sparse(), r"X must be a dense tensor, got torch\.sparse_coo.*X\.to_dense\(\)"),
         (torch.ones(5, 3, dtype=torch.int64), r"X must have a floating-point dtype.*X\.float\(\)"),
+        (da.ones((20, 3), dtype=int), r"Dask array of float32 or float64, got int64.*astype"),
+        (da.ones((20, 1)), r"X must have the shape \(n, d\)"),
+        (da.ones((1, 3)), "n_samples=1 should be >= n_c"),
+        (np.ones((1, 3)), "n_samples=1 should be >= n_c"),
     ],
-    ids=["vector", "d = 1", "sparse", "integers"],
+    ids=[
+        *("vector", "d = 1", "sparse tensor", "tensor of integers"),
+        *("Dask of integers", "Dask, d = 1", "Dask, few rows", "few rows"),
+    ],
 )
-def test_refused(x, message: str) -> None:
+@pytest.mark.parametrize("estimator", [PowerSphericalMixture, SphericalKMeans])
+def test_refused(estimator: type, x, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        PowerSphericalMixture(2).fit(x)
+        estimator(2).fit(x)
 
 
 def test_another_number_of_columns() -> None:
     fitted = fit(PowerSphericalMixture, torch.from_numpy(X))
-    with pytest.raises(
-        ValueError, match="X has 3 features, but PowerSphericalMixture is expecting 8 features"
-    ):
+    message = "X has 3 features, but PowerSphericalMixture is expecting 8 features"
+    with pytest.raises(ValueError, match=message):
         fitted.predict(torch.ones(2, 3))

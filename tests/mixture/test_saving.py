@@ -1,5 +1,7 @@
 """Files of estimators: what is loaded is what was saved, and other files are refused."""
 
+import functools
+import operator
 import re
 
 import numpy as np
@@ -56,9 +58,7 @@ def assert_same(first, second, rtol=0.0):
 def test_what_is_loaded_is_what_was_saved(estimator, kind, path):
     x = kind(X)
     estimator.fit(x)
-    estimator.feature_names_in_ = np.array(
-        list("abcde"), dtype=object
-    )  # as the columns of a data frame set it
+    estimator.feature_names_in_ = np.array(list("abcde"), dtype=object)  # as a data frame sets it
     assert estimator.save(str(path)) == path
     del estimator.feature_names_in_
     for load in (type(estimator).load, mixture.load):
@@ -81,13 +81,12 @@ def test_training_goes_on_after_loading(kind, path):
 
 
 def test_what_a_file_cannot_hold_is_left_at_its_default(path):
-    noted = []
-    estimator = PowerSphericalMixture(2, random_state=np.random.RandomState(0), verbose=noted.append)
+    estimator = PowerSphericalMixture(2, random_state=np.random.RandomState(0), verbose=[].append)
     again = PowerSphericalMixture.load(estimator.fit(X).save(path))
     assert (again.n_components, again.random_state, again.verbose) == (2, None, 0)
 
 
-@pytest.mark.parametrize("init", [X[:2].tolist(), list(X[:2]), X[::-1][:2], torch.from_numpy(X[:2])])
+@pytest.mark.parametrize("init", [X[:2].tolist(), X[::-1][:2], torch.from_numpy(X[:2])])
 def test_starts_of_any_kind_can_be_saved(init, path):
     again = PowerSphericalMixture.load(PowerSphericalMixture(np.int64(2), init=init).fit(X).save(path))
     np.testing.assert_array_equal(again.init, np.asarray(init))
@@ -126,30 +125,34 @@ def test_only_what_is_fitted_is_saved(estimator, path):
     assert not path.exists()
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The path of a model file."""
+    model = PowerSphericalMixture(3, random_state=0).fit(X)
+    return model.save(tmp_path_factory.mktemp("model") / "model.safetensors")
+
+
 @pytest.mark.parametrize(
     ("place", "value", "says"),
     [
-        (["format"], "pytorch", "is a checkpoint, but not a model file of powerspherical.mixture"),
-        (["version"], 2, "has the format version 2, but this version of powerspherical reads 1"),
-        (["estimator"], "KMeans", "holds a KMeans, not a "),
-        (["arrays"], None, "KeyError: 'arrays'"),
-        (["fitted"], [], "AttributeError: 'list'"),
-        (["parameters", "colour"], 1, "TypeError: .*'colour'"),
-        (["parameters", "n_components"], 0, r"must be an int in the range \[1, inf\). Got 0"),
-        (["fitted", "weights_"], None, "KeyError: 'weights_'"),
-        (["fitted", "weights_"], torch.ones(2) / 2, r"weights_ has the shape \(2,\), not \(3,\)"),
-        (["fitted", "mean_directions_"], torch.ones(3), "cannot be used"),
-        (["fitted", "lower_bound_"], torch.ones(3), r"lower_bound_ has the shape \(3,\), not \(\)"),
-        (["fitted", "averages", "pull"], None, "TypeError: .*'pull'"),
+        ("version", 2, "has the format version 2, but this version of powerspherical reads 1"),
+        ("estimator", "KMeans", "holds a KMeans, not a "),
+        ("arrays", None, "KeyError: 'arrays'"),
+        ("fitted", [], "AttributeError: 'list'"),
+        ("parameters colour", 1, "TypeError: .*'colour'"),
+        ("parameters n_components", 0, r"must be an int in the range \[1, inf\). Got 0"),
+        ("fitted weights_", None, "KeyError: 'weights_'"),
+        ("fitted weights_", torch.ones(2) / 2, r"weights_ has the shape \(2,\), not \(3,\)"),
+        ("fitted lower_bound_", torch.ones(3), r"lower_bound_ has the shape \(3,\), not \(\)"),
+        ("fitted mean_directions_", torch.ones(3), "cannot be used"),
+        ("fitted averages pull", None, "TypeError: .*'pull'"),
     ],
-    ids=lambda value: "-".join(value) if isinstance(value, list) and value else "",
 )
-def test_other_content_is_refused(place, value, says, path):
-    state = load_checkpoint(PowerSphericalMixture(3, random_state=0).fit(X).save(path))
-    *places, last = place
-    entry = state
-    for name in places:
-        entry = entry[name]
+def test_other_content_is_refused(place, value, says, saved, path):
+    """A value other than the one at this place, or none."""
+    state = load_checkpoint(saved)
+    *places, last = place.split()
+    entry = functools.reduce(operator.getitem, places, state)
     entry[last] = value
     if value is None:
         del entry[last]
@@ -159,15 +162,18 @@ def test_other_content_is_refused(place, value, says, path):
             load(path)
 
 
-def test_other_files_are_refused(tmp_path):
-    rows, run, damaged = tmp_path / "rows.npy", tmp_path / "run.safetensors", tmp_path / "damaged"
+def test_other_files_are_refused(saved, tmp_path):
+    names = ("rows.npy", "run.safetensors", "format.safetensors", "damaged", "none")
+    rows, run, form, damaged, none = (tmp_path / name for name in names)
     np.save(rows, X)
     save_checkpoint(run, {"epoch": 3})
-    content = bytearray(SphericalKMeans(2).fit(X).save(damaged).read_bytes())
+    save_checkpoint(form, load_checkpoint(saved) | {"format": "pytorch"})
+    content = bytearray(saved.read_bytes())
     content[-5] ^= 1
     damaged.write_bytes(content)
-    for path, says in ((rows, "is not"), (run, "is a checkpoint, but not"), (damaged, "is not")):
+    checkpoint = "is a checkpoint, but not"
+    for path, says in ((rows, "is not"), (damaged, "is not"), (run, checkpoint), (form, checkpoint)):
         with pytest.raises(CheckpointError, match=f"{path} {says} a model file of powerspherical.mixture"):
             mixture.load(path)
-    with pytest.raises(FileNotFoundError, match=str(tmp_path / "none")):
-        mixture.load(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=str(none)):
+        mixture.load(none)

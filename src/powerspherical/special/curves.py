@@ -14,6 +14,7 @@ import operator
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -190,9 +191,9 @@ def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> T
     rows = _rows(target, 8, family, name, dim, 0)
     ends = _ends(target, family, name, dim)
     sign = 1.0 if power else -1.0
-    cell = (torch.searchsorted(sign * ends, sign * target, right=True) - 1).clamp(0, len(rows) - 1)
+    cell = (torch.searchsorted(sign * ends[:, 0], sign * target, right=True) - 1).clamp(min=0)
     minus_offset, scale, *coefficients = torch.embedding(rows, cell).unbind(-1)
-    begin, end = ends[cell], ends[cell + 1]
+    begin, end = torch.embedding(ends, cell).unbind(-1)
     x = ((target - begin) / (end - begin)).clamp(0.0, 1.0)
     if power > 1:
         x = torch.where(cell == 0, x ** (1 / power), x)
@@ -212,6 +213,8 @@ _NEWTON_STEPS = 4
 
 
 @tensor_constant
-def _ends(family: str, name: str, dim: float) -> list[float]:
-    ends: list[float] = _curve(family, name, dim, 0).ends.tolist()
-    return ends
+def _ends(family: str, name: str, dim: float) -> list[list[float]]:
+    """The values at both ends of each cell."""
+    ends = _curve(family, name, dim, 0).ends
+    pairs: list[list[float]] = np.c_[ends[:-1], ends[1:]].tolist()
+    return pairs

@@ -55,8 +55,8 @@ def _evaluate(
     count: tl.int64,
     first: tl.int64,
     last: tl.int64,
-    gain: tl.float32,
-    decay: tl.float32,
+    gain: tl.float64,
+    decay: tl.float64,
     NEEDS_SLOPE: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -64,6 +64,7 @@ def _evaluate(
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = index < count
     kappa = tl.load(kappa_ptr + index, mask=there, other=1.0)
+    gain, decay = tl.cast(gain, kappa.dtype), tl.cast(decay, kappa.dtype)
     value, slope = curve(kappa, rows_ptr, first.to(tl.int32), last.to(tl.int32), gain, decay, WIDTH)
     tl.store(value_ptr + index, value, mask=there)
     if NEEDS_SLOPE:

@@ -64,10 +64,12 @@ def test_a_generator_determines_the_draws(make: Maker, device: str, dtype: torch
 
 @makers
 @dtypes
-def test_threads_share_a_generator(make: Maker, dtype: torch.dtype) -> None:
-    q, shared = make(dtype, "cpu"), torch.Generator().manual_seed(5)
+@pytest.mark.parametrize("generator", [None, torch.Generator()], ids=["global", "own"])
+def test_threads_draw_apart(make: Maker, dtype: torch.dtype, generator: torch.Generator | None) -> None:
+    """Also if they share a generator."""
+    q = make(dtype, "cpu")
     with ThreadPoolExecutor(4) as threads:
-        draws = list(threads.map(lambda _: q.sample(generator=shared), range(200)))
+        draws = list(threads.map(lambda _: q.sample(generator=generator), range(200)))
     assert len(torch.stack(draws).flatten(1).unique(dim=0)) == 200
 
 

@@ -41,12 +41,6 @@ class TestIndependent:
             actual = kl_divergence(Independent(base, 1), Independent(q, 1))
             torch.testing.assert_close(actual, kl_divergence(base, q).sum(-1))
 
-    def test_uniform(self) -> None:
-        product = Independent(HypersphericalUniform(DIM, dtype=DOUBLE).expand((3, 2)), 2)
-        x = product.sample((5,))
-        assert x.shape == (5, 3, 2, DIM)
-        torch.testing.assert_close(product.log_prob(x), -product.entropy().expand(5))
-
 
 class TestMixture:
     weights = torch.tensor([0.2, 0.5, 0.3], dtype=DOUBLE)

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.utils.checkpoint import checkpoint
 
-from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
-from helpers.members import DRAWS
+from helpers.examples import FAMILIES, FLOAT, directions, dtypes, families
 from helpers.statistical import assert_mean
 from helpers.waiting import waiting
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
@@ -34,28 +33,6 @@ def parameters(dtype: torch.dtype, device: str = "cuda") -> tuple[Tensor, Tensor
 
 
 class TestResults:
-    @families
-    @pytest.mark.parametrize("name", DRAWS)
-    @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE, BRAIN], ids=str)
-    def test_draws(self, family: type, name: str, dtype: torch.dtype) -> None:
-        q = family(*parameters(dtype))
-        draws = DRAWS[name](q)
-        assert draws.device.type == "cuda"
-        assert draws.dtype == (dtype if name != "marginal.rsample" else q.marginal.concentration.dtype)
-        torch.cuda.manual_seed(3)
-        first = DRAWS[name](q)
-        torch.manual_seed(3)  # seeds every device
-        assert torch.equal(DRAWS[name](q), first)
-
-    def test_uniform(self) -> None:
-        prior = HypersphericalUniform(DIM, device="cuda", validate_args=True)
-        x = prior.sample((100_000,))
-        results = [x, prior.mean, prior.mode, prior.variance, prior.covariance_matrix, prior.entropy()]
-        assert {r.device.type for r in [*results, prior.log_prob(x)]} == {"cuda"}
-        torch.testing.assert_close(x.norm(dim=-1), torch.ones(100_000, device="cuda"))
-        assert_mean(x.cpu(), 0.0)
-        assert_mean(x.cpu().square(), 1 / DIM)
-
     def test_uniform_follows_the_other_operand(self) -> None:
         prior = HypersphericalUniform(DIM)
         q = PowerSpherical(*parameters(FLOAT))

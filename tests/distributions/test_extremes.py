@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -108,3 +109,20 @@ def test_rates_that_no_concentration_reaches(family: type) -> None:
 def test_special_functions_name_what_they_take(wrong: Tensor | float) -> None:
     with pytest.raises(ValueError, match="kappa must be a float32 or float64 tensor, got"):
         special.bessel_ratio(kappa=wrong, dim=3)
+
+
+def test_numbers_of_numpy() -> None:
+    assert HypersphericalUniform(np.int64(3)).dim == 3
+    assert PowerSpherical(torch.eye(3)[0], np.float32(2)).concentration == 2
+
+
+@families
+@pytest.mark.parametrize("value", [0.5, torch.full((2,), 0.5, dtype=torch.bfloat16)], ids=["number", "batch"])
+def test_half_precision_in_and_out(family: type, value: Tensor | float) -> None:
+    """Half-precision directions and rates give half-precision draws, of a concentration with more digits."""
+    loc = directions(2, 3, dtype=torch.bfloat16)
+    for make in (family.from_kl, family.from_mean_length):
+        q = make(loc, value)
+        assert q.sample().dtype == q.mean.dtype == torch.bfloat16
+    rate = kl_divergence(family.from_kl(loc, value), HypersphericalUniform(3))
+    torch.testing.assert_close(rate, torch.full((2,), 0.5), rtol=2e-6, atol=0)

@@ -101,6 +101,10 @@ def test_ends(family: str, dim: int, kappa: float) -> None:
     assert marginal.cdf(ends).tolist() == [0.0, 1.0]
     assert marginal.icdf((ends + 1) / 2).tolist() == [-1.0, 1.0]
     assert not marginal.log_prob(ends).isnan().any()
+    if dim == 2 and kappa == 0:  # the angle is uniform
+        t = torch.linspace(-0.99, 0.99, 12, dtype=DOUBLE)
+        torch.testing.assert_close(marginal.cdf(t), 1 - torch.acos(t) / math.pi, rtol=1e-12, atol=0)
+        torch.testing.assert_close(marginal.icdf(marginal.cdf(t)), t, rtol=1e-12, atol=1e-14)
 
 
 @families
@@ -120,6 +124,7 @@ def test_float32(family: str, dim: int) -> None:
         "variance": (marginal.variance, exact.variance),
         "entropy": (marginal.entropy(), exact.entropy()),
     }
+    assert marginal.log_prob(t.double()).dtype == marginal.icdf(probability.double()).dtype == DOUBLE
     for name, (value, expected) in results.items():
         assert value.dtype == torch.float32, name
         # exp(log_cdf) magnifies the rounding of a logarithm of -100; log_prob that of 1-t by d.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, kl_divergence
@@ -80,10 +79,3 @@ class TestMixture:
         loss = -mixture.log_prob(directions(50, DIM, seed=2)).mean()
         gradients: tuple[Tensor, ...] = torch.autograd.grad(loss, (loc, kappa, logits))
         assert all(g.isfinite().all() and g.abs().max() > 0 for g in gradients)
-
-
-@families
-def test_value_off_the_sphere(family: type) -> None:
-    product = Independent(batch(family, 2), 1)
-    with pytest.raises(ValueError, match="unit vectors"):
-        product.log_prob(2 * directions(2, DIM))

@@ -32,43 +32,41 @@ def parameters(dtype: torch.dtype, device: str = "cuda") -> tuple[Tensor, Tensor
     return directions(4, DIM, dtype=dtype).to(device), kappa.to(device)
 
 
-class TestResults:
-    def test_uniform_follows_the_other_operand(self) -> None:
-        prior = HypersphericalUniform(DIM)
-        q = PowerSpherical(*parameters(FLOAT))
-        assert prior.log_prob(q.sample()).device.type == "cuda"
-        assert kl_divergence(q, prior).device.type == "cuda"
-        assert kl_divergence(prior, q).device.type == "cuda"
-
-    def test_number_and_scalar_concentration(self) -> None:
-        loc, _ = parameters(FLOAT)
-        for kappa in (4.0, torch.tensor(4.0), torch.tensor(4.0, device="cuda")):
-            assert PowerSpherical(loc, kappa, validate_args=True).sample().device.type == "cuda"
+def test_uniform_follows_the_other_operand() -> None:
+    q, prior = PowerSpherical(*parameters(FLOAT)), HypersphericalUniform(DIM)
+    for result in (prior.log_prob(q.sample()), kl_divergence(q, prior), kl_divergence(prior, q)):
+        assert result.device.type == "cuda"
 
 
-class TestErrors:
-    @families
-    def test_mixed_devices(self, family: type) -> None:
-        loc, kappa = parameters(FLOAT)
-        with pytest.raises(ValueError, match=r"loc is on cuda.*concentration on cpu"):
-            family(loc, kappa.cpu())
-        with pytest.raises(ValueError, match=r"loc is on cpu.*concentration on cuda"):
-            family(loc.cpu(), kappa)
-        q = family(loc, kappa)
-        with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
-            q.log_prob(loc.cpu())
-        with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
-            kl_divergence(q, PowerSpherical(loc.cpu(), 1.0))
+def test_number_and_scalar_concentration() -> None:
+    loc, _ = parameters(FLOAT)
+    for kappa in (4.0, torch.tensor(4.0), torch.tensor(4.0, device="cuda")):
+        assert PowerSpherical(loc, kappa, validate_args=True).sample().device.type == "cuda"
 
-    @families
-    def test_bad_values(self, family: type) -> None:
-        loc, kappa = parameters(FLOAT)
-        with pytest.raises(ValueError, match="unit vectors"):
-            family(2 * loc, kappa, validate_args=True)
-        with pytest.raises(ValueError, match="≥ 0"):
-            family(loc, kappa - 1, validate_args=True)
-        with pytest.raises(ValueError, match="unit vectors"):
-            family(loc, kappa, validate_args=True).log_prob(2 * loc)
+
+@families
+def test_mixed_devices(family: type) -> None:
+    loc, kappa = parameters(FLOAT)
+    with pytest.raises(ValueError, match=r"loc is on cuda.*concentration on cpu"):
+        family(loc, kappa.cpu())
+    with pytest.raises(ValueError, match=r"loc is on cpu.*concentration on cuda"):
+        family(loc.cpu(), kappa)
+    q = family(loc, kappa)
+    with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
+        q.log_prob(loc.cpu())
+    with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
+        kl_divergence(q, PowerSpherical(loc.cpu(), 1.0))
+
+
+@families
+def test_bad_values(family: type) -> None:
+    loc, kappa = parameters(FLOAT)
+    with pytest.raises(ValueError, match="unit vectors"):
+        family(2 * loc, kappa, validate_args=True)
+    with pytest.raises(ValueError, match="≥ 0"):
+        family(loc, kappa - 1, validate_args=True)
+    with pytest.raises(ValueError, match="unit vectors"):
+        family(loc, kappa, validate_args=True).log_prob(2 * loc)
 
 
 def training_step(loc: Tensor, kappa: Tensor | float, draw: bool, family: type = PowerSpherical) -> Tensor:

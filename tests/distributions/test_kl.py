@@ -67,10 +67,13 @@ def test_the_table(first: type, second: type, dim: int) -> None:
     assert ((value.double() - exact).abs() / exact.clamp(min=1)).max() <= 1e-5
 
 
-CAUCHY_PAIRS = [pair for pair in itertools.product(FAMILIES, repeat=2) if pair.count(SphericalCauchy) == 1]
+cauchy_pairs = pytest.mark.parametrize(
+    ("first", "second"),
+    [pair for pair in itertools.product(FAMILIES, repeat=2) if pair.count(SphericalCauchy) == 1],
+)
 
 
-@pytest.mark.parametrize(("first", "second"), CAUCHY_PAIRS, ids=lambda family: family.__name__)
+@cauchy_pairs
 @pytest.mark.parametrize("dim", mpmath_tables.dims("cauchy_kl.json", "kl"))
 def test_the_table_of_the_spherical_cauchy_and_the_others(first: type, second: type, dim: int) -> None:
     """Most of these divergences are quadratures. The largest error is 2e-13, on the circle."""
@@ -84,7 +87,7 @@ def test_the_table_of_the_spherical_cauchy_and_the_others(first: type, second: t
         assert ((value - expected).abs() / expected.clamp(min=1)).max() <= tolerance
 
 
-@pytest.mark.parametrize(("first", "second"), CAUCHY_PAIRS, ids=lambda family: family.__name__)
+@cauchy_pairs
 @pytest.mark.parametrize("section", ["concentrated", "opposite"])
 @pytest.mark.parametrize("dim", mpmath_tables.dims("cauchy_kl.json", "concentrated"))
 def test_concentrated_pairs_keep_their_digits(first: type, second: type, dim: int, section: str) -> None:

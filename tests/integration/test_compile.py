@@ -269,7 +269,9 @@ def test_densities(family: type, dim: int, dynamic: bool) -> None:
     """
 
     def score(loc: Tensor, kappa: Tensor) -> Tensor:
-        return family(loc, kappa, validate_args=False).log_prob(loc.detach().roll(1, -1))
+        q = family(loc, kappa, validate_args=False)
+        density = q.log_prob(loc.detach().roll(1, -1))
+        return density if dynamic else density + q.entropy()
 
     assert_compiles(score, *leaves(3, dim=dim), dynamic=dynamic)
 

@@ -14,13 +14,10 @@ from torch.distributions import Distribution, kl_divergence
 from torch.nn.functional import normalize, pad
 
 from helpers import mpmath_tables
-from helpers.directions import unit as random_unit
-from helpers.examples import FAMILIES, IDS, families
+from helpers.examples import DOUBLE, FAMILIES, FLOAT, IDS, directions, families
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.engines import block_limit
 
-FLOAT, DOUBLE = torch.float32, torch.float64
-NAMES = {PowerSpherical: "power_spherical", VonMisesFisher: "von_mises_fisher"}
 TABLE = mpmath_tables.load("kl_pairs.json")
 
 pairs = pytest.mark.parametrize(
@@ -28,20 +25,15 @@ pairs = pytest.mark.parametrize(
     list(itertools.product(FAMILIES, repeat=2)),
     ids=["-".join(pair) for pair in itertools.product(IDS, repeat=2)],
 )
+exponential = FAMILIES[:2]
 pairs_of_the_table = pytest.mark.parametrize(
-    ("first", "second"),
-    list(itertools.product(NAMES, repeat=2)),
-    ids=["PS-PS", "PS-vMF", "vMF-PS", "vMF-vMF"],
+    ("first", "second"), list(itertools.product(exponential, repeat=2))
 )
-families_of_the_table = pytest.mark.parametrize("family", NAMES, ids=["PS", "vMF"])
+families_of_the_table = pytest.mark.parametrize("family", exponential, ids=IDS[:2])
 
 
 def double(*values: float) -> Tensor:
     return torch.tensor(values, dtype=DOUBLE)
-
-
-def unit(seed: int, dim: int) -> Tensor:
-    return random_unit(dim, seed=seed)
 
 
 def at_angle(theta: Tensor, dim: int) -> Tensor:
@@ -62,7 +54,7 @@ def grid(first: type, second: type, dim: int, dtype: torch.dtype) -> tuple[Distr
 @pytest.mark.parametrize("dim", TABLE["dims"])
 def test_the_table(first: type, second: type, dim: int) -> None:
     """float32 is as accurate as the same numbers in float64, where the directions are normalised to all digits."""
-    pair = TABLE["pairs"].index([NAMES[first], NAMES[second]])
+    pair = TABLE["pairs"].index([first.family.name, second.family.name])
     expected = torch.tensor(TABLE["kl"][TABLE["dims"].index(dim)], dtype=DOUBLE)[..., pair]
     error = (kl_divergence(*grid(first, second, dim, DOUBLE)) - expected).abs()
     assert (error / expected.clamp(min=1)).max() <= 2e-12
@@ -75,10 +67,13 @@ def test_the_table(first: type, second: type, dim: int) -> None:
     assert ((value.double() - exact).abs() / exact.clamp(min=1)).max() <= 1e-5
 
 
-CAUCHY_PAIRS = [pair for pair in itertools.product(FAMILIES, repeat=2) if pair.count(SphericalCauchy) == 1]
+cauchy_pairs = pytest.mark.parametrize(
+    ("first", "second"),
+    [pair for pair in itertools.product(FAMILIES, repeat=2) if pair.count(SphericalCauchy) == 1],
+)
 
 
-@pytest.mark.parametrize(("first", "second"), CAUCHY_PAIRS, ids=lambda family: family.__name__)
+@cauchy_pairs
 @pytest.mark.parametrize("dim", mpmath_tables.dims("cauchy_kl.json", "kl"))
 def test_the_table_of_the_spherical_cauchy_and_the_others(first: type, second: type, dim: int) -> None:
     """Most of these divergences are quadratures. The largest error is 2e-13, on the circle."""
@@ -92,7 +87,7 @@ def test_the_table_of_the_spherical_cauchy_and_the_others(first: type, second: t
         assert ((value - expected).abs() / expected.clamp(min=1)).max() <= tolerance
 
 
-@pytest.mark.parametrize(("first", "second"), CAUCHY_PAIRS, ids=lambda family: family.__name__)
+@cauchy_pairs
 @pytest.mark.parametrize("section", ["concentrated", "opposite"])
 @pytest.mark.parametrize("dim", mpmath_tables.dims("cauchy_kl.json", "concentrated"))
 def test_concentrated_pairs_keep_their_digits(first: type, second: type, dim: int, section: str) -> None:
@@ -109,7 +104,7 @@ def test_concentrated_pairs_keep_their_digits(first: type, second: type, dim: in
 @pytest.mark.parametrize("dim", [2, 3, 64, 1000, 10**4])
 def test_from_and_to_the_uniform(family: type, dim: int) -> None:
     """KL(p‖U) is in the table; KL(U‖p) = Ψ - κ E_U T, with E_U t = 0 and E_U log(1+t) in the table."""
-    table = mpmath_tables.columns("functions.json", NAMES[family], dim)
+    table = mpmath_tables.columns("functions.json", family.family.name, dim)
     p, uniform = family(at_angle(double(0.0), dim), table["kappa"]), HypersphericalUniform(dim)
     torch.testing.assert_close(kl_divergence(p, uniform), table["kl_uniform"], rtol=1e-12, atol=0)
     expected = table["log_normalizer"]
@@ -129,11 +124,6 @@ def test_no_concentration_is_the_uniform(family: type) -> None:
     torch.testing.assert_close(kl_divergence(q, p), kl_divergence(q, uniform), rtol=1e-14, atol=0)
 
 
-def test_uniform_from_uniform() -> None:
-    value = kl_divergence(HypersphericalUniform(4).expand((3, 1)), HypersphericalUniform(4).expand((2,)))
-    assert value.tolist() == [[0.0, 0.0]] * 3
-
-
 property_test = settings(derandomize=True, deadline=None, max_examples=50, database=None)
 kappas = st.floats(-4, 8).map(lambda exponent: 10**exponent)
 dims = st.one_of(st.integers(2, 12), st.sampled_from([41, 42, 64, 768]))
@@ -145,17 +135,10 @@ dims = st.one_of(st.integers(2, 12), st.sampled_from([41, 42, 64, 768]))
 def test_no_divergence_is_negative(
     first: type, second: type, dim: int, kappa_p: float, kappa_q: float, seeds: tuple[int, int]
 ) -> None:
-    p, q = first(unit(seeds[0], dim), kappa_p), second(unit(seeds[1], dim), kappa_q)
+    p, q = first(directions(dim, seed=seeds[0]), kappa_p), second(directions(dim, seed=seeds[1]), kappa_q)
     # The terms that cancel, where p is nearly q, are of the order of KL to the uniform.
     scale = max(1.0, kl_divergence(p, HypersphericalUniform(dim)).item())
     assert kl_divergence(p, q).item() >= -1e-12 * scale
-
-
-@families
-@property_test
-@given(dim=dims, kappa=kappas, seed=st.integers(0, 99))
-def test_none_from_itself(family: type, dim: int, kappa: float, seed: int) -> None:
-    p = family(unit(seed, dim), kappa)
     assert kl_divergence(p, p).item() == 0
 
 
@@ -166,7 +149,7 @@ def test_near_itself_it_is_half_the_fisher_information(
     family: type, dim: int, kappa: float, change: float
 ) -> None:
     """KL(κ‖κ+δ) ≈ ½ I δ², without cancellation; I is Var T, or (d-1)²/(d(1+κ)²) for the spherical Cauchy."""
-    loc = unit(3, dim)
+    loc = directions(dim, seed=3)
     value = kl_divergence(family(loc, kappa), family(loc, kappa * (1 + change))).item()
     delta = kappa * (1 + change) - kappa
     if family is SphericalCauchy:
@@ -181,7 +164,7 @@ def test_near_itself_it_is_half_the_fisher_information(
 @pytest.mark.parametrize("kappa", [0.1, 5.0, 1e4])
 def test_no_jump_between_its_two_formulas(family: type, dim: int, kappa: float) -> None:
     """At a distance of 0.7 (κ + β) the integral gives way to the difference, in both directions."""
-    loc, beta = unit(3, dim), (dim - 1) / 2
+    loc, beta = directions(dim, seed=3), (dim - 1) / 2
 
     def divergence(kappa_q: Tensor) -> Tensor:
         return kl_divergence(family(loc, kappa), family(loc, kappa_q))
@@ -197,44 +180,33 @@ def test_no_jump_between_its_two_formulas(family: type, dim: int, kappa: float) 
         assert jump.abs().item() <= 5e-14
 
 
-@pairs
+def member(kind: type, loc: Tensor, kappa: Tensor | float = 2.0) -> Distribution:
+    if kind is HypersphericalUniform:
+        return kind(loc.shape[-1], dtype=loc.dtype).expand(loc.shape[:-1])
+    return kind(loc, kappa)
+
+
+pairs_with_the_uniform = pytest.mark.parametrize(
+    ("first", "second"), list(itertools.product([*FAMILIES, HypersphericalUniform], repeat=2))
+)
+
+
+@pairs_with_the_uniform
 def test_batches_broadcast(first: type, second: type) -> None:
-    p = first(unit(1, 3).expand(4, 1, 3), double(1.0, 2.0, 3.0))
-    q = second(torch.stack([unit(2, 3), unit(3, 3), unit(4, 3)]), 5.0)
-    value = kl_divergence(p, q)
+    loc_p, kappa, loc_q = directions(4, 1, 3), double(1.0, 2.0, 3.0), directions(3, 3, seed=2)
+    value = kl_divergence(member(first, loc_p, kappa), member(second, loc_q, 5.0))
     assert value.shape == (4, 3)
     for i, j in itertools.product(range(4), range(3)):
-        one = kl_divergence(first(p.loc[i, j], p.concentration[i, j]), second(q.loc[j], q.concentration[j]))
+        one = kl_divergence(member(first, loc_p[i, 0], kappa[j]), member(second, loc_q[j], 5.0))
         torch.testing.assert_close(value[i, j], one, rtol=1e-13, atol=0)
 
 
-@families
-def test_batches_broadcast_with_the_uniform(family: type) -> None:
-    p = family(unit(1, 3), double(1.0, 2.0, 3.0))
-    for shape, expected in (((), (3,)), ((3,), (3,)), ((2, 1), (2, 3)), ((4, 3), (4, 3))):
-        uniform = HypersphericalUniform(3).expand(shape)
-        for value, one in (
-            (kl_divergence(p, uniform), kl_divergence(p, HypersphericalUniform(3))),
-            (kl_divergence(uniform, p), kl_divergence(HypersphericalUniform(3), p)),
-        ):
-            assert value.shape == expected
-            torch.testing.assert_close(value, one.expand(expected), rtol=0, atol=0)
-
-
-def distribution(kind: type, dim: int, batch_shape: tuple[int, ...] = ()) -> Distribution:
-    if kind is HypersphericalUniform:
-        return kind(dim).expand(batch_shape)
-    return kind(unit(1, dim).expand(*batch_shape, dim), 2.0)
-
-
-@pytest.mark.parametrize(
-    ("first", "second"), list(itertools.product([*FAMILIES, HypersphericalUniform], repeat=2))
-)
+@pairs_with_the_uniform
 def test_spheres_and_batches_must_match(first: type, second: type) -> None:
     with pytest.raises(ValueError, match=r"one dimension, got dim 3 and dim 4"):
-        kl_divergence(distribution(first, 3), distribution(second, 4))
+        kl_divergence(member(first, directions(3)), member(second, directions(4)))
     with pytest.raises(ValueError, match=r"do not broadcast.*\(2,\).*\(3,\)"):
-        kl_divergence(distribution(first, 3, (2,)), distribution(second, 3, (3,)))
+        kl_divergence(member(first, directions(2, 3)), member(second, directions(3, 3)))
 
 
 @pytest.mark.slow
@@ -248,10 +220,7 @@ def test_derivatives(first: type, second: type, dim: int) -> None:
         loc_p, loc_q = (normalize(pad(x, (0, dim - used)), dim=-1) for x in (loc_p, loc_q))
         return kl_divergence(first(loc_p, kappa_p), second(loc_q, kappa_q))
 
-    loc_p, loc_q = (
-        torch.stack([unit(5, used), 2 * unit(6, used)]),
-        torch.stack([unit(8, used), unit(9, used)]),
-    )
+    loc_p, loc_q = 2 * directions(2, used, seed=5), directions(2, used, seed=8)
     inputs = [x.requires_grad_() for x in (loc_p, double(0.8, 20.0), loc_q, double(3.0, 7.0))]
     assert gradcheck(divergence, inputs, rtol=1e-6, atol=1e-8)
     assert gradgradcheck(divergence, inputs, rtol=1e-6, atol=1e-7)
@@ -259,24 +228,11 @@ def test_derivatives(first: type, second: type, dim: int) -> None:
 
 @families
 @pytest.mark.parametrize("dim", [2, 3, 64])
-def test_derivatives_with_the_uniform(family: type, dim: int) -> None:
-    loc, uniform = unit(1, dim), HypersphericalUniform(dim)
-    kappa = double(0.3, 5.0, 60.0).requires_grad_()
-    for function in (
-        lambda kappa: kl_divergence(family(loc, kappa), uniform),
-        lambda kappa: kl_divergence(uniform, family(loc, kappa)),
-    ):
-        assert gradcheck(function, kappa, rtol=1e-6, atol=1e-8)
-        assert gradgradcheck(function, kappa, rtol=1e-6, atol=1e-8)
-
-
-@families
-@pytest.mark.parametrize("dim", [2, 3, 64])
 @pytest.mark.parametrize("kappa", [0.0, 0.4, 3.0, 1e4])
 def test_it_is_least_at_itself(family: type, dim: int, kappa: float) -> None:
     """All derivatives of KL(p‖q) vanish at p = q."""
-    free = (3 * unit(4, dim)).requires_grad_(), double(kappa).requires_grad_()
-    q = family(normalize(unit(4, dim), dim=-1), double(kappa))
+    free = (3 * directions(dim, seed=4)).requires_grad_(), double(kappa).requires_grad_()
+    q = family(normalize(directions(dim, seed=4), dim=-1), double(kappa))
     for p_first in (True, False):
         p = family(normalize(free[0], dim=-1), free[1])
         value = kl_divergence(p, q) if p_first else kl_divergence(q, p)
@@ -290,7 +246,7 @@ def test_it_is_least_at_itself(family: type, dim: int, kappa: float) -> None:
 
 @pairs
 def test_blocks_change_nothing(first: type, second: type) -> None:
-    loc_p, loc_q = random_unit(50, 42, seed=1), random_unit(50, 42, seed=2)
+    loc_p, loc_q = directions(50, 42, seed=1), directions(50, 42, seed=2)
     kappa_p, kappa_q = 50 * torch.rand(2, 50, dtype=DOUBLE)
 
     def with_gradients() -> tuple[Tensor, ...]:
@@ -305,7 +261,7 @@ def test_blocks_change_nothing(first: type, second: type) -> None:
 
 @pytest.mark.parametrize("dim", [2, 3, 64, 768])
 def test_the_closest_von_mises_fisher(dim: int) -> None:
-    p = PowerSpherical(unit(1, dim), double(1e-3, 0.5, 10.0, 1e3, 1e6))
+    p = PowerSpherical(directions(dim, seed=1), double(1e-3, 0.5, 10.0, 1e3, 1e6))
     closest = p.closest_von_mises_fisher()
     torch.testing.assert_close(closest.mean, p.mean, rtol=1e-13, atol=1e-15)
     kappa = closest.concentration.detach().requires_grad_()
@@ -315,31 +271,20 @@ def test_the_closest_von_mises_fisher(dim: int) -> None:
     for other in (
         VonMisesFisher(p.loc, kappa * 1.01),
         VonMisesFisher(p.loc, kappa * 0.99),
-        VonMisesFisher(normalize(p.loc + 0.05 * unit(2, dim), dim=-1), kappa),
+        VonMisesFisher(normalize(p.loc + 0.05 * directions(dim, seed=2), dim=-1), kappa),
     ):
         assert (kl_divergence(p, other) > least).all()
 
 
 @families
 @pytest.mark.parametrize("dim", [2, 3, 5, 64, 768])
-@pytest.mark.parametrize("quantity", ["kl", "mean_length"])
-def test_inverses(family: type, dim: int, quantity: str) -> None:
-    """A rounding of the divergence or the length moves κ by itself over κ times its derivative, in roundings."""
-    loc, uniform = unit(1, dim), HypersphericalUniform(dim)
+def test_inverse_of_the_mean_length(family: type, dim: int) -> None:
+    """A rounding of the length moves κ by itself over κ times its derivative, in roundings."""
     kappa = torch.logspace(-6, 8, 29, dtype=DOUBLE).requires_grad_()
-    if quantity == "kl":
-        make, function, digits = family.from_kl, family.family.relative_entropy, 1e-13
-        value = kl_divergence(family(loc, kappa.detach()), uniform)
-        found = make(loc, value)
-        torch.testing.assert_close(kl_divergence(found, uniform), value, rtol=digits, atol=0)
-    else:
-        make, function, digits = family.from_mean_length, family.family.mean_cosine, 1e-14
-        value = function(kappa, dim).detach()
-        found = make(loc, value)
-        torch.testing.assert_close(found.mean.norm(dim=-1), value, rtol=digits, atol=0)
-    (slope,) = torch.autograd.grad(function(kappa, dim).sum(), kappa)
-    error = (found.concentration / kappa.detach() - 1).abs()
-    assert (error <= digits + 4 * torch.finfo(DOUBLE).eps * value / (kappa.detach() * slope)).all()
-    assert make(loc, 0.0).concentration.item() == 0
-    inside = double(0.1, 0.5, 0.9).requires_grad_()
-    assert gradcheck(lambda x: make(loc, x).concentration, inside, rtol=1e-6, atol=1e-8)
+    value = family.family.mean_cosine(kappa, dim)
+    (slope,) = torch.autograd.grad(value.sum(), kappa)
+    value, kappa = value.detach(), kappa.detach()
+    found = family.from_mean_length(directions(dim), value)
+    torch.testing.assert_close(found.mean.norm(dim=-1), value, rtol=1e-14, atol=0)
+    error = (found.concentration / kappa - 1).abs()
+    assert (error <= 1e-14 + 4 * torch.finfo(DOUBLE).eps * value / (kappa * slope)).all()

@@ -158,17 +158,3 @@ def test_curvature_at_the_mode(family: type, dim: int, kappa: float) -> None:
     (second,) = torch.autograd.grad(first, angle)
     assert abs(first.item()) <= 1e-12 * bend(family, kappa, dim)
     assert second.item() == pytest.approx(-bend(family, kappa, dim), rel=1e-12)
-
-
-@families
-def test_close_to_the_mode_no_digits_are_lost(family: type) -> None:
-    """At κ = 1e6 a step of 1e-4 costs κ(1-t) = 5e-3, which a float32 cosine could not tell from 0.
-
-    For the spherical Cauchy, κ = 1e3.
-    """
-    loc = torch.tensor([0.0, 0.0, 1.0])
-    x = torch.tensor([1e-4, 0.0, 1.0])
-    kappa = 1e3 if family is SphericalCauchy else 1e6
-    p = family(loc, kappa, validate_args=False)
-    drop = (p.log_prob(loc) - p.log_prob(x)).item()
-    assert drop == pytest.approx(0.5e-8 * bend(family, kappa, 3), rel=3e-3)

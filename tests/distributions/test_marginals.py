@@ -51,18 +51,6 @@ def test_probabilities_and_density(family: str, dim: int) -> None:
     torch.testing.assert_close(marginal.log_prob(rows["t"]), rows["log_pdf"], rtol=0, atol=1e-8)
 
 
-@families_of_the_table
-@dims
-def test_icdf_inverts_cdf(family: str, dim: int) -> None:
-    """To 1e-6 of the distance to the nearer end, and the rounding of t and of the probability itself."""
-    marginal, rows = representable(family, dim)
-    inside = torch.minimum(rows["log_cdf"], rows["log_sf"]) > math.log(5e-7)
-    marginal, t = MARGINALS[family](dim, rows["kappa"][inside]), rows["t"][inside]
-    error = (marginal.icdf(marginal.cdf(t)) - t).abs()
-    rounding = torch.finfo(DOUBLE).eps * (4 + 4 * torch.exp(-marginal.log_prob(t)))
-    assert (error <= 1e-6 * torch.minimum(1 - t, 1 + t) + rounding).all()
-
-
 @families
 @dims
 def test_cdf_inverts_icdf(family: str, dim: int) -> None:
@@ -113,15 +101,10 @@ def test_ends(family: str, dim: int, kappa: float) -> None:
     assert marginal.cdf(ends).tolist() == [0.0, 1.0]
     assert marginal.icdf((ends + 1) / 2).tolist() == [-1.0, 1.0]
     assert not marginal.log_prob(ends).isnan().any()
-
-
-@families
-def test_uniform_on_the_circle(family: str) -> None:
-    """At κ = 0 and d = 2 the angle acos t is uniform."""
-    marginal = MARGINALS[family](2, torch.tensor(0.0, dtype=DOUBLE))
-    t = torch.linspace(-0.99, 0.99, 12, dtype=DOUBLE)
-    torch.testing.assert_close(marginal.cdf(t), 1 - torch.acos(t) / math.pi, rtol=1e-12, atol=0)
-    torch.testing.assert_close(marginal.icdf(marginal.cdf(t)), t, rtol=1e-12, atol=1e-14)
+    if dim == 2 and kappa == 0:  # the angle is uniform
+        t = torch.linspace(-0.99, 0.99, 12, dtype=DOUBLE)
+        torch.testing.assert_close(marginal.cdf(t), 1 - torch.acos(t) / math.pi, rtol=1e-12, atol=0)
+        torch.testing.assert_close(marginal.icdf(marginal.cdf(t)), t, rtol=1e-12, atol=1e-14)
 
 
 @families
@@ -141,6 +124,7 @@ def test_float32(family: str, dim: int) -> None:
         "variance": (marginal.variance, exact.variance),
         "entropy": (marginal.entropy(), exact.entropy()),
     }
+    assert marginal.log_prob(t.double()).dtype == marginal.icdf(probability.double()).dtype == DOUBLE
     for name, (value, expected) in results.items():
         assert value.dtype == torch.float32, name
         # exp(log_cdf) magnifies the rounding of a logarithm of -100; log_prob that of 1-t by d.
@@ -148,14 +132,6 @@ def test_float32(family: str, dim: int) -> None:
         torch.testing.assert_close(
             value.double(), expected, rtol=max(2e-6, loss), atol=loss, msg=lambda m, n=name: f"{n}: {m}"
         )
-
-
-@families
-def test_float64_value_of_a_float32_concentration(family: str) -> None:
-    marginal = MARGINALS[family](5, torch.tensor(2.0))
-    value = torch.tensor(0.3, dtype=DOUBLE)
-    for result in (marginal.log_prob(value), marginal.log_cdf(value), marginal.icdf(value)):
-        assert result.dtype == DOUBLE
 
 
 @families

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import gradgradcheck
 from torch.distributions import Independent, kl_divergence
 from torch.nn.functional import normalize
 
@@ -27,12 +28,8 @@ pairs = pytest.mark.parametrize(("first", "second"), [(p, q) for p in FAMILIES f
 
 B, N = 5, 23
 
-
-@pytest.fixture
-def few_rows_a_block() -> Iterator[None]:
-    """Blocks of two rows for four columns, the last of them incomplete, and of one row for more columns."""
-    with block_limit(8):
-        yield
+#: Blocks of two rows for four columns, the last of them incomplete, and of one row for more columns.
+few_rows_a_block = partial(block_limit, 8)
 
 
 def slope(family: type, kappa: float, one_minus_t: Tensor, dim: int) -> Tensor:
@@ -41,6 +38,19 @@ def slope(family: type, kappa: float, one_minus_t: Tensor, dim: int) -> Tensor:
         weight = kappa * (kappa + 2) / 2
         return (dim - 1) * weight / (1 + weight * one_minus_t)
     return kappa / (2 - one_minus_t) if family is PowerSpherical else torch.full_like(one_minus_t, kappa)
+
+
+def with_gradients(
+    function: Callable[..., Tensor], weights: Tensor, inputs: Iterable[Tensor]
+) -> tuple[Tensor, ...]:
+    """Return a matrix and the gradients of its weighted sum."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    value = function(*leaves)
+    return value.detach(), *torch.autograd.grad((weights * value).sum(), leaves)
+
+
+def log_prob_matrix(family: type, loc: Tensor, kappa: Tensor, x: Tensor) -> Tensor:
+    return family(loc, kappa, validate_args=False).log_prob_matrix(x)
 
 
 class TestLogProbMatrix:
@@ -81,42 +91,22 @@ class TestLogProbMatrix:
         assert family(directions(4), 2.0).log_prob_matrix(x[0]).shape == (6,)
 
     @families
-    def test_derivatives_are_those_of_log_prob(self, family: type, few_rows_a_block) -> None:
-        loc, x = directions(B, 6), directions(N, 6, seed=2)
+    def test_derivatives(self, family: type) -> None:
+        """They are those of ``log_prob``. The second ones are those of the first."""
         kappa = torch.tensor([0.0, 0.3, 2.0, 20.0, 1e3], dtype=DOUBLE)
-        weights = torch.randn(B, N, dtype=DOUBLE)
+        inputs, weights = (directions(B, 6), kappa, directions(N, 6, seed=2)), torch.randn(B, N, dtype=DOUBLE)
 
-        def gradients(matrix: bool) -> tuple[Tensor, ...]:
-            leaves = [v.clone().requires_grad_() for v in (loc, kappa, x)]
-            if matrix:
-                value = family(*leaves[:2]).log_prob_matrix(leaves[2])
-            else:
-                value = family(leaves[0].unsqueeze(1), leaves[1].unsqueeze(1)).log_prob(leaves[2])
-            return value.detach(), *torch.autograd.grad((weights * value).sum(), leaves)
+        def log_prob(loc: Tensor, kappa: Tensor, x: Tensor) -> Tensor:
+            return family(loc.unsqueeze(1), kappa.unsqueeze(1)).log_prob(x)
 
-        for actual, expected in zip(gradients(True), gradients(False), strict=True):
-            torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-11)
-
-    @families
-    def test_first_and_second_derivatives(self, family: type, few_rows_a_block) -> None:
-        def matrix(loc: Tensor, kappa: Tensor, x: Tensor) -> Tensor:
-            return family(loc, kappa, validate_args=False).log_prob_matrix(x)
-
-        leaves = (
-            1.5 * directions(3, 4),
-            torch.tensor([0.5, 2.0, 9.0], dtype=DOUBLE),
-            0.7 * directions(4, 4, seed=2),
-        )
-        leaves = [v.requires_grad_() for v in leaves]
-        assert gradcheck(matrix, leaves)
-        assert gradgradcheck(matrix, leaves)
-
-    @families
-    def test_only_what_is_needed_is_differentiated(self, family: type) -> None:
-        kappa = torch.full((B,), 2.0, dtype=DOUBLE, requires_grad=True)
-        q = family(directions(B, 4), kappa)
-        q.log_prob_matrix(directions(N, 4, seed=2)).sum().backward()
-        assert kappa.grad.isfinite().all()
+        matrix = partial(log_prob_matrix, family)
+        expected = with_gradients(log_prob, weights, inputs)
+        with few_rows_a_block():
+            torch.testing.assert_close(
+                with_gradients(matrix, weights, inputs), expected, rtol=1e-11, atol=1e-11
+            )
+            free = 1.5 * directions(3, 4), kappa[1:4].clone(), 0.7 * directions(4, 4, seed=2)
+            assert gradgradcheck(matrix, [v.requires_grad_() for v in free])
 
     @families
     def test_nan_stays_in_its_row_or_column(self, family: type) -> None:
@@ -134,46 +124,52 @@ class TestLogProbMatrix:
         assert (found.shape, found.dtype) == ((4, N), DOUBLE)
         torch.testing.assert_close(found[1], HypersphericalUniform(3).log_prob(x))
 
-    def test_bad_points(self) -> None:
-        for q in (
-            PowerSpherical(torch.eye(3), 1.0, validate_args=True),
-            HypersphericalUniform(3, validate_args=True),
-        ):
-            with pytest.raises(ValueError, match=r"x must hold points, of shape \(…, 3\), got \(5, 4\)"):
-                q.log_prob_matrix(torch.ones(5, 4))
-            with pytest.raises(
-                ValueError, match=r"x of shape \(5, 3\).*unit vectors.*normalize\(x, dim=-1\)"
-            ):
-                q.log_prob_matrix(torch.ones(5, 3))
-            with pytest.raises(ValueError, match=r"x must be a torch\.Tensor.*list"):
-                q.log_prob_matrix([[1.0, 0.0, 0.0]])
+    @pytest.mark.parametrize(
+        ("x", "message"),
+        [
+            (torch.ones(5, 4), r"x must hold points, of shape \(…, 3\), got \(5, 4\)"),
+            (torch.ones(5, 3), r"x of shape \(5, 3\).*unit vectors.*normalize\(x, dim=-1\)"),
+            ([[1.0, 0.0, 0.0]], r"x must be a torch\.Tensor.*list"),
+        ],
+        ids=["dimension", "length", "list"],
+    )
+    def test_bad_points(self, x: object, message: str) -> None:
+        checked = PowerSpherical(torch.eye(3), 1.0, validate_args=True)
+        for q in (checked, HypersphericalUniform(3, validate_args=True)):
+            with pytest.raises(ValueError, match=message):
+                q.log_prob_matrix(x)
+
+
+def kl_matrix(
+    first: type, second: type, loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor
+) -> Tensor:
+    p, q = first(loc_p, kappa_p, validate_args=False), second(loc_q, kappa_q, validate_args=False)
+    return pairwise_kl(p, q)
 
 
 class TestPairwiseKl:
     @pairs
     @dtypes
-    def test_is_the_divergence_of_each_pair(
-        self, first: type, second: type, dtype: torch.dtype, few_rows_a_block
-    ) -> None:
+    def test_is_the_divergence_of_each_pair(self, first: type, second: type, dtype: torch.dtype) -> None:
         loc_p, loc_q = directions(B, 6, dtype=dtype), directions(N, 6, seed=2, dtype=dtype)
         loc_q[0] = loc_p[0]
         kappa_p = torch.tensor([0.0, 0.3, 2.0, 20.0, 300.0], dtype=dtype)
-        kappa_q = torch.linspace(0.0, 50.0, N, dtype=dtype)
+        inputs = loc_p, kappa_p, loc_q, torch.linspace(0.0, 50.0, N, dtype=dtype)
         weights = torch.randn(B, N, dtype=dtype)
 
-        def with_gradients(matrix: bool) -> tuple[Tensor, ...]:
-            leaves = [v.clone().requires_grad_() for v in (loc_p, kappa_p, loc_q, kappa_q)]
-            if matrix:
-                value = pairwise_kl(first(*leaves[:2]), second(*leaves[2:]))
-            else:
-                p = first(leaves[0].unsqueeze(1), leaves[1].unsqueeze(1))
-                value = kl_divergence(p, second(*leaves[2:]))
-            return value.detach(), *torch.autograd.grad((weights * value).sum(), leaves)
+        def each(loc_p: Tensor, kappa_p: Tensor, *q: Tensor) -> Tensor:
+            return kl_divergence(first(loc_p.unsqueeze(1), kappa_p.unsqueeze(1)), second(*q))
 
-        tolerance = 1e-10 if dtype == DOUBLE else 2e-5
-        for actual, expected in zip(with_gradients(True), with_gradients(False), strict=True):
-            assert actual.dtype == dtype
-            torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+        expected, tolerance = with_gradients(each, weights, inputs), 1e-10 if dtype == DOUBLE else 2e-5
+        with few_rows_a_block():
+            found = with_gradients(partial(kl_matrix, first, second), weights, inputs)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+    @families
+    def test_second_derivatives(self, family: type) -> None:
+        kappa = torch.tensor([0.5, 3.0], dtype=DOUBLE)
+        leaves = [v.requires_grad_() for v in (directions(2, 4), kappa, directions(2, 4, seed=2), 2 * kappa)]
+        assert gradgradcheck(partial(kl_matrix, family, family), leaves)
 
     @families
     @pytest.mark.parametrize("kappa", [1e-3, 1.0, 1e3, 1e6])
@@ -184,17 +180,6 @@ class TestPairwiseKl:
         found = pairwise_kl(p, p)
         assert (found.diagonal() >= 0).all()
         assert (found.diagonal() <= 4e-16 * steep).all()
-
-    @families
-    def test_second_derivatives(self, family: type) -> None:
-        def matrix(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
-            return pairwise_kl(
-                family(loc_p, kappa_p, validate_args=False), family(loc_q, kappa_q, validate_args=False)
-            )
-
-        kappa = torch.tensor([0.5, 3.0], dtype=DOUBLE)
-        leaves = [v.requires_grad_() for v in (directions(2, 4), kappa, directions(2, 4, seed=2), 2 * kappa)]
-        assert gradgradcheck(matrix, leaves)
 
     @families
     def test_uniform(self, family: type) -> None:
@@ -215,23 +200,18 @@ class TestPairwiseKl:
 @families
 def test_engines(family: type, engine: Engine) -> None:
     """Values and gradients in float32 against torch operations in float64, over more columns than a program takes."""
-    loc, x = directions(3, 8), directions(1500, 8, seed=2)
     kappa = torch.tensor([0.0, 3.0, 500.0], dtype=DOUBLE)
-    grad = torch.randn(3, 1500, dtype=DOUBLE)
-
-    def with_gradients(device: str, dtype: torch.dtype) -> list[Tensor]:
-        leaves = [v.to(device, dtype, copy=True).requires_grad_() for v in (loc, kappa, x)]
-        value = family(*leaves[:2], validate_args=False).log_prob_matrix(leaves[2])
-        results = value.detach(), *torch.autograd.grad(value, leaves, grad.to(value))
-        return [result.cpu().double() for result in results]
-
+    inputs = directions(3, 8), kappa, directions(1500, 8, seed=2)
+    matrix, weights = partial(log_prob_matrix, family), torch.randn(3, 1500, dtype=DOUBLE)
     with engines.engine("torch"):
-        expected = with_gradients("cpu", DOUBLE)
+        expected = with_gradients(matrix, weights, inputs)
+    rounded, weights = [x.to(engine.device, FLOAT) for x in inputs], weights.to(engine.device, FLOAT)
     for limit in (1 << 12, 1 << 20):
         with block_limit(limit):
-            for actual, wanted in zip(with_gradients(engine.device, FLOAT), expected, strict=True):
-                scale = wanted.abs().max().clamp(min=1)
-                torch.testing.assert_close(actual / scale, wanted / scale, rtol=1e-5, atol=2e-5)
+            found = with_gradients(matrix, weights, rounded)
+        for actual, wanted in zip(found, expected, strict=True):
+            scale = wanted.abs().max().clamp(min=1)
+            torch.testing.assert_close(actual.cpu().double() / scale, wanted / scale, rtol=1e-5, atol=2e-5)
 
 
 @families

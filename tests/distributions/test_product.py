@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +10,9 @@ from torch.distributions import Distribution, Independent, kl_divergence, transf
 
 from helpers.directions import unit as directions
 from helpers.examples import FAMILIES, families
-from helpers.statistical import assert_mean
+from helpers.members import naming
+from helpers.modes import COPIES
+from helpers.statistical import assert_mean, assert_reproducible
 from powerspherical import (
     ConcatenatedSpheres,
     HypersphericalUniform,
@@ -63,13 +63,6 @@ class TestStacked:
         ]:
             torch.testing.assert_close(ours, plain, rtol=0, atol=0)
 
-    def test_rate(self) -> None:
-        q, uniform = stacked(), ProductOfSpheres(HypersphericalUniform(4).expand((3,)))
-        torch.testing.assert_close(
-            kl_divergence(q, uniform), (uniform.entropy() - q.entropy()).double(), rtol=1e-6, atol=1e-6
-        )
-        assert kl_divergence(uniform, q).shape == (2,)
-
     @pytest.mark.parametrize("shape", [(4,), (1, 4), (2, 4), (3, 5)], ids=str)
     def test_values_of_another_shape(self, shape: tuple[int, ...]) -> None:
         with pytest.raises(ValueError, match=r"value must have the shape \(…, 3, 4\), got \("):
@@ -119,7 +112,7 @@ class TestStacked:
 
 class TestConcatenated:
     def test_sums_and_concatenates(self) -> None:
-        p = concatenated()
+        p, q = concatenated(), concatenated()
         assert (p.batch_shape, p.event_shape, p.dims) == ((2,), (10,), (2, 3, 5))
         x = p.sample((6,))
         parts = x.split((2, 3, 5), -1)
@@ -127,19 +120,9 @@ class TestConcatenated:
         torch.testing.assert_close(p.log_prob(x), expected)
         torch.testing.assert_close(p.entropy(), sum(factor.entropy() for factor in p.factors))
         torch.testing.assert_close(p.mean, torch.cat([factor.mean for factor in p.factors], -1))
+        divergence = sum(kl_divergence(*pair) for pair in zip(p.factors, q.factors, strict=True))
+        torch.testing.assert_close(kl_divergence(p, q), divergence)
         torch.testing.assert_close(p.mode[..., :5], torch.cat([p.factors[0].mode, p.factors[1].mode], -1))
-
-    def test_divergence(self) -> None:
-        p, q = concatenated(), concatenated()
-        expected = sum(kl_divergence(*pair) for pair in zip(p.factors, q.factors, strict=True))
-        torch.testing.assert_close(kl_divergence(p, q), expected)
-        assert (kl_divergence(p, q) > 0).all()
-
-    def test_rate(self) -> None:
-        p, uniform = concatenated(), ConcatenatedSpheres(map(HypersphericalUniform, (2, 3, 5)))
-        torch.testing.assert_close(
-            kl_divergence(p, uniform), uniform.entropy() - p.entropy(), rtol=1e-6, atol=1e-6
-        )
 
     def test_equal_dimensions_agree_with_the_stacked_product(self) -> None:
         p = stacked()
@@ -209,35 +192,37 @@ class TestConcatenated:
 
 @products
 class TestBoth:
+    def test_rate(self, make: Callable[[], Distribution]) -> None:
+        p = make()
+        if isinstance(p, ProductOfSpheres):
+            uniform = ProductOfSpheres(HypersphericalUniform(4).expand((3,)))
+        else:
+            uniform = ConcatenatedSpheres(map(HypersphericalUniform, p.dims))
+        expected = uniform.entropy() - p.entropy()
+        torch.testing.assert_close(kl_divergence(p, uniform), expected.double(), rtol=1e-6, atol=1e-6)
+        assert kl_divergence(uniform, p).shape == (2,)
+
+    def test_draws_are_reproducible(self, make: Callable[[], Distribution]) -> None:
+        assert_reproducible(make())
+
+    def test_expand_and_copies(self, make: Callable[[], Distribution]) -> None:
+        p = make()
+        wide = p.expand((5, 2))
+        assert type(wide) is type(p)
+        assert (wide.batch_shape, wide.event_shape) == ((5, 2), p.event_shape)
+        x = wide.rsample()
+        assert x.shape == (5, 2, *p.event_shape)
+        assert repr(p).startswith((f"{type(p).__name__}(PowerSph", "ConcatenatedSpheres([PowerSph"))
+        for name, copied in COPIES.items():
+            with naming(name):
+                assert repr(copied(p)) == repr(p)
+                torch.testing.assert_close(copied(p).log_prob(x), wide.log_prob(x))
+
     def test_draws(self, make: Callable[[], Distribution]) -> None:
         p = make()
         x = p.sample((4000,))
         assert_mean(x, p.mean)
         assert_mean(-p.log_prob(x), p.entropy(), rounding=1e-12)
-
-    def test_generator(self, make: Callable[[], Distribution]) -> None:
-        p = make()
-        first, second = (p.sample((3,), generator=torch.Generator().manual_seed(1)) for _ in range(2))
-        torch.testing.assert_close(first, second, rtol=0, atol=0)
-        assert not p.rsample(3, generator=torch.Generator().manual_seed(2)).equal(first)
-
-    def test_expand(self, make: Callable[[], Distribution]) -> None:
-        p = make()
-        wide = p.expand((5, 2))
-        assert type(wide) is type(p)
-        assert (wide.batch_shape, wide.event_shape) == ((5, 2), p.event_shape)
-        assert wide.rsample().shape == (5, 2, *p.event_shape)
-        torch.testing.assert_close(wide.entropy()[3], p.entropy())
-
-    def test_copies(self, make: Callable[[], Distribution]) -> None:
-        p = make()
-        x = p.sample()
-        for copied in (copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
-            torch.testing.assert_close(copied.log_prob(x), p.log_prob(x))
-            assert repr(copied) == repr(p)
-
-    def test_representation(self, make: Callable[[], Distribution]) -> None:
-        assert repr(make()).startswith((f"{type(make()).__name__}(PowerSph", "ConcatenatedSpheres([PowerSph"))
 
 
 @pytest.mark.parametrize("kind", ["stacked", "concatenated"])

@@ -19,6 +19,7 @@ dims = pytest.mark.parametrize("dim", [2, 3, 50])
 
 FUNCTIONS = [
     "relative_entropy",
+    "divergence_from_uniform",
     "log_partition",
     "mean_cosine",
     "mean_cosine_complement",

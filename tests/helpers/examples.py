@@ -25,10 +25,8 @@ family_objects = pytest.mark.parametrize("family", [cls.family for cls in FAMILI
 exponential_families = pytest.mark.parametrize("family", [POWER_SPHERICAL, VON_MISES_FISHER], ids=IDS[:2])
 dtypes = pytest.mark.parametrize("dtype", [FLOAT, DOUBLE], ids=["float32", "float64"])
 
-
-def directions(*shape: int, dtype: torch.dtype = DOUBLE, seed: int = 1) -> Tensor:
-    """Return random unit vectors of the given shape (…, d), the same on every call."""
-    return unit(*shape, dtype=dtype, seed=seed)
+#: Random unit vectors, the same on every call.
+directions = partial(unit, seed=1)
 
 
 def comparable(family: type, kappa: float, dim: int) -> float:
@@ -74,7 +72,6 @@ _PARAMETERS = {
     "circle": _Parameters(directions(3, 2), torch.tensor([0.2, 1.0, 30.0], dtype=DOUBLE), (3,)),
     "circle in float32": _Parameters(directions(2, 2, dtype=FLOAT), torch.tensor([0.0, 7.0]), (2,)),
     "d = 64": _Parameters(directions(2, 64), torch.tensor([10.0, 300.0], dtype=DOUBLE), (2,)),
-    "d = 64 in float32": _Parameters(directions(64, dtype=FLOAT), 100.0, ()),
     "large κ": _Parameters(directions(3), torch.tensor([1e6], dtype=DOUBLE), (1,)),
     "large κ in float32": _Parameters(directions(2, 3, dtype=FLOAT), 1e5, (2,)),
     "on the axes": _Parameters(torch.cat([torch.eye(3), -torch.eye(3)]), 4.0, (6,)),
@@ -147,15 +144,9 @@ BAD_VALUES = {
     "long loc": Bad(
         _TWO, 1.0, r"loc of shape \(2, 3\).*unit vectors.*worst norm is 2,.*normalize\(loc, dim=-1\)"
     ),
-    "slightly long loc": Bad(
-        _E1 * 1.02, 1.0, r"loc of shape \(3,\).*worst norm is 1\.0[0-9]*, more than 1% from 1;.*normalize"
-    ),
     "zero loc": Bad(torch.zeros(3), 1.0, r"loc.*worst norm is 0,.*normalize"),
     "NaN loc": Bad(torch.stack([_E1, _E1 * math.nan]), 1.0, r"loc of shape \(2, 3\).*NaN.*1 row"),
     "infinite loc": Bad(torch.tensor([math.inf, 0.0]), 1.0, r"loc.*unit vectors.*worst norm is inf"),
-    "zero loc of many dimensions in bfloat16": Bad(
-        torch.zeros(4096, dtype=BRAIN), 1.0, r"loc.*worst norm is 0,.*normalize"
-    ),
     "scalar κ that overflows the dtype of loc": Bad(
         _E1,
         torch.tensor(1e300, dtype=DOUBLE),
@@ -167,11 +158,9 @@ BAD_VALUES = {
 #: Always rejected.
 BAD_KINDS = {
     "integer loc": Bad(torch.tensor([1, 0, 0]), 1.0, r"loc.*floating-point.*torch\.int64.*loc\.float\(\)"),
-    "complex loc": Bad(torch.tensor([1j, 0j]), 1.0, r"loc.*floating-point.*complex"),
     "list as loc": Bad([1.0, 0.0, 0.0], 1.0, r"loc must be a torch\.Tensor.*list"),
     "scalar loc": Bad(torch.tensor(1.0), 1.0, r"loc.*shape \(…, d\).*scalar"),
     "loc of d = 1": Bad(torch.ones(5, 1), 1.0, r"loc.*≥ 2"),
-    "loc of d = 0": Bad(torch.ones(5, 0), 1.0, r"loc.*≥ 2"),
     "mismatched batches": Bad(
         _E1.expand(4, 3), torch.ones(3), r"loc\.shape\[:-1\] \(4,\).*concentration\.shape \(3,\)"
     ),
@@ -186,19 +175,12 @@ BAD_KINDS = {
     "column of κ over several axes": Bad(
         _E1.expand(4, 2, 3), torch.ones(4, 2, 1), r"concentration of shape \(4, 2, 1\).*squeeze\(-1\)"
     ),
-    "column of κ over equal axes": Bad(
-        _E1.expand(2, 2, 3), torch.ones(2, 2, 1), r"concentration.*squeeze\(-1\)"
-    ),
     "column of no κ": Bad(_E1.expand(0, 3), torch.ones(0, 1), r"concentration.*squeeze\(-1\)"),
     "number that overflows the dtype of loc": Bad(
         _E1, 1e300, r"^concentration = 1e\+300 overflows torch\.float32: use loc\.double\(\)"
     ),
-    "number that overflows the dtype of half-precision loc": Bad(
-        _E1.to(BRAIN), 1e300, r"^concentration = 1e\+300 overflows torch\.float32: use loc\.double\(\)"
-    ),
     "integer κ": Bad(_E1, torch.tensor([1, 2]), r"concentration.*floating-point.*concentration\.float\(\)"),
     "list as κ": Bad(_E1, [1.0, 2.0], r"concentration.*number.*list"),
-    "no κ": Bad(_E1, None, r"concentration.*number.*None"),
     "text as κ": Bad(_E1, "ten", r"concentration.*number.*ten"),
 }
 

@@ -217,16 +217,6 @@ def test_numbers_of_draws_that_are_dynamic() -> None:
         assert shapes == [(count, 3, DIM), (count, 2, 3), (count, DIM)]
 
 
-def test_circle() -> None:
-    """Here the Bessel functions have their own expansion for large κ."""
-
-    def function(loc: Tensor, kappa: Tensor) -> Tensor:
-        q = VonMisesFisher(loc, kappa, validate_args=False)
-        return MEMBERS["log_prob"](q) + MEMBERS["KL to uniform"](q)
-
-    assert_compiles(function, *leaves(3, dim=2))
-
-
 def step(loc: Tensor, kappa: Tensor) -> Tensor:
     """What a training step does with a latent."""
     q = PowerSpherical(loc, kappa, validate_args=False)
@@ -270,15 +260,20 @@ def test_divergences_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close([function(*leaves(3)) for function in functions], first)
 
 
-@pytest.mark.slow
 @families
-def test_shapes_declared_dynamic(family: type) -> None:
-    """dynamic=True makes symbols of all numbers that are not in the code itself, math.pi among them."""
+@pytest.mark.parametrize(("dim", "dynamic"), [(2, False), pytest.param(5, True, marks=pytest.mark.slow)])
+def test_densities(family: type, dim: int, dynamic: bool) -> None:
+    """On the circle the Bessel functions have their own expansion for large κ.
+
+    dynamic=True makes symbols of all numbers that are not in the code itself, math.pi among them.
+    """
 
     def score(loc: Tensor, kappa: Tensor) -> Tensor:
-        return family(loc, kappa, validate_args=False).log_prob(loc.detach().roll(1, -1))
+        q = family(loc, kappa, validate_args=False)
+        density = q.log_prob(loc.detach().roll(1, -1))
+        return density if dynamic else density + q.entropy()
 
-    assert_compiles(score, *leaves(3, dim=5), dynamic=True)
+    assert_compiles(score, *leaves(3, dim=dim), dynamic=dynamic)
 
 
 def test_special_functions() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, kl_divergence
@@ -40,12 +39,6 @@ class TestIndependent:
         for q in (other, prior):
             actual = kl_divergence(Independent(base, 1), Independent(q, 1))
             torch.testing.assert_close(actual, kl_divergence(base, q).sum(-1))
-
-    def test_uniform(self) -> None:
-        product = Independent(HypersphericalUniform(DIM, dtype=DOUBLE).expand((3, 2)), 2)
-        x = product.sample((5,))
-        assert x.shape == (5, 3, 2, DIM)
-        torch.testing.assert_close(product.log_prob(x), -product.entropy().expand(5))
 
 
 class TestMixture:
@@ -86,10 +79,3 @@ class TestMixture:
         loss = -mixture.log_prob(directions(50, DIM, seed=2)).mean()
         gradients: tuple[Tensor, ...] = torch.autograd.grad(loss, (loc, kappa, logits))
         assert all(g.isfinite().all() and g.abs().max() > 0 for g in gradients)
-
-
-@families
-def test_value_off_the_sphere(family: type) -> None:
-    product = Independent(batch(family, 2), 1)
-    with pytest.raises(ValueError, match="unit vectors"):
-        product.log_prob(2 * directions(2, DIM))

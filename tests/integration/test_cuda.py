@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 from torch.utils.checkpoint import checkpoint
 
-from helpers.examples import BRAIN, DOUBLE, FAMILIES, FLOAT, directions, dtypes, families
-from helpers.members import DRAWS
+from helpers.examples import FAMILIES, FLOAT, directions, dtypes, families
 from helpers.statistical import assert_mean
 from helpers.waiting import waiting
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
@@ -33,65 +32,41 @@ def parameters(dtype: torch.dtype, device: str = "cuda") -> tuple[Tensor, Tensor
     return directions(4, DIM, dtype=dtype).to(device), kappa.to(device)
 
 
-class TestResults:
-    @families
-    @pytest.mark.parametrize("name", DRAWS)
-    @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE, BRAIN], ids=str)
-    def test_draws(self, family: type, name: str, dtype: torch.dtype) -> None:
-        q = family(*parameters(dtype))
-        draws = DRAWS[name](q)
-        assert draws.device.type == "cuda"
-        assert draws.dtype == (dtype if name != "marginal.rsample" else q.marginal.concentration.dtype)
-        torch.cuda.manual_seed(3)
-        first = DRAWS[name](q)
-        torch.manual_seed(3)  # seeds every device
-        assert torch.equal(DRAWS[name](q), first)
-
-    def test_uniform(self) -> None:
-        prior = HypersphericalUniform(DIM, device="cuda", validate_args=True)
-        x = prior.sample((100_000,))
-        results = [x, prior.mean, prior.mode, prior.variance, prior.covariance_matrix, prior.entropy()]
-        assert {r.device.type for r in [*results, prior.log_prob(x)]} == {"cuda"}
-        torch.testing.assert_close(x.norm(dim=-1), torch.ones(100_000, device="cuda"))
-        assert_mean(x.cpu(), 0.0)
-        assert_mean(x.cpu().square(), 1 / DIM)
-
-    def test_uniform_follows_the_other_operand(self) -> None:
-        prior = HypersphericalUniform(DIM)
-        q = PowerSpherical(*parameters(FLOAT))
-        assert prior.log_prob(q.sample()).device.type == "cuda"
-        assert kl_divergence(q, prior).device.type == "cuda"
-        assert kl_divergence(prior, q).device.type == "cuda"
-
-    def test_number_and_scalar_concentration(self) -> None:
-        loc, _ = parameters(FLOAT)
-        for kappa in (4.0, torch.tensor(4.0), torch.tensor(4.0, device="cuda")):
-            assert PowerSpherical(loc, kappa, validate_args=True).sample().device.type == "cuda"
+def test_uniform_follows_the_other_operand() -> None:
+    q, prior = PowerSpherical(*parameters(FLOAT)), HypersphericalUniform(DIM)
+    for result in (prior.log_prob(q.sample()), kl_divergence(q, prior), kl_divergence(prior, q)):
+        assert result.device.type == "cuda"
 
 
-class TestErrors:
-    @families
-    def test_mixed_devices(self, family: type) -> None:
-        loc, kappa = parameters(FLOAT)
-        with pytest.raises(ValueError, match=r"loc is on cuda.*concentration on cpu"):
-            family(loc, kappa.cpu())
-        with pytest.raises(ValueError, match=r"loc is on cpu.*concentration on cuda"):
-            family(loc.cpu(), kappa)
-        q = family(loc, kappa)
-        with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
-            q.log_prob(loc.cpu())
-        with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
-            kl_divergence(q, PowerSpherical(loc.cpu(), 1.0))
+def test_number_and_scalar_concentration() -> None:
+    loc, _ = parameters(FLOAT)
+    for kappa in (4.0, torch.tensor(4.0), torch.tensor(4.0, device="cuda")):
+        assert PowerSpherical(loc, kappa, validate_args=True).sample().device.type == "cuda"
 
-    @families
-    def test_bad_values(self, family: type) -> None:
-        loc, kappa = parameters(FLOAT)
-        with pytest.raises(ValueError, match="unit vectors"):
-            family(2 * loc, kappa, validate_args=True)
-        with pytest.raises(ValueError, match="≥ 0"):
-            family(loc, kappa - 1, validate_args=True)
-        with pytest.raises(ValueError, match="unit vectors"):
-            family(loc, kappa, validate_args=True).log_prob(2 * loc)
+
+@families
+def test_mixed_devices(family: type) -> None:
+    loc, kappa = parameters(FLOAT)
+    with pytest.raises(ValueError, match=r"loc is on cuda.*concentration on cpu"):
+        family(loc, kappa.cpu())
+    with pytest.raises(ValueError, match=r"loc is on cpu.*concentration on cuda"):
+        family(loc.cpu(), kappa)
+    q = family(loc, kappa)
+    with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
+        q.log_prob(loc.cpu())
+    with pytest.raises((ValueError, RuntimeError), match=r"device|cuda"):
+        kl_divergence(q, PowerSpherical(loc.cpu(), 1.0))
+
+
+@families
+def test_bad_values(family: type) -> None:
+    loc, kappa = parameters(FLOAT)
+    with pytest.raises(ValueError, match="unit vectors"):
+        family(2 * loc, kappa, validate_args=True)
+    with pytest.raises(ValueError, match="≥ 0"):
+        family(loc, kappa - 1, validate_args=True)
+    with pytest.raises(ValueError, match="unit vectors"):
+        family(loc, kappa, validate_args=True).log_prob(2 * loc)
 
 
 def training_step(loc: Tensor, kappa: Tensor | float, draw: bool, family: type = PowerSpherical) -> Tensor:

@@ -112,10 +112,3 @@ def test_threads() -> None:
     for dim, results in zip(dims, found, strict=True):
         for actual, expected in zip(results, work(dim), strict=True):
             assert torch.equal(actual, expected)
-
-
-def test_threads_draw_apart() -> None:
-    q = PowerSpherical(directions(5), 4.0)
-    with ThreadPoolExecutor(2) as threads:
-        draws = torch.cat(list(threads.map(lambda _: q.sample((500,)), range(8))))
-    assert len(draws.unique(dim=0)) == len(draws)

@@ -62,27 +62,27 @@ int main(void) {
         }
     const int64_t values[] = {0, 1, 3, 4, 5, 15, 16, 17, 33, 1000, 4095, 4097, 9000};
     for (int a = 0; a < 13; a++)
-        for (int form = 0; form <= SPHERICAL_CAUCHY_ENTROPY; form++)
-            for (int kind = 0; kind < 6; kind++, cases++) {
-                int64_t n = values[a], power = form >= POWER_SPHERICAL_ENTROPY, terms = 2 + kind % 3;
-                int64_t steps = kind < 3 ? 0 : power ? 3 : 10, size = power ? 2 * (2 * terms - 1) : 8 * LONG_ROW;
-                if (form == SPHERICAL_CAUCHY_ENTROPY) size = 3 * steps;
-                float *kappa = numbers(n), *value = numbers(n), *slope = numbers(n), *table = numbers(size);
-                for (int64_t i = 0; i < n; i++) kappa[i] = scales[cases % 6] * (float)(i * 37 % 100);
-                for (int64_t i = 0; i < size; i++) table[i] = 0.01f;
-                if (n > 2) kappa[1] = NAN, kappa[2] = INFINITY;
-                functions_call c = {
-                    .value = value, .slope = kind % 2 ? slope : 0, .kappa = kappa, .table = table, .count = n,
-                    .form = form, .steps = steps, .terms = terms, .threads = 1 + cases % 3,
-                    .numbers = {power ? 0.5 : 10.0, power ? 0.5 + (double)steps : 12.0, 0.5, 1.0},
-                };
-                if (!sphere_functions(&c)) return printf("functions: form=%d n=%d\n", form, (int)n), 1;
-                for (int64_t i = 0; i < n; i++)
-                    if (isnan(kappa[i]) ? !isnan(value[i]) : kappa[i] < 1e6f && !isfinite(value[i]))
-                        return printf("functions: case %d form=%d n=%d\n", cases, form, (int)n), 1;
-                float *all[] = {kappa, value, slope, table};
-                for (int i = 0; i < 4; i++) free(all[i]);
-            }
+        for (int kind = 0; kind < 8; kind++, cases++) {
+            /* Tables of 3 cells for all kappa, whose x is in [0, 1]. */
+            int64_t n = values[a], is_double = kind & 1, size = is_double ? 8 : 4, width = is_double ? 15 : 9;
+            char *kappa = malloc((size_t)(size * n) + 1), *value = malloc((size_t)(size * n) + 1);
+            char *slope = malloc((size_t)(size * n) + 1), *table = malloc((size_t)(size * 3 * width));
+#define SET(to, i, x) (is_double ? (void)(((double *)(to))[i] = (x)) : (void)(((float *)(to))[i] = (float)(x)))
+#define GET(from, i) (is_double ? ((double *)(from))[i] : (double)((float *)(from))[i])
+            const double extremes[] = {0.0, NAN, INFINITY, -3.0, 1e25, 0x1p64};
+            for (int64_t i = 0; i < n; i++) SET(kappa, i, i < 6 ? extremes[i] : scales[cases % 6] * (double)(i * 37 % 100));
+            for (int64_t i = 0; i < 3 * width; i++) SET(table, i, i % width == 0 ? 0.0 : i % width == 1 ? 0x1p-64 : 0.5);
+            curve_call c = {
+                .value = value, .slope = kind & 2 ? slope : 0, .kappa = kappa, .rows = table, .count = n, .first = 1000,
+                .last = 2, .size = size, .threads = 1 + cases % 3, .gain = kind & 4 ? 1.0 : 0.0, .decay = kind & 4 ? 0.0 : 1.5,
+            };
+            if (!sphere_curve(&c)) return printf("curve: n=%d\n", (int)n), 1;
+            for (int64_t i = 0; i < n; i++)
+                if (isnan(GET(kappa, i)) ? !isnan(GET(value, i)) : isfinite(GET(kappa, i)) && !isfinite(GET(value, i)))
+                    return printf("curve: case %d n=%d i=%d\n", cases, (int)n, (int)i), 1;
+            char *all[] = {kappa, value, slope, table};
+            for (int i = 0; i < 4; i++) free(all[i]);
+        }
     for (int a = 0; a < 18; a++)
         for (int b = 0; b < 11; b++)
             for (int kind = 0; kind < 8; kind++) {
@@ -127,7 +127,7 @@ int main(void) {
                 for (int64_t i = 0; i < kappa_tile.count; i++) kappa[i] = scales[cases % 5] * (float)(i * 37 % 100);
                 density_call c = {
                     .value = value, .one_minus_t = minus, .one_plus_t = plus, .x = x, .loc = loc, .kappa = kappa,
-                    .entropy = kappa, .mean = kappa, .grad = grad, .grad_step = cases % 3 > 0, .threads = 1 + cases % 3,
+                    .offset = kappa, .mean = kappa, .grad = grad, .grad_step = cases % 3 > 0, .threads = 1 + cases % 3,
                     .rows = n, .dim = d, .directions = m, .x_tile = x_tile, .loc_tile = loc_tile,
                     .kappa_tile = kappa_tile, .form = kind / 4 == 0 ? COSINE_ENDS : cases % 3, .log_area = 1.0,
                 };

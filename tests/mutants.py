@@ -1,7 +1,7 @@
 """Puts small faults into the source, one at a time, and says for each whether the tests notice it.
 
     .venv/bin/python tests/mutants.py                        # all mutants of this repository, one after the other
-    .venv/bin/python tests/mutants.py --only debye-order short-vector
+    .venv/bin/python tests/mutants.py --only table-degree short-vector
     .venv/bin/python tests/mutants.py --tree ../other --jobs 8 --json mutants.json
 
 For each mutant the script copies ``src`` and ``tests`` to a temporary folder, changes the copy, and runs pytest

@@ -13,8 +13,8 @@ We average over t and -t first. This leaves positive terms in s = 1-t², with S 
 
 In the rapidity y = artanh t the uniform law has the density ∝ sech^{d-1} y. All integrands are analytic in the strip
 |Im y| < π/2 for every τ, so the trapezoidal rule converges geometrically (Trefethen & Weideman 2014). For large d it
-has a dozen nodes. On the circle there are closed forms. Functions of κ are read from ``tables``, which are built from these
-averages. ``mean_log_boost`` computes its average at every call.
+has a dozen nodes. On the circle there are closed forms. Functions of κ are read from ``tables``, which are
+built from these averages. ``mean_log_boost`` computes its average at every call.
 
 Functions take the concentration κ = e^τ - 1 ≥ 0. The radius of the Möbius map is ρ = tanh(τ/2) = κ/(κ+2).
 """

@@ -35,7 +35,6 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!powerspherical\.).*")]
 nitpick_ignore = [
     # Types in signatures that are not public.
     ("py:class", "powerspherical.compat.Factors"),
-    ("py:class", "powerspherical.families.base.PointSums"),
     ("py:class", "powerspherical.mixture._saving.SavedEstimator"),
 ]
 

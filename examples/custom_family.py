@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, RotationallySymmetric, SphericalCauchy, VonMisesFisher
-from powerspherical.families import Family
+from powerspherical.families import Cosine, Family
 from powerspherical.mixture import SphericalMixture
 
 
@@ -25,10 +25,10 @@ class PoissonKernelFamily(Family):
     name = "poisson_kernel"
     title = "Poisson kernel"
 
-    def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
+    def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
         """Return log(1-ρ²) - d log‖x-ρμ‖, where ‖x-ρμ‖² = (1-ρ)² + 2ρ(1-t) = (1-ρ)²(1 + κ(κ+2)(1-t)/2)."""
         constant = torch.log1p(kappa) + (dim - 2) * torch.log1p(kappa / 2)
-        return constant - 0.5 * dim * torch.log1p(0.5 * kappa * (kappa + 2) * one_minus_t)
+        return constant - 0.5 * dim * torch.log1p(0.5 * kappa * (kappa + 2) * t.minus)
 
 
 class PoissonKernel(RotationallySymmetric):

@@ -50,7 +50,7 @@ class TestPoissonKernel(FamilyConformance):
     def test_the_mean_length_is_rho(self, dim: int) -> None:
         p = self.make(dim)
         self.assert_close(p.mean.norm(dim=-1), p.rho)
-        self.assert_close(self.family.log_partition(self.kappa, dim), torch.zeros_like(self.kappa))
+        self.assert_close(self.family.offset(self.kappa, dim), torch.zeros_like(self.kappa))
 
     def test_all_pairs_by_the_defaults(self) -> None:
         p = self.make(4)

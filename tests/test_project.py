@@ -20,6 +20,7 @@ LAYERS = [
     ["_extras", "engines"],
     ["_files", "_native", "_torch"],
     ["special"],
+    ["quadrature"],
     ["families"],
     ["sampling"],
     ["distributions"],

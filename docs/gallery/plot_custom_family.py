@@ -23,9 +23,9 @@ from powerspherical.plot import plot_density
 class PoissonKernelFamily(Family):
     name, title = "poisson_kernel", "Poisson kernel"
 
-    def log_kernel(self, one_minus_t, one_plus_t, kappa, dim):
+    def log_kernel(self, t, kappa, dim):
         constant = torch.log1p(kappa) + (dim - 2) * torch.log1p(kappa / 2)
-        return constant - 0.5 * dim * torch.log1p(0.5 * kappa * (kappa + 2) * one_minus_t)
+        return constant - 0.5 * dim * torch.log1p(0.5 * kappa * (kappa + 2) * t.minus)
 
 
 class PoissonKernel(RotationallySymmetric):

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.distributions import Beta, Distribution
 
 from powerspherical import distributions
+from powerspherical.families import derived
 from powerspherical.special import log_sphere_area
 
 __all__ = [
@@ -162,7 +163,9 @@ class PowerSpherical(_OwnConstructor, distributions.PowerSpherical):
     def log_normalizer(self) -> Tensor:  # type: ignore[override]
         """Return minus the log of the integral of (1 + μᵀx)^κ over the sphere, of shape ``batch_shape``."""
         # The compiler cannot trace a property of super().
-        return -self.family.log_partition(self._exact_concentration, self.dim) - log_sphere_area(self.dim)
+        return -derived.log_partition(self.family, self._exact_concentration, self.dim) - log_sphere_area(
+            self.dim
+        )
 
     @property
     def variance(self) -> Tensor:

@@ -12,7 +12,8 @@ from torch import Tensor
 from helpers.examples import DOUBLE, IDS, directions, dtypes, families, family_objects
 from helpers.members import DIVERGENCES, DRAWS, MOMENTS, SMOOTH, Member, members, naming
 from powerspherical import HypersphericalUniform, special
-from powerspherical.families import ExponentialFamily, Family
+from powerspherical.families import ExponentialFamily, Family, derived
+from powerspherical.quadrature.cosine import Cosine
 
 NAN, DIMS = torch.nan, (2, 3, 12, 64)
 ROWS = 3  # the last of them has the NaN
@@ -117,16 +118,17 @@ def test_special_functions(name: str, dtype: torch.dtype) -> None:
 
 #: Methods of a family that no member above calls, as functions of (family, x, d).
 METHODS: dict[str, Callable[[Family, Tensor, int], Tensor]] = {
-    "mean_log1m_cosine": lambda f, x, d: f.mean_log1m_cosine(x, d),
-    "mean_cosine_complement": lambda f, x, d: f.mean_cosine_complement(x, d),
-    "slope of t": lambda f, x, d: x * (2 - x) * f.implicit_slope(x, 2 - x, torch.ones_like(x), d),
-    "slope of κ": lambda f, x, d: f.implicit_slope(torch.full_like(x, 0.5), torch.full_like(x, 1.5), x, d),
+    "mean_loss": lambda f, x, d: f.mean_loss(x, d),
+    "information": lambda f, x, d: derived.information(f, x, d),
+    "slope of t": lambda f, x, d: x * (2 - x) * f.slope(Cosine(x, 2 - x), None, torch.ones_like(x), d),
+    "slope of κ": lambda f, x, d: f.slope(
+        Cosine(torch.full_like(x, 0.5), torch.full_like(x, 1.5)), None, x, d
+    ),
 }
 OF_EXPONENTIAL_FAMILIES: dict[str, Callable[[Family, Tensor, int], Tensor]] = {
-    "statistic": lambda f, x, d: f.statistic(1 - x, 1 + x),
-    "mean_statistic": lambda f, x, d: f.mean_statistic(x, d),
-    "variance_statistic": lambda f, x, d: f.variance_statistic(x, d),
-    "concentration_from_mean_statistic": lambda f, x, d: f.concentration_from_mean_statistic(-x, d),
+    "statistic": lambda f, x, d: f.statistic(Cosine(1 - x, 1 + x)),
+    "mean_score": lambda f, x, d: derived.mean_score(f, x, d),
+    "from_mean_score": lambda f, x, d: derived.from_mean_score(f, -x, d),
 }
 
 
@@ -135,7 +137,7 @@ OF_EXPONENTIAL_FAMILIES: dict[str, Callable[[Family, Tensor, int], Tensor]] = {
 def test_families(family: Family, dtype: torch.dtype) -> None:
     exponential = isinstance(family, ExponentialFamily)
     for name, method in (METHODS | (OF_EXPONENTIAL_FAMILIES if exponential else {})).items():
-        # ``implicit_slope`` takes float64.
+        # A slope at a fixed probability takes float64.
         x = torch.tensor([0.25, 0.5, NAN], dtype=DOUBLE if "slope" in name else dtype)
         for dim in DIMS:
             with naming(f"{name}, d = {dim}"):

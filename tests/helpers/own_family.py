@@ -10,6 +10,7 @@ from torch import Tensor
 from powerspherical.distributions import rotational
 from powerspherical.families import Family, register_family, registry
 from powerspherical.mixture import _mixture
+from powerspherical.quadrature.cosine import Cosine
 
 
 class SquaredChordFamily(Family):
@@ -18,8 +19,8 @@ class SquaredChordFamily(Family):
     name = "squared_chord"
     title = "squared chord"
 
-    def log_kernel(self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        return -kappa * one_minus_t.square() / 4
+    def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
+        return -kappa * t.minus.square() / 4
 
 
 #: The registries of families, distributions and mixtures.

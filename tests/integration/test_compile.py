@@ -32,14 +32,11 @@ SLOW = {
     "covariance_matrix",
     "marginal.mean",
     "marginal.entropy",
-    "marginal.cdf",
     "marginal.log_sf",
     "cap_angle",
+    "cap_probability",
 }
-SLOW_OF_FAMILIES = {
-    PowerSpherical: {"cap_probability"},
-    VonMisesFisher: {"cap_probability", "from_kl", "KL from uniform", "KL to PS"},
-}
+SLOW_OF_VON_MISES_FISHER = {"KL from uniform", "KL to PS"}
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +44,6 @@ def _reset():
     torch.compiler.reset()
     yield
     torch.compiler.reset()
-
-
-@pytest.fixture
-def _one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace repeats each step of an iteration, and all of them take minutes. One shows that it can be traced."""
-    for name in ("_SEARCH_STEPS", "_REFINEMENTS", "_ENTROPY_STEPS"):
-        monkeypatch.setattr(f"powerspherical.families._precise.{name}", 1)
 
 
 def compiled(function: Callable, **options) -> Callable:
@@ -81,11 +71,10 @@ def assert_compiles(function: Callable[..., Tensor], *inputs: Tensor, **options)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_one_step")
 @families
 def test_members(family: type) -> None:
     """All in one graph, which takes less time than a graph for each. If it fails, each is compiled by itself."""
-    skipped = SLOW | SLOW_OF_FAMILIES.get(family, set())
+    skipped = SLOW | SLOW_OF_VON_MISES_FISHER if family is VonMisesFisher else SLOW
     chosen = {name: member for name, member in members(family).items() if name not in skipped}
     inputs = leaves(3)
 

@@ -15,6 +15,8 @@ from helpers.draws import draw, exact_ends, slopes
 from helpers.engines import Engine
 from helpers.examples import DOUBLE, FLOAT, family_objects
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
+from powerspherical.quadrature import law
+from powerspherical.quadrature.cosine import Cosine
 
 TOLERANCE = {FLOAT: 5e-6, DOUBLE: 1e-12}
 
@@ -37,8 +39,8 @@ def quantiles(kappa: Tensor, dim: int, least: float = 1e-7) -> tuple[Tensor, Ten
     """Return 1-t, 1+t and κ at probabilities from ``least`` to 1 - ``least``, for each κ, flattened, in float64."""
     log_odds = torch.linspace(-1, 1, 15, dtype=DOUBLE) * math.log(1 / least - 1)
     log_odds, kappa = (x.reshape(-1) for x in torch.meshgrid(log_odds, kappa.double(), indexing="ij"))
-    ends = VON_MISES_FISHER.quantile(torch.sigmoid(log_odds), torch.sigmoid(-log_odds), kappa, dim)
-    return *ends, kappa
+    t = VON_MISES_FISHER.quantile(torch.sigmoid(log_odds), torch.sigmoid(-log_odds), kappa, dim)
+    return *t, kappa
 
 
 @pytest.mark.parametrize("dim", mpmath_tables.dims("slopes.json", "von_mises_fisher"))
@@ -54,16 +56,16 @@ LOW = [0.0, 1e-4, 0.1, 0.3, 2.0, 7.0, 11.0, 15.9, 17.0, 24.0, 33.0, 39.9]
 HIGH = [40.0, 41.0, 70.0, 300.0, 1e3, 3e4, 1e6, 1e9]
 
 
-@pytest.mark.parametrize("dim", [2, 5, 12, 48, 63, 100, 1000, 65_536])
+@pytest.mark.parametrize("dim", [2, 5, 12, 48, 63, 100, 1000, 10_000])
 def test_von_mises_fisher_against_a_quadrature(engine: Engine, dtype: torch.dtype, dim: int) -> None:
     """On a finer grid than the table: low and high concentrations apart, and all in one call."""
-    if engine.is_interpreted and dim in (12, 63, 65_536):
+    if engine.is_interpreted and dim in (12, 63, 10_000):
         pytest.skip("the same formulas as next to it, and slow in the interpreter")
     for kappas in (LOW + HIGH,) if engine.is_interpreted else (LOW, HIGH, LOW + HIGH):
         minus, plus, kappa = on(engine, dtype, *quantiles(torch.tensor(kappas), dim))
         found = fixed_probability(minus, plus, kappa, dim)
         ends = exact_ends(minus.cpu(), plus.cpu())
-        expected = VON_MISES_FISHER.implicit_slope(*ends, kappa.cpu().double(), dim)
+        expected = law.slope(VON_MISES_FISHER, Cosine(*ends), kappa.cpu().double(), dim)
         # For d ≥ 1000 and large κ the quadrature itself is off by more than 1e-12.
         torch.testing.assert_close(
             found, expected, rtol=max(TOLERANCE[dtype], min(2e-15 * dim, 1e-11)), atol=0
@@ -74,7 +76,7 @@ def test_von_mises_fisher_against_a_quadrature(engine: Engine, dtype: torch.dtyp
 def test_improbable_cosines(dim: int) -> None:
     """Down to probabilities of 1e-25, in float64."""
     minus, plus, kappa = quantiles(torch.tensor([3.0, 39.0, 45.0, 60.0, 1e3]), dim, least=1e-25)
-    expected = VON_MISES_FISHER.implicit_slope(minus, plus, kappa, dim)
+    expected = law.slope(VON_MISES_FISHER, Cosine(minus, plus), kappa, dim)
     torch.testing.assert_close(fixed_probability(minus, plus, kappa, dim), expected, rtol=3e-12, atol=0)
 
 
@@ -82,7 +84,7 @@ def test_improbable_cosines(dim: int) -> None:
 def test_rows_of_many_numbers(engine: Engine, dim: int, width: int) -> None:
     """Long points with the cosine of the same and of a lower dimension."""
     minus, plus, kappa = (x[::4].float() for x in quantiles(torch.tensor([2.0, 50.0]), dim))
-    expected = VON_MISES_FISHER.implicit_slope(*exact_ends(minus, plus), kappa.double(), dim)
+    expected = law.slope(VON_MISES_FISHER, Cosine(*exact_ends(minus, plus)), kappa.double(), dim)
     found = fixed_probability(*on(engine, FLOAT, minus, plus, kappa), dim, width)
     torch.testing.assert_close(found, expected, rtol=5e-6, atol=0)
 
@@ -200,7 +202,7 @@ def test_in_three_dimensions(engine: Engine, dtype: torch.dtype, family: Family)
             logs = torch.where(ends[0] < 1, torch.log1p(-ends[0] / 2), torch.log(ends[1] / 2))
             expected = -logs / ends[0] / (1 + rows.double())
         else:
-            expected = family.implicit_slope(*ends, rows.double(), 3)
+            expected = law.slope(family, Cosine(*ends), rows.double(), 3)
         tolerance = {FLOAT: 2e-6, DOUBLE: 1e-9}[dtype]
         torch.testing.assert_close(found[shown], expected[shown], rtol=tolerance, atol=0)
 

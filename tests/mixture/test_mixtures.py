@@ -25,6 +25,7 @@ from powerspherical.mixture import (
     VonMisesFisherMixture,
     mixture_named,
 )
+from powerspherical.special import log_sphere_area
 
 X, LABELS = clustered()
 UNIT = torch.nn.functional.normalize(torch.from_numpy(X), dim=1)
@@ -160,13 +161,15 @@ class TestOptions:
         class RisingFamily(PowerSphericalFamily):
             """Every row has the same density, which rises with each run. A run of one step has two passes."""
 
-            name, passes = "rising", 0
+            name, key, passes = "rising", PowerSphericalFamily.key, 0
 
-            def log_densities_(self, cosines, kappa, offsets, dim, *, keep):
-                found, kept = super().log_densities_(cosines, kappa, offsets, dim, keep=keep)
+            def log_kernel(self, t, kappa, dim):
                 level = 8192 + rise * (self.passes // 2)  # where numbers of float32 are 2^-10 apart
                 self.passes += 1
-                return torch.full_like(found, level), kept
+                return torch.full_like(t.minus, level)
+
+            def offset(self, kappa, dim):
+                return torch.full_like(kappa, log_sphere_area(dim))
 
         family = registered(monkeypatch, RisingFamily())
         found = []

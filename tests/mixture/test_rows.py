@@ -326,11 +326,11 @@ class TestBlocks:
         sizes: list[int] = []
 
         class CountingFamily(PowerSphericalFamily):
-            name = "counting"
+            name, key = "counting", PowerSphericalFamily.key
 
-            def log_densities_(self, cosines, kappa, offsets, dim, *, keep):
-                sizes.append(cosines.numel())
-                return super().log_densities_(cosines, kappa, offsets, dim, keep=keep)
+            def log_kernel(self, t, kappa, dim):
+                sizes.append(t.minus.numel())
+                return super().log_kernel(t, kappa, dim)
 
         mixture = mixture_named(registered(monkeypatch, CountingFamily()).name)
         x = np.random.default_rng(0).normal(size=(5000, 2))

@@ -44,12 +44,12 @@ def test_threads_change_nothing(estimator: type, container) -> None:
 
 
 class WatchedFamily(PowerSphericalFamily):
-    name = "watched"
+    name, key = "watched", PowerSphericalFamily.key
     watch: Callable[[], None]
 
-    def log_densities_(self, cosines, kappa, offsets, dim, *, keep):
+    def log_kernel(self, t, kappa, dim):
         self.watch()
-        return super().log_densities_(cosines, kappa, offsets, dim, keep=keep)
+        return super().log_kernel(t, kappa, dim)
 
 
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])

@@ -10,6 +10,7 @@ Each family multiplies this by exp(kappa * s), s = log z for Power Spherical, s 
 from dataclasses import dataclass
 
 from mpmath import mp, mpf
+
 from quadrature import half_line, trapezoid
 
 

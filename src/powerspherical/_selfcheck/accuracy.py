@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family, derived
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special import log_sphere_area
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (POWER_SPHERICAL, VON_MISES_FISHER)}
@@ -84,8 +85,8 @@ def cells(family: str) -> list[Cells]:
 
 def evaluate(family: Family, dim: int, kappa: Tensor, one_minus_t: Tensor) -> Values:
     """The values of `kl_divergence` and `log_prob`, computed without vectors of d coordinates."""
-    log_density = family.log_density(one_minus_t, 2 - one_minus_t, kappa, dim) - log_sphere_area(dim)
-    return Values(family.relative_entropy(kappa, dim), log_density)
+    relative = derived.log_density(family, Cosine(one_minus_t, 2 - one_minus_t), kappa, dim)
+    return Values(family.relative_entropy(kappa, dim), relative - log_sphere_area(dim))
 
 
 def error(value: Tensor, exact: Tensor, *, floor: float) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 Numbers = Sequence[Any]
 F = TypeVar("F", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def untraced(function: F) -> F:
@@ -25,6 +27,12 @@ def untraced(function: F) -> F:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def called_plainly(function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function outside of the transforms and modes of this thread, which do not reach other threads."""
+    with ThreadPoolExecutor(1) as other_thread:
+        return other_thread.submit(function, *args).result()
 
 
 @functools.lru_cache(1024)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from powerspherical._torch.modes import is_plain_backward
 from powerspherical.distributions._fused import Plan, fused_plan
-from powerspherical.distributions.geometry import cosine_ends
-from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
+from powerspherical.distributions.geometry import cosine_between
+from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family, derived
 from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.sampling.precision import unit_vectors_as
 from powerspherical.special.gamma import log_sphere_area
@@ -41,9 +41,9 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
 
 def _log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor:
     """Compute ``log_density`` with torch operations."""
-    ends = cosine_ends(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype))
+    t = cosine_between(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype))
     dim = operator.index(x.shape[-1])  # specialises compiled code on d
-    return family.log_density(*ends, kappa, dim) - log_sphere_area(dim)
+    return derived.log_density(family, t, kappa, dim) - log_sphere_area(dim)
 
 
 class _FusedDensity(torch.autograd.Function):
@@ -51,7 +51,7 @@ class _FusedDensity(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, loc: Tensor, kappa: Tensor, family: Family, plan: Plan) -> Tensor:
         offset = mean = kappa  # not used by families that are no exponential families
         if isinstance(family, ExponentialFamily):
-            offset, mean = family.offset_and_mean_statistic(kappa, plan.dim)
+            offset, mean = derived.offset_and_mean_score(family, kappa, plan.dim)
         needs_ends = any(ctx.needs_input_grad)
         value, *ends = plan.forward(x, loc, kappa, offset, needs_ends=needs_ends)
         ctx.family, ctx.plan = family, plan

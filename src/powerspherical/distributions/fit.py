@@ -20,8 +20,9 @@ from torch import Tensor
 from powerspherical._torch.derivatives import value_and_slope
 from powerspherical._torch.modes import without_autocast
 from powerspherical.distributions import validation
-from powerspherical.distributions.geometry import cosine_ends, directions_of
-from powerspherical.families import ExponentialFamily, Family
+from powerspherical.distributions.geometry import cosine_between, directions_of
+from powerspherical.families import ExponentialFamily, Family, derived
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling.precision import computing, unit_vectors_as
 
 #: Points whose mean |T| is below this count as identical. It limits κ to about (d-1)/2 divided by it.
@@ -66,7 +67,7 @@ def maximum_likelihood(
         if isinstance(family, ExponentialFamily):
             loc, mean, converged = _climb(family, x, shares, max_iter)
             mean = mean.clamp(max=-CLOSEST[x.dtype])
-            concentration = family.concentration_from_mean_statistic(mean, dim)
+            concentration = derived.from_mean_score(family, mean, dim)
             if bias_correction:
                 rows = 1 / shares.square().sum(0)
                 concentration = _without_bias(family, concentration, rows, dim)
@@ -145,19 +146,19 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
     mean, loc = _mean_and_direction(x, shares)
     length = torch.linalg.vector_norm(mean, dim=-1).double()
     length = length.clamp(min=1e-6, max=1 - CLOSEST[x.dtype])
-    kappa = family.concentration_from_mean_cosine(length, 1 - length, dim)
+    kappa = family.from_mean_cosine(length, 1 - length, dim)
     largest = 1 / CLOSEST[x.dtype]
     fraction, settled = torch.ones_like(kappa), torch.zeros_like(kappa, dtype=torch.bool)
     score = _log_likelihood(family, loc, kappa, x, shares)
     for _ in range(max_iter):
-        ends = _ends(x, loc)
-        pull, bend = family.pull_and_bend(*ends, kappa.expand_as(ends[0]), dim)
+        t = _cosine(x, loc)
+        pull, bend = derived.forces(family, t, kappa.expand_as(t.minus), dim)
         target = _weighted_sum(shares * pull, x)
         slack = (shares * bend).sum(0).clamp(min=0) / (dim - 1)
         target = directions_of(target + _column(slack, x) * loc)
         there = directions_of(torch.lerp(loc, target, _column(fraction, x)))
-        mean_score = (shares * family.score(*_ends(x, there), kappa.expand_as(ends[0]), dim)).sum(0)
-        wanted = family.fitted_concentration(mean_score, kappa, dim).clamp(min=0.0, max=largest)
+        score_there = family.score(_cosine(x, there), kappa, dim)
+        wanted = derived.fisher_step(family, (shares * score_there).sum(0), kappa, dim).clamp(max=largest)
         new_kappa = torch.lerp(kappa, wanted, fraction)
         new_score = _log_likelihood(family, there, new_kappa, x, shares)
         better = new_score >= score - 8 * epsilon * score.abs().clamp(min=1.0)
@@ -173,21 +174,20 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
 
 def _log_likelihood(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     """Return the mean log density relative to the uniform."""
-    return (shares * family.log_density(*_ends(x, loc), kappa, x.shape[-1])).sum(0)
+    return (shares * derived.log_density(family, _cosine(x, loc), kappa, x.shape[-1])).sum(0)
 
 
-def _ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-    """Return 1-t and 1+t in float64, clamped away from zero."""
+def _cosine(x: Tensor, loc: Tensor) -> Cosine:
+    """Return the cosine in float64, with 1-t and 1+t clamped away from zero."""
     tiny = torch.finfo(x.dtype).eps ** 2
-    one_minus_t, one_plus_t = (end.double().clamp(min=tiny) for end in cosine_ends(x, loc))
-    return one_minus_t, one_plus_t
+    return Cosine(*(end.double().clamp(min=tiny) for end in cosine_between(x, loc)))
 
 
 def _evaluated(family: ExponentialFamily, loc: Tensor, x: Tensor, shares: Tensor) -> _Point:
     """Return T̄ and the Newton step at the direction ``loc``."""
-    one_minus_t, one_plus_t = _ends(x, loc)
-    statistic = family.statistic(one_minus_t, one_plus_t)
-    pull, bend = family.pull_and_bend(one_minus_t, one_plus_t, torch.ones_like(one_minus_t), x.shape[-1])
+    t = _cosine(x, loc)
+    pull, bend = derived.forces(family, t, torch.ones_like(t.minus), x.shape[-1])
+    statistic = family.statistic(t)
     total = _weighted_sum(shares * pull, x)
     along = (total * loc).sum(-1, keepdim=True)
     across = total - along * loc
@@ -226,9 +226,9 @@ def _without_bias(family: ExponentialFamily, concentration: Tensor, rows: Tensor
     """
     kappa = concentration.clamp(min=torch.finfo(torch.float64).tiny)
     length, slope = value_and_slope(lambda k: family.mean_cosine(k, dim), kappa)
-    across = (dim - 1) * (length / kappa) * (slope / family.variance_statistic(kappa, dim))
-    complement = family.mean_cosine_complement(kappa, dim)
+    across = (dim - 1) * (length / kappa) * (slope / derived.information(family, kappa, dim))
+    complement = family.mean_loss(kappa, dim)
     # 1 - ρ² instead of ρ², because ρ may be near one.
     rest = (complement * (2 - complement) + across / (rows - 1).clamp(min=1)).clamp(max=1)
     corrected = (1 - rest).sqrt()
-    return family.concentration_from_mean_cosine(corrected, rest / (1 + corrected), dim)
+    return family.from_mean_cosine(corrected, rest / (1 + corrected), dim)

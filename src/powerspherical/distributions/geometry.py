@@ -9,20 +9,21 @@ from torch import Tensor
 
 from powerspherical._torch.modes import differentiates_through_functions, is_plain, is_plain_backward
 from powerspherical.distributions._fused import Plan, fused_plan
+from powerspherical.quadrature.cosine import Cosine
 
 
-def cosine_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-    """Return 1-t and 1+t for t = xᵀμ over the last axis. Arguments broadcast; differentiable twice.
+def cosine_between(x: Tensor, loc: Tensor) -> Cosine:
+    """Return the cosine t = xᵀμ over the last axis. Arguments broadcast; differentiable twice.
 
-    They are ‖x-μ‖²/2 and ‖x+μ‖²/2. The dot product would lose digits of 1-t, which a large concentration multiplies.
-    Derivatives are tangential to the sphere. In float32 and plain eager mode, one fused kernel computes the ends
-    and another one their gradients (see ``_fused``).
+    1-t and 1+t are ‖x-μ‖²/2 and ‖x+μ‖²/2. The dot product would lose digits of 1-t, which a large concentration
+    multiplies. Derivatives are tangential to the sphere. In float32 and plain eager mode, one fused kernel computes the
+    ends and another one their gradients (see ``_fused``).
     """
     if differentiates_through_functions():
-        return _expanded_ends(x, loc)
+        return Cosine(*_expanded_ends(x, loc))
     if is_plain(x, loc):
-        return _EagerEnds.apply(x, loc, fused_plan("ends", x, loc))
-    return _CosineEnds.apply(x, loc)
+        return Cosine(*_EagerEnds.apply(x, loc, fused_plan("ends", x, loc)))
+    return Cosine(*_CosineEnds.apply(x, loc))
 
 
 class _CosineEnds(torch.autograd.Function):
@@ -118,9 +119,9 @@ def _gradients(
 
 
 def _expanded_ends(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute ``cosine_ends`` by torch operations, for modes that ignore custom backwards (see ``_torch.derivatives``).
+    """Compute ``cosine_between`` by torch operations, for modes that ignore custom backwards.
 
-    Normalising both vectors first makes the derivatives tangential.
+    ``_torch.derivatives`` says which. Normalising both vectors first makes the derivatives tangential.
     """
     unit_x, unit_loc = (v / torch.linalg.vector_norm(v, dim=-1, keepdim=True) for v in (x, loc))
     return 0.5 * (unit_x - unit_loc).square().sum(-1), 0.5 * (unit_x + unit_loc).square().sum(-1)

@@ -1,7 +1,7 @@
 """Kullback–Leibler divergences of all ordered pairs of families, at any angle, registered with torch.
 
 Divergences to the uniform are computed in the dtype of the parameters. All others are computed in float64, because
-their terms cancel if p is near q. ``Family.divergence_from`` has the closed forms of pairs of families.
+their terms cancel if p is near q. ``Family.divergence`` has the closed forms of pairs of families.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from torch import Tensor
 from torch.distributions import register_kl
 
 from powerspherical.distributions import validation
-from powerspherical.distributions.geometry import cosine_ends
+from powerspherical.distributions.geometry import cosine_between
 from powerspherical.distributions.rate import rate
 from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.uniform import HypersphericalUniform
+from powerspherical.families import derived
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling.precision import computing, unit_vectors_as
 
 
@@ -46,19 +48,23 @@ def _kl_to_uniform(p: RotationallySymmetric, q: HypersphericalUniform) -> Tensor
 @register_kl(HypersphericalUniform, RotationallySymmetric)
 def _kl_from_uniform(p: HypersphericalUniform, q: RotationallySymmetric) -> Tensor:
     shape = _common_batch_shape(p, q)
-    divergence = q.family.divergence_from_uniform(q.concentration.double(), q.dim)
-    return divergence.to(computing(q.loc.dtype)).expand(shape)
+    dtype = computing(q.loc.dtype)
+    kappa = q.concentration.to(dtype)
+    # The uniform is the member κ = 0, with any direction.
+    same = Cosine(torch.zeros_like(kappa), torch.full_like(kappa, 2.0))
+    return (
+        derived.divergence(q.family, torch.zeros_like(kappa), q.family, kappa, same, q.dim)
+        .to(dtype)
+        .expand(shape)
+    )
 
 
 @register_kl(RotationallySymmetric, RotationallySymmetric)
 def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
     _common_batch_shape(p, q)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
-    one_minus_cosine, _ = cosine_ends(
-        unit_vectors_as(p.loc, torch.float64), unit_vectors_as(q.loc, torch.float64)
-    )
-    haversine = (0.5 * one_minus_cosine).clamp(max=1.0)
-    kappas = p.concentration.double(), q.concentration.double()
-    kappa_p, kappa_q, haversine = torch.broadcast_tensors(*kappas, haversine)
-    single = dtype != torch.float64
-    return q.family.divergence_from(p.family, kappa_p, kappa_q, haversine, p.dim, single=single).to(dtype)
+    angle = cosine_between(unit_vectors_as(p.loc, torch.float64), unit_vectors_as(q.loc, torch.float64))
+    kappas = p.concentration.to(dtype), q.concentration.to(dtype)
+    kappa_p, kappa_q, minus, plus = torch.broadcast_tensors(*kappas, *angle)
+    angle = Cosine(minus.clamp(max=2.0), plus.clamp(max=2.0))
+    return derived.divergence(p.family, kappa_p, q.family, kappa_q, angle, p.dim).to(dtype)

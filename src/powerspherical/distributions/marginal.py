@@ -10,7 +10,9 @@ from torch.distributions import constraints
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.sampling import Reparameterised
-from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family
+from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family, derived
+from powerspherical.quadrature.cosine import Cosine
+from powerspherical.quadrature.expectations import expectation
 from powerspherical.sampling import draw
 from powerspherical.sampling.noise import cosine
 from powerspherical.sampling.precision import computing
@@ -109,48 +111,45 @@ class Marginal(Reparameterised):
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
         outside = value.abs() > 1
         value = value.clamp(-1, 1)
-        one_minus_t, one_plus_t = 1 - value, 1 + value
+        minus, plus = 1 - value, 1 + value
         power = 0.5 * (self.dim - 3)
         # At t = -1 two infinite logarithms may cancel: the sum of their powers decides.
-        bottom = one_plus_t == 0
-        one_plus_t = torch.where(bottom, torch.finfo(dtype).tiny, one_plus_t)
-        density = self.family.log_density(one_minus_t, one_plus_t, concentration, self.dim)
+        bottom = plus == 0
+        plus = torch.where(bottom, torch.finfo(dtype).tiny, plus)
+        density = derived.log_density(self.family, Cosine(minus, plus), concentration, self.dim)
         density = density + log_cosine_normalizer(self.dim)
         if power:
-            density = density + power * (torch.log(one_minus_t) + torch.log(one_plus_t))
-        own_power = self.family.antipode_power(concentration)
-        total = torch.full_like(concentration, power) if own_power is None else power + own_power
+            density = density + power * (torch.log(minus) + torch.log(plus))
+        total = power + derived.antipode_power(self.family, concentration, self.dim)
         at_end = torch.where(outside, -torch.inf, -torch.inf * total.sign())
         ends = (outside | (bottom & (total != 0))) & ~concentration.isnan()
         return torch.where(ends, at_end, density)
 
-    def tails(self, one_minus_t: Tensor, one_plus_t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log P(T ≤ t) and log P(T > t) in float64, from 1-t and 1+t.
+    def tails(self, t: Cosine) -> tuple[Tensor, Tensor]:
+        """Return log P(T ≤ t) and log P(T > t) in float64.
 
-        Both have the shape of the arguments broadcast against the batch shape.
+        Both have the shape of t broadcast against the batch shape.
 
         >>> from powerspherical import PowerSphericalMarginal
         >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> t = torch.tensor(0.0)
-        >>> log_cdf, log_sf = marginal.tails(1 - t, 1 + t)
+        >>> one = torch.tensor(1.0)
+        >>> log_cdf, log_sf = marginal.tails(Cosine(one, one))  # t = 0
         >>> log_cdf.exp(), log_sf.exp()
         (tensor(0.2500, dtype=torch.float64), tensor(0.7500, dtype=torch.float64))
         """
-        minus, plus, kappa = torch.broadcast_tensors(one_minus_t, one_plus_t, self.concentration.double())
-        return self.family.log_tails(minus, plus, kappa, self.dim)
+        return derived.log_tails(self.family, t, self.concentration.double(), self.dim)
 
-    def quantile(self, probability: Tensor, complement: Tensor) -> tuple[Tensor, Tensor]:
-        """Return 1-t and 1+t in float64, where P(T ≤ t) = ``probability`` = 1 - ``complement``.
+    def quantile(self, probability: Tensor, complement: Tensor) -> Cosine:
+        """Return the t in float64 with P(T ≤ t) = ``probability`` = 1 - ``complement``.
 
-        Both have the shape of the arguments broadcast against the batch shape.
+        It has the shape of the arguments broadcast against the batch shape.
 
         >>> from powerspherical import PowerSphericalMarginal
         >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
         >>> marginal.quantile(torch.tensor(0.36), torch.tensor(0.64))  # t = 0.2
-        (tensor(0.8000, dtype=torch.float64), tensor(1.2000, dtype=torch.float64))
+        Cosine(minus=tensor(0.8000, dtype=torch.float64), plus=tensor(1.2000, dtype=torch.float64))
         """
-        below, above, kappa = torch.broadcast_tensors(probability, complement, self.concentration.double())
-        return self.family.quantile(below, above, kappa, self.dim)
+        return derived.quantile(self.family, probability, complement, self.concentration.double(), self.dim)
 
     def log_cdf(self, value: Tensor) -> Tensor:
         """Return log P(T ≤ value), accurate in both tails.
@@ -166,7 +165,7 @@ class Marginal(Reparameterised):
         """
         self._validate_sample(value)
         exact = value.double()
-        return self._result(self.tails(1 - exact, 1 + exact)[0], value)
+        return self._result(self.tails(Cosine(1 - exact, 1 + exact))[0], value)
 
     def log_sf(self, value: Tensor) -> Tensor:
         """Return log P(T > value), accurate in both tails.
@@ -182,7 +181,7 @@ class Marginal(Reparameterised):
         """
         self._validate_sample(value)
         exact = value.double()
-        return self._result(self.tails(1 - exact, 1 + exact)[1], value)
+        return self._result(self.tails(Cosine(1 - exact, 1 + exact))[1], value)
 
     def cdf(self, value: Tensor) -> Tensor:
         """Return P(T ≤ value).
@@ -210,8 +209,7 @@ class Marginal(Reparameterised):
         """
         self._validate_number(value, 0.0, 1.0)
         exact = value.double()
-        one_minus_t, one_plus_t = self.quantile(exact, 1 - exact)
-        return self._result(0.5 * (one_plus_t - one_minus_t), value)
+        return self._result(self.quantile(exact, 1 - exact).value, value)
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         concentration = self._exact_concentration
@@ -225,8 +223,8 @@ class Marginal(Reparameterised):
         return self.concentration
 
     def _points(self, noise: Tensor) -> Tensor:
-        one_minus_t, one_plus_t = cosine(self.family, noise, self._exact_concentration, self.dim)
-        return (0.5 * (one_plus_t - one_minus_t)).to(self.concentration.dtype)
+        t = cosine(self.family, noise, self._exact_concentration, self.dim)
+        return t.value.to(self.concentration.dtype)
 
     @property
     def mean(self) -> Tensor:
@@ -259,8 +257,9 @@ class Marginal(Reparameterised):
         tensor(0.5000)
         """
         concentration = self.concentration.double()
-        logs = self.family.mean_log1p_cosine(concentration, self.dim)
-        logs = logs + self.family.mean_log1m_cosine(concentration, self.dim)
+        logs = expectation(
+            self.family, concentration, self.dim, lambda t: torch.log(t.minus) + torch.log(t.plus)
+        )
         divergence = self.family.relative_entropy(concentration, self.dim)
         return self._result(-divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs)
 

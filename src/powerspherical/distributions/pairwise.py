@@ -21,11 +21,13 @@ from torch.distributions import kl_divergence
 from powerspherical._torch.chunks import CHUNK
 from powerspherical._torch.modes import is_plain, without_autocast
 from powerspherical._torch.triton import triton_takes
+from powerspherical.distributions.cosine_matrix import log_densities_, log_offset
 from powerspherical.distributions.density import FUSED
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.engines import block_size
-from powerspherical.families import Family
+from powerspherical.families import Family, derived
 from powerspherical.families.exponential import ExponentialFamily
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling.precision import computing
 from powerspherical.special.gamma import log_sphere_area
 
@@ -76,8 +78,8 @@ class _LogDensities(_Pairs):
         cosines = _cosines(loc, columns[0])
         # Rounding may take t to an end of [-1, 1] or beyond.
         eps = torch.finfo(cosines.dtype).eps
-        ends = (1 - cosines).clamp(min=eps), (1 + cosines).clamp(min=2 * eps)
-        density = self.family.log_density(*ends, kappa.unsqueeze(-1), self.dim)
+        t = Cosine((1 - cosines).clamp(min=eps), (1 + cosines).clamp(min=2 * eps))
+        density = derived.log_density(self.family, t, kappa.unsqueeze(-1), self.dim)
         return density - log_sphere_area(self.dim)
 
     def write_(self, out: Tensor, loc: Tensor, kappa: Tensor, *columns: Tensor) -> None:
@@ -88,10 +90,8 @@ class _LogDensities(_Pairs):
             offset, _ = self._functions_of_kappa(kappa)
             _triton_matrix.log_densities_(self.family.name, out, kappa, offset, self.dim)
             return
-        offsets = self.family.log_offset(kappa, self.dim) - log_sphere_area(self.dim)
-        found, _ = self.family.log_densities_(
-            out, kappa.unsqueeze(-1), offsets.unsqueeze(-1), self.dim, keep=False
-        )
+        offsets = (log_offset(self.family, kappa, self.dim) - log_sphere_area(self.dim)).unsqueeze(-1)
+        found, _ = log_densities_(self.family, out, kappa.unsqueeze(-1), offsets, self.dim, keep=False)
         if found.data_ptr() != out.data_ptr():
             out.copy_(found)
 
@@ -112,7 +112,7 @@ class _LogDensities(_Pairs):
     def _functions_of_kappa(self, kappa: Tensor) -> tuple[Tensor, Tensor]:
         """Return minus Ψ and E T of an exponential family. The kernels do not read them for other families."""
         if isinstance(self.family, ExponentialFamily):
-            return self.family.offset_and_mean_statistic(kappa, self.dim)
+            return derived.offset_and_mean_score(self.family, kappa, self.dim)
         return kappa, kappa
 
     def _is_fused(self, matrix: Tensor) -> bool:
@@ -132,11 +132,11 @@ class _Divergences(_Pairs):
 
     def values(self, loc: Tensor, kappa: Tensor, *columns: Tensor) -> Tensor:
         loc_q, kappa_q = columns
-        haversine = (0.5 - 0.5 * _cosines(loc, loc_q)).clamp(0.0, 1.0)
-        kappa_p, kappa_q, haversine = torch.broadcast_tensors(kappa.unsqueeze(-1), kappa_q, haversine)
-        single = self.dtype != torch.float64
-        found = self.q.divergence_from(self.p, kappa_p, kappa_q, haversine, self.dim, single=single)
-        return found.to(self.dtype)
+        cosines = _cosines(loc, loc_q).clamp(-1.0, 1.0)
+        kappas = kappa.to(self.dtype).unsqueeze(-1), kappa_q.to(self.dtype)
+        kappa_p, kappa_q, cosines = torch.broadcast_tensors(*kappas, cosines)
+        angle = Cosine(1 - cosines, 1 + cosines)
+        return derived.divergence(self.p, kappa_p, self.q, kappa_q, angle, self.dim).to(self.dtype)
 
     def block_entries(self, matrix: Tensor) -> int:
         return block_size(CHUNK)  # each entry has its quadrature nodes

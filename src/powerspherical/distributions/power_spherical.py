@@ -55,8 +55,8 @@ class PowerSpherical(RotationallySymmetric):
         """
         kappa = self._exact_concentration
         length = self.family.mean_cosine(kappa, self.dim)
-        complement = self.family.mean_cosine_complement(kappa, self.dim)
-        closest = VON_MISES_FISHER.concentration_from_mean_cosine(length, complement, self.dim)
+        complement = self.family.mean_loss(kappa, self.dim)
+        closest = VON_MISES_FISHER.from_mean_cosine(length, complement, self.dim)
         return VonMisesFisher(
             self.loc, closest.to(self.concentration.dtype), validate_args=self._validate_args
         )

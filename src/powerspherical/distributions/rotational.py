@@ -27,7 +27,8 @@ from powerspherical.distributions.marginal import Marginal
 from powerspherical.distributions.pairwise import log_density_matrix
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.distributions.uniform import HypersphericalUniform
-from powerspherical.families import Family, family_named, register_family
+from powerspherical.families import Family, derived, family_named, register_family
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling import draw
 from powerspherical.sampling import noise as explicit
 from powerspherical.sampling.precision import computing, unit_vectors_as
@@ -190,7 +191,7 @@ class RotationallySymmetric(Reparameterised):
         nats, dim, dtype = cls._scalar_argument(loc, "nats", nats)
         if validation.is_enabled(validate_args):
             validation.require([validation.non_negative("nats", nats)])
-        concentration = cls.family.concentration_from_relative_entropy(nats, dim)
+        concentration = derived.from_relative_entropy(cls.family, nats, dim)
         if validation.is_enabled(validate_args):
             validation.require([validation.reachable("nats", nats, concentration, dim, computing(dtype))])
         return cls(loc, concentration, validate_args)._with_draw_dtype(dtype)
@@ -213,7 +214,7 @@ class RotationallySymmetric(Reparameterised):
         if validation.is_enabled(validate_args):
             validation.require([validation.between("length", length, 0.0, 1.0, below=True)])
         length = torch.where((length >= 0) & (length < 1), length, torch.nan)
-        concentration = cls.family.concentration_from_mean_cosine(length, 1 - length, dim)
+        concentration = cls.family.from_mean_cosine(length, 1 - length, dim)
         return cls(loc, concentration, validate_args)._with_draw_dtype(dtype)
 
     @classmethod
@@ -345,7 +346,9 @@ class RotationallySymmetric(Reparameterised):
         >>> p.log_normalizer  # log of the integral of (1+t)^κ
         tensor([2.5310, 7.0646])
         """
-        return self.family.log_partition(self._exact_concentration, self.dim) + log_sphere_area(self.dim)
+        return derived.log_partition(self.family, self._exact_concentration, self.dim) + log_sphere_area(
+            self.dim
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.
@@ -489,8 +492,8 @@ class RotationallySymmetric(Reparameterised):
         """Return Var t, and the variance (1 - E t²)/(d-1) along each tangent direction."""
         concentration = self._exact_concentration
         variance = self.family.variance_cosine(concentration, self.dim)
-        complement = self.family.mean_cosine_complement(concentration, self.dim)
-        return variance, (complement * (2 - complement) - variance) / (self.dim - 1)
+        loss = self.family.mean_loss(concentration, self.dim)
+        return variance, (loss * (2 - loss) - variance) / (self.dim - 1)
 
     def _number(self, name: str, value: Tensor | float) -> Tensor:
         dtype = computing(self.loc.dtype)
@@ -517,8 +520,8 @@ class RotationallySymmetric(Reparameterised):
             validation.require([validation.between("angle", angle, 0.0, math.pi + 1e-6)])
         validation.broadcast_shape(**{"angle.shape": angle.shape, "batch_shape": self.batch_shape})
         half = angle.double().clamp(0.0, math.pi) / 2
-        one_minus_t, one_plus_t = 2 * torch.sin(half).square(), 2 * torch.cos(half).square()
-        return self.marginal.tails(one_minus_t, one_plus_t)[1].exp().to(angle.dtype)
+        t = Cosine(2 * torch.sin(half).square(), 2 * torch.cos(half).square())
+        return self.marginal.tails(t)[1].exp().to(angle.dtype)
 
     def cap_angle(self, probability: Tensor | float) -> Tensor:
         """Return the angle of the cone around ``loc`` with this ``probability``: the inverse of ``cap_probability``.
@@ -542,10 +545,10 @@ class RotationallySymmetric(Reparameterised):
             **{"probability.shape": probability.shape, "batch_shape": self.batch_shape}
         )
         outside = 1 - probability.double()
-        one_minus_t, one_plus_t = self.marginal.quantile(outside, probability.double())
+        t = self.marginal.quantile(outside, probability.double())
         # At both ends a square root has an infinite slope, but the angle is constant.
-        inside = (one_minus_t > 0) & (one_plus_t > 0)
-        near, far = (torch.sqrt(torch.where(inside, x, 1.0)) for x in (one_minus_t, one_plus_t))
-        at_end = (one_minus_t * (math.pi / 2)).detach()  # 0 or π, or NaN
+        inside = (t.minus > 0) & (t.plus > 0)
+        near, far = (torch.sqrt(torch.where(inside, x, 1.0)) for x in t)
+        at_end = (t.minus * (math.pi / 2)).detach()  # 0 or π, or NaN
         angle = torch.where(inside, 2 * torch.atan2(near, far), at_end)
         return angle.to(probability.dtype)

@@ -11,11 +11,13 @@ from powerspherical.families.power_spherical import POWER_SPHERICAL
 from powerspherical.families.registry import family_named, family_names, register_family
 from powerspherical.families.spherical_cauchy import SPHERICAL_CAUCHY
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
+from powerspherical.quadrature.cosine import Cosine
 
 __all__ = [
     "POWER_SPHERICAL",
     "SPHERICAL_CAUCHY",
     "VON_MISES_FISHER",
+    "Cosine",
     "ExponentialFamily",
     "Family",
     "family_named",

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.elementary import hypot
-from powerspherical._torch.modes import is_capturing
+from powerspherical._torch.modes import can_look, is_capturing
 from powerspherical._torch.random import standard_gamma
 from powerspherical.families import two_sphere
-from powerspherical.families._precise import Arc, PreciseFamily
-from powerspherical.families.base import Family, PointSums
-from powerspherical.special import bessel, curves
+from powerspherical.families.base import Family
+from powerspherical.families.exponential import ExponentialFamily, divergence_from_losses
+from powerspherical.quadrature import overlap
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special.bessel import log_hyp0f1_gain
 from powerspherical.special.exponential_slope import (
     exponential_slope,
@@ -28,7 +29,7 @@ _CANDIDATES = 256
 _BLIND_ROUNDS, _BLIND_WIDTH = 4, 8
 
 
-class VonMisesFisherFamily(PreciseFamily):
+class VonMisesFisherFamily(ExponentialFamily):
     """The von Mises–Fisher family, with the statistic T = t-1.
 
     The normaliser of the marginal contains the Bessel function of order d/2-1. De Cao & Aziz (2020) print (d-1)/2.
@@ -38,157 +39,83 @@ class VonMisesFisherFamily(PreciseFamily):
     tensor([0.0000, 0.5373])
     """
 
-    name = "von_mises_fisher"
+    name = key = "von_mises_fisher"
     title = "von Mises–Fisher"
     peak = 1.0
     linear = True
 
-    def statistic(self, one_minus_t: Tensor, one_plus_t: Tensor) -> Tensor:
-        return -one_minus_t
+    def statistic(self, t: Cosine) -> Tensor:
+        return -t.minus
 
-    def mean_statistic(self, kappa: Tensor, dim: int) -> Tensor:
-        return -bessel.bessel_ratio_complement(kappa, dim)
+    def derivatives(self, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        return kappa, torch.zeros_like(kappa)
 
-    def variance_statistic(self, kappa: Tensor, dim: int) -> Tensor:
-        return bessel.bessel_ratio_slope(kappa, dim)
+    def mode_rapidity(self, kappa: Tensor, dim: int) -> Tensor:
+        # tanh y = 2κ/(δ + √(δ²+4κ²)) with δ = d-1, so that e^{2y} - 1 is a sum of terms ≥ 0.
+        twice, delta = 2 * kappa, float(dim - 1)
+        root = hypot(twice, torch.full_like(twice, delta))
+        return 0.5 * torch.log1p(2 * twice / (delta + delta * delta / (root + twice)))
 
-    def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
-        return bessel.exponential_relative_entropy(kappa, dim)
-
-    def relative_entropy_and_slope(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        return curves.value_and_slope(kappa, "von_mises_fisher", "entropy", dim)
-
-    def offset_and_mean_statistic(self, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        offset, loss = curves.value_and_slope(kappa, "von_mises_fisher", "offset", dim)
-        return offset, -loss
-
-    def log_partition(self, kappa: Tensor, dim: int) -> Tensor:
-        return bessel.log_hyp0f1(kappa, dim)
-
-    def mean_cosine(self, kappa: Tensor, dim: int) -> Tensor:
-        return bessel.bessel_ratio(kappa, dim)
-
-    def mean_cosine_complement(self, kappa: Tensor, dim: int) -> Tensor:
-        return bessel.bessel_ratio_complement(kappa, dim)
-
-    def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
-        return bessel.bessel_ratio_slope(kappa, dim)
-
-    def quantile_values(
-        self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int
-    ) -> tuple[Tensor, Tensor]:
+    def quantile(self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
         if dim == 3:
-            return two_sphere.von_mises_fisher_quantile(u, complement, kappa)
-        return super().quantile_values(u, complement, kappa, dim)
+            return Cosine(*two_sphere.von_mises_fisher_quantile(u, complement, kappa))
+        return super().quantile(u, complement, kappa, dim)
 
     def draw_cosine(
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Cosine, Tensor]:
         """Draw t by inversion at d = 3, and otherwise by Wood's rejection (1994).
 
         The rejection accepts at least 65% of its candidates at any κ and d. Differentiating through it would be biased.
-        So ``rapidity_slope`` is the implicit derivative, which does not need the noise.
+        So ``slope`` is the implicit derivative, which does not need the noise.
         """
         if dim == 3:
-            return *two_sphere.von_mises_fisher_ends(squared_length, kappa), squared_length.clone()
+            return Cosine(*two_sphere.von_mises_fisher_ends(squared_length, kappa)), squared_length.clone()
         flat = kappa.reshape(-1)
         degrees = dim - 1
         root = torch.hypot(2 * flat, flat.new_full((), degrees))  # κ² could overflow
         b = degrees / (2 * flat + root)
         x0 = 2 * flat / (root + degrees)  # (1-b)/(1+b), without the subtraction
-        one_minus_t, one_plus_t, rejected = _propose(squared_length.reshape(-1), b, x0, dim, generator)
+        minus, plus, rejected = _propose(squared_length.reshape(-1), b, x0, dim, generator)
         redraw = _redraw_blindly if is_capturing(flat) else _redraw
-        redraw((one_minus_t, one_plus_t), rejected, b, x0, dim, generator)
-        return one_minus_t.view(kappa.shape), one_plus_t.view(kappa.shape), b.view(kappa.shape)
+        redraw(Cosine(minus, plus), rejected, b, x0, dim, generator)
+        return Cosine(minus.view(kappa.shape), plus.view(kappa.shape)), b.view(kappa.shape)
 
-    def rapidity_slope(
-        self, one_minus_t: Tensor, one_plus_t: Tensor, noise: Tensor, kappa: Tensor, dim: int
-    ) -> Tensor:
+    def slope(self, t: Cosine, noise: Tensor | None, kappa: Tensor, dim: int) -> Tensor:
         """The implicit derivative d artanh(t)/dκ, with relative error 5e-6 in float32 and 1e-12 in float64.
 
         Computed by a closed form at d = 3, and otherwise by a series or a recurrence. In float64 these do not cover all
-        rows (see ``exponential_slope_double``), and the quadrature ``implicit_slope`` computes the others.
+        rows (see ``exponential_slope_double``), and a quadrature computes the others.
         """
-        if kappa.shape != one_minus_t.shape:
-            kappa = kappa.expand_as(one_minus_t)
+        if kappa.shape != t.minus.shape:
+            kappa = kappa.expand_as(t.minus)
         if dim == 3:
-            return two_sphere.von_mises_fisher_slope(one_minus_t, one_plus_t, kappa)
+            return two_sphere.von_mises_fisher_slope(*t, kappa)
         with torch.no_grad():
-            if one_minus_t.dtype != torch.float64:
-                return exponential_slope(one_minus_t, one_plus_t, kappa, dim)
-            # During a capture the host cannot read which rows are left.
-            if not serves_every_row(dim) and is_capturing(kappa):
-                return super().rapidity_slope(one_minus_t, one_plus_t, noise, kappa, dim)
-            slope, known = exponential_slope_double(one_minus_t, one_plus_t, kappa, dim)
+            if t.dtype != torch.float64:
+                return exponential_slope(*t, kappa, dim)
+            # The host must read which method serves which rows, unless one of them serves all.
+            if not can_look() and not (serves_every_row(dim) and is_capturing(kappa)):
+                return super().slope(t, noise, kappa, dim)
+            slope, known = exponential_slope_double(*t, kappa, dim)
             if known is not None and not known.all():
                 left = ~known
-                slope[left] = super().rapidity_slope(
-                    one_minus_t[left], one_plus_t[left], noise, kappa[left], dim
-                )
+                slope[left] = super().slope(Cosine(t.minus[left], t.plus[left]), noise, kappa[left], dim)
             return slope
 
-    def concentration_from_mean_cosine(self, length: Tensor, complement: Tensor, dim: int) -> Tensor:
-        return bessel.bessel_ratio_inverse(length, dim, complement)
+    def log_loss(self, kappa: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
+        own = overlap.mean_log_loss(_log_shrink, kappa, dim)
+        return own, overlap.misalignment(_log_shrink, kappa, angle, dim)
 
-    def concentration_from_mean_statistic(self, mean: Tensor, dim: int) -> Tensor:
-        return bessel.bessel_ratio_inverse(torch.clamp(1 + mean, min=0.0), dim, torch.clamp(-mean, max=1.0))
+    def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
+        kappa_p = kappa_p.double()
+        losses = p.mean_loss(kappa_p, dim), angle.minus * p.mean_cosine(kappa_p, dim)
+        return divergence_from_losses(self, p, kappa_p, kappa, losses, dim)
 
-    def concentration_guess(self, nats: Tensor, dim: int) -> Tensor:
-        # KL ≈ N log1p(q/2) with q = √(1+z²) - 1, z = κ/N, N = (d-1)/2, solved for κ.
-        order = (dim - 1) / 2
-        q = 2 * torch.expm1(nats / order)
-        return order * torch.sqrt(q * (q + 2))
 
-    def pull_and_bend(
-        self, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, dim: int
-    ) -> tuple[Tensor, Tensor]:
-        return torch.ones_like(one_minus_t), torch.zeros_like(one_minus_t)
-
-    def log_offset(self, kappa: Tensor, dim: int) -> Tensor:
-        return super().log_offset(kappa, dim) - kappa
-
-    def log_densities_(
-        self, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return cosines.mul_(kappa).add_(offsets), ()
-
-    def point_sums_(self, kept: tuple[Tensor, ...], shares: Tensor, kappa: Tensor, dim: int) -> PointSums:
-        count = shares.sum(1).double()
-        nothing = torch.zeros_like(count)
-        return PointSums(count, shares, nothing, nothing)
-
-    def mean_loss(self, p: Family, kappa_p: Tensor, dim: int, *, single: bool = False) -> Tensor:
-        return p.mean_cosine_complement(kappa_p, dim)
-
-    def mean_misalignment(
-        self, p: Family, kappa_p: Tensor, haversine: Tensor, dim: int, *, single: bool = False
-    ) -> Tensor:
-        return 2 * haversine * p.mean_cosine(kappa_p, dim)
-
-    def log_shrink(self, kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-        # e(b) = exp(G(κb) + κb)
-        return -(log_hyp0f1_gain(kappa, lower, gap, dim) + kappa * gap)
-
-    def below_mean(self, one_minus_t: Tensor, deviation: Tensor, kappa: Tensor, dim: int) -> Tensor:
-        return deviation < 0  # T and t differ by a constant, so the Bessel ratio is not needed again
-
-    def statistic_slope(self, sine: Tensor, half_tangent: Tensor) -> Tensor:
-        return -sine
-
-    def statistic_curvature(self, kappa: Tensor) -> Tensor:
-        # The mean of cos over [0, φ] in the quadratic sense, (1-cos φ)/(φ²/2), is least at φ = π: 4/π² > 0.405.
-        return 0.405 * kappa
-
-    def rapidity_mode_odds(self, kappa: Tensor, dim: int) -> Tensor:
-        return (dim - 1) / (2 * kappa + hypot(2 * kappa, kappa.new_full((), dim - 1)))
-
-    def statistic_change(self, arc: Arc) -> Tensor:
-        return arc.cosine_change
-
-    def widened_window(self, window: Tensor, t: Tensor, kappa: Tensor, exponent: float) -> Tensor:
-        # Past the equator the slope falls off: cut where the exponential itself has fallen by `exponent`.
-        target = torch.clamp(t - exponent / torch.clamp(kappa, min=1e-30), min=-1.0)
-        return torch.maximum(window, torch.acos(target) - torch.acos(t))
+def _log_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
+    """log e(lower)/e(lower+gap) with e(b) = E_U e^{κb(1+t)}, see ``quadrature.overlap``."""
+    return -(log_hyp0f1_gain(kappa, lower, gap, dim) + kappa * gap)
 
 
 def _propose(
@@ -229,29 +156,26 @@ def _candidates(
     return one_minus_t, one_plus_t, all_rejected
 
 
-_Ends = tuple[Tensor, Tensor]  # 1-t and 1+t
-
-
 def _redraw(
-    ends: _Ends, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
+    t: Cosine, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
 ) -> None:
     """Replace rejected candidates in place, until all rows have an accepted one."""
     pending = rejected.nonzero().squeeze(-1)
     while count := pending.numel():
         width = max(_CANDIDATES // count, 1)
         *fresh, all_rejected = _candidates(b[pending], x0[pending], width, dim, generator)
-        for kept, candidate in zip(ends, fresh, strict=True):
+        for kept, candidate in zip(t, fresh, strict=True):
             kept[pending] = candidate
         pending = pending[all_rejected]
 
 
 def _redraw_blindly(
-    ends: _Ends, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
+    t: Cosine, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
 ) -> None:
     """Like ``_redraw``, with a fixed number of rounds: in a CUDA graph the host cannot see whether a row is left."""
     for _ in range(_BLIND_ROUNDS):
         *fresh, all_rejected = _candidates(b, x0, _BLIND_WIDTH, dim, generator)
-        for kept, candidate in zip(ends, fresh, strict=True):
+        for kept, candidate in zip(t, fresh, strict=True):
             torch.where(rejected, candidate, kept, out=kept)
         rejected.logical_and_(all_rejected)
 

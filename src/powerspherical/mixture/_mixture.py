@@ -1,7 +1,7 @@
 """A mixture of distributions of one family, fitted by expectation–maximisation, as a scikit-learn estimator.
 
 A maximisation step needs only sums over the rows, so the sums of blocks can be added in any order, on any machine. For
-k components with responsibilities R they are, with pull, bend and score of ``Family``,
+k components with responsibilities R they are, with pull, bend and score of ``derived.forces``,
 
     ΣR,    ΣR pull(t) x,    ΣR bend(t),    ΣR score(t),    Σ log p(x).
 
@@ -29,12 +29,15 @@ from sklearn.utils.validation import check_is_fitted, check_scalar
 from torch import Tensor
 
 from powerspherical.distributions import RotationallySymmetric, distribution_named
+from powerspherical.distributions.cosine_matrix import log_densities_, log_offset
 from powerspherical.families import ExponentialFamily, Family, family_names, register_family
+from powerspherical.families.derived import fisher_step, from_mean_score
 from powerspherical.mixture._base import Search, SphericalEstimator, without_grad_or_autocast
 from powerspherical.mixture._kmeans import Clusters, Lloyd
 from powerspherical.mixture._rows import Block, Rows, Sums, argmax_, summed
 from powerspherical.mixture._saving import SavedEstimator
 from powerspherical.mixture._seeding import Seeder
+from powerspherical.mixture._steps import point_sums_
 from powerspherical.special import log_sphere_area
 
 #: The largest concentration of an exponential family. κ multiplies the rounding errors of cosines.
@@ -88,7 +91,7 @@ class Components(NamedTuple):
     def log_densities(self, block: Block) -> Tensor:
         """Return the logs of the weighted densities, (k, b)."""
         cosines, dim = block.cosines(self.directions), self.directions.shape[1]
-        return self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=False)[0]
+        return log_densities_(self.family, cosines, self.kappa, self.offsets, dim, keep=False)[0]
 
     def statistics(self, blocks: Iterable[Block]) -> Statistics:
         """Return the sums over blocks of rows."""
@@ -97,9 +100,9 @@ class Components(NamedTuple):
     def block_statistics(self, block: Block) -> Statistics:
         """Return the sums over a block of rows."""
         cosines, dim = block.cosines(self.directions), self.directions.shape[1]
-        shares, kept = self.family.log_densities_(cosines, self.kappa, self.offsets, dim, keep=True)
+        shares, kept = log_densities_(self.family, cosines, self.kappa, self.offsets, dim, keep=True)
         log_densities = normalise_(shares, block.weight)
-        sums = self.family.point_sums_(kept, shares, self.kappa, dim)
+        sums = point_sums_(self.family, kept, shares, self.kappa, dim)
         pull = block.sums(sums.pulls)
         return Statistics(
             count=sums.total,
@@ -114,7 +117,7 @@ class Components(NamedTuple):
 def components_of(family: Family, parameters: Parameters, dtype: torch.dtype) -> Components:
     """Convert the parameters for a pass over rows of this dtype."""
     kappa, dim = parameters.concentrations, parameters.directions.shape[1]
-    offsets = parameters.log_weights + family.log_offset(kappa, dim) - log_sphere_area(dim)
+    offsets = parameters.log_weights + log_offset(family, kappa, dim) - log_sphere_area(dim)
     columns = (column.unsqueeze(1).to(dtype) for column in (kappa, offsets))
     return Components(family, parameters.directions.to(dtype), *columns)
 
@@ -146,7 +149,7 @@ def largest_concentration(family: Family, dim: int, dtype: torch.dtype) -> float
     if isinstance(family, ExponentialFamily):
         return limit
     complement = torch.tensor(min(0.5, (dim - 1) / (2 * limit)), dtype=torch.float64)
-    return float(family.concentration_from_mean_cosine(1 - complement, complement, dim))
+    return float(family.from_mean_cosine(1 - complement, complement, dim))
 
 
 def from_clusters(family: Family, directions: Tensor, clusters: Clusters, dtype: torch.dtype) -> Parameters:
@@ -154,7 +157,7 @@ def from_clusters(family: Family, directions: Tensor, clusters: Clusters, dtype:
     share = clusters.count + 1e-3 * clusters.weight / len(directions)  # an empty cluster gets some weight
     cosine = (clusters.cosine / clusters.weight).clamp(1e-6, 1 - 1e-9)
     dim = directions.shape[1]
-    kappa = family.concentration_from_mean_cosine(cosine, 1 - cosine, dim)
+    kappa = family.from_mean_cosine(cosine, 1 - cosine, dim)
     kappa = kappa.clamp(max=largest_concentration(family, dim, dtype)).expand(len(directions)).clone()
     return Parameters((share / share.sum()).log(), directions, kappa)
 
@@ -187,10 +190,10 @@ def maximised(
     means = scores.sum() / count.sum() if tied else scores / count
     largest = largest_concentration(family, dim, dtype)
     if isinstance(family, ExponentialFamily):
-        fitted = family.concentration_from_mean_statistic(means.clamp(max=-1e-12), dim)
+        fitted = from_mean_score(family, means.clamp(max=-1e-12), dim)
         fitted = fitted.clamp(max=largest).expand_as(kappa)
     else:
-        fitted = family.fitted_concentration(means, kappa[0] if tied else kappa, dim)
+        fitted = fisher_step(family, means, kappa[0] if tied else kappa, dim)
         fitted = torch.lerp(kappa, fitted.clamp(max=largest).expand_as(kappa), fraction)
     kappa = fitted.clone() if tied else torch.where(count > 0, fitted, kappa)
     return Parameters((count / count.sum()).log(), directions, kappa)

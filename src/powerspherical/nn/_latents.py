@@ -22,6 +22,7 @@ from powerspherical._torch.modes import is_in_aot_autograd, is_plain, is_plain_b
 from powerspherical._torch.operators import define_operator
 from powerspherical._torch.triton import triton_takes
 from powerspherical.families import family_named
+from powerspherical.families.derived import relative_entropy_and_slope
 from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout
 from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
@@ -166,7 +167,7 @@ class _PlainLatents(torch.autograd.Function):
         loc, kappa = _parameters.values(outputs, dim, bounds)
         assert kappa is not None
         x, scalars = run_draw(loc, kappa, kappa.shape, dim, name)
-        rate, slope = family_named(name).relative_entropy_and_slope(kappa, dim)
+        rate, slope = relative_entropy_and_slope(family_named(name), kappa, dim)
         ctx.save_for_backward(outputs, x, loc, scalars, kappa, slope)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return _scaled(x, radius, dtype), rate
@@ -277,7 +278,7 @@ def _differentiable_gradient(
     name, dim, bounds = ctx.settings
     loc, kappa = _parameters.composition(outputs, dim, bounds)
     assert kappa is not None
-    _, slope = family_named(name).relative_entropy_and_slope(kappa, dim)
+    _, slope = relative_entropy_and_slope(family_named(name), kappa, dim)
     return _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, scalars)
 
 

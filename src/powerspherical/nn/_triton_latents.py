@@ -279,7 +279,7 @@ def _draw_plan(
     family, dim, bounds = settings
     rows, has_x = math.prod(shape[:-1]), not z_is_x(radius, dtype)
     like = torch.empty((), dtype=torch.float32, device=device)
-    table, (first, gain, _) = curves.table(like, family, "entropy", dim)
+    table, (first, gain, _) = curves.table(like, family, "relative_entropy", dim)
     rate_constants = first, len(table) - 1, gain, table.shape[1]
     quarter, rows_per_program, quads, warps = tile(dim)
     fast = runs_fast(device)

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from powerspherical.distributions import Marginal, RotationallySymmetric
+from powerspherical.families.derived import log_density
 from powerspherical.plot._style import Array
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special.gamma import log_sphere_area
 
 
@@ -29,8 +31,8 @@ def angles(law: Marginal, count: int) -> Tensor:
     """
     even = torch.linspace(0, torch.pi, count, dtype=torch.float64)
     logit = torch.linspace(-14, 14, count, dtype=torch.float64)[:, None]
-    one_minus_t, one_plus_t = law.quantile(logit.sigmoid(), (-logit).sigmoid())
-    likely = 2 * torch.atan2(one_minus_t.sqrt(), one_plus_t.sqrt())
+    quantile = law.quantile(logit.sigmoid(), (-logit).sigmoid())
+    likely = 2 * torch.atan2(quantile.minus.sqrt(), quantile.plus.sqrt())
     return torch.cat([even[:, None].expand(count, len(law.concentration)), likely]).sort(dim=0).values
 
 
@@ -40,7 +42,7 @@ def profile(law: Marginal, count: int) -> tuple[Array, Array]:
     The law has the batch shape (1,).
     """
     angle = angles(law, count)
-    one_minus_t, one_plus_t = 2 * (angle / 2).sin().square(), 2 * (angle / 2).cos().square()
-    relative = law.family.log_density(one_minus_t, one_plus_t, law.concentration, law.dim)
+    t = Cosine(2 * (angle / 2).sin().square(), 2 * (angle / 2).cos().square())
+    relative = log_density(law.family, t, law.concentration, law.dim)
     density = (relative - log_sphere_area(law.dim)).exp()
     return angle.squeeze(-1).numpy(), density.squeeze(-1).numpy()

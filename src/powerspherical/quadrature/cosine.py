@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from powerspherical._torch.elementary import sigmoid
+from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.elementary import log1p, sigmoid
 
 
 class Cosine(NamedTuple):
-    """The cosine t of an angle, as 1-t and 1+t.
+    """The cosine t of an angle, as the tensors ``minus`` = 1-t and ``plus`` = 1+t of one shape.
 
     Close to ±1 the number t itself has lost the digits that a large concentration needs.
 
-    >>> Cosine.of_rapidity(torch.tensor(30.0, dtype=torch.float64)).minus  # 2e^{-60}, and t rounds to 1
-    tensor(1.7513e-26, dtype=torch.float64)
+    >>> t = Cosine.of_rapidity(torch.tensor([0.0, 30.0], dtype=torch.float64))
+    >>> t.minus  # 1 and 2e^{-60}
+    tensor([1.0000e+00, 1.7513e-26], dtype=torch.float64)
+    >>> t.value, t.rapidity
+    (tensor([0., 1.], dtype=torch.float64), tensor([ 0., 30.], dtype=torch.float64))
+    >>> t.to(torch.float32).dtype, t.unsqueeze(-1).minus.shape
+    (torch.float32, torch.Size([2, 1]))
     """
 
     minus: Tensor
@@ -25,23 +30,23 @@ class Cosine(NamedTuple):
 
     @classmethod
     def of_rapidity(cls, y: Tensor) -> Cosine:
-        """Return t = tanh y."""
+        """Return t = tanh y, in the shape of ``y``."""
         return cls(2 * sigmoid(-2 * y), 2 * sigmoid(2 * y))
 
     @property
     def rapidity(self) -> Tensor:
-        """The rapidity y = artanh t."""
+        """The rapidity y = artanh t, in the shape of t."""
         return 0.5 * (torch.log(self.plus) - torch.log(self.minus))
 
     @property
     def value(self) -> Tensor:
-        """The number t."""
+        """The number t, in its shape."""
         return 0.5 * (self.plus - self.minus)
 
     @property
     def dtype(self) -> torch.dtype:
         """The common dtype of both distances."""
-        return functools.reduce(torch.promote_types, (x.dtype for x in self))
+        return torch.promote_types(self.minus.dtype, self.plus.dtype)
 
     def to(self, dtype: torch.dtype) -> Cosine:
         """Return the cosine in another dtype."""
@@ -50,3 +55,19 @@ class Cosine(NamedTuple):
     def unsqueeze(self, axis: int) -> Cosine:
         """Return the cosine with a new axis of length 1."""
         return Cosine(self.minus.unsqueeze(axis), self.plus.unsqueeze(axis))
+
+
+def log_half_cosine(t: Cosine) -> Tensor:
+    """Return log((1+t)/2), accurate where it is small.
+
+    At the antipode the value is log 0 = -inf, and we define the derivative as 0 instead of NaN.
+    """
+    return _log_half_cosine(t.minus, t.plus)
+
+
+@with_derivatives(
+    lambda minus, plus: -1 / (minus + plus),
+    lambda minus, plus: torch.where(plus <= 0, 0.0, minus / plus) / (minus + plus),
+)
+def _log_half_cosine(minus: Tensor, plus: Tensor) -> Tensor:
+    return -log1p(minus / plus)

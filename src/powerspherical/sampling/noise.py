@@ -15,6 +15,8 @@ from torch.quasirandom import SobolEngine
 from powerspherical._torch.elementary import normal_cdf
 from powerspherical._torch.random import check_generator, from_generator
 from powerspherical.families import Family
+from powerspherical.families.derived import quantile
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling.precision import computing
 
 #: Bits of the coordinates of torch's Sobol points.
@@ -68,16 +70,15 @@ def _sobol_normals(
     return torch.special.ndtri((bits.double() + 0.5) / 2**_BITS)
 
 
-def cosine(family: Family, normal: Tensor, concentration: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return 1-t and 1+t with P(T ≤ t) = Φ(normal). Arguments broadcast; differentiable once.
+def cosine(family: Family, normal: Tensor, concentration: Tensor, dim: int) -> Cosine:
+    """Return the t with P(T ≤ t) = Φ(normal). Arguments broadcast; differentiable once.
 
     Both tails Φ(±normal) enter, so that t is as accurate near 1 as near -1. The result has the promoted dtype of the
     arguments.
     """
     below, above = normal_cdf(normal.double()), normal_cdf(-normal.double())
-    ends = family.quantile(below, above, concentration.double(), dim)
-    dtype = torch.promote_types(normal.dtype, concentration.dtype)
-    return ends[0].to(dtype), ends[1].to(dtype)
+    t = quantile(family, below, above, concentration.double(), dim)
+    return t.to(torch.promote_types(normal.dtype, concentration.dtype))
 
 
 def point(family: Family, noise: Tensor, loc: Tensor, concentration: Tensor) -> Tensor:
@@ -85,14 +86,13 @@ def point(family: Family, noise: Tensor, loc: Tensor, concentration: Tensor) -> 
 
     Arguments broadcast. Differentiable once, tangentially in ``loc``.
     """
-    one_minus_t, one_plus_t = cosine(family, noise[..., 0], concentration, noise.shape[-1])
+    t = cosine(family, noise[..., 0], concentration, noise.shape[-1])
     # The square root has an infinite slope at t = ±1, where t is constant.
     tiny = torch.finfo(noise.dtype).tiny
-    sine = (one_minus_t * one_plus_t).clamp(min=tiny).sqrt().unsqueeze(-1)
-    t = 0.5 * (one_plus_t - one_minus_t).unsqueeze(-1)
+    sine = (t.minus * t.plus).clamp(min=tiny).sqrt().unsqueeze(-1)
     # Normalising again makes the gradient in loc tangential.
     loc = torch.nn.functional.normalize(loc, dim=-1)
-    return t * loc + sine * _turned(unit(noise[..., 1:]), loc)
+    return t.value.unsqueeze(-1) * loc + sine * _turned(unit(noise[..., 1:]), loc)
 
 
 def unit(vectors: Tensor) -> Tensor:

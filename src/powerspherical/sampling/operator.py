@@ -39,6 +39,7 @@ from powerspherical._torch.modes import (
 from powerspherical._torch.operators import Operator, define_operator, register_derivative
 from powerspherical._torch.random import check_generator, from_generator, standard_gamma
 from powerspherical.families import Family, family_named
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling import geometry, native
 from powerspherical.sampling.precision import unit_vectors_as
 from powerspherical.sampling.triton import fused
@@ -179,9 +180,9 @@ def run_draw(
     chi_squared = squared_length
     if dim != loc.shape[-1]:
         chi_squared = standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
-    cosine = family_named(family).draw_cosine(chi_squared, concentration, dim, generator)
-    geometry.place_(x, along, squared_length, unit, *cosine[:2])
-    return x.to(loc.dtype), torch.stack(cosine) if needs_scalars else None
+    t, noise = family_named(family).draw_cosine(chi_squared, concentration, dim, generator)
+    geometry.place_(x, along, squared_length, unit, *t)
+    return x.to(loc.dtype), torch.stack((*t, noise)) if needs_scalars else None
 
 
 def _run_backward(
@@ -204,12 +205,12 @@ def _run_backward(
     elif loc.is_meta:
         return _fake_backward(grad, x, loc, concentration, dim, family, *needs)
     else:
-        one_minus_t, one_plus_t, noise = scalars
+        minus, plus, noise = scalars
         slope = None
         if needs_concentration:
             kappa = concentration.expand(noise.shape)
-            slope = family_named(family).rapidity_slope(one_minus_t, one_plus_t, noise, kappa, dim)
-        gradients = geometry.pull_back(grad, x, loc, one_minus_t, one_plus_t, slope, needs_loc=needs_loc)
+            slope = family_named(family).slope(Cosine(minus, plus), noise, kappa, dim)
+        gradients = geometry.pull_back(grad, x, loc, minus, plus, slope, needs_loc=needs_loc)
     # An operator cannot return None. A gradient that is not needed is an empty tensor.
     grad_loc, grad_concentration = gradients
     if grad_loc is None:

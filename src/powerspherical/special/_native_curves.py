@@ -40,7 +40,7 @@ def value_and_slope(
     count, (first, gain, decay) = kappa.numel(), numbers
     call = _CALL(
         value.data_ptr(), slope.data_ptr() if needs_slope else 0, kappa.data_ptr(), rows.data_ptr(),
-        count, first, len(rows) - 1, _SIZES[kappa.dtype], library.threads(count, _PER_THREAD), gain, decay,
+        count, first, rows.size(0) - 1, _SIZES[kappa.dtype], library.threads(count, _PER_THREAD), gain, decay,
     )  # fmt: skip
     library.function("curve")(call)
     return value, slope

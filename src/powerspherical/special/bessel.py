@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical.special.curves import inverse, value
+from powerspherical.special.curves import inverse, log_partition, value
 from powerspherical.special.quadrature import gauss_legendre
 
 _FAMILY = "von_mises_fisher"
@@ -70,15 +70,6 @@ def bessel_ratio_complement(kappa: Tensor, dim: float) -> Tensor:
     return value(kappa, _FAMILY, "loss", dim)
 
 
-def exponential_relative_entropy(kappa: Tensor, dim: float) -> Tensor:
-    """KL(vMF‖uniform) = κA - G, which is 0 at κ = 0.
-
-    For d from 2 to 1e7 and κ from 0 to 1e9 the relative error is about 1e-15 in float64 and 2e-7 in float32.
-    """
-    return value(kappa, _FAMILY, "entropy", dim)
-
-
-@with_derivatives(bessel_ratio)
 def log_hyp0f1(kappa: Tensor, dim: float) -> Tensor:
     """Return G(κ) = log ₀F₁(; d/2; κ²/4) = log E_U e^{κt}, the von Mises–Fisher log-partition relative to the uniform.
 
@@ -92,7 +83,7 @@ def log_hyp0f1(kappa: Tensor, dim: float) -> Tensor:
     >>> log_hyp0f1(torch.tensor(1.0, dtype=torch.float64), 3).exp()  # sinh 1
     tensor(1.1752, dtype=torch.float64)
     """
-    return kappa * bessel_ratio(kappa, dim) - exponential_relative_entropy(kappa, dim)
+    return log_partition(kappa, _FAMILY, dim)
 
 
 def log_bessel_i(order: float, x: Tensor) -> Tensor:

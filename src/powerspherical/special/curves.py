@@ -10,11 +10,11 @@ and a negative κ counts as 0, with the derivative 0.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,6 +34,12 @@ def _curve(family: str, name: str, dim: float, order: int) -> Curve:
     for _ in range(order):
         found = found.slope
     return found
+
+
+@untraced
+def has(family: str, name: str, dim: float) -> bool:
+    """Whether the curves of the family have one of that name."""
+    return name in curves(family, dim)
 
 
 @tensor_constant
@@ -80,9 +86,11 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
     x = torch.addcmul(minus_offset, inside, scale)
     for coefficient in reversed(coefficients):
         value = torch.addcmul(coefficient, value, x)
-    if gain or decay:
+    # Where the host may look, it skips the values beyond the table if there are none.
+    looks = kappa.is_cpu and is_plain(kappa) and kappa.numel() > 0
+    if (gain or decay) and not (looks and kappa.max() <= 2.0**TOP):
         beyond = kappa.clamp(min=2.0**TOP) * 2.0**-TOP  # 1 inside the table
-        value = value + gain * torch.log(beyond) if gain else value * beyond**-decay
+        value = torch.add(value, torch.log(beyond), alpha=gain) if gain else value * beyond**-decay
     return torch.where(kappa < 0, 0.0, value) if order else value
 
 
@@ -113,9 +121,10 @@ def _kernels(kappa: Tensor) -> ModuleType | None:
 @functools.lru_cache(256)
 def _kernel_arguments(
     family: str, name: str, dim: float, order: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, tuple[int, float, float]]:
-    """Return ``table`` by one look-up."""
-    return table(torch.empty((), dtype=dtype, device=device), family, name, dim, order)
+) -> tuple[tuple[Tensor, tuple[int, float, float]], bool]:
+    """Return ``table``, and whether the derivative has a better table than this one, by one look-up."""
+    arguments = table(torch.empty((), dtype=dtype, device=device), family, name, dim, order)
+    return arguments, _curve(family, name, dim, order).own_slope is not None
 
 
 class _Differentiable(torch.autograd.Function):
@@ -123,9 +132,9 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kappa: Tensor, kernels: ModuleType, *which: Any) -> Tensor:
-        ctx.which = which
         result: Tensor
-        arguments = _kernel_arguments(*which, kappa.dtype, kappa.device)
+        arguments, ctx.has_own_slope = _kernel_arguments(*which, kappa.dtype, kappa.device)
+        ctx.which = which
         result, slope = kernels.value_and_slope(kappa, *arguments, needs_slope=True)
         ctx.save_for_backward(kappa, slope)
         return result
@@ -135,7 +144,7 @@ class _Differentiable(torch.autograd.Function):
         kappa, slope = ctx.saved_tensors
         family, name, dim, order = ctx.which
         # The gradient may be differentiated or transformed itself. And some curves have a better slope than their own.
-        if torch.is_grad_enabled() or not is_plain(grad) or _curve(family, name, dim, order).own_slope:
+        if torch.is_grad_enabled() or not is_plain(grad) or ctx.has_own_slope:
             slope = torch.where(kappa < 0, 0.0, value(kappa, family, name, dim, order + 1))
         return grad * slope, None, None, None, None, None
 
@@ -158,12 +167,14 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
             f"kappa must be a float32 or float64 tensor, got {kind}: convert it with kappa.float()"
         )
     kernels = _kernels(kappa)
+    records = torch.is_grad_enabled() and kappa.requires_grad
     if kernels is None:
-        return _smooth(kappa, family, name, dim, order)
-    if torch.is_grad_enabled() and kappa.requires_grad:
+        evaluate = _smooth if records or not is_plain(kappa) else _by_operations
+        return evaluate(kappa, family, name, dim, order)
+    if records:
         result: Tensor = _differentiable(kappa, kernels, family, name, dim, order)
         return result
-    arguments = _kernel_arguments(family, name, dim, order, kappa.dtype, kappa.device)
+    arguments, _ = _kernel_arguments(family, name, dim, order, kappa.dtype, kappa.device)
     result, _ = kernels.value_and_slope(kappa, *arguments, needs_slope=False)
     return result
 
@@ -172,17 +183,26 @@ def value_and_slope(kappa: Tensor, family: str, name: str, dim: float) -> tuple[
     """Return a function of κ and its derivative."""
     records = torch.is_grad_enabled() and kappa.requires_grad
     kernels = None if records or kappa.dtype not in _BITS else _kernels(kappa)
-    if kernels is None or _curve(family, name, dim, 0).own_slope:
-        return value(kappa, family, name, dim), value(kappa, family, name, dim, 1)
-    arguments = _kernel_arguments(family, name, dim, 0, kappa.dtype, kappa.device)
-    return kernels.value_and_slope(kappa, *arguments, needs_slope=True)
+    if kernels is not None:
+        arguments, has_own_slope = _kernel_arguments(family, name, dim, 0, kappa.dtype, kappa.device)
+        if not has_own_slope:
+            return kernels.value_and_slope(kappa, *arguments, needs_slope=True)
+    return value(kappa, family, name, dim), value(kappa, family, name, dim, 1)
+
+
+@with_derivatives(lambda kappa, family, dim: value(kappa, family, "log_partition_slope", dim))
+def log_partition(kappa: Tensor, family: str, dim: float) -> Tensor:
+    """Return the log of the mean over uniform points of the density e^{κT} of an exponential family: κΨ' - KL."""
+    slope = value(kappa, family, "log_partition_slope", dim)
+    return kappa * slope - value(kappa, family, "relative_entropy", dim)
 
 
 def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> Tensor:
     """Return the κ at which a monotone curve has the value ``target``, without derivatives.
 
     The table is searched for the cell. In the cell Newton's method starts from the chord, or in cell 0 from the
-    leading power.
+    leading power. Beyond the table the curve is a logarithm or a power. If no finite κ reaches ``target``, the result
+    is infinite, or 0 on the side of κ = 0.
 
     Args:
         target: values of the curve, any shape, float64.
@@ -191,7 +211,9 @@ def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> T
     rows = _rows(target, 8, family, name, dim, 0)
     ends = _ends(target, family, name, dim)
     sign = 1.0 if power else -1.0
-    cell = (torch.searchsorted(sign * ends[:, 0], sign * target, right=True) - 1).clamp(min=0)
+    begins = sign * ends[:, 0]
+    begins = torch.where(begins.isnan(), math.inf, begins)  # beyond the range of a sampled curve
+    cell = (torch.searchsorted(begins, sign * target, right=True) - 1).clamp(min=0)
     minus_offset, scale, *coefficients = torch.embedding(rows, cell).unbind(-1)
     begin, end = torch.embedding(ends, cell).unbind(-1)
     x = ((target - begin) / (end - begin)).clamp(0.0, 1.0)
@@ -206,7 +228,14 @@ def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> T
         slope = torch.addcmul(height, slope, x)
         error = torch.addcmul(constant - target, height, x)
         x = x - torch.where(error == 0, 0.0, error / slope)
-    return (x - minus_offset) / scale
+    _, gain, decay = _numbers(family, name, dim, 0)
+    beyond = torch.full_like(target, math.inf)
+    if gain:
+        beyond = 2.0**TOP * torch.exp((target - ends[-1, 1]) / gain)
+    elif decay > 0:
+        beyond = 2.0**TOP * (target / ends[-1, 1]) ** (-1 / decay)
+    kappa = torch.where(x > 1 + 1e-9, beyond, (x - minus_offset) / scale)
+    return torch.where(sign * target > sign * ends[0, 0], kappa, torch.where(target.isnan(), target, 0.0))
 
 
 _NEWTON_STEPS = 4
@@ -215,6 +244,5 @@ _NEWTON_STEPS = 4
 @tensor_constant
 def _ends(family: str, name: str, dim: float) -> list[list[float]]:
     """The values at both ends of each cell."""
-    ends = _curve(family, name, dim, 0).ends
-    pairs: list[list[float]] = np.c_[ends[:-1], ends[1:]].tolist()
+    pairs: list[list[float]] = _curve(family, name, dim, 0).ends.tolist()
     return pairs

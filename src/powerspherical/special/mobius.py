@@ -191,7 +191,7 @@ def cauchy_relative_entropy(kappa: Tensor, dim: int) -> Tensor:
     """
     if dim == 2:
         return log1p(0.25 * kappa * (kappa / (1 + kappa)))
-    return value(kappa, _FAMILY, "entropy", dim)
+    return value(kappa, _FAMILY, "relative_entropy", dim)
 
 
 def cauchy_mean_cosine_complement(kappa: Tensor, dim: int) -> Tensor:

@@ -20,7 +20,7 @@ def _series(coefficients: list[float], x: Array) -> Array:
     return np.asarray(np.polyval(coefficients[::-1], x))
 
 
-def power_spherical(kappa: Array, dim: float) -> tuple[Array, Array]:
+def power_spherical(kappa: Array, dim: float) -> dict[str, Array]:
     """Return the variance and the third cumulant of T = log((1+t)/2) under the Power Spherical distribution.
 
     They are ψ₁(α) - ψ₁(α+β) and ψ₂(α) - ψ₂(α+β) with β = (d-1)/2 and α = β+κ. With x = 1/α and y = 1/(α+β), one
@@ -38,7 +38,7 @@ def power_spherical(kappa: Array, dim: float) -> tuple[Array, Array]:
     small_third_x, small_third_y = (v * v * v * (v * _series(bends, v * v) - 1) for v in (x, y))
     variance += beta * x * y + (small_x - small_y)
     third += (small_third_x - small_third_y) - beta * x * y * (x + y)
-    return variance, third
+    return {"variance": variance, "third": third}
 
 
 def mean_log1p_of_uniform(dim: float) -> float:
@@ -83,7 +83,7 @@ def _log1pmx(x: Array) -> Array:
     return np.where(np.abs(r) < 0.17, r * (r * r * series - x), np.log1p(x) - x)
 
 
-def von_mises_fisher(kappa: Array, dim: float) -> Array:
+def von_mises_fisher(kappa: Array, dim: float) -> dict[str, Array]:
     """Return the variance of t under the von Mises–Fisher distribution.
 
     The density of y = artanh t is ∝ e^{κt} cosh^{1-d} y, with the mode where tanh y = m. At y = artanh m + δ, let
@@ -101,10 +101,10 @@ def von_mises_fisher(kappa: Array, dim: float) -> Array:
     share = weights * np.exp((dim - 1) * (excess - log_cosh))
     share /= share.sum(-1, keepdims=True)
     change -= (share * change).sum(-1, keepdims=True)
-    return (rest * (1 + mode))[:, 0] ** 2 * (share * change**2).sum(-1)
+    return {"variance": (rest * (1 + mode))[:, 0] ** 2 * (share * change**2).sum(-1)}
 
 
-def spherical_cauchy(kappa: Array, dim: int) -> tuple[Array, Array, Array]:
+def spherical_cauchy(kappa: Array, dim: float) -> dict[str, Array]:
     """Return E t, E (1-t²) and Var t of the spherical Cauchy distribution.
 
     It is the uniform distribution shifted in rapidity: t = tanh(τ+y) with e^τ = 1+κ and the density ∝ cosh^{1-d} y
@@ -114,15 +114,13 @@ def spherical_cauchy(kappa: Array, dim: int) -> tuple[Array, Array, Array]:
 
     and the variance of t given ±y is tanh²y/D².
     """
-    y, tanh, log_cosh, share = rapidity_rule(dim, 0.16, max(dim - 5, 0.5))
-    half = y >= 0
-    log_cosh, square, share = (
-        log_cosh[half],
-        tanh[half] ** 2,
-        share[half] * np.exp((1 - dim) * log_cosh[half]),
-    )
-    share[0] /= 2
+    y, tanh, log_cosh, share = rapidity_rule(dim, 0.17, max(dim - 5, 0.5))
+    share *= np.exp((1 - dim) * log_cosh)
     share /= share.sum()
+    # Up to the largest τ the integrands may grow like e^{4y}. Beyond it they only fall.
+    kept = (y >= 0) & (log_cosh < np.log1p(kappa.max()) + 42 / (dim - 1))
+    log_cosh, square, share = log_cosh[kept], tanh[kept] ** 2, share[kept]
+    share[1:] *= 2
     s = np.exp(-2 * log_cosh)
     kappa = kappa[:, None]
     sinh = 0.5 * kappa * (kappa + 2) / (kappa + 1)
@@ -134,4 +132,5 @@ def spherical_cauchy(kappa: Array, dim: int) -> tuple[Array, Array, Array]:
     mean = (inverse @ (share * s)) * (sinh * cosh)[:, 0]
     stretched = (1 + 2 * sinh**2)[:, 0] * (inverse_square @ (share * s * (1 + square)))
     sines = 0.5 * (inverse_square @ (share * s * s) + stretched)
-    return mean, sines, (below * below) @ share + inverse_square @ (share * square)
+    variance = (below * below) @ share + inverse_square @ (share * square)
+    return {"mean": mean, "sines": sines, "variance": variance}

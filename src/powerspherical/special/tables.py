@@ -7,9 +7,9 @@ power of κ. Evaluating a function, in torch, C or Triton, is the same few lines
 
     cell = clamp((bits of κ >> shift) - first, 0, last);  x = κ·scale[cell] - offset[cell];  value = Σ c_j[cell] x^j
 
-Only the functions of ``moments`` are fitted, by Chebyshev interpolation. The others are integrals of the fits,
-whose sums over cells have positive terms. So all functions of a family fit together, and the derivative of a table
-is as accurate as a table of its own.
+Of the package's families, only the functions of ``moments`` are fitted, by Chebyshev interpolation. The others are
+integrals of the fits, whose sums over cells have positive terms. So all functions of a family fit together, and the
+derivative of a table is as accurate as a table of its own. ``sampled_curves`` makes tables of any other formula.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -48,6 +49,9 @@ def _powers_of_chebyshev() -> Array:
 
 _TO_POWERS = _powers_of_chebyshev()
 
+#: Takes a number d and κ, an array with one axis, to functions of κ.
+Formula = Callable[[Array, float], Mapping[str, Array]]
+
 #: Coefficients (cells, degree + 1) by the bytes of a number.
 Fits = dict[int, Array]
 
@@ -63,6 +67,13 @@ def _running_sums(start: float, steps: Iterable[float]) -> Iterator[float]:
         yield total + rest
 
 
+def _sampled(formula: Formula, kappa: Array, dim: float) -> dict[str, Array]:
+    """Return the functions of a formula at ``kappa``, which may have any shape."""
+    # The parts fit into the cache, and a formula can use that each is a short range of κ.
+    parts = [formula(part, dim) for part in np.array_split(kappa.ravel(), 16)]
+    return {name: np.concatenate([part[name] for part in parts]).reshape(kappa.shape) for name in parts[0]}
+
+
 class Cells:
     """The cells [0, 2^low) and eight per octave from 2^low to 2^TOP. In a cell, x = κ·scale - offset is in [0, 1)."""
 
@@ -73,25 +84,22 @@ class Cells:
         self.scale = np.r_[2.0**-low, np.ldexp(float(_PER_OCTAVE), -(octave + low))]
         self.kappa = (_POINTS + self.offset[:, None]) / self.scale[:, None]
 
-    def sampled(self, formula: Callable[[Array, float], tuple[Array, ...]], dim: float) -> list[Array]:
-        """Return the results of ``formula`` at the nodes, each of shape (cells, nodes)."""
-        parts = [
-            formula(part, dim) for part in np.array_split(self.kappa.ravel(), 16)
-        ]  # each fits into the cache
-        return [np.concatenate(columns).reshape(self.kappa.shape) for columns in zip(*parts, strict=True)]
-
     def values(self, fits: Fits) -> Array:
         """Return a fitted function at the nodes."""
         return fits[8] @ _POINTS ** np.arange(fits[8].shape[1])[:, None]
 
-    def fit(self, values: Array, power: int = 0) -> Fits:
-        """Fit polynomials to values at the nodes of a function that is κ^power times an analytic one near κ = 0."""
+    def fit(self, values: Array, power: int = 0, longer: int = 0) -> Fits:
+        """Fit polynomials to values at the nodes of a function that is κ^power times an analytic one near κ = 0.
+
+        In float32 they may be longer by one coefficient, which makes the slopes more accurate.
+        """
         values = np.r_[values[:1] / _POINTS**power, values[1:]]
         middle = values[:, _NODES // 2]
         chebyshev = (values - middle[:, None]) @ _TO_CHEBYSHEV
         chebyshev[:, 0] += middle
         fits = {}
-        for size, degree in _DEGREE.items():
+        for size, usual in _DEGREE.items():
+            degree = min(usual + longer, _NODES - 1)
             fits[size] = chebyshev[:, : degree + 1] @ _TO_POWERS[: degree + 1, : degree + 1]
             kept = degree + 1 - power
             fits[size][0] = np.r_[np.zeros(power), chebyshev[0, :kept] @ _TO_POWERS[:kept, :kept]]
@@ -121,8 +129,9 @@ def _rise(fits: Fits) -> float:
 
 
 def _decay(fits: Fits) -> float:
-    """Return the exponent p with f ∝ κ^-p at 2^TOP. Rounding is removed from integers."""
-    power = -_rise(fits) / float(fits[8][-1].sum())
+    """Return the exponent p with f ∝ κ^-p at 2^TOP, or 0 if f is 0 or NaN there. Rounding is removed from integers."""
+    end = float(fits[8][-1].sum())
+    power = -_rise(fits) / end if abs(end) > 0 else 0.0
     return float(round(power)) if abs(power - round(power)) < 1e-6 else power
 
 
@@ -155,13 +164,18 @@ class Curve:
     @functools.cached_property
     def slope(self) -> Curve:
         """The derivative in κ."""
-        return self.own_slope or Curve.of(
-            self.cells,
-            {
-                size: c[:, 1:] * np.arange(1, c.shape[1]) * self.cells.scale[:, None]
-                for size, c in self.fits.items()
-            },
-        )
+        fits = {
+            size: c[:, 1:] * np.arange(1, c.shape[1]) * self.cells.scale[:, None]
+            for size, c in self.fits.items()
+        }
+        # The slope of a function with a limit may be no more than rounding at the end of the table. It does not grow.
+        decay = self.decay + 1 if self.gain or self.decay else max(0.0, _decay(fits))
+        return self.own_slope or Curve(self.cells, fits, 0.0, decay)
+
+    def minus(self, number: float) -> Curve:
+        """Return the curve of the function minus a number. It must not be a power beyond the table."""
+        fits = {size: np.c_[c[:, :1] - number, c[:, 1:]] for size, c in self.fits.items()}
+        return replace(self, fits=fits)
 
     def rows(self, size: int) -> Array:
         """Return rows (-offset, scale, c_0, …, c_n) for numbers of ``size`` bytes. n is the same for all curves."""
@@ -171,8 +185,8 @@ class Curve:
 
     @property
     def ends(self) -> Array:
-        """The values at the ends of the cells, from κ = 0 to 2^TOP."""
-        return np.r_[self.fits[8][:, 0], self.fits[8][-1].sum()]
+        """The values at both ends of each cell."""
+        return np.c_[self.fits[8][:, 0], self.fits[8].sum(1)]
 
 
 def _octave(number: float) -> int:
@@ -182,16 +196,17 @@ def _octave(number: float) -> int:
 
 def _power_spherical(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
-    variance, third = cells.sampled(moments.power_spherical, dim)
+    sampled = _sampled(moments.power_spherical, cells.kappa, dim)
+    variance = sampled["variance"]
     fit = cells.fit(variance)
-    third_curve = Curve.of(cells, cells.fit(third))
+    third_curve = Curve.of(cells, cells.fit(sampled["third"]))
     loss = cells.integral_to_infinity(fit)
     return {
-        "variance": Curve.of(cells, fit, slope=third_curve),
-        "loss": Curve.of(cells, loss),
+        "information": Curve.of(cells, fit, slope=third_curve),
+        "score_loss": Curve.of(cells, loss),
         "offset": Curve.of(cells, cells.integral(cells.fit(cells.values(loss))), logarithmic=True),
-        "mean_log1p": Curve.of(cells, cells.integral(fit, moments.mean_log1p_of_uniform(dim))),
-        "entropy": Curve.of(
+        "log_partition_slope": Curve.of(cells, cells.integral(fit, moments.mean_log1p_of_uniform(dim))),
+        "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
         ),
     }
@@ -199,15 +214,19 @@ def _power_spherical(dim: float) -> dict[str, Curve]:
 
 def _von_mises_fisher(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
-    (variance,) = cells.sampled(lambda kappa, dim: (moments.von_mises_fisher(kappa, dim),), dim)
+    variance = _sampled(moments.von_mises_fisher, cells.kappa, dim)["variance"]
     fit = cells.fit(variance)
     loss = cells.integral_to_infinity(fit)
+    variance_curve, mean_curve, loss_curve = (Curve.of(cells, x) for x in (fit, cells.integral(fit), loss))
     return {
-        "variance": Curve.of(cells, fit),
-        "mean": Curve.of(cells, cells.integral(fit)),
-        "loss": Curve.of(cells, loss),
+        "variance": variance_curve,
+        "information": variance_curve,
+        "mean": mean_curve,
+        "log_partition_slope": mean_curve,
+        "loss": loss_curve,
+        "score_loss": loss_curve,
         "offset": Curve.of(cells, cells.integral(cells.fit(cells.values(loss))), logarithmic=True),
-        "entropy": Curve.of(
+        "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
         ),
     }
@@ -215,29 +234,158 @@ def _von_mises_fisher(dim: float) -> dict[str, Curve]:
 
 def _spherical_cauchy(dim: float) -> dict[str, Curve]:
     cells = Cells(-7)
-    mean, sines, variance = cells.sampled(moments.spherical_cauchy, dim)  # type: ignore[arg-type]
+    sampled = _sampled(moments.spherical_cauchy, cells.kappa, dim)
     growth = 1 + cells.kappa
-    fit = cells.fit(sines / growth)  # a shift by dτ = dκ/(1+κ) moves t by (1-t²)dτ
+    fit = cells.fit(sampled["sines"] / growth)  # a shift by dτ = dκ/(1+κ) moves t by (1-t²)dτ
     loss = cells.integral_to_infinity(fit)
     return {
-        "variance": Curve.of(cells, cells.fit(variance)),
+        "variance": Curve.of(cells, cells.fit(sampled["variance"])),
+        "information": Curve.of(cells, cells.fit((dim - 1) ** 2 / dim / growth**2)),
+        "score_loss": Curve.of(cells, cells.fit(0 * growth)),  # the kernel is a density
         "mean": Curve.of(cells, cells.integral(fit)),
         "loss": Curve.of(cells, loss),
-        "entropy": Curve.of(
-            cells, cells.integral(cells.fit((dim - 1) * mean / growth, power=1)), logarithmic=True
+        "relative_entropy": Curve.of(
+            cells, cells.integral(cells.fit((dim - 1) * sampled["mean"] / growth, power=1)), logarithmic=True
         ),
         "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(cells.values(loss) / growth))),
     }
 
 
-_FAMILIES = {
+_BUILDERS: dict[str, Callable[[float], Mapping[str, Curve]]] = {
     "power_spherical": _power_spherical,
     "von_mises_fisher": _von_mises_fisher,
     "spherical_cauchy": _spherical_cauchy,
 }
 
 
+def register(key: str, build: Callable[[float], Mapping[str, Curve]]) -> None:
+    """Make ``build(dim)`` the curves of a family. A key cannot be given to another function: tables are cached."""
+    if _BUILDERS.setdefault(key, build) is not build:
+        raise ValueError(f"the curves of {key!r} are registered already: choose another key")
+
+
 @functools.lru_cache(64)
-def curves(family: str, dim: float) -> dict[str, Curve]:
+def curves(family: str, dim: float) -> Mapping[str, Curve]:
     """Return the curves of a family at a dimension. The last 64 are kept, about half a megabyte each."""
-    return _FAMILIES[family](dim)
+    return _BUILDERS[family](dim)
+
+
+# Tables of other formulas
+
+_LOWS = np.arange(-30, 31)  # cell 0 of a sampled curve may be [0, 2^low)
+_BETWEEN = np.cos(np.pi * np.arange(_NODES) / (2 * _NODES)) ** 2  # where interpolation errs most
+_CHEBYSHEV_BETWEEN = np.polynomial.chebyshev.chebvander(2 * _BETWEEN - 1, _NODES - 1).T
+_TRIED = np.r_[:_NODES, _NODES + 2, _NODES + _NODES // 2]  # of these, the ones that every cell has
+_CHECKS = np.r_[_POINTS, _BETWEEN][_TRIED[_NODES:]]
+#: An octave is sampled at Chebyshev's nodes, and interpolated from there to the nodes of its cells.
+_OCTAVE_NODES = 22
+_OCTAVE_POINTS = np.cos(np.pi * (np.arange(_OCTAVE_NODES) + 0.5) / _OCTAVE_NODES / 2) ** 2
+_TO_CELLS = np.polynomial.chebyshev.chebvander(
+    2 * ((np.r_[_POINTS, _CHECKS] + np.arange(_PER_OCTAVE)[:, None]) / _PER_OCTAVE).ravel() - 1,
+    _OCTAVE_NODES - 1,
+) @ np.linalg.inv(np.polynomial.chebyshev.chebvander(2 * _OCTAVE_POINTS - 1, _OCTAVE_NODES - 1))
+
+#: The largest relative error of a table that is kept, by the bytes of a number.
+_TOLERANCE = {4: 2e-7, 8: 1e-9}
+
+
+def sampled_curves(
+    formula: Formula, dim: float, complements: Mapping[str, str] = MappingProxyType({"mean": "loss"})
+) -> dict[str, Curve]:
+    """Return tables of functions that are given by any NumPy formula.
+
+    Every function is fitted directly. Near κ = 0 it must be κ^n times an analytic function, n = 0, 1, 2, …; beyond
+    2^TOP it continues as a logarithm or as a power of κ. In cells where it is not finite, its table is NaN.
+
+    A function is left out, so that the others keep their tables, if no polynomials represent it: in some cell the
+    relative error between the nodes is above 1e-9. That is relative to the largest value in the cell, as functions may
+    have zeros.
+
+    The derivative of a table has about 1000 times the noise of the formula, relative to |f|/κ.
+
+    Args:
+        formula: ``formula(kappa, dim)`` returns arrays by name. It is called with about 3,500 values of κ, in 32 calls.
+        dim: the ambient dimension d.
+        complements: by the name of a function f, that of 1 - f. If f tends to 1, the slope comes from there.
+    """
+    with np.errstate(all="ignore"):
+        trials = _sampled(formula, np.ldexp(np.r_[_POINTS, _BETWEEN], _LOWS[:, None]), dim)
+        starts = {name: start for name, values in trials.items() if (start := _start(values))}
+        lowest = Cells(min((low for low, _ in starts.values()), default=TOP - 1))
+        sampled = _interpolated(
+            _sampled(formula, np.ldexp(1 + _OCTAVE_POINTS, np.arange(lowest.low, TOP)[:, None]), dim)
+        )
+        result = {}
+        for name, (low, power) in starts.items():
+            zeroth = trials[name][low - _LOWS[0]][_TRIED]
+            rest = sampled[name][_PER_OCTAVE * (low - lowest.low) :]
+            if curve := _checked(Cells(low), np.r_[zeroth[None], rest], power):
+                result[name] = curve
+    for name, complement in complements.items():
+        if {name, complement} <= result.keys():
+            slope = result[complement].slope
+            minus = Curve(slope.cells, {size: -c for size, c in slope.fits.items()}, 0.0, slope.decay)
+            result[name] = replace(result[name], own_slope=minus)
+    return result
+
+
+def _interpolated(octaves: dict[str, Array]) -> dict[str, Array]:
+    """Take values at _OCTAVE_POINTS of octaves to values at _POINTS and _CHECKS of their cells."""
+    return {
+        name: (values @ _TO_CELLS.T).reshape(-1, _NODES + len(_CHECKS)) for name, values in octaves.items()
+    }
+
+
+def _start(values: Array) -> tuple[int, int] | None:
+    """Return low of the largest good cell 0 and the leading power of a function there, or None if there is none.
+
+    A lower cell 0 has a smaller error of interpolation, but a formula may be less accurate near κ = 0.
+
+    Args:
+        values: of the function at _POINTS and _BETWEEN in [0, 2^low), per low in _LOWS.
+    """
+    x = np.r_[_POINTS, _BETWEEN]
+    steepness = np.log(np.abs(values[:, _NODES - 2] / values[:, _NODES - 1]))
+    steepness /= np.log(_POINTS[-2] / _POINTS[-1])
+    powers = np.clip(np.nan_to_num(np.rint(steepness)), 0, 4)
+    at_first, sizes = values[0, 0], np.abs(values).max(1)
+    values = values / x ** powers[:, None]
+    middle, exact = values[:, :1], values[:, _NODES:]
+    chebyshev = (values[:, :_NODES] - middle) @ _TO_CHEBYSHEV
+    errors = {}
+    for size, degree in _DEGREE.items():
+        kept = np.arange(_NODES) < np.minimum(degree + 2, _NODES) - powers[:, None]
+        misses = middle + (chebyshev * kept) @ _CHEBYSHEV_BETWEEN - exact
+        errors[size] = np.abs(misses / np.where(misses == 0, 1, exact)).max(1)
+    # Far out, where a function no longer changes, a constant seems good again, but has the wrong value at κ = 0.
+    at_zero = np.where(powers > 0, 0.0, middle[:, 0] + chebyshev @ (-1.0) ** np.arange(_NODES))
+    right = np.abs(at_zero - at_first) <= 1e-6 * sizes
+    double = np.where(right & (errors[4] < _TOLERANCE[4] / 4), errors[8], math.inf)
+    least = np.nanmin(double, initial=math.inf)
+    if not least < _TOLERANCE[8]:
+        return None
+    best = np.nonzero(double <= max(4 * least, 1e-14))[0][-1]
+    for _ in range(2):  # with two octaves less, short polynomials and slopes are more accurate
+        if best > 0 and double[best - 1] <= max(4 * least, 1e-12):
+            best -= 1
+    return int(_LOWS[best]), int(powers[best])
+
+
+def _checked(cells: Cells, values: Array, power: int) -> Curve | None:
+    """Return the curve of a function with ``values`` at the nodes and _CHECKS of the cells, if it is accurate."""
+    values = np.where(np.isfinite(values), values, np.nan)
+    nodes, exact = np.split(values, [_NODES], axis=1)
+    fits = cells.fit(nodes, power, longer=1)
+    sizes = np.abs(nodes).max(1, keepdims=True) * np.ones_like(exact)
+    sizes[0] = np.abs(exact[0])
+    for size, c in fits.items():
+        errors = np.abs(c @ _CHECKS ** np.arange(c.shape[1])[:, None] - exact)
+        if (errors > _TOLERANCE[size] * np.maximum(sizes, 1e-280)).any():
+            return None
+    c = fits[8]
+    earlier, later = np.diff(
+        [c[-16 * _PER_OCTAVE, 0], c[-8 * _PER_OCTAVE, 0], c[-1].sum()]
+    )  # by 8 octaves each
+    if abs(later - earlier) < 0.01 * abs(later) and abs(later) > 1e-6 * abs(c[-1].sum()):
+        return Curve(cells, fits, float(later) / (8 * math.log(2)), 0.0)
+    return Curve.of(cells, fits)

@@ -18,9 +18,11 @@ from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, RotationallySymmetric, VonMisesFisher
 from powerspherical.distributions import distribution_named
-from powerspherical.families import Family, family_named, family_names
+from powerspherical.families import Family, derived, family_named, family_names
+from powerspherical.quadrature.cosine import Cosine
 from powerspherical.testing._references import (
     CLOSED_FORMS,
+    FUNCTIONS_OF_KAPPA,
     LEVEL,
     assert_law,
     assert_mean,
@@ -65,13 +67,13 @@ class FamilyConformance:
     # Set-up
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise tests by ``dims``, and the quadrature test also by the closed forms of the family."""
+        """Parametrise tests by ``dims``, and the quadrature test also by what the family overrides."""
         if "dim" in metafunc.fixturenames:
             metafunc.parametrize("dim", self.dims)
         if "closed_form" in metafunc.fixturenames:
             kind = type(self.family)
-            names = [name for name in CLOSED_FORMS if getattr(kind, name) is not getattr(Family, name)]
-            metafunc.parametrize("closed_form", names)
+            own = [name for name in CLOSED_FORMS if getattr(kind, name) is not getattr(Family, name)]
+            metafunc.parametrize("closed_form", [*FUNCTIONS_OF_KAPPA, *own])
 
     @pytest.fixture(autouse=True)
     def _seed(self) -> None:
@@ -103,29 +105,23 @@ class FamilyConformance:
         total = grid_mean(self.family, self.kappa, dim)
         self.assert_close(total, torch.ones_like(total))
 
-    def test_the_density_is_the_normalised_kernel(self, dim: int) -> None:
-        kappa = self.kappa.unsqueeze(-1)
-        kernel = self.family.log_kernel(*cosines(), kappa, dim)
-        density = self.family.log_density(*cosines(), kappa, dim)
-        self.assert_close(density, kernel - self.family.log_partition(kappa, dim))
-
     def test_moments(self, dim: int) -> None:
         kappa, family = self.kappa, self.family
 
-        def mean(function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        def mean(function: Callable[[Cosine], Tensor]) -> Tensor:
             return grid_mean(family, kappa, dim, function)
 
-        complement = mean(lambda minus, plus: minus)
-        self.assert_close(family.mean_cosine_complement(kappa, dim), complement)
-        self.assert_close(family.mean_cosine(kappa, dim), mean(lambda minus, plus: plus) - 1)
-        variance = mean(lambda minus, plus: (minus - complement.unsqueeze(-1)).square())
+        loss = mean(lambda t: t.minus)
+        self.assert_close(family.mean_loss(kappa, dim), loss)
+        self.assert_close(family.mean_cosine(kappa, dim), mean(lambda t: t.plus) - 1)
+        variance = mean(lambda t: (t.minus - loss.unsqueeze(-1)).square())
         self.assert_close(family.variance_cosine(kappa, dim), variance)
-        entropy = mean(lambda minus, plus: family.log_density(minus, plus, kappa.unsqueeze(-1), dim))
+        entropy = mean(lambda t: derived.log_density(family, t, kappa.unsqueeze(-1), dim))
         self.assert_close(family.relative_entropy(kappa, dim), entropy)
         assert (family.mean_cosine(kappa, dim).diff() > 0).all(), "E t must increase with κ"
 
     def test_closed_forms_agree_with_quadrature(self, closed_form: str, dim: int) -> None:
-        kappa, compute = self.kappa.unsqueeze(-1), CLOSED_FORMS[closed_form]
+        kappa, compute = self.kappa.unsqueeze(-1), (FUNCTIONS_OF_KAPPA | CLOSED_FORMS)[closed_form]
         self.assert_close(compute(self.family, kappa, dim), compute(plain_twin(self.family), kappa, dim))
 
     # Divergences
@@ -156,8 +152,8 @@ class FamilyConformance:
     def test_quantiles_invert_tails(self, dim: int) -> None:
         kappa = self.kappa.unsqueeze(-1)
         u = torch.tensor([1e-9, 0.01, 0.3, 0.5, 0.8, 0.99], dtype=torch.float64)
-        ends = self.family.quantile(u, 1 - u, kappa, dim)
-        log_cdf, log_sf = self.family.log_tails(*ends, kappa, dim)
+        t = derived.quantile(self.family, u, 1 - u, kappa, dim)
+        log_cdf, log_sf = derived.log_tails(self.family, t, kappa, dim)
         self.assert_close(log_cdf, torch.log(u).expand_as(log_cdf))
         self.assert_close(log_sf, torch.log1p(-u).expand_as(log_sf))
 
@@ -176,11 +172,11 @@ class FamilyConformance:
         for dtype in (torch.float64, torch.float32):
             kappa = self.kappa.to(dtype).expand(self.draws // 2, -1).contiguous()
             length = 2 * torch.distributions.Gamma(torch.full_like(kappa, (dim - 1) / 2), 1.0).sample()
-            minus, plus, noise = self.family.draw_cosine(length, kappa, dim)
-            slope = self.family.rapidity_slope(minus, plus, noise, kappa, dim)
+            t, noise = self.family.draw_cosine(length, kappa, dim)
+            slope = self.family.slope(t, noise, kappa, dim)
             step = 1e-4 * (1 + self.kappa)
             ahead, behind = (self.family.mean_cosine(self.kappa + s, dim) for s in (step, -step))
-            assert_mean(minus * plus * slope, (ahead - behind) / (2 * step))
+            assert_mean(t.minus * t.plus * slope, (ahead - behind) / (2 * step))
 
     def test_implicit_slopes_are_derivatives_of_quantiles(self, dim: int) -> None:
         kappa = self.kappa.unsqueeze(-1)
@@ -188,12 +184,11 @@ class FamilyConformance:
         step = 1e-4 * (1 + kappa)
 
         def rapidity(kappa: Tensor) -> Tensor:
-            minus, plus = self.family.quantile(u, 1 - u, kappa, dim)
-            return 0.5 * torch.log(plus / minus)
+            return derived.quantile(self.family, u, 1 - u, kappa, dim).rapidity
 
         expected = (rapidity(kappa + step) - rapidity(kappa - step)) / (2 * step)
-        ends = self.family.quantile(u, 1 - u, kappa, dim)
-        found = self.family.implicit_slope(*ends, kappa.expand_as(expected).contiguous(), dim)
+        t = derived.quantile(self.family, u, 1 - u, kappa, dim)
+        found = self.family.slope(t, None, kappa.expand_as(expected).contiguous(), dim)
         self.assert_close(found, expected, rtol=1e-5)
 
     # Inverses and fits
@@ -227,8 +222,8 @@ class FamilyConformance:
     def test_concentration_zero_is_the_uniform(self, dim: int) -> None:
         zero = torch.zeros(1, dtype=torch.float64)
         family, nothing = self.family, torch.zeros(9, dtype=torch.float64)
-        assert torch.equal(family.log_kernel(*cosines(), zero, dim), nothing)
-        self.assert_close(family.log_density(*cosines(), zero, dim), nothing)
+        assert torch.equal(family.log_kernel(cosines(), zero, dim), nothing)
+        self.assert_close(derived.log_density(family, cosines(), zero, dim), nothing)
         for value in (
             family.mean_cosine(zero, dim),
             family.relative_entropy(zero, dim),
@@ -238,13 +233,13 @@ class FamilyConformance:
 
     def test_derivatives_in_both_modes(self, dim: int) -> None:
         kappa = self.kappa.requires_grad_()
-        minus, plus = (end[:-1, None] for end in cosines())
+        t = Cosine(*(end[:-1, None] for end in cosines()))
         for function in (
-            lambda k: self.family.log_density(minus, plus, k, dim),
+            lambda k: derived.log_density(self.family, t, k, dim),
             lambda k: self.family.relative_entropy(k, dim),
             lambda k: self.family.mean_cosine(k, dim),
-            lambda k: self.family.concentration_from_relative_entropy(k / 10, dim),
-            lambda k: self.family.log_tails(minus, plus, k, dim)[0],
+            lambda k: derived.from_relative_entropy(self.family, k / 10, dim),
+            lambda k: derived.log_tails(self.family, t, k, dim)[0],
         ):
             assert torch.autograd.gradcheck(function, kappa, fast_mode=True, atol=1e-6, rtol=1e-4)
             _, forward, *_ = torch.func.jvp(function, (self.kappa,), (torch.ones_like(self.kappa),))
@@ -279,35 +274,6 @@ class FamilyConformance:
             found = member(single)
             assert found.dtype == torch.float32
             self.assert_close(found.double(), member(exact), self.single_rtol)
-
-    # Mixtures
-
-    def test_statistics_of_mixtures(self, dim: int) -> None:
-        """The batched log densities and sums that mixtures use agree with those of single points."""
-        p, family = self.make(dim), self.family
-        x = p.sample((30,))[:, -2]
-        directions, kappa = p.sample()[: len(self.kappa)], self.kappa.unsqueeze(-1)
-        directions = directions.detach().requires_grad_()
-        t = directions @ x.T
-        shares = torch.rand(t.shape, dtype=torch.float64)
-        expected = family.log_density(1 - t, 1 + t, kappa, dim)
-        offsets = family.log_offset(self.kappa, dim).unsqueeze(-1)
-        found, kept = family.log_densities_(t.detach().clone(), kappa, offsets.clone(), dim, keep=True)
-        alone, _ = family.log_densities_(t.detach().clone(), kappa, offsets.clone(), dim, keep=False)
-        self.assert_close(found, expected.detach())
-        self.assert_close(alone, expected.detach())
-        # Σ shares · ∂ log density/∂μ = κ Σ pull x
-        (slope,) = torch.autograd.grad((shares * expected).sum(), directions)
-        t = t.detach()
-        sums = family.point_sums_(kept, shares.clone(), kappa, dim)
-        self.assert_close(sums.total, shares.sum(1), 1e-6)
-        self.assert_close(kappa * sums.factor * (sums.pulls @ x), slope, 1e-6)
-        column = kappa.expand_as(t).contiguous()
-        self.assert_close(
-            sums.bend, (shares * family.pull_and_bend(1 - t, 1 + t, column, dim)[1]).sum(1), 1e-6
-        )
-        score = (shares * family.score(1 - t, 1 + t, column, dim)).sum(1)
-        self.assert_close(sums.score, torch.zeros_like(score) if family.linear else score, 1e-6)
 
     # The object
 

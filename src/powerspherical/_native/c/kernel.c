@@ -97,12 +97,29 @@ int PUBLIC(sphere_normals)(const normals_call *call) {
     return 1;
 }
 
+/* Quads of numbers in any place, and of integers of their size. */
+typedef float quad_floats __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t quad_ints __attribute__((vector_size(16), aligned(4), may_alias));
+typedef double quad_doubles __attribute__((vector_size(32), aligned(8), may_alias));
+typedef int64_t quad_longs __attribute__((vector_size(32), aligned(8), may_alias));
+#if defined(__AVX2__) && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) /* gcc from version 12 on, and clang */
+#define HAS_QUADS
+#endif
+#endif
+
 #define REAL float
 #define WORD int32_t
 #define SHIFT 20
 #define WIDTH 9
 #define CURVE float_curve
+#ifdef HAS_QUADS
+#define QUAD quad_floats
+#define WORDS quad_ints
+#endif
 #include "curve.h"
+#undef QUAD
+#undef WORDS
 #undef REAL
 #undef WORD
 #undef SHIFT
@@ -113,6 +130,10 @@ int PUBLIC(sphere_normals)(const normals_call *call) {
 #define SHIFT 49
 #define WIDTH 15
 #define CURVE double_curve
+#ifdef HAS_QUADS
+#define QUAD quad_doubles
+#define WORDS quad_longs
+#endif
 #include "curve.h"
 
 #define VALUES_PER_TASK 8192 /* about 15 microseconds */

@@ -1,0 +1,327 @@
+"""What follows for every family from its methods: densities, tail probabilities and quantiles with derivatives, κ.
+
+Tensors broadcast unless a function says otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from powerspherical._torch.chunks import in_chunks
+from powerspherical._torch.derivatives import differentiable_once, with_derivatives
+from powerspherical._torch.elementary import expm1, log1p
+from powerspherical.quadrature.cosine import Cosine
+from powerspherical.special import curves
+from powerspherical.special.gamma import log_cosine_normalizer
+
+if TYPE_CHECKING:
+    from powerspherical.families.base import Family
+
+Pair = tuple[Tensor, Tensor]
+
+#: A function of 1-t, 1+t, κ, family and dim.
+PointFunction = Callable[[Tensor, Tensor, Tensor, "Family", int], Tensor]
+
+
+def log_density(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
+    """Return the log of the density at t, relative to the uniform distribution.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> t = torch.tensor([0.0, 0.5, 1.0])
+    >>> log_density(POWER_SPHERICAL, Cosine(1 - t, 1 + t), torch.tensor(1.0), 3).exp()  # 1+t
+    tensor([1.0000, 1.5000, 2.0000])
+    """
+    return family.log_kernel(t, kappa, dim) + family.offset(kappa, dim)
+
+
+def relative_entropy_and_slope(family: Family, kappa: Tensor, dim: int) -> Pair:
+    """Return KL(p‖U) and its derivative in κ, which one look-up finds.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> relative_entropy_and_slope(POWER_SPHERICAL, torch.tensor([0.0, 3.0]), 3)
+    (tensor([0.0000, 0.6363]), tensor([0.0000, 0.1875]))
+    """
+    return curves.value_and_slope(kappa, family.key, "relative_entropy", dim)
+
+
+def mean_score(family: Family, kappa: Tensor, dim: int) -> Tensor:
+    """Return E ∂log_kernel/∂κ, in the shape of ``kappa``. In an exponential family it is E T.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> mean_score(POWER_SPHERICAL, torch.tensor([0.0, 1.0]), 3)  # E log((1+t)/2)
+    tensor([-1.0000, -0.5000])
+    """
+    return -curves.value(kappa, family.key, "score_loss", dim)
+
+
+def information(family: Family, kappa: Tensor, dim: int) -> Tensor:
+    """Return the Fisher information about κ, the variance of ∂log_kernel/∂κ, in the shape of ``kappa``.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> information(POWER_SPHERICAL, torch.tensor([0.0, 1.0]), 3)  # Var log((1+t)/2)
+    tensor([1.0000, 0.2500])
+    """
+    return curves.value(kappa, family.key, "information", dim)
+
+
+def offset_and_mean_score(family: Family, kappa: Tensor, dim: int) -> Pair:
+    """Return -Ψ and Ψ' = E T of an exponential family, which one look-up finds. They have no derivatives.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> offset_and_mean_score(POWER_SPHERICAL, torch.tensor([0.0, 1.0]), 3)  # log 2
+    (tensor([0.0000, 0.6931]), tensor([-1.0000, -0.5000]))
+    """
+    offset, loss = curves.value_and_slope(kappa, family.key, "offset", dim)
+    return offset, -loss
+
+
+def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
+    """Return the log of the mean over uniform points of the customary density, such as (1+t)^κ or e^{κt}.
+
+    The result has the shape of ``kappa``.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> log_partition(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3).exp()  # E(1+t)² = 1 + 1/3
+    tensor([1.0000, 1.3333])
+    """
+    if curves.has(family.key, "log_partition_slope", dim):
+        return curves.log_partition(kappa, family.key, dim)
+    return kappa * family.peak - family.offset(kappa, dim)
+
+
+def antipode_power(family: Family, kappa: Tensor, dim: int) -> Tensor:
+    """Return the exponent a of a density that behaves like (1+t)^a near t = -1; 0 if it is positive there.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> antipode_power(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3)
+    tensor([0., 2.])
+    """
+    tiny = torch.finfo(kappa.dtype).tiny
+    near, nearer = (
+        family.log_kernel(Cosine(torch.full_like(kappa, 2.0), torch.full_like(kappa, x)), kappa, dim)
+        for x in (math.sqrt(tiny), tiny)
+    )
+    return (near - nearer) / (-0.5 * math.log(tiny))
+
+
+def forces(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:
+    """Return pull and bend of points at t: g'/κ and max(-(1-t²)g'', 0)/κ, for g = log_kernel.
+
+    The pull is how strongly a point pulls the mean direction towards itself. The bend is how fast that pull falls off
+    as the direction moves. All tensors have one shape.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> t = torch.tensor([0.0, 1.0])
+    >>> forces(POWER_SPHERICAL, Cosine(1 - t, 1 + t), torch.ones(2), 3)  # 1/(1+t) and (1-t)/(1+t)
+    (tensor([1.0000, 0.5000]), tensor([1., 0.]))
+    """
+    first, second = family.derivatives(t, kappa, dim)
+    scale = 1 / kappa.clamp(min=torch.finfo(kappa.dtype).tiny)
+    return first * scale, (-t.minus * t.plus * second * scale).clamp(min=0)
+
+
+# Concentrations
+
+
+def from_mean_score(family: Family, mean: Tensor, dim: int) -> Tensor:
+    """Return the κ with E T = ``mean`` < 0 in an exponential family, or 0 if no κ > 0 has so small a mean.
+
+    If ``mean`` is the mean of T over data, it is the maximum-likelihood estimate of κ. The result has the dtype and
+    shape of ``mean``, and no derivative.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> from_mean_score(POWER_SPHERICAL, torch.tensor([-2.0, -0.4]), 3)
+    tensor([0.0000, 1.5000])
+    """
+    loss = -mean.detach().double()
+    return curves.inverse(loss, family.key, "score_loss", dim, power=0).to(mean.dtype)
+
+
+def fisher_step(family: Family, found: Tensor, kappa: Tensor, dim: int) -> Tensor:
+    """Return κ after one step of Fisher scoring from ``kappa``, for data whose mean score there is ``found``.
+
+    The scored parameter is log(1+κ), which a step changes by at most 2. Tensors have one shape, and the result too.
+
+    >>> from powerspherical.families import SPHERICAL_CAUCHY
+    >>> zero = torch.tensor(0.0)
+    >>> fisher_step(SPHERICAL_CAUCHY, zero, zero + 3, 3)
+    tensor(3.)
+    """
+    step = (found - mean_score(family, kappa, dim)) / information(family, kappa, dim) / (1 + kappa)
+    return expm1(log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
+
+
+def from_relative_entropy(family: Family, nats: Tensor, dim: int) -> Tensor:
+    """Return the κ ≥ 0 with KL(p‖U) = ``nats``, in the shape and dtype of ``nats``.
+
+    It is differentiable for nats > 0. At 0 the derivative is infinite. If no finite κ of the dtype reaches ``nats``,
+    the result is infinite.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> kappa = from_relative_entropy(POWER_SPHERICAL, torch.tensor([0.0, 0.5]), 3)
+    >>> POWER_SPHERICAL.relative_entropy(kappa, 3)
+    tensor([0.0000, 0.5000])
+    """
+    # In float64, because e^{nats/d} magnifies the rounding of nats.
+    return _from_relative_entropy(torch.where(nats >= 0, nats, torch.nan).double(), family.key, dim).to(
+        nats.dtype
+    )
+
+
+@with_derivatives(
+    lambda kappa, nats, key, dim: 1 / curves.value(kappa, key, "relative_entropy", dim, 1), from_output=True
+)
+def _from_relative_entropy(nats: Tensor, key: str, dim: int) -> Tensor:
+    return curves.inverse(nats, key, "relative_entropy", dim, power=2)
+
+
+# Divergences
+
+
+def divergence(p: Family, kappa_p: Tensor, q: Family, kappa_q: Tensor, angle: Cosine, dim: int) -> Tensor:
+    """Return KL(p‖q) ≥ 0 in float64, for tensors of one shape.
+
+    ``angle`` is that of the mean directions. κ in float32 asks for float32 accuracy.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> one, zero = torch.ones(1), torch.zeros(1)
+    >>> divergence(POWER_SPHERICAL, one, POWER_SPHERICAL, zero, Cosine(one, one), 3)  # from the uniform
+    tensor([0.1931], dtype=torch.float64)
+    """
+    return q.divergence(p, kappa_p, kappa_q, angle, dim).clamp(min=0.0)
+
+
+# Probabilities of t
+
+
+def _log_pdf(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: int) -> Tensor:
+    """Return the log-density of t for -1 < t < 1."""
+    log_sine = 0.5 * (torch.log(minus) + torch.log(plus))
+    density = log_density(family, Cosine(minus, plus), kappa, dim)
+    return density + (dim - 3) * log_sine + log_cosine_normalizer(dim)
+
+
+def _dt_dkappa(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: int) -> Tensor:
+    """Return dt/dκ at a fixed probability."""
+
+    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Tensor:
+        return family.slope(Cosine(minus, plus), None, kappa, dim) * minus * plus
+
+    return in_chunks(entries, minus, plus, kappa)
+
+
+def _log1mexp(x: Tensor) -> Tensor:
+    """Return log(1 - e^x) for x ≤ 0."""
+    close = x > -math.log(2)
+    near = torch.log(-torch.expm1(torch.where(close, x, -1.0)))
+    return torch.where(close, near, torch.log1p(-torch.exp(torch.where(close, -1.0, x))))
+
+
+def _inside(minus: Tensor, plus: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return whether -1 < t < 1, and 1-t and 1+t detached, with t = 0 in place of the ends ±1."""
+    inside = (minus > 0) & (plus > 0)
+    return inside, torch.where(inside, minus.detach(), 1.0), torch.where(inside, plus.detach(), 1.0)
+
+
+def _tails_partial(dt: PointFunction) -> Callable[..., Pair]:
+    """Return the partial derivative of ``_log_tails`` in an argument that changes t by ``dt``; 0 at t = ±1."""
+
+    def partial(
+        tails: Pair, one_minus_t: Tensor, one_plus_t: Tensor, kappa: Tensor, family: Family, dim: int
+    ) -> Pair:
+        inside, minus, plus = _inside(one_minus_t, one_plus_t)
+        point = minus, plus, kappa.detach(), family, dim
+        log_pdf, change = _log_pdf(*point), dt(*point)
+        below, above = (torch.where(inside, change * torch.exp(log_pdf - x.detach()), 0.0) for x in tails)
+        sources = *tails, one_minus_t, one_plus_t, kappa
+        return differentiable_once(below, *sources), differentiable_once(-above, *sources)
+
+    return partial
+
+
+@with_derivatives(
+    # 1-t and 1+t change together: each gets half the derivative in t.
+    _tails_partial(lambda minus, plus, kappa, family, dim: torch.full_like(minus, -0.5)),
+    _tails_partial(lambda minus, plus, kappa, family, dim: torch.full_like(minus, 0.5)),
+    _tails_partial(lambda *point: -_dt_dkappa(*point)),
+    from_output=True,
+)
+def _log_tails(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
+    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Pair:
+        near, below = family.log_tail(Cosine(minus, plus), kappa, dim)
+        far = _log1mexp(near)
+        log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
+        known = ~kappa.isnan()
+        bottom, top = (plus <= 0) & known, (minus <= 0) & known
+        log_cdf = torch.where(top, 0.0, torch.where(bottom, -math.inf, log_cdf))
+        log_sf = torch.where(bottom, 0.0, torch.where(top, -math.inf, log_sf))
+        return log_cdf, log_sf
+
+    return in_chunks(entries, minus, plus, kappa)
+
+
+def log_tails(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:
+    """Return log P(T ≤ t) and log P(T > t), computed in float64 and rounded to the promoted dtype of the arguments.
+
+    A t outside [-1, 1] is treated as the nearer end. Differentiable once. For our families the relative error of the
+    probabilities is at most 1e-8, for d and κ up to 1e6 and probabilities down to 1e-30.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> one = torch.tensor(1.0)
+    >>> log_cdf, log_sf = log_tails(POWER_SPHERICAL, Cosine(one, one), one, 3)
+    >>> log_cdf.exp(), log_sf.exp()  # the density of t is (1+t)/2
+    (tensor(0.2500), tensor(0.7500))
+    """
+    dtype = torch.promote_types(t.dtype, kappa.dtype)
+    tails = _log_tails(*torch.broadcast_tensors(*t.to(torch.float64), kappa.double()), family, dim)
+    return tails[0].to(dtype), tails[1].to(dtype)
+
+
+def _quantile_partial(dt: PointFunction) -> Callable[..., Pair]:
+    """Return the partial derivative of ``_quantile`` in an argument that changes t by ``dt``; 0 at t = ±1."""
+
+    def partial(ends: Pair, u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
+        inside, minus, plus = _inside(*ends)
+        change = torch.where(inside, dt(minus, plus, kappa.detach(), family, dim), 0.0)
+        sources = *ends, u, complement, kappa
+        return differentiable_once(-change, *sources), differentiable_once(change, *sources)
+
+    return partial
+
+
+@with_derivatives(
+    # u and 1-u change together: each gets half the derivative in u.
+    _quantile_partial(lambda *point: 0.5 * torch.exp(-_log_pdf(*point))),
+    _quantile_partial(lambda *point: -0.5 * torch.exp(-_log_pdf(*point))),
+    _quantile_partial(_dt_dkappa),
+    from_output=True,
+)
+def _quantile(u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
+    minus, plus = family.quantile(u, complement, kappa, dim)
+    known = ~kappa.isnan()
+    bottom, top = (u == 0) & known, (complement == 0) & known
+    minus = torch.where(bottom, 2.0, torch.where(top, 0.0, minus))
+    plus = torch.where(bottom, 0.0, torch.where(top, 2.0, plus))
+    return minus, plus
+
+
+def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
+    """Return the t with P(T ≤ t) = u, given u and ``complement`` = 1-u; NaN for u outside [0, 1].
+
+    It is computed in float64 and rounded to the promoted dtype of the arguments. Differentiable once.
+
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> u = torch.tensor(0.36)
+    >>> quantile(POWER_SPHERICAL, u, 1 - u, torch.tensor(1.0), 3)  # t = 2√u - 1
+    Cosine(minus=tensor(0.8000), plus=tensor(1.2000))
+    """
+    arguments = u, complement, kappa
+    dtype = functools.reduce(torch.promote_types, (x.dtype for x in arguments))
+    doubles = torch.broadcast_tensors(*(x.double() for x in arguments))
+    return Cosine(*_quantile(*doubles, family, dim)).to(dtype)

@@ -1,0 +1,328 @@
+"""The law of the cosine t = μᵀx of any family: tails, quantiles and implicit slopes, by one integrator.
+
+The rapidity y = artanh t has the log-density h(y) = log_kernel - (d-1) log cosh y, up to a constant. Powers of 1±t at
+the ends of [-1, 1] become exponential tails, so nothing is singular. We assume that h has one mode. All integrals are
+over *rays*: a ray starts at y and leads away from the mode, in the direction σ = ±1, until h has fallen by ``_FALL``.
+
+    R[g] = ∫ g(y') exp(h(y') - h(y)) dy'    along a ray from y,    Z = R₋[1] + R₊[1]    along both rays from the mode,
+
+    P(tail) = exp(h(y) - h(mode)) R[1] / Z,      dy/dκ = σ R[s - E s],      s = ∂ log_kernel/∂κ.
+
+The last formula is implicit differentiation at a fixed probability (Figurnov et al. 2018).
+
+For d ≤ 1,000 the error of the log of a probability is below 7e-12, and the relative error of a slope below 2e-10. In
+higher dimensions rounding errors of h add about d·1e-16, and more for families with heavy tails. Where the host cannot
+see errors (vmap, compiled and exported programs, CUDA graphs), the number of steps of a quantile is fixed. Its accuracy
+is the same for probabilities of at least 1e-15 in either tail, and for our families for at least 1e-30.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from powerspherical._torch.chunks import in_chunks
+from powerspherical._torch.constants import Numbers, tensor_constant
+from powerspherical._torch.modes import can_look, is_plain
+from powerspherical.quadrature.cosine import Cosine
+from powerspherical.quadrature.interpolation import Cells, cells_around, coefficients, interpolated
+from powerspherical.special.gamma import log_cosine_normalizer
+from powerspherical.special.quadrature import gauss_legendre, legendre
+
+_FALL = 32.0  # a ray ends where the integrand has fallen by e^-32
+_NODES, _STRETCH = 64, 4.0  # of a ray, at sinh(_STRETCH·x)/sinh(_STRETCH) with Gauss–Legendre nodes x
+_COARSE = 20  # nodes of a ray that only leads to a first guess
+_FARTHEST = 340.0  # log_kernel stays constant beyond this |y|, where 1-|t| would underflow
+# In the search for the end of a ray: its least length, and the ladders.
+_SHORTEST, _LADDERS, _RUNGS = 1e-37, 3, 7
+_RATIO = (2 * _FARTHEST / _SHORTEST) ** (1 / (_RUNGS + 1))  # of rungs of the first ladder
+_GRID, _GRID_END = 17, 64.0  # in the search for the mode
+_SEARCH_STEPS, _NEAR = 12, 1.0  # of quantiles: at most so many rays, until the log of the tail is so near
+_ARC_STEPS, _ARC_NODES = 3, 8  # after that at most so many integrals between two points
+_CLOSE = 1e-5  # an error of the log of the tail after which one step of Halley's method is the last one
+_BLIND_STEPS = 3, 2  # numbers of rays and integrals where the host cannot see the error
+_CHUNK = 1 << 10  # entries at a time; a ray of so many fills the cache
+
+
+class Kernel(Protocol):
+    """What the integrator knows of a family."""
+
+    def __hash__(self) -> int: ...
+
+    def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
+        """The unnormalised log-density, small near its mode. Arguments broadcast."""
+
+    def score(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
+        """The derivative of ``log_kernel`` in κ. Arguments broadcast."""
+
+    def mode_rapidity(self, kappa: Tensor, dim: int) -> Tensor | None:
+        """The mode of h, if it has a closed form."""
+
+    def offset(self, kappa: Tensor, dim: int) -> Tensor | None:
+        """-log E_U exp(log_kernel), if it has a closed form."""
+
+
+MeanScore = Callable[[Any, Tensor, int], Tensor]
+
+
+@tensor_constant
+def _rule(count: int) -> Numbers:
+    """Nodes and weights on [0, 1], dense near 0: a ray may fall fast at first and slowly far out."""
+    nodes, weights = legendre(count)
+    scale = math.sinh(_STRETCH)
+    widths = [
+        weight * _STRETCH * math.cosh(_STRETCH * x) / scale for x, weight in zip(nodes, weights, strict=True)
+    ]
+    return [[math.sinh(_STRETCH * x) / scale for x in nodes], widths]
+
+
+@tensor_constant
+def _rungs(ladder: int) -> Numbers:
+    """The rungs of a ladder, as multiples of its start. Each ladder divides one interval of the ladder before."""
+    return [_RATIO ** (rung / (_RUNGS + 1) ** ladder) for rung in range(1, _RUNGS + 1)]
+
+
+class Rays(NamedTuple):
+    """Rays: h at their starts and its slope there (…, rays), nodes and masses (…, rays, nodes): R[g] = Σ g·masses."""
+
+    height: Tensor
+    slope: Tensor
+    nodes: Tensor
+    masses: Tensor
+
+
+class Law:
+    """The law of y for concentrations κ of any shape. Arguments have this shape or broadcast against it; all float64.
+
+    Inside, tensors have one more axis, for rays or nodes. Nothing is differentiable.
+    """
+
+    def __init__(self, family: Kernel, kappa: Tensor, dim: int) -> None:
+        self.family, self.kappa, self.dim = family, kappa.unsqueeze(-1), dim
+        self.mode = self._find_mode()
+
+    def height(self, y: Tensor) -> Tensor:
+        """Return h at points (…, n)."""
+        t = _cosine(y)
+        # -log cosh y, with an error of about ε max(1, |y|); linear far out
+        log_sech = 0.5 * torch.log(t.minus * t.plus) - (y.abs() - _FARTHEST).clamp(min=0)
+        return self.family.log_kernel(t, self.kappa, self.dim) + (self.dim - 1) * log_sech
+
+    def score(self, y: Tensor) -> Tensor:
+        """Return s at points (…, n)."""
+        return self.family.score(_cosine(y), self.kappa, self.dim)
+
+    def _find_mode(self) -> Tensor:
+        """Return the mode (…, 1), at least to a twentieth of a standard deviation. Ever finer grids find it."""
+        if (given := self.family.mode_rapidity(self.kappa, self.dim)) is not None:
+            return given
+        low, width = torch.full_like(self.kappa, -_GRID_END), 2 * _GRID_END
+        grid = torch.arange(_GRID, dtype=low.dtype, device=low.device)
+        while width > 0.05 / math.sqrt(self.dim - 1):
+            step = width / (_GRID - 1)
+            best = self.height(low + step * grid).argmax(-1, keepdim=True)
+            low, width = low + step * (best - 1), 2 * step
+        return low + width / 2
+
+    def both(self, count: int = _NODES) -> Rays:
+        """Return the rays from the mode, first down and then up."""
+        down_and_up = torch.linspace(-1, 1, 2, dtype=self.mode.dtype, device=self.mode.device)
+        return self.rays(self.mode.expand(*self.mode.shape[:-1], 2), down_and_up, count)
+
+    def log_total(self) -> Tensor:
+        """Return log ∫ exp(h), (…, 1)."""
+        if (offset := self.family.offset(self.kappa, self.dim)) is not None:
+            return -(offset + log_cosine_normalizer(self.dim))
+        both = self.both()
+        return both.height[..., :1] + torch.log(both.masses.sum((-2, -1))).unsqueeze(-1)
+
+    def mean_score(self) -> Tensor:
+        """Return E s, (…, 1)."""
+        both = self.both()
+        masses, scores = both.masses.flatten(-2), self.score(both.nodes.flatten(-2))
+        return (masses * scores).sum(-1, keepdim=True) / masses.sum(-1, keepdim=True)
+
+    def rays(self, y: Tensor, direction: Tensor, count: int = _NODES) -> Rays:
+        """Return rays from points (…, rays)."""
+        height = self.height(y)
+        length = self.lengths(y, height - _FALL, direction).unsqueeze(-1)
+        places, weights = _rule(y, count).unbind()
+        nodes = y.unsqueeze(-1) + direction.unsqueeze(-1) * length * places
+        change = self.height(nodes.flatten(-2)).unflatten(-1, (-1, count)) - height.unsqueeze(-1)
+        slope = change[..., 0] / (length[..., 0] * places[0])
+        return Rays(height, slope, nodes, torch.exp(change) * (weights * length))
+
+    def lengths(self, y: Tensor, target: Tensor, direction: Tensor) -> Tensor:
+        """Return how far from y h stays above ``target``, or up to 16% more. Ever finer geometric ladders find it."""
+        length = torch.full_like(target, _SHORTEST)
+        for ladder in range(_LADDERS):
+            ends = y.unsqueeze(-1) + (direction * length).unsqueeze(-1) * _rungs(y, ladder)
+            heights = self.height(ends.flatten(-2)).unflatten(-1, (-1, _RUNGS))
+            above = (heights > target.unsqueeze(-1)).sum(-1)
+            length = length * torch.exp(math.log(_RATIO) / (_RUNGS + 1) ** ladder * above)
+        return length * _RATIO ** (1 / (_RUNGS + 1) ** (_LADDERS - 1))
+
+    def _tail(self, t: Cosine) -> tuple[Tensor, Rays]:
+        """Return σ and the ray from t."""
+        y = t.rapidity.clamp(-_FARTHEST, _FARTHEST).unsqueeze(-1)
+        direction = _sign(y >= self.mode, y)
+        return direction, self.rays(y, direction)
+
+    def log_near_tail(self, t: Cosine) -> tuple[Tensor, Tensor]:
+        """Return the log-probability of the tail at t that does not contain the mode, and whether it is below t."""
+        direction, ray = self._tail(t)
+        log_tail = ray.height - self.log_total() + torch.log(ray.masses.sum(-1))
+        return log_tail.clamp(max=0.0).squeeze(-1), direction.squeeze(-1) < 0
+
+    def slope(self, t: Cosine, mean_score: MeanScore | None = None) -> Tensor:
+        """Return d artanh(t)/dκ at a fixed probability."""
+        direction, ray = self._tail(t)
+        mean = mean_score(self.family, self.kappa, self.dim) if mean_score else self.mean_score()
+        deviations = self.score(ray.nodes.flatten(-2)) - mean
+        return direction.squeeze(-1) * (ray.masses.flatten(-2) * deviations).sum(-1)
+
+    def quantile(self, u: Tensor, complement: Tensor) -> Cosine:
+        """Return t with P(T ≤ t) = u, by Halley's method on the log of the tail that does not contain the mode.
+
+        We integrate whole rays until a point is near the solution, and after that arcs from that point to better ones.
+        """
+        rays, arcs = (_SEARCH_STEPS, _ARC_STEPS) if can_look() else _BLIND_STEPS
+        both, log_total = self.both(_COARSE), self.log_total()
+        masses = both.masses / both.masses.sum((-2, -1), keepdim=True)
+        below = u < masses[..., 0, :].sum(-1)
+        target = torch.log(torch.where(below, u, complement)).unsqueeze(-1)
+        below = below.unsqueeze(-1)
+        direction = _sign(~below, target)
+        down, up = (both.nodes - self.mode.unsqueeze(-1)).abs().unbind(-2)
+        mass_down, mass_up = masses.unbind(-2)
+        # of y from the mode
+        distance = _start(torch.where(below, down, up), torch.where(below, mass_down, mass_up), target)
+        inner, outer = torch.zeros_like(distance), torch.full_like(distance, torch.inf)
+        for _ in range(rays):
+            y = self.mode + direction * distance
+            ray = self.rays(y, direction)
+            mass, wanted = ray.masses.sum(-1), target - ray.height + log_total
+            excess = torch.log(mass) - wanted
+            change = _halley(excess, 1 / mass, ray.slope)
+            if can_look() and not bool((excess.abs() > _NEAR).any()):
+                break
+            inner, outer = torch.where(excess > 0, distance, inner), torch.where(excess > 0, outer, distance)
+            distance = distance + change
+            distance = torch.where((distance < inner) | (distance > outer), 0.5 * (inner + outer), distance)
+        unit, weights = gauss_legendre(_ARC_NODES, y)
+        places = torch.cat((unit, unit.new_ones(1)))
+        for _ in range(arcs):
+            density = torch.exp(self.height(y + direction * change * places) - ray.height)
+            left = mass - change * (density[..., :-1] * weights).sum(-1, keepdim=True)
+            excess = torch.log(left) - wanted
+            change = change + _halley(excess, density[..., -1:] / left, ray.slope)
+            if can_look() and not bool((excess.abs() > _CLOSE).any()):
+                break
+        return Cosine.of_rapidity((y + direction * change).squeeze(-1))
+
+
+def _cosine(y: Tensor) -> Cosine:
+    """Return tanh y, or tanh(±_FARTHEST) beyond. This takes fewer operations than ``Cosine.of_rapidity``."""
+    odds = torch.exp(-2 * y.clamp(-_FARTHEST, _FARTHEST))
+    plus = 2 / (1 + odds)
+    return Cosine(odds * plus, plus)
+
+
+def _start(distances: Tensor, masses: Tensor, target: Tensor) -> Tensor:
+    """Return roughly where the log of the tail is ``target``, by interpolation between the nodes of a ray."""
+    tails = torch.log(masses.flip(-1).cumsum(-1).flip(-1) - 0.5 * masses)
+    place = (tails > target).sum(-1, keepdim=True).clamp(1, masses.shape[-1] - 1)
+    near, far = distances.gather(-1, place - 1), distances.gather(-1, place)
+    high, low = tails.gather(-1, place - 1), tails.gather(-1, place)
+    return (near + (far - near) * ((high - target) / (high - low)).clamp(max=1.0)).clamp(min=0.0)
+
+
+def _halley(excess: Tensor, hazard: Tensor, slope: Tensor) -> Tensor:
+    """Return how far outwards to go so that the log of a tail falls by ``excess``.
+
+    Its derivatives are -r and -r(s + r), with r = ``hazard``, the density over the tail, and s = ``slope`` of h.
+    """
+    return excess / hazard / (1 + (0.5 * excess * (1 + slope / hazard)).clamp(-0.5, 1.0))
+
+
+def _sign(positive: Tensor, like: Tensor) -> Tensor:
+    return torch.where(positive, 1.0, -1.0).to(like.dtype)
+
+
+def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of the tail at t that does not contain the mode, and whether it is below t.
+
+    Tensors are float64 and of one shape, as for the functions below.
+    """
+
+    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+        return Law(family, kappa, dim).log_near_tail(Cosine(minus, plus))
+
+    return in_chunks(entries, *t, kappa, chunk=_CHUNK)
+
+
+def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int, mean_score: MeanScore | None = None) -> Tensor:
+    """Return d artanh(t)/dκ at a fixed probability. ``mean_score(family, κ, d)`` returns E s, if it is known.
+
+    In plain eager mode on the CPU, large batches with a single κ interpolate the slope in artanh t. This changes it by
+    less than 1e-9 of its value. On CUDA it would take a host sync.
+    """
+    if not kappa.is_cuda and _all_equal(kappa):
+        law = Law(family, kappa.reshape(-1)[:1], dim)
+        # Densities are analytic within a distance π/2 of the real line. We measure artanh t in units of 1/2, or of the
+        # standard deviation if that is smaller.
+        both = law.both()
+        masses, nodes = both.masses.flatten(-2), both.nodes.flatten(-2)
+        masses = masses / masses.sum()
+        unit = (masses * (nodes - (masses * nodes).sum()).square()).sum().sqrt().clamp(max=0.5)
+        place = t.rapidity / unit
+        if cells := cells_around(place):
+            table = coefficients(lambda x: law.slope(Cosine.of_rapidity(x * unit), mean_score), cells, place)
+            return interpolated(table, cells, place)
+
+    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Tensor:
+        return Law(family, kappa, dim).slope(Cosine(minus, plus), mean_score)
+
+    return in_chunks(entries, *t, kappa, chunk=_CHUNK)
+
+
+def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
+    """Return t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u.
+
+    In plain eager mode, large batches with a single κ interpolate artanh t in the logit of u. This changes 1-t and 1+t
+    by less than 1e-10 of their values.
+    """
+    if _all_equal(kappa):
+        logit = torch.log(u) - torch.log(complement)
+        if cells := cells_around(logit):
+            table = _rapidities(family, float(kappa.reshape(-1)[0]), dim, cells, kappa.device)
+            return Cosine.of_rapidity(interpolated(table, cells, logit))
+
+    def entries(u: Tensor, complement: Tensor, kappa: Tensor) -> Cosine:
+        return Law(family, kappa, dim).quantile(u, complement)
+
+    return Cosine(*in_chunks(entries, u, complement, kappa, chunk=_CHUNK))
+
+
+def _all_equal(kappa: Tensor) -> bool:
+    """Whether the host can see that there are several entries, and that all are equal."""
+    if kappa.numel() < 2 or kappa.is_meta or not is_plain(kappa) or not can_look():
+        return False
+    return not any(kappa.stride()) or bool((kappa == kappa.reshape(-1)[0]).all())
+
+
+@functools.lru_cache(64)
+def _rapidities(family: Kernel, kappa: float, dim: int, cells: Cells, device: torch.device) -> Tensor:
+    """Return the coefficients of artanh t as a function of the logit of u. A fixed κ needs them again and again."""
+    with torch.inference_mode(False), torch.no_grad():
+        law = Law(family, torch.tensor([kappa], dtype=torch.float64, device=device), dim)
+
+        def at(logit: Tensor) -> Tensor:
+            return law.quantile(torch.sigmoid(logit), torch.sigmoid(-logit)).rapidity
+
+        return coefficients(at, cells, law.kappa)

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
+import mpmath
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from helpers.engines import Engine, assert_threads_change_nothing, negative_view
 from helpers.examples import dtypes
 from powerspherical import engines, special
-from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
+from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, derived
 from powerspherical.special import (
     bessel_ratio,
     bessel_ratio_complement,
@@ -33,7 +35,6 @@ from powerspherical.special import (
     tables,
     trigamma_difference,
 )
-from powerspherical.special.mobius import cauchy_mean_log_loss
 
 # inf - inf and inf·0, in Triton's interpreter
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value|divide by zero):RuntimeWarning")
@@ -54,7 +55,8 @@ functions = pytest.mark.parametrize("function", ENDS, ids=lambda function: funct
 FUNCTIONS = {
     **{function.__name__: function for function in ENDS},
     "cauchy_variance_cosine": cauchy_variance_cosine,
-    "cauchy_log_loss": cauchy_mean_log_loss,
+    "cauchy_log_loss": functools.partial(derived.mean_log_loss, SPHERICAL_CAUCHY),
+    "von_mises_fisher_log_loss": functools.partial(derived.mean_log_loss, VON_MISES_FISHER),
     "power_spherical_entropy": POWER_SPHERICAL.relative_entropy,
     "von_mises_fisher_entropy": VON_MISES_FISHER.relative_entropy,
     "log_gamma_ratio": log_gamma_ratio,
@@ -253,3 +255,20 @@ def test_real_dimensions() -> None:
     kappa = torch.logspace(-3, 3, 50, dtype=torch.float64)
     expected = kappa / (4.6 + kappa * bessel_ratio(kappa, 6.6))
     torch.testing.assert_close(bessel_ratio(kappa, 4.6), expected, rtol=2e-15, atol=0)
+
+
+def test_mean_log_loss_of_von_mises_fisher() -> None:
+    """E log(1+t) is the derivative of log E_U (1+t)^a e^{κt} at a = 0: a ratio of Gamma functions times ₁F₁."""
+    kappa = torch.tensor([0.0, 1e-3, 0.7, 9.0, 150.0], dtype=torch.float64)
+    for dim in (2, 3, 16, 300):
+        found = derived.mean_log_loss(VON_MISES_FISHER, kappa, dim)
+        with mpmath.workdps(60):
+            beta, step = mpmath.mpf(dim - 1) / 2, mpmath.mpf(10) ** -20
+            for k, value in zip(kappa.tolist(), found.tolist(), strict=True):
+                below, above = (
+                    mpmath.loggamma(beta + a)
+                    - mpmath.loggamma(2 * beta + a)
+                    + mpmath.log(mpmath.hyp1f1(beta + a, 2 * beta + a, 2 * k))
+                    for a in (-step, step)
+                )
+                assert value == pytest.approx(float((below - above) / (2 * step)), rel=1e-15)

@@ -249,23 +249,22 @@ class Family(ABC):
         >>> POWER_SPHERICAL.slope(Cosine(1 - zero, 1 + zero), None, zero + 1, 3)  # t = 2u^{1/(κ+1)} - 1
         tensor([0.3466], dtype=torch.float64)
         """
-        with torch.no_grad():
-            return law.slope(self, t.to(torch.float64), kappa.double(), dim, derived.mean_score).to(t.dtype)
+        return law.slope(self, t.to(torch.float64), kappa.double(), dim, derived.mean_score).to(t.dtype)
 
     # Divergences. κ in float32 asks for float32 accuracy, but results are always float64.
 
-    def log_loss(self, kappa: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
-        """Return -E log((1+t)/2) ≥ 0 and E log(1+μᵀX) - E log(1+νᵀX) ≥ 0, for a unit vector ν at ``angle`` from μ.
+    def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
+        """Return E log(1+μᵀX) - E log(1+νᵀX) ≥ 0 for a unit vector ν at ``angle`` from μ.
 
-        The divergence from this family to Power Spherical needs them. The tensors have one shape, which the results
-        have, too.
+        The divergence from this family to Power Spherical needs it. The tensors have one shape, which the result has,
+        too.
 
         >>> from powerspherical.families import SPHERICAL_CAUCHY
         >>> cosine, one = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64), torch.ones(3)
-        >>> SPHERICAL_CAUCHY.log_loss(one, Cosine(1 - cosine, 1 + cosine), 3)[1]  # -log(1 - ¾(1-cosine)/2)
+        >>> SPHERICAL_CAUCHY.misalignment(one, Cosine(1 - cosine, 1 + cosine), 3)  # -log(1 - ¾(1-cosine)/2)
         tensor([0.0000, 0.4700, 1.3863], dtype=torch.float64)
         """
-        return expectations.losses(self, kappa, angle, dim, lambda t: -log_half_cosine(t))
+        return expectations.excess(self, kappa, angle, dim, lambda t: -log_half_cosine(t))
 
     def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
         """Return KL(p‖self) between the member κ_p of the family ``p`` and the member κ of this one.
@@ -297,7 +296,8 @@ def _tables(family: Family, dim: int) -> dict[str, tables.Curve]:
         return {name: values.numpy() for name, values in found.items()}
 
     found = tables.sampled_curves(formula, dim)
-    missing = sorted({"offset", "relative_entropy", "mean", "loss", "variance", "information"} - found.keys())
+    wanted = {"offset", "relative_entropy", "mean", "loss", "log_loss", "variance", "information"}
+    missing = sorted(wanted - found.keys())
     if missing:
         raise ValueError(
             f"functions of κ of the {family.title} family cannot be tabulated at d = {dim}: {', '.join(missing)}. "

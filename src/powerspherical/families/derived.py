@@ -70,6 +70,16 @@ def information(family: Family, kappa: Tensor, dim: int) -> Tensor:
     return curves.value(kappa, family.key, "information", dim)
 
 
+def mean_log_loss(family: Family, kappa: Tensor, dim: int) -> Tensor:
+    """Return -E log((1+t)/2) ≥ 0, in the shape of ``kappa``.
+
+    >>> from powerspherical.families import SPHERICAL_CAUCHY
+    >>> mean_log_loss(SPHERICAL_CAUCHY, torch.tensor([0.0, 1e6]), 2)  # 2 log((κ+2)/(κ+1)) on the circle
+    tensor([1.3863e+00, 2.0000e-06])
+    """
+    return curves.value(kappa, family.key, "log_loss", dim)
+
+
 def offset_and_mean_score(family: Family, kappa: Tensor, dim: int) -> Pair:
     """Return -Ψ and Ψ' = E T of an exponential family, which one look-up finds. They have no derivatives.
 

@@ -8,6 +8,7 @@ The statistic T is normalised to T ≤ 0 with T = 0 at the mode t = 1. With Ψ(�
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import torch
@@ -54,7 +55,11 @@ class ExponentialFamily(Family):
         return self.statistic(t)
 
     def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
-        losses = expectations.losses(p, kappa_p, angle, dim, lambda t: -self.statistic(t))
+        def loss(t: Cosine) -> Tensor:
+            return -self.statistic(t)
+
+        own = expectations.expectation(p, kappa_p.double(), dim, loss)
+        losses = own, expectations.excess(p, kappa_p, angle, dim, loss)
         return divergence_from_losses(self, p, kappa_p, kappa, losses, dim)
 
 
@@ -76,19 +81,16 @@ def divergence_from_losses(
     >>> divergence_from_losses(POWER_SPHERICAL, POWER_SPHERICAL, one, zero, (one, zero), 3)  # from the uniform
     tensor([0.1931], dtype=torch.float64)
     """
-    loss, misaligned = (x.double() for x in losses)
-    kappa_p, kappa = kappa_p.double(), kappa.double()
+    (loss, misaligned), kappa_p, kappa = losses, kappa_p.double(), kappa.double()
     if p.key == q.key:
         return bregman(kappa_p, kappa, q, dim) + kappa * misaligned
-    # Ψ ≤ 0 as a sum of two terms of the same sign
-    log_partition = kappa * mean_score(q, kappa, dim) - q.relative_entropy(kappa, dim)
-    return p.relative_entropy(kappa_p, dim) + log_partition + kappa * (loss + misaligned)
+    return p.relative_entropy(kappa_p, dim) - q.offset(kappa, dim) + kappa * (loss + misaligned)
 
 
 @with_derivatives(lambda kappa, statistic: statistic, lambda kappa, statistic: kappa)
 def _product(kappa: Tensor, statistic: Tensor) -> Tensor:
     """Return κT, and 0 for κ = 0 also where T = -inf, as at the antipode."""
-    return kappa * torch.where(kappa == 0, statistic.clamp(min=-1e30), statistic)
+    return kappa * torch.maximum(statistic, torch.where(kappa == 0, -1e30, -math.inf))
 
 
 @with_derivatives(

@@ -11,12 +11,11 @@ from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
 from powerspherical._torch.random import standard_gamma
-from powerspherical.families import two_sphere
+from powerspherical.families import derived, two_sphere
 from powerspherical.families.base import Family
 from powerspherical.families.exponential import ExponentialFamily, divergence_from_losses
-from powerspherical.quadrature import overlap
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
-from powerspherical.special.gamma import digamma_difference
+from powerspherical.quadrature.misalignment import misalignment
 from powerspherical.special.gamma_draw import log_gamma_slope
 
 
@@ -96,16 +95,16 @@ class PowerSphericalFamily(ExponentialFamily):
         shape = kappa + scalar_constant(beta, kappa.dtype)
         return log_gamma_slope(shape, noise, beta).mul_(0.5)
 
-    def log_loss(self, kappa: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
-        misaligned = overlap.misalignment(_log_shrink, kappa, angle, dim, is_power=True)
-        return digamma_difference(kappa, dim), misaligned
+    def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
+        return misalignment(_log_shrink, kappa, angle, dim, is_power=True)
 
     def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
-        return divergence_from_losses(self, p, kappa_p, kappa, p.log_loss(kappa_p, angle, dim), dim)
+        losses = derived.mean_log_loss(p, kappa_p.double(), dim), p.misalignment(kappa_p, angle, dim)
+        return divergence_from_losses(self, p, kappa_p, kappa, losses, dim)
 
 
 def _log_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """log e(lower)/e(lower+gap) with e(b) = b^κ, see ``quadrature.overlap``."""
+    """log e(lower)/e(lower+gap) with e(b) = b^κ, see ``quadrature.misalignment``."""
     upper = lower + gap
     small = gap < lower
     close = log1p(-torch.where(small, gap, 0.0) / upper)

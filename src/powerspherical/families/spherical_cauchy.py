@@ -89,15 +89,14 @@ class SphericalCauchyFamily(Family):
 
     # Divergences
 
-    def log_loss(self, kappa: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
+    def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
         # 2(1 ± νᵀX) is a squared distance, and a Möbius map multiplies it by the conformal factors at its end points.
         # So the angle adds -log(1 - h(1 - e^{-2τ})) with its haversine h. A small argument is a sum of terms ≥ 0.
         kappa, h, rest = kappa.double(), 0.5 * angle.minus, 0.5 * angle.plus
         loss = h * (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))
         small = loss < 0.5
         left = rest + h / (1 + kappa).square()
-        misaligned = -torch.where(small, log1p(-torch.where(small, loss, 0.0)), torch.log(left))
-        return mobius.cauchy_mean_log_loss(kappa, dim), misaligned
+        return -torch.where(small, log1p(-torch.where(small, loss, 0.0)), torch.log(left))
 
     def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
         """Within the family, (d-1) times a function of the hyperbolic distance between ρ_pμ and ρν in the ball.

@@ -11,14 +11,14 @@ from powerspherical._torch.random import standard_gamma
 from powerspherical.families import two_sphere
 from powerspherical.families.base import Family
 from powerspherical.families.exponential import ExponentialFamily, divergence_from_losses
-from powerspherical.quadrature import overlap
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.special.bessel import log_hyp0f1_gain
+from powerspherical.quadrature.misalignment import misalignment
 from powerspherical.special.exponential_slope import (
     exponential_slope,
     exponential_slope_double,
     serves_every_row,
 )
+from powerspherical.special.quadrature import gauss_legendre
 
 #: After the first round, we draw about this many candidates per round even if fewer rows are left. Several candidates
 #: per row save rounds, which dominate the time of a small batch.
@@ -103,9 +103,8 @@ class VonMisesFisherFamily(ExponentialFamily):
                 slope[left] = super().slope(Cosine(t.minus[left], t.plus[left]), noise, kappa[left], dim)
             return slope
 
-    def log_loss(self, kappa: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
-        own = overlap.mean_log_loss(_log_shrink, kappa, dim)
-        return own, overlap.misalignment(_log_shrink, kappa, angle, dim)
+    def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
+        return misalignment(_log_shrink, kappa, angle, dim)
 
     def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
         kappa_p = kappa_p.double()
@@ -113,9 +112,23 @@ class VonMisesFisherFamily(ExponentialFamily):
         return divergence_from_losses(self, p, kappa_p, kappa, losses, dim)
 
 
+#: Nodes of the integral in ``_log_shrink``. Its integrand is analytic in a large region around a short interval.
+_SHRINK_NODES = 8
+
+
 def _log_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """log e(lower)/e(lower+gap) with e(b) = E_U e^{κb(1+t)}, see ``quadrature.overlap``."""
-    return -(log_hyp0f1_gain(kappa, lower, gap, dim) + kappa * gap)
+    """Return log e(lower)/e(lower+gap) with e(b) = E_U e^{κb(1+t)}, see ``quadrature.misalignment``.
+
+    log e(b) is 2κb - offset(κb). Differences of the offset are integrals of 1 - E t where they would cancel.
+    """
+    family, upper = VON_MISES_FISHER, lower + gap
+    near = 2 * gap <= lower
+    step = torch.where(near, gap, 0.0).unsqueeze(-1)
+    nodes, weights = gauss_legendre(_SHRINK_NODES, kappa)
+    losses = family.mean_loss(kappa.unsqueeze(-1) * (lower.unsqueeze(-1) + step * nodes), dim)
+    close = kappa * gap * (losses * weights).sum(-1)
+    far = family.offset(kappa * upper, dim) - family.offset(kappa * lower, dim)
+    return torch.where(near, close, far) - 2 * kappa * gap
 
 
 def _propose(

@@ -18,7 +18,7 @@ from torch import Tensor
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.derivatives import value_and_slope
-from powerspherical.quadrature.cosine import Cosine
+from powerspherical.quadrature.cosine import Cosine, log_half_cosine
 from powerspherical.quadrature.law import Kernel, Law
 from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.mobius import uniform_cosine_rule
@@ -105,6 +105,7 @@ def moments(family: Kernel, kappa: Tensor, dim: int) -> dict[str, Tensor]:
     offset         -log E_U exp(log_kernel)
     relative_entropy  KL(p‖U)
     mean, loss     E t and 1 - E t
+    log_loss       -E log((1+t)/2)
     variance       Var t
     score_loss     -E s, with s = ∂ log_kernel/∂κ
     information    Var s
@@ -130,6 +131,7 @@ def moments(family: Kernel, kappa: Tensor, dim: int) -> dict[str, Tensor]:
         "relative_entropy": mean(log_density + rest),
         "mean": mean(law.t.value),
         "loss": loss,
+        "log_loss": -mean(log_half_cosine(law.t)),
         "variance": mean((law.t.minus - loss.unsqueeze(-1)).square()),
         "score_loss": -score_mean,
         "information": mean((score - score_mean.unsqueeze(-1)).square()),
@@ -228,17 +230,15 @@ def expectation_in_two_cosines(
     return expectation_with_singularity(family, kappa, angle, dim, average, *others, values=len(weights))
 
 
-def losses(
+def excess(
     family: Kernel, kappa: Tensor, angle: Cosine, dim: int, loss: Callable[[Cosine], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Return E loss(μᵀX) and E loss(νᵀX) - E loss(μᵀX) in float64, for a unit vector ν at ``angle`` from μ."""
+) -> Tensor:
+    """Return E loss(νᵀX) - E loss(μᵀX) in float64, for a unit vector ν at ``angle`` from μ."""
 
     def difference(own: Cosine, other: Cosine) -> Tensor:
         return loss(other) - loss(own)
 
-    kappa, angle = kappa.double(), angle.to(torch.float64)
-    more = expectation_in_two_cosines(family, kappa, angle, dim, difference)
-    return expectation(family, kappa, dim, loss), more
+    return expectation_in_two_cosines(family, kappa.double(), angle.to(torch.float64), dim, difference)
 
 
 @tensor_constant

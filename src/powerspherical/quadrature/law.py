@@ -110,8 +110,8 @@ class Law:
         """Return h at points (…, n)."""
         t = _cosine(y)
         # -log cosh y, with an error of about ε max(1, |y|); linear far out
-        log_sech = 0.5 * torch.log(t.minus * t.plus) - (y.abs() - _FARTHEST).clamp(min=0)
-        return self.family.log_kernel(t, self.kappa, self.dim) + (self.dim - 1) * log_sech
+        log_sech = torch.log(t.minus * t.plus).mul_(0.5).sub_((y.abs() - _FARTHEST).clamp(min=0))
+        return torch.add(self.family.log_kernel(t, self.kappa, self.dim), log_sech, alpha=self.dim - 1)
 
     def score(self, y: Tensor) -> Tensor:
         """Return s at points (…, n)."""
@@ -228,8 +228,8 @@ class Law:
 
 def _cosine(y: Tensor) -> Cosine:
     """Return tanh y, or tanh(±_FARTHEST) beyond. This takes fewer operations than ``Cosine.of_rapidity``."""
-    odds = torch.exp(-2 * y.clamp(-_FARTHEST, _FARTHEST))
-    plus = 2 / (1 + odds)
+    odds = torch.exp(y.clamp(-_FARTHEST, _FARTHEST).mul_(-2))
+    plus = (odds + 1).reciprocal_().mul_(2)
     return Cosine(odds * plus, plus)
 
 
@@ -254,6 +254,7 @@ def _sign(positive: Tensor, like: Tensor) -> Tensor:
     return torch.where(positive, 1.0, -1.0).to(like.dtype)
 
 
+@torch.no_grad()
 def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the log-probability of the tail at t that does not contain the mode, and whether it is below t.
 
@@ -266,6 +267,7 @@ def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[T
     return in_chunks(entries, *t, kappa, chunk=_CHUNK)
 
 
+@torch.no_grad()
 def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int, mean_score: MeanScore | None = None) -> Tensor:
     """Return d artanh(t)/dκ at a fixed probability. ``mean_score(family, κ, d)`` returns E s, if it is known.
 
@@ -291,6 +293,7 @@ def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int, mean_score: MeanSc
     return in_chunks(entries, *t, kappa, chunk=_CHUNK)
 
 
+@torch.no_grad()
 def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
     """Return t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u.
 

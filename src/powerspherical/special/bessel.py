@@ -17,7 +17,6 @@ from torch import Tensor
 
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.special.curves import inverse, log_partition, value
-from powerspherical.special.quadrature import gauss_legendre
 
 _FAMILY = "von_mises_fisher"
 
@@ -132,24 +131,3 @@ def bessel_ratio_inverse(ratio: Tensor, dim: float, complement: Tensor | None = 
     tensor(0.5000, dtype=torch.float64)
     """
     return _inverse_ratio(ratio, (1 - ratio if complement is None else complement).detach(), dim)
-
-
-#: Nodes of the integral in ``log_hyp0f1_gain``. Its integrand is analytic in a large region around a short interval.
-_GAIN_NODES = 8
-
-
-def log_hyp0f1_gain(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """Return G(κ(l+g)) - G(κl) ≥ 0 with G = ``log_hyp0f1``, accurate also for a small g. Differentiable twice.
-
-    Args:
-        kappa: concentration κ ≥ 0, float32 or float64.
-        lower, gap: l ≥ 0 and g ≥ 0, tensors that broadcast with ``kappa``.
-        dim: ambient dimension d ≥ 2.
-    """
-    upper = lower + gap
-    near = 2 * gap <= lower
-    step = torch.where(near, gap, 0.0).unsqueeze(-1)
-    nodes, weights = gauss_legendre(_GAIN_NODES, kappa)
-    ratios = bessel_ratio(kappa.unsqueeze(-1) * (lower.unsqueeze(-1) + step * nodes), dim)
-    close = kappa * gap * (ratios * weights).sum(-1)
-    return torch.where(near, close, log_hyp0f1(kappa * upper, dim) - log_hyp0f1(kappa * lower, dim))

@@ -84,7 +84,7 @@ def _log1pmx(x: Array) -> Array:
 
 
 def von_mises_fisher(kappa: Array, dim: float) -> dict[str, Array]:
-    """Return the variance of t under the von Mises–Fisher distribution.
+    """Return Var t and Cov(t, log(1+t)) under the von Mises–Fisher distribution.
 
     The density of y = artanh t is ∝ e^{κt} cosh^{1-d} y, with the mode where tanh y = m. At y = artanh m + δ, let
     w = m tanh δ and v = w/(1+w). The log of the density relative to the mode is (d-1)(log(1-v) + v - log cosh δ),
@@ -101,7 +101,11 @@ def von_mises_fisher(kappa: Array, dim: float) -> dict[str, Array]:
     share = weights * np.exp((dim - 1) * (excess - log_cosh))
     share /= share.sum(-1, keepdims=True)
     change -= (share * change).sum(-1, keepdims=True)
-    return {"variance": (rest * (1 + mode))[:, 0] ** 2 * (share * change**2).sum(-1)}
+    spread = (rest * (1 + mode))[:, 0]
+    # log((1+t)/2) = -log1p(e^{-2y}), where e^{-2 artanh m} = (1-m)/(1+m)
+    log_loss = np.log1p(rest / (1 + mode) * np.exp(-2 * delta))
+    covariance = -spread * (share * change * log_loss).sum(-1)
+    return {"variance": spread**2 * (share * change**2).sum(-1), "covariance": covariance}
 
 
 def spherical_cauchy(kappa: Array, dim: float) -> dict[str, Array]:

@@ -201,9 +201,11 @@ def _power_spherical(dim: float) -> dict[str, Curve]:
     fit = cells.fit(variance)
     third_curve = Curve.of(cells, cells.fit(sampled["third"]))
     loss = cells.integral_to_infinity(fit)
+    loss_curve = Curve.of(cells, loss)
     return {
         "information": Curve.of(cells, fit, slope=third_curve),
-        "score_loss": Curve.of(cells, loss),
+        "score_loss": loss_curve,
+        "log_loss": loss_curve,
         "offset": Curve.of(cells, cells.integral(cells.fit(cells.values(loss))), logarithmic=True),
         "log_partition_slope": Curve.of(cells, cells.integral(fit, moments.mean_log1p_of_uniform(dim))),
         "relative_entropy": Curve.of(
@@ -214,7 +216,8 @@ def _power_spherical(dim: float) -> dict[str, Curve]:
 
 def _von_mises_fisher(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
-    variance = _sampled(moments.von_mises_fisher, cells.kappa, dim)["variance"]
+    sampled = _sampled(moments.von_mises_fisher, cells.kappa, dim)
+    variance = sampled["variance"]
     fit = cells.fit(variance)
     loss = cells.integral_to_infinity(fit)
     variance_curve, mean_curve, loss_curve = (Curve.of(cells, x) for x in (fit, cells.integral(fit), loss))
@@ -225,6 +228,7 @@ def _von_mises_fisher(dim: float) -> dict[str, Curve]:
         "log_partition_slope": mean_curve,
         "loss": loss_curve,
         "score_loss": loss_curve,
+        "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(sampled["covariance"]))),
         "offset": Curve.of(cells, cells.integral(cells.fit(cells.values(loss))), logarithmic=True),
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True

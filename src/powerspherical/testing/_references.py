@@ -111,7 +111,7 @@ CLOSED_FORMS: dict[str, Callable[[Family, Tensor, int], Any]] = {
     "log_tail": lambda f, k, d: log_tails(f, *_cosines_with(k), d),
     "quantile": lambda f, k, d: f.quantile(*_probabilities_with(k), d),
     "slope": lambda f, k, d: f.slope(_cosines_with(k)[0], None, _cosines_with(k)[1], d),
-    "log_loss": lambda f, k, d: f.log_loss(*_angles_with(k), d),
+    "misalignment": lambda f, k, d: f.misalignment(*_angles_with(k), d),
     "divergence": lambda f, k, d: (_divergence(f, f, k, d), _divergence(f, VON_MISES_FISHER, k, d)),
     "derivatives": lambda f, k, d: f.derivatives(*_cosines_with(k), d),
 }

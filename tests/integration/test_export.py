@@ -210,15 +210,26 @@ class TestDraws:
     @pytest.mark.slow
     @families
     def test_derivatives(self, family: type) -> None:
-        """Of an exported program that is trained further, also at κ = 0."""
+        """Of an exported program that is trained further, also at κ = 0: of draws and of tail probabilities."""
         inputs = [x.requires_grad_() for x in draw_inputs(5, torch.float64)]
-        module = draws(family, 5)
+
+        def function(loc: Tensor, kappa: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+            q = family(loc, kappa, validate_args=False)
+            return q.rsample(noise=noise), q.cap_probability(noise[..., 1].abs())
+
+        module = Program(function)
         program = torch.export.export(module, tuple(inputs)).module()
-        weights = directions(len(inputs[0]), 5, seed=3)
-        values = [run(*inputs)[0] for run in (program, module)]
-        torch.testing.assert_close(*values, rtol=0, atol=1e-9)
-        found, wanted = (torch.autograd.grad((weights * x).sum(), inputs) for x in values)
-        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-12)
+        weights = (
+            directions(len(inputs[0]), 5, seed=3),
+            torch.linspace(-1, 1, len(inputs[0]), dtype=torch.float64),
+        )
+        for found, wanted, weight in zip(program(*inputs), module(*inputs), weights, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+            gradients = [
+                torch.autograd.grad((weight * x).sum(), inputs, allow_unused=True, materialize_grads=True)
+                for x in (found, wanted)
+            ]
+            torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-12)
 
 
 _NUMBERS = torch.logspace(-38, 38, 1001)

@@ -21,14 +21,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
-from powerspherical._torch.modes import can_look, is_plain
+from powerspherical._torch.modes import can_look, is_exporting, is_plain
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.quadrature.interpolation import Cells, cells_around, coefficients, interpolated
 from powerspherical.special.gamma import log_cosine_normalizer
@@ -68,6 +68,7 @@ class Kernel(Protocol):
 
 
 MeanScore = Callable[[Any, Tensor, int], Tensor]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @tensor_constant
@@ -229,7 +230,7 @@ class Law:
 def _cosine(y: Tensor) -> Cosine:
     """Return tanh y, or tanh(±_FARTHEST) beyond. This takes fewer operations than ``Cosine.of_rapidity``."""
     odds = torch.exp(y.clamp(-_FARTHEST, _FARTHEST).mul_(-2))
-    plus = (odds + 1).reciprocal_().mul_(2)
+    plus = 2 / (odds + 1)
     return Cosine(odds * plus, plus)
 
 
@@ -254,7 +255,24 @@ def _sign(positive: Tensor, like: Tensor) -> Tensor:
     return torch.where(positive, 1.0, -1.0).to(like.dtype)
 
 
-@torch.no_grad()
+def _without_gradients(function: F) -> F:
+    """Run a function under ``torch.no_grad``, except during an export.
+
+    ``torch.export`` traces the ``forward`` of an ``autograd.Function`` and ignores its ``backward``. There the program
+    needs the derivatives of the steps, and leaving ``torch.no_grad`` would not switch gradients on again.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        if is_exporting():
+            return function(*args)
+        with torch.no_grad():
+            return function(*args)
+
+    return wrapped  # type: ignore[return-value]
+
+
+@_without_gradients
 def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the log-probability of the tail at t that does not contain the mode, and whether it is below t.
 
@@ -267,7 +285,7 @@ def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[T
     return in_chunks(entries, *t, kappa, chunk=_CHUNK)
 
 
-@torch.no_grad()
+@_without_gradients
 def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int, mean_score: MeanScore | None = None) -> Tensor:
     """Return d artanh(t)/dκ at a fixed probability. ``mean_score(family, κ, d)`` returns E s, if it is known.
 
@@ -293,7 +311,7 @@ def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int, mean_score: MeanSc
     return in_chunks(entries, *t, kappa, chunk=_CHUNK)
 
 
-@torch.no_grad()
+@_without_gradients
 def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
     """Return t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u.
 

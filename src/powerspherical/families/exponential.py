@@ -90,7 +90,8 @@ def divergence_from_losses(
 @with_derivatives(lambda kappa, statistic: statistic, lambda kappa, statistic: kappa)
 def _product(kappa: Tensor, statistic: Tensor) -> Tensor:
     """Return κT, and 0 for κ = 0 also where T = -inf, as at the antipode."""
-    return kappa * torch.maximum(statistic, torch.where(kappa == 0, -1e30, -math.inf))
+    lowest = torch.where(kappa == 0, -1e30, -math.inf).to(kappa.dtype)
+    return kappa * torch.maximum(statistic, lowest)
 
 
 @with_derivatives(

@@ -77,6 +77,17 @@ class TestRecovery:
 
 
 class TestMaximum:
+    @dtypes
+    @pytest.mark.parametrize("rows", [2, 3])
+    def test_a_million_dimensions(self, dtype: torch.dtype, rows: int) -> None:
+        """The direction of the mean, which needs no search and so never warns, with a norm of one to all digits."""
+        x = directions(rows, 10**6, dtype=dtype)
+        found = VonMisesFisher.fit(x)
+        expected = normalize(x.double().mean(0), dim=-1)
+        error = torch.linalg.vector_norm(found.loc.double() - expected)
+        assert error <= 20 * torch.finfo(dtype).eps
+        PowerSpherical.fit(x)
+
     @families
     @pytest.mark.parametrize("dim", [3, 8, 40])
     @pytest.mark.parametrize("stretch", [1.0, 6.0])

@@ -112,9 +112,13 @@ def _climb(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the direction that maximises T̄, T̄ there, and whether the search converged.
 
-    Each step is the Newton step for data that are symmetric around μ, with the step length of Barzilai & Borwein
-    (1988). It is taken only if T̄ does not fall.
+    If T is linear in t, that is the direction of the mean. Otherwise each step is the Newton step for data that are
+    symmetric around μ, with the step length of Barzilai & Borwein (1988). It is taken only if T̄ does not fall.
     """
+    if family.linear:
+        loc = _directions(_weighted_sum(shares, x))
+        mean = (shares * family.statistic(_cosine(x, loc))).sum(0)
+        return loc, mean, torch.ones_like(mean, dtype=torch.bool)
     epsilon = torch.finfo(x.dtype).eps
     _, loc = _mean_and_direction(x, shares)
     here = _evaluated(family, loc, x, shares)
@@ -122,7 +126,7 @@ def _climb(
     for _ in range(max_iter):
         if (here.gain <= epsilon**1.5).all():
             break
-        there = _evaluated(family, directions_of(here.loc + _column(scale, x) * here.step), x, shares)
+        there = _evaluated(family, _directions(here.loc + _column(scale, x) * here.step), x, shares)
         better = there.mean >= here.mean + 4 * epsilon * here.mean  # T̄ < 0, so this allows for rounding
         moved = (there.loc - here.loc).double()
         slackened = (moved * (here.step - there.step)).sum(-1)
@@ -155,8 +159,8 @@ def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tupl
         pull, bend = derived.forces(family, t, kappa.expand_as(t.minus), dim)
         target = _weighted_sum(shares * pull, x)
         slack = (shares * bend).sum(0).clamp(min=0) / (dim - 1)
-        target = directions_of(target + _column(slack, x) * loc)
-        there = directions_of(torch.lerp(loc, target, _column(fraction, x)))
+        target = _directions(target + _column(slack, x) * loc)
+        there = _directions(torch.lerp(loc, target, _column(fraction, x)))
         score_there = family.score(_cosine(x, there), kappa, dim)
         wanted = derived.fisher_step(family, (shares * score_there).sum(0), kappa, dim).clamp(max=largest)
         new_kappa = torch.lerp(kappa, wanted, fraction)
@@ -207,12 +211,17 @@ def _weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
     return torch.einsum("n...,n...d->...d", weights.to(x.dtype), x)
 
 
+def _directions(vectors: Tensor) -> Tensor:
+    """Return v/‖v‖. In float64, because in 10⁶ dimensions torch's norm is off by 1e-5 in float32."""
+    return directions_of(vectors.double()).to(vectors.dtype)
+
+
 def _mean_and_direction(x: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean of the points, and its direction. If it vanishes, a small fixed vector decides."""
     mean = _weighted_sum(shares, x)
     index = torch.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=x.device)
     anywhere = torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
-    return mean, directions_of(mean + torch.finfo(x.dtype).eps ** 0.5 * anywhere)
+    return mean, _directions(mean + torch.finfo(x.dtype).eps ** 0.5 * anywhere)
 
 
 def _without_bias(family: ExponentialFamily, concentration: Tensor, rows: Tensor, dim: int) -> Tensor:

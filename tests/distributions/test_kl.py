@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import Distribution, kl_divergence
+from torch.func import grad, jvp, vmap
 from torch.nn.functional import normalize, pad
 
 from helpers import mpmath_tables
-from helpers.examples import DOUBLE, FAMILIES, FLOAT, IDS, directions, families
+from helpers.examples import DOUBLE, FAMILIES, FLOAT, IDS, directions, dtypes, families
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, VonMisesFisher
 from powerspherical.engines import block_limit
 from powerspherical.families import derived
@@ -101,6 +103,16 @@ def test_concentrated_pairs_keep_their_digits(first: type, second: type, dim: in
     value = second.family.divergence(first.family, table["kappa_p"], table["kappa_q"], angle, dim)
     tolerance = 5e-13 if dim == 2 else 1e-13  # on the circle the tails are the longest
     assert ((value - expected).abs() / expected.clamp(min=1)).max() <= tolerance
+
+
+def test_nearly_opposite_directions() -> None:
+    """For spherical Cauchy and Power Spherical with κ = 10⁴ at d = 64, at an angle of π - 10⁻⁶, by 40 digits of mpmath.
+
+    E log(1+νᵀX) then depends on 1+μᵀν, which 1-μᵀν has rounded away.
+    """
+    theta = torch.tensor(math.pi - 1e-6, dtype=DOUBLE)
+    p, q = SphericalCauchy(at_angle(double(0.0), 64), 1e4), PowerSpherical(at_angle(theta, 64), 1e4)
+    assert kl_divergence(p, q).item() == pytest.approx(184574.8652551891081630, rel=2e-12)
 
 
 @families_of_the_table
@@ -291,3 +303,24 @@ def test_inverse_of_the_mean_length(family: type, dim: int) -> None:
     torch.testing.assert_close(found.mean.norm(dim=-1), value, rtol=1e-14, atol=0)
     error = (found.concentration / kappa - 1).abs()
     assert (error <= 1e-14 + 4 * torch.finfo(DOUBLE).eps * value / (kappa * slope)).all()
+
+
+@families
+@dtypes
+@pytest.mark.parametrize("dim", [2, 3, 64])
+def test_inverse_of_the_divergence_near_zero(family: type, dim: int, dtype: torch.dtype) -> None:
+    """KL = ½ I κ² for small κ, with the Fisher information I at 0. So dκ/dKL = 1/√(2I KL), and +∞ at 0."""
+    nats = torch.tensor([0.0, 1e-20, 1e-12], dtype=dtype)
+
+    def kappa(nats: Tensor) -> Tensor:
+        return family.from_kl(torch.eye(dim, dtype=dtype)[0], nats, validate_args=False).concentration
+
+    information = derived.information(family.family, torch.zeros((), dtype=dtype), dim)
+    torch.testing.assert_close(kappa(nats), (2 * nats / information).sqrt(), rtol=2e-5, atol=0)
+    leaf = nats.clone().requires_grad_()
+    for slope in (
+        torch.autograd.grad(kappa(leaf).sum(), leaf)[0],
+        vmap(grad(kappa))(nats),
+        jvp(kappa, (nats,), (torch.ones_like(nats),))[1],
+    ):
+        torch.testing.assert_close(slope, 1 / (2 * nats * information).sqrt(), rtol=2e-5, atol=0)

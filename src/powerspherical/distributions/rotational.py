@@ -178,7 +178,7 @@ class RotationallySymmetric(Reparameterised):
             nats: numbers ≥ 0 that broadcast against ``loc.shape[:-1]``.
             validate_args: as in the constructor. Without validation ``nats`` < 0 gives κ = NaN.
 
-        Differentiable; at ``nats`` = 0 the derivative is infinite. κ is computed and stored in at least float32. In
+        Differentiable; at ``nats`` = 0 the derivative is +∞. κ is computed and stored in at least float32. In
         float64 the divergence of the result agrees with ``nats`` to about 1e-13.
 
         >>> import torch

@@ -170,18 +170,20 @@ def fisher_step(family: Family, found: Tensor, kappa: Tensor, dim: int) -> Tenso
 def from_relative_entropy(family: Family, nats: Tensor, dim: int) -> Tensor:
     """Return the κ ≥ 0 with KL(p‖U) = ``nats``, in the shape and dtype of ``nats``.
 
-    It is differentiable for nats > 0. At 0 the derivative is infinite. If no finite κ of the dtype reaches ``nats``,
-    the result is infinite.
+    It is differentiable for nats > 0. At 0 the derivative is +∞, because KL is ∝ κ² for small κ. If no finite κ of the
+    dtype reaches ``nats``, the result is infinite.
 
     >>> from powerspherical.families import POWER_SPHERICAL
     >>> kappa = from_relative_entropy(POWER_SPHERICAL, torch.tensor([0.0, 0.5]), 3)
     >>> POWER_SPHERICAL.relative_entropy(kappa, 3)
     tensor([0.0000, 0.5000])
     """
+    # At 0 we use a root: it has the value 0 and an infinite derivative in forward mode, too, where 0·∞ would be NaN.
+    zero = nats == 0
+    root = torch.sqrt(torch.where(zero, nats, 1.0))
     # In float64, because e^{nats/d} magnifies the rounding of nats.
-    return _from_relative_entropy(torch.where(nats >= 0, nats, torch.nan).double(), family.key, dim).to(
-        nats.dtype
-    )
+    target = torch.where(nats > 0, nats, torch.where(zero, 1.0, torch.nan)).double()
+    return torch.where(zero, root, _from_relative_entropy(target, family.key, dim).to(nats.dtype))
 
 
 @with_derivatives(

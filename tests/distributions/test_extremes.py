@@ -1,12 +1,15 @@
 """Far out: concentrations, probabilities and vectors near the limits of floating point."""
 
 import math
+from collections.abc import Callable
 
+import mpmath
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.distributions import kl_divergence, transform_to
+from torch.func import grad_and_value, vmap
 
 from helpers.examples import directions, families
 from helpers.statistical import assert_mean
@@ -46,6 +49,49 @@ def test_huge_concentrations(family: type, dim: int) -> None:
     draws = p.sample((20,))
     assert draws[..., 1:].abs().sum(-1).min() > 0
     torch.testing.assert_close(p.mean[:, 0], torch.ones_like(kappas))
+
+
+def eagerly(density: Callable[[Tensor], Tensor], kappa: Tensor) -> tuple[Tensor, Tensor]:
+    leaf = kappa.clone().requires_grad_()
+    value = density(leaf)
+    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+
+def by_vmap(density: Callable[[Tensor], Tensor], kappa: Tensor) -> tuple[Tensor, Tensor]:
+    slope, value = vmap(grad_and_value(density))(kappa)
+    return value, slope
+
+
+def compiled(density: Callable[[Tensor], Tensor], kappa: Tensor) -> tuple[Tensor, Tensor]:
+    return eagerly(torch.compile(density, fullgraph=True), kappa)
+
+
+overflows = pytest.mark.xfail(
+    reason="κ² overflows in float32, outside of the fused kernels", raises=AssertionError, strict=True
+)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("mode", [eagerly, by_vmap, compiled])
+def test_a_spherical_cauchy_whose_square_overflows(
+    mode: Callable, dtype: torch.dtype, request: pytest.FixtureRequest
+) -> None:
+    """log p = (d-1) (log(1+κ) - log(1 + (1-t)κ(κ+2)/2)) - log(area), from κ = 10¹⁹ on in float32, by 40 digits."""
+    if dtype == torch.float32 and mode is not eagerly:
+        request.applymarker(overflows)
+    loc, x = torch.tensor([[1.0, 0.0, 0.0], [0.28, 0.96, 0.0]], dtype=dtype)
+    kappa = torch.tensor([1.0, 1e10, 1e19, 1e20, 1e30, 1e38], dtype=dtype)
+    value, slope = mode(lambda k: SphericalCauchy(loc, k, validate_args=False).log_prob(x), kappa)
+    with mpmath.workdps(40):
+        minus = mpmath.mpf((x.double() - loc.double()).square().sum().item()) / 2
+        for k, v, s in zip(kappa.tolist(), value.tolist(), slope.tolist(), strict=True):
+            spread = 1 + minus * mpmath.mpf(k) * (mpmath.mpf(k) + 2) / 2
+            expected = 2 * (mpmath.log1p(k) - mpmath.log(spread)) - mpmath.log(4 * mpmath.pi)
+            expected_slope = 2 * (1 / (1 + mpmath.mpf(k)) - minus * (1 + mpmath.mpf(k)) / spread)
+            assert v == pytest.approx(float(expected), rel=8 * torch.finfo(dtype).eps, abs=0)
+            assert s == pytest.approx(float(expected_slope), rel=16 * torch.finfo(dtype).eps, abs=0)
 
 
 @families

@@ -109,11 +109,15 @@ def test_caps_of_all_and_nothing(family: type) -> None:
 
 
 @families
-@pytest.mark.parametrize("probability", [1e-12, 1e-30, 1e-60])
-def test_caps_of_tiny_probability(family: type, probability: float) -> None:
-    p = family(torch.eye(2, dtype=torch.float64)[0], torch.tensor([0.0, 1.0, 1e3], dtype=torch.float64))
-    probabilities = p.cap_probability(p.cap_angle(probability))
-    torch.testing.assert_close(probabilities, torch.full_like(probabilities, probability), rtol=1e-10, atol=0)
+@pytest.mark.parametrize(("dim", "area"), [(2, 2.0), (3, math.pi)])
+def test_tiny_caps(family: type, dim: int, area: float) -> None:
+    """Their probability is the density at the mode times their area."""
+    kappa = torch.tensor([0.0, 1.0, 1e3], dtype=torch.float64)
+    p = family(torch.eye(dim, dtype=torch.float64)[0], kappa)
+    for angle in (1e-12, 1e-100, 1e-147):
+        expected = area * angle ** (dim - 1) * p.log_prob(p.loc).exp()
+        torch.testing.assert_close(p.cap_probability(angle), expected, rtol=1e-10, atol=0)
+        torch.testing.assert_close(p.cap_angle(expected), torch.full_like(kappa, angle), rtol=1e-8, atol=0)
 
 
 def test_the_way_onto_the_sphere() -> None:

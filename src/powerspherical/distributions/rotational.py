@@ -231,14 +231,14 @@ class RotationallySymmetric(Reparameterised):
             bias_correction: whether to remove the bias of κ. Because the direction is fitted too, the
                 maximum-likelihood κ is too large, by a lot if κ is small relative to d/√n. The corrected κ is 0 if the
                 points cannot be told from uniform ones. For d ≥ 384, n ≥ 5 and ‖E x‖ ≥ 0.3 the remaining bias is
-                below 2 %. In low dimensions few points leave κ too large: by 5 to 7 % at d = 3, n = 20 and ‖E x‖ ≥ 0.6.
+                below 2 %. In low dimensions few points leave κ too large: by 4 to 8 % at d = 3, n = 20 and ‖E x‖ ≥ 0.6.
                 With weights, n is (Σw)²/Σw².
             max_iter: the maximum number of steps in the search for the direction (von Mises–Fisher needs none). If
                 they are not enough, ``fit`` warns with a ``ConvergenceWarning``.
 
-        The direction is accurate to about 1e-12 (float64) or 1e-5 (float32) radians, κ to the rounding of the mean
-        statistic. The result is never NaN. For points that coincide, κ is (d-1)/2 · 1e9 (float64) or 1e6 (float32). If
-        no direction is better than others, it is arbitrary.
+        The direction is accurate to 3e-11 (float64) or 1e-4 (float32) radians, typically to 1e-12 or 4e-6, and κ to the
+        rounding of the mean statistic. The result is never NaN. For points that coincide, κ is (d-1)/2 · 1e9 (float64)
+        or 1e6 (float32). If no direction is better than others, it is arbitrary.
 
         >>> import torch
         >>> from powerspherical import VonMisesFisher
@@ -507,7 +507,8 @@ class RotationallySymmetric(Reparameterised):
             angle: radians in [0, π], a number or a tensor that broadcasts against the batch shape. Without validation
                 the probability is 0 for angles below 0 and 1 above π.
 
-        The result has the broadcast shape and at least float32. It is computed in float64.
+        The result has the broadcast shape and at least float32. It is computed in float64, and is not accurate for
+        angles below 1e-147.
 
         >>> import torch
         >>> from powerspherical import PowerSpherical
@@ -530,7 +531,8 @@ class RotationallySymmetric(Reparameterised):
             probability: a number in [0, 1], or a tensor of them that broadcasts against the batch shape. Without
                 validation any other number gives NaN.
 
-        The result, in radians, has the broadcast shape and at least float32. It is computed in float64.
+        The result, in radians, has the broadcast shape and at least float32. It is computed in float64, where angles
+        below 1e-160 underflow.
 
         >>> import torch
         >>> from powerspherical import PowerSpherical

@@ -282,7 +282,8 @@ def log_tails(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:
     """Return log P(T ≤ t) and log P(T > t), computed in float64 and rounded to the promoted dtype of the arguments.
 
     A t outside [-1, 1] is treated as the nearer end. Differentiable once. For our families the relative error of the
-    probabilities is at most 1e-8, for d and κ up to 1e6 and probabilities down to 1e-30.
+    probabilities is at most 1e-8, for d and κ up to 1e6, probabilities down to 1e-30, and 1-t and 1+t down to 1e-270.
+    Smaller ones may count as 1e-295.
 
     >>> from powerspherical.families import POWER_SPHERICAL
     >>> one = torch.tensor(1.0)

@@ -2,15 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from powerspherical._selfcheck import accuracy
 from powerspherical_paper import closed_forms
-from powerspherical_paper._maps import Grid
+from powerspherical_paper.maps import Grid
 
 
 def test_the_grid_is_that_of_the_table():
     cells = closed_forms.grid()
-    for family in accuracy.FAMILIES:
-        table = accuracy.cells(family)
+    for family in closed_forms.accuracy.FAMILIES:
+        table = closed_forms.accuracy.cells(family)
         assert [each.dim for each in table] == cells.dims
         assert all(each.kappa.tolist() == cells.concentrations for each in table)
     assert (cells.dims[0], cells.dims[-1], cells.concentrations[-1]) == (2, 10**7, 10**9)
@@ -19,7 +18,7 @@ def test_the_grid_is_that_of_the_table():
 @pytest.mark.parametrize("family", closed_forms.FAMILIES.values(), ids=closed_forms.FAMILIES)
 def test_the_published_formulas_are_right_where_nothing_cancels(family):
     """In float64 and for moderate d and κ: the maps show rounding errors, not mistakes in our transcription."""
-    dim, kappa, one_minus_t, exact = accuracy.cells(family.name)[2]
+    dim, kappa, one_minus_t, exact = closed_forms.accuracy.cells(family.name)[2]
     moderate = kappa <= 100
     found = family.evaluate("published", dim, kappa[moderate], one_minus_t[moderate])
     for value, true in zip(found, exact, strict=True):
@@ -40,10 +39,12 @@ def test_maps_are_laid_out_by_concentration_and_dimension(monkeypatch):
     def wrong(family, dim, kappa, one_minus_t):
         values = right(family, dim, kappa, one_minus_t)
         here = (kappa == 30) & (dim == 1000)
-        return accuracy.Values(torch.where(here, torch.nan, values.kl_uniform), values.log_density)
+        return closed_forms.accuracy.Values(
+            torch.where(here, torch.nan, values.kl_uniform), values.log_density
+        )
 
-    right = accuracy.evaluate
-    monkeypatch.setattr(accuracy, "evaluate", wrong)
+    right = closed_forms.accuracy.evaluate
+    monkeypatch.setattr(closed_forms.accuracy, "evaluate", wrong)
     maps, cells = closed_forms.errors(), closed_forms.grid()
     assert cells.at(~np.isfinite(maps["ps/kl/ours_float64"])) == [[1000, 30]]
     assert np.isfinite(maps["ps/log_density/ours_float64"]).all()

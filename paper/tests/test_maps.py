@@ -3,7 +3,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from powerspherical_paper._maps import Grid, hatch
+from powerspherical_paper.maps import Grid, hatch
 
 
 def test_grids():

@@ -3,8 +3,7 @@ import json
 import pytest
 import torch
 
-from powerspherical._selfcheck.environment import cpu_model
-from powerspherical_paper.results import Task, name_on, write_text
+from powerspherical_paper.results import Task, hardware, name_on, write_text
 
 
 def test_json_says_how_it_was_made(tmp_path):
@@ -19,8 +18,9 @@ def test_json_says_how_it_was_made(tmp_path):
     assert 0 <= document["seconds"] < 60
     assert document["versions"]["torch"] == torch.__version__
     assert {"python", "numpy", "powerspherical", "scipy"} <= document["versions"].keys()
+    assert document["hardware"] == hardware("cpu")
     assert document["hardware"]["device"] == "cpu"
-    assert document["hardware"]["cpu"] == cpu_model() != ""
+    assert document["hardware"]["cpu"] != ""
 
 
 def test_files_say_their_device(tmp_path):

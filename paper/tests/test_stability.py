@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from powerspherical_paper import stability
-from powerspherical_paper._maps import Grid
+from powerspherical_paper.maps import Grid
 from powerspherical_paper.report.page import read
 from powerspherical_paper.results import Task
 from powerspherical_paper.stability import Health

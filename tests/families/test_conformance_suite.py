@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
+from helpers import own_family
 from powerspherical import PowerSpherical, RotationallySymmetric, SphericalCauchy, VonMisesFisher
-from powerspherical.distributions import rotational
-from powerspherical.families import registry
 from powerspherical.families.spherical_cauchy import SphericalCauchyFamily
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.testing import FamilyConformance
@@ -68,8 +67,7 @@ def test_there_is_a_mistake_for_each_test():
 
 @pytest.mark.parametrize("test", MISTAKES)
 def test_mistakes_are_found(test, monkeypatch):
-    monkeypatch.setattr(registry, "_FAMILIES", dict(registry._FAMILIES))
-    monkeypatch.setattr(rotational, "_DISTRIBUTIONS", dict(rotational._DISTRIBUTIONS))
+    own_family.use(monkeypatch, own_family.entries())
     mistaken = type("Mistaken", (SphericalCauchyFamily,), {"name": "mistaken", **MISTAKES[test]})
     distribution = type("MistakenDistribution", (RotationallySymmetric,), {"family": mistaken()})
     suite = type("Suite", (FamilyConformance,), {"distribution": distribution})()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from powerspherical._torch.elementary import log1p
 from powerspherical.quadrature.cosine import Cosine
 
 
@@ -25,7 +24,7 @@ class Kernel:
 
 class PowerSpherical(Kernel):
     def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
-        return -kappa * log1p(t.minus / t.plus)
+        return -kappa * torch.log1p(t.minus / t.plus)
 
 
 class VonMisesFisher(Kernel):
@@ -35,7 +34,7 @@ class VonMisesFisher(Kernel):
 
 class SphericalCauchy(Kernel):
     def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
-        return (dim - 1) * (log1p(kappa) - log1p(0.5 * t.minus * kappa * (kappa + 2)))
+        return (dim - 1) * (torch.log1p(kappa) - torch.log1p(0.5 * t.minus * kappa * (kappa + 2)))
 
 
 class Squared(Kernel):
@@ -47,7 +46,7 @@ class Mixed(Kernel):
     """A Power Spherical plus a von Mises–Fisher kernel of 3κ."""
 
     def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
-        return torch.logaddexp(-kappa * log1p(t.minus / t.plus), -3 * kappa * t.minus)
+        return torch.logaddexp(-kappa * torch.log1p(t.minus / t.plus), -3 * kappa * t.minus)
 
 
 class Pole(Kernel):

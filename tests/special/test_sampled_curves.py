@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -17,16 +19,14 @@ KAPPA = torch.cat([torch.tensor([5e-324, 1e-100]), torch.logspace(-12, 18, 1001)
 NAN_FROM = 1024.0
 
 
-@pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> Callable:
-    """Return a function that registers curves for one test, and evaluates them."""
-    monkeypatch.setattr(tables, "_BUILDERS", dict(tables._BUILDERS))
+_numbers = itertools.count()
 
-    def register(key: str, formula: Callable) -> Callable[..., Tensor]:
-        tables.register(key, lambda dim: sampled_curves(formula, dim))
-        return lambda kappa, name, dim, order=0: curves.value(kappa, key, name, dim, order)
 
-    return register
+def registered(formula: Callable) -> tuple[str, Callable[..., Tensor]]:
+    """Register the curves of a formula under a new key. Return it, and a function that evaluates them."""
+    key = f"formula {next(_numbers)} of a test"
+    tables.register(key, lambda dim: sampled_curves(formula, dim))
+    return key, lambda kappa, name, dim, order=0: curves.value(kappa, key, name, dim, order)
 
 
 def by_quadrature(kappa: Array, dim: float) -> dict[str, Array]:
@@ -46,9 +46,9 @@ def by_quadrature(kappa: Array, dim: float) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("dim", [2, 3, 16, 100])
-def test_quadrature(registered: Callable, dim: int) -> None:
+def test_quadrature(dim: int) -> None:
     """The errors are those of the formula, whose entropy cancels for a small κ."""
-    value = registered(f"by quadrature {dim}", by_quadrature)
+    key, value = registered(by_quadrature)
     kappa = KAPPA[KAPPA < NAN_FROM]
     for name in ("mean", "loss", "variance", "relative_entropy"):
         for order in (0, 1) if name != "variance" else (0,):
@@ -60,14 +60,14 @@ def test_quadrature(registered: Callable, dim: int) -> None:
             torch.testing.assert_close(value(single, name, dim, order), exact, rtol=3e-7, atol=1e-37)
         assert value(torch.tensor([NAN_FROM, 1e30]), name, dim).isnan().all()
     nats = value(kappa[300:], "relative_entropy", dim)
-    found = curves.inverse(nats, f"by quadrature {dim}", "relative_entropy", dim, power=2)
+    found = curves.inverse(nats, key, "relative_entropy", dim, power=2)
     torch.testing.assert_close(value(found, "relative_entropy", dim), nats, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize("dim", [2, 5, 1000, 10**6])
-def test_moments(registered: Callable, dim: int) -> None:
+def test_moments(dim: int) -> None:
     """A power at both ends; the slope of the variance of T has a formula of its own."""
-    value = registered("moments", moments.power_spherical)
+    _, value = registered(moments.power_spherical)
     exact = curves.value(KAPPA, "power_spherical", "information", dim)
     torch.testing.assert_close(value(KAPPA, "variance", dim), exact, rtol=5e-15, atol=0)
     exact = curves.value(KAPPA, "power_spherical", "information", dim, 1)
@@ -76,7 +76,7 @@ def test_moments(registered: Callable, dim: int) -> None:
     torch.testing.assert_close(single, exact.float(), rtol=3e-7, atol=1e-37)
 
 
-def test_closed_forms(registered: Callable) -> None:
+def test_closed_forms() -> None:
     """Leading powers 0, 1 and 2, a zero, and growth like a constant, a logarithm and a power."""
     forms = {
         "mean": lambda kappa: kappa / (kappa + 2),
@@ -86,7 +86,7 @@ def test_closed_forms(registered: Callable) -> None:
         "crossing": lambda kappa: (kappa - 7) / (kappa + 5),
         "nothing": lambda kappa: 0 * kappa,
     }
-    value = registered("closed forms", lambda kappa, dim: {name: form(kappa) for name, form in forms.items()})
+    _, value = registered(lambda kappa, dim: {name: form(kappa) for name, form in forms.items()})
     kappa = torch.cat([KAPPA, torch.tensor([2.0**64, 1e25]).double()])
     for name, form in forms.items():
         exact = torch.from_numpy(form(kappa.numpy()))
@@ -113,10 +113,12 @@ def test_functions_without_a_table() -> None:
     assert sampled_curves(lambda kappa, dim: {"root": np.sqrt(kappa)}, 3) == {}
 
 
-def test_register(registered: Callable) -> None:
-    registered("own", lambda kappa, dim: {"loss": dim / (dim + kappa)})
-    assert curves.has("own", "loss", 3)
-    assert not curves.has("own", "mean", 3)
-    tables.register("power_spherical", tables._power_spherical)
-    with pytest.raises(ValueError, match="'power_spherical' are registered already"):
-        tables.register("power_spherical", tables._von_mises_fisher)
+def test_register() -> None:
+    key, _ = registered(lambda kappa, dim: {"loss": dim / (dim + kappa)})
+    assert curves.has(key, "loss", 3)
+    assert not curves.has(key, "mean", 3)
+    with pytest.raises(ValueError, match=f"'{key}' are registered already"):
+        tables.register(key, dict)
+    build = functools.partial(sampled_curves, by_quadrature)
+    for _ in range(2):  # the same function may be registered again
+        tables.register("registered twice", build)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from powerspherical._selfcheck import accuracy
 from powerspherical._selfcheck.accuracy import TOLERANCES, Values
-from powerspherical_paper._maps import INK, Array, Grid, hatch, mesh
 from powerspherical_paper.baselines import formulas
+from powerspherical_paper.maps import INK, Array, Grid, hatch, mesh
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

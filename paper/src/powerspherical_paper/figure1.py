@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from powerspherical import PowerSpherical
-from powerspherical_paper._maps import INK
+from powerspherical_paper.maps import INK
 from powerspherical_paper.results import Outcome, Task
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Table 1 of the paper and its two Kullback-Leibler divergences, each computed in three independent ways.
 
 1. *Formula*: what the library returns.
-2. *Quadrature*: numerical integration of the unnormalised densities (`_quadrature.py`), without any closed form of the
+2. *Quadrature*: numerical integration of the unnormalised densities (`quadrature.py`), without any closed form of the
    paper. The mode is found as a stationary point of the density on the sphere.
 3. *Monte Carlo*: the mean over the library's draws, with its standard error.
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical_paper._quadrature import Symmetric, log_sphere_area, stationary_point
+from powerspherical_paper.quadrature import Symmetric, log_sphere_area, stationary_point
 from powerspherical_paper.results import Outcome, Task
 
 FILES = ("properties.json",)

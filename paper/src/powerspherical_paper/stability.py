@@ -24,8 +24,8 @@ from powerspherical._selfcheck import accuracy
 from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family
 from powerspherical.plot import PALETTE
 from powerspherical_paper import closed_forms
-from powerspherical_paper._maps import INK, Array, Grid, hatch, mesh
 from powerspherical_paper.baselines import formulas
+from powerspherical_paper.maps import INK, Array, Grid, hatch, mesh
 from powerspherical_paper.results import Outcome, Task
 
 if TYPE_CHECKING:

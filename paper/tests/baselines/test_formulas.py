@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 from helpers.statistical import assert_law, assert_mean
-from powerspherical_paper._quadrature import Symmetric
 from powerspherical_paper.baselines import formulas
+from powerspherical_paper.quadrature import Symmetric
 
 N = 20_000
 

@@ -39,12 +39,13 @@ special/moments.py
 special/tables.py
   table-degree: _DEGREE = {4: 5, 8: 11} → _DEGREE = {4: 5, 8: 9}
   table-end: 2.0**TOP / (power - 1) → 2.0**TOP / (power + 1)
+  log-loss-of-cauchy: cells.fit(cells.values(loss) / growth) → cells.fit(cells.values(loss) / growth**2)
+  sampled-slope: own_slope=minus → own_slope=None
 special/curves.py
-  curve-gain: gain * torch.log(beyond) → torch.log(beyond)
+  curve-gain: torch.log(beyond), alpha=gain) → torch.log(beyond))
   curve-slope: dim, order: value(kappa, family, name, dim, order + 1 → dim, order: value(kappa, family, name, dim, order
 special/bessel.py
   bessel-inverse-end: torch.where(ratio < 0.5, low, high) → torch.where(ratio > 0.5, low, high)
-  bessel-gain: near = 2 * gap <= lower → near = gap <= 64 * lower
   order-zero: if not order >= 0: → if not order > 0:
 special/gamma.py
   cosine-normalizer: 1 / 128, 5 / 1024 → 1 / 128, -5 / 1024
@@ -59,20 +60,31 @@ families/power_spherical.py
   cosine-variance: / (total + 1) → / (total + 2)
 families/von_mises_fisher.py
   wood-acceptance: torch.log1p(-ratio).add_(ratio) → torch.log1p(-ratio).add_(1.1 * ratio)
-  vmf-window: return 0.405 * kappa → return 4 * kappa
+  vmf-shrink: near = 2 * gap <= lower → near = gap <= 64 * lower
+  vmf-rapidity: 2 * twice / (delta + delta → 4 * twice / (delta + delta
 families/spherical_cauchy.py
-  cauchy-misalignment: haversine / (1 + kappa).square() → haversine / (1 + kappa)
+  cauchy-misalignment: rest + h / (1 + kappa).square() → rest + h / (1 + kappa)
+  cauchy-opposite: 0.5 * angle.minus, 0.5 * angle.plus → 0.5 * angle.minus, 1 - 0.5 * angle.minus
   cauchy-distance: 0.25 * (kappa - kappa_p).square() → 0.5 * (kappa - kappa_p).square()
 families/two_sphere.py
   small-kappa: SMALL_KAPPA = 0.5 → SMALL_KAPPA = 1e-4
   lower-tail: (one_minus_t > 1.5) & → (one_minus_t > 2.5) &
 families/exponential.py
   near-divergence: change.abs() < 0.7 * → change.abs() < 0.0007 *
-  zero-kappa-antipode: torch.where(kappa == 0, statistic → torch.where(kappa < 0, statistic
-families/_solve.py
-  solver-tolerance: _SMALL_STEP = 1e-8 → _SMALL_STEP = 1e-2
-families/_tails.py
+  zero-kappa-antipode: torch.where(kappa == 0, -1e30 → torch.where(kappa < 0, -1e30
+families/derived.py
   quantile-gradient: lambda *point: -0.5 * torch.exp → lambda *point: 0.5 * torch.exp
+  rate-zero: return torch.where(zero, root, → return torch.where(zero, 0.0,
+quadrature/law.py
+  ray-end: _FALL = 32.0 → _FALL = 12.0
+  ray-nodes: _NODES, _STRETCH = 64, → _NODES, _STRETCH = 24,
+  quantile-tolerance: _CLOSE = 1e-5 → _CLOSE = 1e-1
+  exported-derivatives: if is_exporting(): → if not is_exporting():
+quadrature/expectations.py
+  heavy-tail: _FALL + 4 * law.mode → _FALL + 0 * law.mode
+  near-uniform: mean(log_density + rest) → mean(log_density)
+quadrature/misalignment.py
+  misalignment-nodes: _NODES = {torch.float64: 64 → _NODES = {torch.float64: 32
 sampling/geometry.py
   project-twice: _PROJECT_DIM, _PROJECT_TWICE_DIM = 16, 8 → _PROJECT_DIM, _PROJECT_TWICE_DIM = 16, 2
   kappa-gradient: addcmul_(double_t, across, value=-0.5) → addcmul_(double_t, across, value=0.5)
@@ -86,6 +98,7 @@ sampling/operator.py
 sampling/precision.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
 distributions/fit.py
+  linear-fit: if family.linear: → if not family.linear:
   closest: CLOSEST = {torch.float64: 1e-9 → CLOSEST = {torch.float64: 1e-5
   bias-rows: across / (rows - 1).clamp(min=1) → across / rows.clamp(min=1)
   fit-weights-overflow: weights.double() / weights.amax(0).double() → weights.double()
@@ -140,6 +153,7 @@ nn/bottleneck.py
 NEAR = {
     "special": ("special", "families", "kernels"),
     "families": ("families", "kernels", "distributions"),
+    "quadrature": ("quadrature", "families", "distributions"),
     "sampling": ("kernels", "distributions", "integration"),
     "distributions": ("distributions", "kernels"),
     "mixture": ("mixture",),

@@ -60,7 +60,7 @@ families/power_spherical.py
   cosine-variance: / (total + 1) → / (total + 2)
 families/von_mises_fisher.py
   wood-acceptance: torch.log1p(-ratio).add_(ratio) → torch.log1p(-ratio).add_(1.1 * ratio)
-  vmf-shrink: near = 2 * gap <= lower → near = gap <= 64 * lower
+  vmf-shrink: near = 2 * gap <= lower → near = 2 * gap <= 0 * lower
   vmf-rapidity: 2 * twice / (delta + delta → 4 * twice / (delta + delta
 families/spherical_cauchy.py
   cauchy-misalignment: rest + h / (1 + kappa).square() → rest + h / (1 + kappa)

@@ -116,7 +116,7 @@ def test_nearly_opposite_directions() -> None:
 
 
 @families_of_the_table
-@pytest.mark.parametrize("dim", [2, 3, 64, 1000, 10**4])
+@pytest.mark.parametrize("dim", [2, 3, 64, 768, 10**4])
 def test_from_and_to_the_uniform(family: type, dim: int) -> None:
     """KL(p‖U) is in the table; KL(U‖p) = Ψ - κ E_U T, with E_U t = 0 and E_U log(1+t) in the table."""
     table = mpmath_tables.columns("functions.json", family.family.name, dim)

@@ -51,19 +51,6 @@ def test_probabilities_and_density(family: str, dim: int) -> None:
     torch.testing.assert_close(marginal.log_prob(rows["t"]), rows["log_pdf"], rtol=0, atol=1e-8)
 
 
-@families
-@dims
-def test_cdf_inverts_icdf(family: str, dim: int) -> None:
-    probability = torch.tensor([1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-6], dtype=DOUBLE)
-    kappa = torch.tensor([[0.0], [0.1], [1.0], [10.0], [1e3]], dtype=DOUBLE)
-    marginal = MARGINALS[family](dim, kappa)
-    t = marginal.quantile(probability, 1 - probability)
-    log_cdf, log_sf = marginal.tails(t)
-    torch.testing.assert_close(log_cdf, torch.log(probability).expand(5, 7), rtol=0, atol=1e-8)
-    torch.testing.assert_close(log_sf, torch.log1p(-probability).expand(5, 7), rtol=0, atol=1e-8)
-    torch.testing.assert_close(marginal.icdf(probability), t.value, rtol=0, atol=0)
-
-
 @families_of_the_table
 @dims
 def test_entropy(family: str, dim: int) -> None:

@@ -131,27 +131,3 @@ def test_in_the_cosine(family: Family, dim: int) -> None:
         assert log_sf[-1] < -5
         for values in (log_cdf, log_sf, torch.log(flow), derived.log_density(family, t, kappas, dim)):
             assert largest_jump(values, 1.0) <= 2e-11, kappa
-
-
-@family_objects
-@pytest.mark.parametrize("dim", [2, 10])
-def test_tails_where_the_dimension_changes_their_rule(family: Family, dim: int) -> None:
-    one_minus_t = torch.linspace(0.01, 1.99, 100, dtype=DOUBLE)
-    kappa = torch.full_like(one_minus_t, 1.5)
-    here, there = (
-        torch.stack(derived.log_tails(family, Cosine(one_minus_t, 2 - one_minus_t), kappa, d))
-        for d in (dim, math.nextafter(dim, 3 if dim == 2 else 0))
-    )
-    torch.testing.assert_close(here, there, rtol=0, atol=1e-11)
-
-
-@family_objects
-@pytest.mark.parametrize("dim", [2, 3, 64])
-@pytest.mark.parametrize("kappa", [0.0, 1.0, 1e3])
-def test_quantile_at_the_median(family: Family, kappa: float, dim: int) -> None:
-    """At the median the smaller tail changes from the lower to the upper one."""
-    u = torch.tensor([0.5 - 1e-9, 0.5 + 1e-9], dtype=DOUBLE, requires_grad=True)
-    one_minus_t, _ = derived.quantile(family, u, 1 - u, torch.full_like(u, kappa).detach(), dim)
-    (slope,) = torch.autograd.grad(one_minus_t.sum(), u)
-    change = (one_minus_t[1] - one_minus_t[0]).item()
-    assert change == pytest.approx(2e-9 * slope.mean().item(), abs=1e-11 * one_minus_t[0].item())

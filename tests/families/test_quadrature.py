@@ -43,39 +43,6 @@ def test_functions_of_the_concentration(known: Family, dim: int) -> None:
 
 
 @families
-@dims
-def test_tails_quantiles_and_their_slopes(known: Family, dim: int) -> None:
-    kappa = torch.tensor(KAPPAS[dim], dtype=DOUBLE).unsqueeze(-1).expand(-1, 4).contiguous()
-    u = torch.tensor([1e-6, 0.3, 0.9, 1 - 1e-6], dtype=DOUBLE).expand_as(kappa)
-    t, results = known.quantile(u, 1 - u, kappa, dim), []
-    for family in (plain_twin(known), known):
-        leaves = u.clone().requires_grad_(), kappa.clone().requires_grad_()
-        minus, plus = derived.quantile(family, leaves[0], 1 - leaves[0], leaves[1], dim)
-        tails = derived.log_tails(family, t, leaves[1], dim)
-        slopes = family.slope(t, None, kappa, dim).expand_as(u)
-        gradients = *torch.autograd.grad(minus.sum(), leaves), *torch.autograd.grad(tails[0].sum(), leaves[1])
-        results.append((minus, plus, *tails, slopes, *gradients))
-    for value, expected in zip(*results, strict=True):
-        assert_close(value.detach(), expected.detach())
-
-
-@families
-@dims
-def test_inverses(known: Family, dim: int) -> None:
-    """Also from solutions that are far from where the search starts."""
-    kappa = torch.tensor([1e-3, 0.1, *KAPPAS[dim]], dtype=DOUBLE)
-    plain, nats = plain_twin(known), known.relative_entropy(kappa, dim)
-    length, loss = known.mean_cosine(kappa, dim), known.mean_loss(kappa, dim)
-    assert_close(plain.from_mean_cosine(length, loss, dim), kappa)
-    assert_close(derived.from_relative_entropy(plain, nats, dim), kappa)
-    ends = torch.tensor([0.0, 1e9, -1.0], dtype=DOUBLE)  # reached at κ = 0, only in the limit, and never
-    found = derived.from_relative_entropy(plain, ends, dim)
-    assert found[0] == 0
-    assert found[1] > 1e100
-    assert found[2].isnan()
-
-
-@families
 @pytest.mark.parametrize("haversine", [0.0, 0.01, 0.5, 1.0])
 def test_divergence_from_another_direction(known: Family, haversine: float) -> None:
     """And its derivatives, also at equal and at opposite directions."""

@@ -15,7 +15,7 @@ import math
 from mpmath import mp, mpf
 from tables import digits, recipe, save
 
-DIMS = [2, 3, 4, 5, 10, 100, 10**4, 10**6]
+DIMS = [2, 3, 10, 10**4, 10**6]
 KAPPAS = [1e-6, 0.5, 3.0, 32.0, 1e3, 1e6, 2e9]  # up to rho = 1 - 1e-9
 MEMBERS = [(0.5, 0.5), (3.0, 30.0), (30.0, 2e9), (2e9, 2e9)]
 ANGLES = [0.0, 1e-3, 1.0, math.pi]

@@ -14,8 +14,8 @@ from tables import digits, recipe, save
 
 from families import Family, log_beta
 
-DIMS = [2, 3, 4, 5, 10, 64, 100, 768, 10**3, 10**4, 10**5, 10**6, 10**7]
-KAPPAS = [0.0, 1e-6, 1e-3, 0.1, 0.5, 1.0, 2.5, 10.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e9]
+DIMS = [2, 3, 5, 64, 768, 10**4, 10**6, 10**7]
+KAPPAS = [0.0, 1e-6, 0.1, 0.5, 1.0, 10.0, 1e2, 1e3, 1e6, 1e9]
 COLUMNS = [
     "dim",
     "kappa",

@@ -13,9 +13,9 @@ from tables import digits, recipe, save
 
 from families import Family, logs
 
-DIMS = [2, 3, 5, 10, 64, 768, 10**4, 10**6]
-KAPPAS = [0.0, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6]
-TAILS = [(-1, 1e-30), (-1, 1e-6), (-1, 0.01), (-1, 0.5), (1, 0.01), (1, 1e-6), (1, 1e-30)]
+DIMS = [2, 3, 10, 768, 10**6]
+KAPPAS = [0.0, 0.1, 1.0, 10.0, 1e4, 1e6]
+TAILS = [(-1, 1e-30), (-1, 1e-6), (-1, 0.5), (1, 1e-6), (1, 1e-30)]
 COLUMNS = ["dim", "kappa", "t", "one_minus_t", "log_cdf", "log_sf", "log_pdf", "dt_dkappa"]
 NOTE = "exact are one_minus_t where t > 0 and t elsewhere; the other of the two is rounded"
 mp.dps = 40

@@ -68,3 +68,11 @@ def test_divergence_of_two_members(dim: int, dtype: torch.dtype) -> None:
     family = SphericalCauchy.family
     found = family.divergence(family, table["kappa_p"], table["kappa_q"], angle, dim)
     torch.testing.assert_close(found.to(dtype).double(), table["kl"], rtol=TOLERANCE[dtype], atol=0)
+
+
+@dtypes
+@pytest.mark.parametrize("dim", [2, 3, 64, 10**4])
+def test_inverse_of_the_mean_of_the_log(dim: int, dtype: torch.dtype) -> None:
+    mean = torch.cat((torch.zeros(1), torch.logspace(-12, 1.8, 50))).to(dtype)
+    found = special.mean_log_boost(special.mean_log_boost_inverse(mean, dim), dim)
+    torch.testing.assert_close(found, mean, rtol={torch.float64: 4e-15, torch.float32: 8e-7}[dtype], atol=0)

@@ -146,7 +146,7 @@ def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
     """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean.
 
     Args:
-        mean: numbers ≥ 0 of any shape, float32 or float64. The result has their shape and dtype.
+        mean: numbers from 0 to 350 of any shape, float32 or float64. The result has their shape and dtype.
         dim: the ambient dimension d ≥ 2.
 
     ``mean_log_boost`` of the result agrees with ``mean`` to about 1e-15 (float64) or 4e-7 (float32). Differentiable.
@@ -154,7 +154,8 @@ def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
     >>> mean_log_boost_inverse(torch.tensor([0.0, 1.0]), 2)  # e^mean - 1 on the circle
     tensor([0.0000, 1.7183])
     """
-    return expm1(mean) if dim == 2 else _inverse_log_boost(mean, dim)
+    # In float64, because e^{2·mean} overflows in float32 where q does not.
+    return expm1(mean) if dim == 2 else _inverse_log_boost(mean.double(), dim).to(mean.dtype)
 
 
 _FAMILY = "spherical_cauchy"

@@ -20,7 +20,7 @@ TFP ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPHINX := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going
-NATIVE := src/powerspherical/_native
+NATIVE := src/powerspherical/kernels
 # One torch thread for each worker: several workers with several threads each would fight for the cores. A file stays on
 # one worker, because its fixtures (the site, trained models) are made once per worker.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -1,4 +1,4 @@
-"""Compiles the C library of ``powerspherical._native`` while a wheel or an editable install is built.
+"""Compiles the C library of ``powerspherical.kernels`` while a wheel or an editable install is built.
 
 Without a C compiler the installation succeeds, as a pure Python package. Two environment variables are for releases:
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NATIVE = "src/powerspherical/_native"
+NATIVE = "src/powerspherical/kernels"
 
 
 class NativeLibrary(BuildHookInterface):

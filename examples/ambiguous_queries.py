@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from powerspherical import PowerSpherical
-from powerspherical.nn import PowerSphericalHead, ProbabilisticEmbeddingLoss
+from powerspherical.nn import ProbabilisticEmbeddingLoss, SphericalHead
 
 DIM, HIDDEN = 16, 512
 BATCH, LEARNING_RATE, AMBIGUOUS = 256, 1e-2, 0.25
@@ -33,7 +33,7 @@ class Embedder(nn.Module):
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
         self.body = nn.Sequential(nn.Linear(features, HIDDEN), nn.GELU())
-        self.head = PowerSphericalHead(HIDDEN, DIM, initial=float(DIM))
+        self.head = SphericalHead(HIDDEN, DIM, initial=float(DIM))
         self.classes = nn.Parameter(torch.randn(classes, DIM))
 
     def forward(self, embeddings: Tensor) -> PowerSpherical:

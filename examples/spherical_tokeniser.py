@@ -30,7 +30,7 @@ from torch.distributions import Categorical, MixtureSameFamily, kl_divergence
 from torch.nn.functional import binary_cross_entropy_with_logits, interpolate, pad
 
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical.nn import PowerSphericalHead, SphericalBottleneck
+from powerspherical.nn import SphericalBottleneck, SphericalHead
 
 SIDE, GRID, TOKENS, DIM = 32, 4, 16, 8  # pixels and tokens along a side, tokens, coordinates of a token
 WIDTH, LAYERS, COMPONENTS, BATCH = 96, 2, 8, 64  # the first three are the prior's
@@ -84,7 +84,7 @@ class Prior(nn.Module):
         self.body = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
         self.weights = nn.Linear(WIDTH, COMPONENTS)
         self.components = nn.Linear(WIDTH, COMPONENTS * (DIM + 1))
-        self.head = PowerSphericalHead(None, DIM)
+        self.head = SphericalHead(None, DIM)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(TOKENS))
 
     def forward(self, previous: Tensor, temperature: float = 1.0) -> MixtureSameFamily:

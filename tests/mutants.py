@@ -51,10 +51,16 @@ special/gamma.py
   cosine-normalizer: 1 / 128, 5 / 1024 → 1 / 128, -5 / 1024
 special/mobius.py
   cauchy-newton: _NEWTON_STEPS = 5 → _NEWTON_STEPS = 2
-special/exponential_slope.py
-  slope-series-range: _MOST_LEADING = 12, 0.018 → _MOST_LEADING = 12, 0.18
-special/gamma_draw.py
-  gamma-draw-decay: NODES, LOG_DECAY = 12, 15.0 → NODES, LOG_DECAY = 12, 5.0
+formulas/slopes.py
+  slope-series: y * (1.875 * y + 1.25 → y * (1.875 * y - 1.25
+  gamma-draw-decay: FALL = 18.0 → FALL = 5.0
+  small-kappa: SMALL_KAPPA = 0.5 → SMALL_KAPPA = 1e-4
+formulas/densities.py
+  rounded-distance: where(kappa < 1, error / distance, 0.0) → 0.0 * error
+kernels/layout.py
+  repeated-rows: math.prod(result[end:]), math.prod(padded) → math.prod(result[end:]), 1
+kernels/autograd.py
+  kernel-of-second-derivatives: if given and is_plain_backward(*given): → if given:
 families/power_spherical.py
   beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
   cosine-variance: / (total + 1) → / (total + 2)
@@ -67,7 +73,6 @@ families/spherical_cauchy.py
   cauchy-opposite: 0.5 * angle.minus, 0.5 * angle.plus → 0.5 * angle.minus, 1 - 0.5 * angle.minus
   cauchy-distance: 0.25 * (kappa - kappa_p).square() → 0.5 * (kappa - kappa_p).square()
 families/two_sphere.py
-  small-kappa: SMALL_KAPPA = 0.5 → SMALL_KAPPA = 1e-4
   lower-tail: (one_minus_t > 1.5) & → (one_minus_t > 2.5) &
 families/exponential.py
   near-divergence: change.abs() < 0.7 * → change.abs() < 0.0007 *
@@ -85,26 +90,28 @@ quadrature/expectations.py
   near-uniform: mean(log_density + rest) → mean(log_density)
 quadrature/misalignment.py
   misalignment-nodes: _NODES = {torch.float64: 64 → _NODES = {torch.float64: 32
-sampling/geometry.py
-  project-twice: _PROJECT_DIM, _PROJECT_TWICE_DIM = 16, 8 → _PROJECT_DIM, _PROJECT_TWICE_DIM = 16, 2
-  kappa-gradient: addcmul_(double_t, across, value=-0.5) → addcmul_(double_t, across, value=0.5)
-  loc-gradient: addcmul_(double_t_column, grad, value=0.5) → addcmul_(double_t_column, grad)
+sampling/composition.py
+  project-twice: _SHORT_DIM = 8 → _SHORT_DIM = 2
+  kappa-gradient: - cosine.squeeze(-1) * across → + cosine.squeeze(-1) * across
+  loc-gradient: (cosine * grad - along * x) → (cosine * grad + along * x)
 sampling/noise.py
   sobol-order: .long()[order] ^ shifts → .long().unsqueeze(1) ^ shifts
   turn: square / (1 - torch.where(negative → square / (1 + torch.where(negative
-sampling/operator.py
+sampling/draws.py
+  turned-draw: t * change - (point → t * change + (point
+  second-derivative: + rise) ** 1.5) → + rise) ** 3)
   law-of-another-dimension: if dim != loc.shape[-1]: → if dim < loc.shape[-1]:
   vmap-randomness: if info.randomness != "different" → if info.randomness == "error"
-sampling/precision.py
+_torch/vectors.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
+  zero-vector: missing = longest <= shortest → missing = longest < shortest
 distributions/fit.py
   linear-fit: if family.linear: → if not family.linear:
   closest: CLOSEST = {torch.float64: 1e-9 → CLOSEST = {torch.float64: 1e-5
   bias-rows: across / (rows - 1).clamp(min=1) → across / rows.clamp(min=1)
   fit-weights-overflow: weights.double() / weights.amax(0).double() → weights.double()
 distributions/geometry.py
-  chord-gradient: signed_grad, difference, value=-1) → signed_grad, difference)
-  zero-vector: missing = longest <= shortest → missing = longest < shortest
+  chord-gradient: torch.where(minus < plus, -minus, plus) → torch.where(minus > plus, -minus, plus)
 distributions/constraints.py
   norm-tolerance: NORM_TOLERANCE = 1e-2 → NORM_TOLERANCE = 1e-1
 distributions/validation.py
@@ -114,8 +121,10 @@ distributions/marginal.py
   marginal-end: bottom & (total != 0) → bottom
 distributions/rotational.py
   scalar-dtype: if concentration.dim(): → if concentration.dim() >= 0:
-distributions/pairwise.py
-  sum-over-blocks: else total).add_(found) → else total).copy_(found)
+distributions/matrix.py
+  linear-kappa: (loc * total).sum(-1) - grad → (loc * total).sum(-1) + grad
+distributions/cosine_matrix.py
+  matrix-kappa: 0.5 * kappa, torch.linalg.vecdot(grad, logs) → 0.5 * kappa, torch.linalg.vecdot(grad, halves)
 distributions/product.py
   product-event: if value.shape[-2:] != self.event_shape: → if value.shape[-1:] != self.event_shape[-1:]:
 mixture/_base.py
@@ -140,8 +149,8 @@ nn/heads.py
   initial-kappa: excess / (1 - excess → excess / (1 + excess
   equal-bounds: if not 0 <= minimum < maximum → if not 0 <= minimum <= maximum
 nn/_parameters.py
-  bounded-gradient: (1 + functional.softplus(raw) / bounds.span).square() → (1 + functional.softplus(raw) / bounds.span)
-  short-vector: torch.where(length > SHORT, 0.0, loc[..., :1]) → torch.zeros_like(length)
+  bounded-kappa: softplus / (1 + softplus / bounds.span) → softplus / (1 + softplus * bounds.span)
+  softplus-end: _LINEAR = 40.0 → _LINEAR = 10.0
 nn/losses.py
   loss-swapped: -pairwise_kl(targets, queries).T → -pairwise_kl(queries, targets)
   loss-rate: kl_divergence(queries, uniform).mean() → kl_divergence(queries, uniform).sum()
@@ -154,6 +163,9 @@ NEAR = {
     "special": ("special", "families", "kernels"),
     "families": ("families", "kernels", "distributions"),
     "quadrature": ("quadrature", "families", "distributions"),
+    "formulas": ("kernels", "families"),
+    "kernels": ("kernels", "distributions"),
+    "_torch": ("nn", "kernels", "distributions"),
     "sampling": ("kernels", "distributions", "integration"),
     "distributions": ("distributions", "kernels"),
     "mixture": ("mixture",),

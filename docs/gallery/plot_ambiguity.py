@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from powerspherical.nn import PowerSphericalHead, ProbabilisticEmbeddingLoss
+from powerspherical.nn import ProbabilisticEmbeddingLoss, SphericalHead
 
 torch.manual_seed(0)
 centres = torch.tensor([[-1.2, -0.7], [1.2, -0.7], [0.0, 1.4]])
@@ -27,13 +27,13 @@ def draw(n):  # items of shape (n, 2) and their classes
 
 # %%
 # The network maps an item to a Power Spherical distribution on the sphere in R¹⁶. Each class has a learned direction,
-# and the loss is contrastive. Its ``rate`` penalises the KL divergence to the uniform distribution, so κ stays small
+# and the loss is contrastive. Its ``beta`` penalises the KL divergence to the uniform distribution, so κ stays small
 # where a larger one does not help. See :doc:`/embeddings`.
 
-head = PowerSphericalHead(64, dim=16, initial=5.0)
+head = SphericalHead(64, dim=16, initial=5.0)
 embed = nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), head)
 directions = nn.Parameter(torch.randn(3, 16))
-loss = ProbabilisticEmbeddingLoss(rate=0.2)
+loss = ProbabilisticEmbeddingLoss(beta=0.2)
 optimiser = torch.optim.Adam([*embed.parameters(), directions], lr=5e-3)
 for _ in range(600):
     items, classes = draw(256)

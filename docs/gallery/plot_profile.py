@@ -13,7 +13,7 @@ from torch.nn import Linear, ReLU, Sequential
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from powerspherical import HypersphericalUniform
-from powerspherical.nn import PowerSphericalHead
+from powerspherical.nn import SphericalHead
 
 
 class GaussianHead(Linear):
@@ -48,7 +48,7 @@ def profiled(head, prior):
 # backward pass and the optimiser vary between runs by more than the two latent variables differ.
 
 parts = ("encoder", "distribution", "draw", "decoder", "KL divergence", "backward", "optimiser")
-sphere = profiled(PowerSphericalHead(512, 32), HypersphericalUniform(32))
+sphere = profiled(SphericalHead(512, 32), HypersphericalUniform(32))
 gauss = profiled(GaussianHead(512, 64), Independent(Normal(torch.zeros(32), torch.ones(32)), 1))
 figure, ax = plt.subplots(figsize=(7, 4.9), layout="constrained")
 for events, shift, label, color in (sphere, -0.2, "sphere", "#0072B2"), (gauss, 0.2, "Gaussian", "#D55E00"):

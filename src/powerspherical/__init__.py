@@ -10,7 +10,6 @@ from types import ModuleType
 
 from powerspherical import families, special
 from powerspherical.distributions import (
-    ConcatenatedSpheres,
     ConvergenceWarning,
     HypersphericalUniform,
     PowerSpherical,
@@ -27,7 +26,6 @@ from powerspherical.distributions import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "ConcatenatedSpheres",
     "ConvergenceWarning",
     "HypersphericalUniform",
     "PowerSpherical",

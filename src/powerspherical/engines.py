@@ -49,14 +49,11 @@ def engine(name: str) -> Iterator[None]:
         _chosen = before
 
 
-def allowed(name: str) -> bool:
-    """Whether the engine ``name`` may compute where it supports the arguments."""
-    return _chosen in ("auto", name)
-
-
-def requested(name: str) -> bool:
-    """Whether ``engine(name)`` is active."""
-    return _chosen == name
+def kernels_on(*, cpu: bool) -> str | None:
+    """The engine whose kernels may compute on the CPU, or elsewhere; None for torch operations."""
+    if _chosen == "auto":
+        return "c" if cpu else "triton"
+    return _chosen if _chosen == "triton" or (_chosen == "c" and cpu) else None
 
 
 @contextmanager

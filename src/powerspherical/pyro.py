@@ -40,8 +40,8 @@ from torch.distributions import Distribution, constraints
 
 from powerspherical import distributions
 from powerspherical._extras import install_hint
+from powerspherical._torch.vectors import directions_of
 from powerspherical.distributions.constraints import UnitVector
-from powerspherical.distributions.geometry import directions_of
 from powerspherical.distributions.validation import dimension
 from powerspherical.special import log_sphere_area
 

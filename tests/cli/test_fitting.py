@@ -178,7 +178,7 @@ def test_a_long_mean_direction_is_shortened(folder, capsys) -> None:
     ids=["light tails", "heavy tails", "as told"],
 )
 def test_fit_writes_the_likeliest(family: type, options: list[str], expected: type, folder, capsys) -> None:
-    np.save("b.npy", family(torch.tensor([0.0, 0.6, 0.8], dtype=torch.float64), 9.0).sample((4000,)))
+    np.save("b.npy", family(torch.tensor([0.0, 0.6, 0.8], dtype=torch.float64), 9.0).sample((40_000,)))
     assert cli.run(["fit", "b.npy", *options, "--out", "sub/b.safetensors"]) == 0
     found = load(folder / "sub" / "b.safetensors")
     assert isinstance(found, expected)

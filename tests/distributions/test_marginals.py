@@ -11,7 +11,12 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from helpers import mpmath_tables
-from powerspherical import PowerSphericalMarginal, SphericalCauchyMarginal, VonMisesFisherMarginal
+from powerspherical import (
+    PowerSphericalMarginal,
+    RotationallySymmetric,
+    SphericalCauchyMarginal,
+    VonMisesFisherMarginal,
+)
 from powerspherical.distributions.marginal import Marginal
 
 DOUBLE = torch.float64
@@ -135,3 +140,14 @@ def test_gradients(family: str, dim: int) -> None:
     assert gradgradcheck(partial(of, "log_prob"), (t, kappa), rtol=1e-6, atol=1e-8)
     assert gradcheck(lambda kappa: MARGINALS[family](dim, kappa).entropy(), kappa, rtol=1e-6, atol=1e-8)
     assert gradgradcheck(lambda kappa: MARGINALS[family](dim, kappa).entropy(), kappa, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("family", [None, "power_spherical"])
+def test_without_a_family(family: object) -> None:
+    with pytest.raises(TypeError, match=r"Marginal needs family=…, such as .*POWER_SPHERICAL, or .*; got"):
+        Marginal(3, 1.0, family=family)
+
+
+def test_a_distribution_without_a_family() -> None:
+    with pytest.raises(TypeError, match=r"RotationallySymmetric has no family: .* such as PowerSpherical"):
+        RotationallySymmetric(torch.eye(3)[0], 1.0)

@@ -23,7 +23,6 @@ from helpers.examples import (
 )
 from helpers.statistical import assert_law, assert_mean, assert_uncorrelated
 from powerspherical import (
-    ConcatenatedSpheres,
     HypersphericalUniform,
     PowerSpherical,
     PowerSphericalMarginal,
@@ -203,34 +202,22 @@ class TestSobol:
             HypersphericalUniform(21202).noise((2,), sobol=True)
 
 
-class TestProducts:
-    def test_stacked(self) -> None:
-        factors = PowerSpherical(directions(2, 3, 4), torch.tensor([0.0, 1.0, 20.0]).double())
-        q = ProductOfSpheres(factors)
-        noise = q.noise((5,), generator=generator())
-        assert noise.shape == (5, 2, 3, 4)
-        assert torch.equal(q.rsample(noise=noise), factors.rsample(noise=noise))
-        assert torch.equal(q.sample(noise=noise), q.rsample(noise=noise))
-        for shape in ((4,), (1, 4), (5, 3, 3, 4)):
-            with pytest.raises(ValueError, match="noise"):
-                q.rsample(noise=torch.ones(shape, dtype=DOUBLE))
-
-    def test_concatenated(self) -> None:
-        factors = PowerSpherical(directions(2), 3.0), VonMisesFisher(directions(2, 3, dtype=FLOAT), 7.0)
-        q = ConcatenatedSpheres(factors)
-        noise = q.noise((5,), sobol=True)
-        assert (noise.shape, noise.dtype) == ((5, 2, 5), DOUBLE)
-        parts = zip(q.factors, noise.split((2, 3), -1), strict=True)
-        assert torch.equal(
-            q.rsample(noise=noise), torch.cat([f.rsample(noise=part) for f, part in parts], -1)
-        )
+def test_products() -> None:
+    factors = PowerSpherical(directions(2, 3, 4), torch.tensor([0.0, 1.0, 20.0]).double())
+    q = ProductOfSpheres(factors)
+    noise = q.noise((5,), generator=generator())
+    assert noise.shape == (5, 2, 3, 4)
+    assert torch.equal(q.rsample(noise=noise), factors.rsample(noise=noise))
+    assert torch.equal(q.sample(noise=noise), q.rsample(noise=noise))
+    for shape in ((4,), (1, 4), (5, 3, 3, 4)):
+        with pytest.raises(ValueError, match="noise"):
+            q.rsample(noise=torch.ones(shape, dtype=DOUBLE))
 
 
 MAKERS: list[Callable[[], Distribution]] = [
     lambda: PowerSpherical(directions(3, 4), 2.0),
     lambda: HypersphericalUniform(4, dtype=DOUBLE).expand((3,)),
     lambda: ProductOfSpheres(PowerSpherical(directions(3, 2, 4), 2.0)),
-    lambda: ConcatenatedSpheres([PowerSpherical(directions(3, 4), 2.0), HypersphericalUniform(3)]),
     lambda: PowerSphericalMarginal(4, torch.ones(3)),
 ]
 
@@ -283,6 +270,18 @@ def test_vmap(family: type, dim: int) -> None:
     torch.testing.assert_close(torch.func.vmap(x)(*inputs), x(*inputs))
     in_kappa = torch.func.grad(lambda *leaves: x(*leaves).sum(), argnums=1)(*inputs)
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(x, argnums=1))(*inputs), in_kappa)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, DOUBLE], ids=str)
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e20, 1e300])
+def test_noise_of_any_size(dtype: torch.dtype, size: float) -> None:
+    """Points stay on the sphere where squares of the noise overflow or underflow."""
+    if dtype == FLOAT and abs(torch.tensor(size).log10()) > 38:
+        pytest.skip("no number of float32")
+    loc = directions(4).to(dtype)
+    for q in (PowerSpherical(loc, 2.0), HypersphericalUniform(4, dtype=dtype)):
+        x = q.rsample(noise=size * q.noise((50,), generator=generator()))
+        torch.testing.assert_close(x.norm(dim=-1), torch.ones(50, dtype=dtype))
 
 
 @pytest.mark.parametrize("sobol", [False, True])

@@ -193,6 +193,10 @@ class TestPairwiseKl:
         p = VonMisesFisher(torch.eye(3), 1.0)
         with pytest.raises(ValueError, match="the same dimension, got dim 3 and dim 4"):
             pairwise_kl(p, VonMisesFisher(torch.eye(4), 1.0))
+        with pytest.raises(
+            ValueError, match=r"p must be a distribution of this package.*VonMisesFisherMarginal"
+        ):
+            pairwise_kl(p.marginal, p)
         with pytest.raises(ValueError, match=r"q must be a distribution of this package.*Independent"):
             pairwise_kl(p, Independent(p, 1))
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from powerspherical import sampling
 from powerspherical.families import Family
 
 
@@ -23,11 +24,15 @@ class Draw(NamedTuple):
 def draw(
     family: Family, loc: Tensor, kappa: Tensor, shape: Sequence[int] | None = None, dim: int | None = None
 ) -> Draw:
-    """Draw points by the operator that compiled code calls, on the active engine."""
+    """Draw differentiable points, and by the operator of compiled code what belongs to them, on the active engine."""
     shape = torch.broadcast_shapes(loc.shape[:-1], kappa.shape) if shape is None else shape
     dim = loc.shape[-1] if dim is None else dim
-    x, scalars = torch.ops.powerspherical.draw(loc, kappa, shape, None, 0, dim, family.name)
-    return Draw(x, *scalars)
+    seed = int(torch.randint(2**31, ()))
+    torch.manual_seed(seed)
+    values = loc.detach(), kappa.detach()
+    _, scalars = torch.ops.powerspherical.draw(*values, shape, 0, dim, family.name)
+    torch.manual_seed(seed)
+    return Draw(sampling.draw(family, loc, kappa, shape, dim), *scalars)
 
 
 def slopes(

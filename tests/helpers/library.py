@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from powerspherical._native import build, library
+from powerspherical.kernels import build, library
 
 needs_library = pytest.mark.skipif(isinstance(library.loaded(), str), reason="no native library")
 needs_compiler = pytest.mark.skipif(shutil.which(build.compiler()[0]) is None, reason="no C compiler")
@@ -22,11 +22,16 @@ LEVELS: list[str | None] = {
 }.get(library.description(), [None])
 
 
+#: Bits of the numbers that kernel.c is compiled for.
+BITS = (32, 64)
+
+
 def compiled(
-    source: Path, target: Path, level: str | None, *flags: str, common: Sequence[str] = build.FLAGS
+    source: Path, target: Path, bits: int, level: str | None, *flags: str, common: Sequence[str] = build.FLAGS
 ) -> Path:
-    """Compile a C file with the sources of the library for one level, with further flags."""
-    command = [*build.compiler(), *common, *flags, *(build.LEVELS[level] if level else ())]
+    """Compile a C file with the sources of the library for one size and level, with further flags."""
+    command = [*build.compiler(), *common, *flags, f"-DREAL_BITS={bits}", "-DSUFFIX="]
+    command += build.LEVELS[level] if level else ()
     command += [f"-I{build.SOURCES}", str(source), "-o", str(target), "-lm"]
     subprocess.run(command, check=True, capture_output=True)
     return target

@@ -116,7 +116,7 @@ class TestClosedForms:
 @families
 def test_heads(family: type) -> None:
     """The parameters and the density of the distribution that a head returns."""
-    head = SphericalHead(8, 16, distribution=family)
+    head = SphericalHead(8, 16, family)
 
     def outputs(features: Tensor, x: Tensor) -> tuple[Tensor, ...]:
         q = head(features)

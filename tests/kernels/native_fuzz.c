@@ -1,154 +1,218 @@
-/* Runs the native kernel on every shape that has an edge, for the sanitizers: each array has exactly the right size. */
+/* Calls every function of the library on shapes with edges, for the sanitizers. Each array has exactly the size that
+ * call.h states. Compiled for one REAL_BITS at a time, with an empty SUFFIX. */
 #include <stdio.h>
 
 #include "kernel.c"
 
-static float *numbers(int64_t count) {
-    float *p = malloc(sizeof(float) * (size_t)count + 1); /* of at least one byte */
-    for (int64_t i = 0; i < count; i++) p[i] = 0.5f;
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+#define REQUIRE(condition, what) \
+    if (!(condition)) return printf("%s: case %d, d = %d, n = %d\n", what, cases, (int)d, (int)n), 0
+
+static const double scales[] = {0, 0.05, 1, 30, 1e7, REAL_BITS == 64 ? 1e290 : 1e30};
+static void *arrays[24];
+static int used, cases; /* arrays of the present case, and the number of the case */
+
+static real *numbers(int64_t count) {
+    real *p = arrays[used++] = malloc(sizeof(real) * (size_t)count + (count == 0));
+    for (int64_t i = 0; i < count; i++) p[i] = (real)0.5;
     return p;
+}
+
+/* Vectors of length one, whose entries +-1/sqrt(d) change their sign with the given period. */
+static real *vectors(int64_t count, int64_t d, int period) {
+    real *p = numbers(count * d);
+    for (int64_t i = 0; i < count * d; i++) p[i] = (real)((i % period ? 1 : -1) / sqrt((double)d));
+    return p;
+}
+
+static real *concentrations(int64_t count, double scale) {
+    real *p = numbers(count);
+    for (int64_t i = 0; i < count; i++) p[i] = (real)(scale * (double)(i * 37 % 100));
+    return p;
+}
+
+/* Whether the numbers are finite and at most `largest` in size. */
+static int bounded(const real *p, int64_t count, double largest) {
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs((double)p[i]) <= largest) || isinf(p[i])) return 0;
+    return 1;
+}
+
+static int next_case(void) {
+    while (used) free(arrays[--used]);
+    return ++cases;
+}
+
+static int checks(int64_t d, int64_t n, int kind) {
+    const real wrong[] = {NAN, INFINITY, -1, 101};
+    real *v = vectors(n, d, 3), *values = concentrations(n, 1);
+    check_call c = {sizeof(real), v, n ? values : 0, n, d, n, 1 + cases % 3, 1e-4, 100, 0};
+    REQUIRE(sphere_check(&c), "valid arguments");
+    for (int i = 0; n && i < 4; i++) {
+        int64_t at = i == 0 ? 0 : i == 1 ? n - 1 : (n - 1) * kind / 12;
+        real value = values[at], entry = v[at * d + d - 1];
+        values[at] = wrong[i];
+        REQUIRE(!sphere_check(&c), "an invalid number");
+        values[at] = value;
+        v[at * d + d - 1] = i < 2 ? wrong[i] : entry * (1 + (real)3e-4 * (real)d);
+        REQUIRE(!sphere_check(&c), "an invalid vector");
+        v[at * d + d - 1] = entry;
+    }
+    return 1;
+}
+
+static int draws(int64_t d, int64_t n, int kind) {
+    int64_t m = kind % 3 == 0 ? n : kind % 3 == 1 ? 1 : 5, law_dim = d == 2 && cases % 2 ? (cases % 4 == 1 ? 3 : 40) : d;
+    uint64_t seed = (uint64_t)cases * UINT64_C(0x9E3779B97F4A7C15);
+    if (n % (m ? m : 1)) return 1;
+    int64_t step = cases % 5 > 0, given = step ? n : 1;
+    real *kappa = concentrations(given, scales[cases % 6]), *grad_loc = numbers(m * d), *grad_kappa = numbers(n);
+    sphere_call c = {
+        .size = sizeof(real), .x = numbers(n * d), .one_minus_t = numbers(n), .one_plus_t = numbers(n), .noise = numbers(n),
+        .loc = vectors(m, d, 3), .kappa = kappa, .seed = &seed, .threads = 1 + cases % 3, .rows = n, .dim = d,
+        .directions = m, .kappa_step = step, .law_dim = law_dim, .family = kind / 4,
+    };
+    REQUIRE(sphere_draw(&c), "draw");
+    sphere_call points = c; /* without what the backward pass needs */
+    points.one_minus_t = points.one_plus_t = points.noise = 0;
+    REQUIRE(sphere_draw(&points), "points");
+    REQUIRE(bounded(c.x, n * d, 1.00001), "x");
+    c.grad = numbers(n * d);
+    c.mean = REAL_BITS == 64 ? numbers(given) : 0;
+    c.rule = REAL_BITS == 64 ? numbers(2 * RULE) : 0;
+    c.seed = 0;
+    for (int needs = 1; needs < 4; needs++) {
+        c.grad_loc = needs & 1 ? grad_loc : 0;
+        c.grad_kappa = needs & 2 ? grad_kappa : 0;
+        REQUIRE(sphere_pull_back(&c), "pull-back");
+    }
+    REQUIRE(bounded(grad_kappa, n, INFINITY) && bounded(grad_loc, m * d, INFINITY), "gradients of a draw");
+    c.x = 0, c.loc = c.grad = 0, c.grad_loc = 0, c.dim = c.directions = 1; /* for the slopes only */
+    REQUIRE(sphere_pull_back(&c) && bounded(grad_kappa, n, INFINITY), "slopes");
+    for (int64_t i = 0; i < given; i++) kappa[i] = (const real[]){NAN, INFINITY, -3, -1e30f}[i % 4];
+    REQUIRE(sphere_draw(&points), "a draw that ends");
+    return 1;
+}
+
+/* x and kappa repeat in turn as loc does: not at all, as a whole or as one vector, or per row. */
+static int densities(int64_t d, int64_t n, int kind) {
+    int64_t some = n % 5 ? 1 : 5;
+    if (n == 0) return 1;
+    const tile tiles[] = {{1, n}, {1, some}, {n / some, some}, {n, 1}};
+    tile x = tiles[cases % 4], loc = tiles[kind % 4], kappa = tiles[cases / 4 % 4];
+    int64_t m = loc.inner == 1 || loc.count == 1 ? loc.count : n;
+    real *value = numbers(n), *minus = numbers(n), *plus = numbers(n);
+    real *grad_x = numbers(n * d), *grad_loc = numbers(m * d), *grad_kappa = numbers(n);
+    density_call c = {
+        .size = sizeof(real), .value = value, .one_minus_t = minus, .one_plus_t = plus, .x = vectors(x.count, d, 7),
+        .loc = vectors(loc.count, d, 3), .kappa = concentrations(kappa.count, scales[cases % 6]),
+        .offset = numbers(kappa.count), .mean = numbers(kappa.count), .grad = numbers(cases % 3 ? n : 1),
+        .grad_step = cases % 3 > 0, .threads = 1 + cases % 3, .rows = n, .dim = d, .directions = m, .x_tile = x,
+        .loc_tile = loc, .kappa_tile = kappa, .family = kind / 4, .log_area = 1,
+    };
+    REQUIRE(sphere_density(&c), "density");
+    for (int64_t i = 0; i < n; i++)
+        REQUIRE(minus[i] >= 0 && fabs((double)(minus[i] + plus[i] - 2)) < 1e-4 && !isnan(value[i]), "value");
+    for (int needs = 1; needs < 8; needs++) {
+        c.grad_x = needs & 1 ? grad_x : 0;
+        c.grad_loc = needs & 2 ? grad_loc : 0;
+        c.grad_kappa = needs & 4 ? grad_kappa : 0;
+        REQUIRE(sphere_density_gradient(&c), "gradients of a density");
+    }
+    for (int64_t i = 0; i < n * d; i++) REQUIRE(!isnan(grad_x[i]), "gradient in x");
+    c.one_minus_t = c.one_plus_t = 0;
+    REQUIRE(sphere_density(&c), "density alone");
+    return 1;
+}
+
+static int heads(int64_t d, int64_t n, int kind) {
+    int64_t entries = d + kind % 2;
+    real *loc = numbers(n * d), *kappa = numbers(n), *outputs = numbers(n * entries), *gradient = numbers(n * entries);
+    for (int64_t i = 0; i < n * entries; i++) outputs[i] = (real)(scales[cases % 6] * (i % 3 ? 1 : -1));
+    head_call c = {
+        .size = sizeof(real), .loc = loc, .kappa = kind % 2 ? kappa : 0, .outputs = outputs, .rows = n, .dim = d,
+        .entries = entries, .threads = 1 + cases % 3, .minimum = 0.5, .maximum = kind < 4 ? INFINITY : 40,
+        .shortest = 1e-12,
+    };
+    REQUIRE(sphere_head(&c) && bounded(loc, n * d, 1.00001), "head");
+    c.kappa = 0;
+    c.grad_loc = kind / 2 % 2 ? numbers(n * d) : 0;
+    c.grad_kappa = cases % 3 ? numbers(n) : 0;
+    c.gradient = gradient;
+    REQUIRE(sphere_head_gradient(&c) && bounded(gradient, n * entries, INFINITY), "gradient of a head");
+    return 1;
+}
+
+/* Tables of three cells for all kappa, whose x is in [0, 1]. */
+static int curves(int64_t n, int kind) {
+    const double extremes[] = {0, NAN, INFINITY, -3, 1e25, 0x1p64};
+    int64_t d = 0;
+    real *kappa = concentrations(n, scales[cases % 6]), *value = numbers(n), *slope = numbers(n), *rows = numbers(3 * WIDTH);
+    for (int64_t i = 0; i < n && i < 6; i++) kappa[i] = (real)extremes[i];
+    for (int cell = 0; cell < 3; cell++) rows[cell * WIDTH] = 0, rows[cell * WIDTH + 1] = (real)0x1p-64;
+    curve_call c = {
+        .size = sizeof(real), .value = value, .slope = kind & 1 ? slope : 0, .kappa = kappa, .rows = rows,
+        .threads = 1 + cases % 3, .count = n, .first = 1000, .last = 2, .gain = kind & 2 ? 1 : 0, .decay = kind & 2 ? 0 : 1.5,
+    };
+    REQUIRE(sphere_curve(&c), "curve");
+    for (int64_t i = 0; i < n; i++) {
+        REQUIRE(isnan(kappa[i]) ? isnan(value[i]) : isinf(kappa[i]) || isfinite(value[i]), "value of a curve");
+        REQUIRE(isnan(kappa[i]) || isinf(kappa[i]) || isfinite(slope[i]), "slope of a curve");
+    }
+    return 1;
+}
+
+/* In double precision only spherical Cauchy, whose slopes need neither means nor a rule. */
+static int bottlenecks(int64_t d, int64_t n, int kind) {
+    uint64_t seed = (uint64_t)cases;
+    int64_t most = n * d, family = REAL_BITS == 64 ? SPHERICAL_CAUCHY : kind / 4;
+    real *loc = numbers(most), *kappa = numbers(n), *outputs = numbers(n * (d + 1)), *rows = numbers(3 * WIDTH);
+    real *slope = numbers(n), *in_kappa = numbers(n), *in_loc = numbers(most);
+    for (int64_t i = 0; i < n * (d + 1); i++) outputs[i] = (real)(3 * (i % 3) - 2);
+    for (int cell = 0; cell < 3; cell++) rows[cell * WIDTH] = 0, rows[cell * WIDTH + 1] = (real)0x1p-64;
+    latents_call c = {
+        .size = sizeof(real),
+        .head = {.size = sizeof(real), .loc = loc, .kappa = kappa, .outputs = outputs, .rows = n, .dim = d,
+                 .entries = d + 1, .threads = 1 + cases % 3, .maximum = 60, .shortest = 1e-12},
+        .draw = {.size = sizeof(real), .x = numbers(most), .one_minus_t = numbers(n), .one_plus_t = numbers(n),
+                 .noise = numbers(n), .loc = loc, .kappa = kappa, .seed = &seed, .threads = 1 + cases % 3, .rows = n,
+                 .dim = d, .directions = n, .kappa_step = 1, .law_dim = d, .family = family},
+        .rate = {.size = sizeof(real), .value = numbers(n), .slope = slope, .kappa = kappa, .rows = rows,
+                 .threads = 1, .count = n, .first = 1000, .last = 2},
+    };
+    REQUIRE(sphere_latents(&c) && bounded(c.draw.x, most, 1.00001) && bounded(c.rate.value, n, INFINITY), "bottleneck");
+    c.draw.grad = kind & 1 ? numbers(most) : 0;
+    c.grad_rate = kind & 2 ? numbers(n) : 0;
+    c.draw.grad_loc = in_loc;
+    c.draw.grad_kappa = c.head.grad_kappa = in_kappa;
+    c.head.grad_loc = c.draw.grad ? in_loc : 0;
+    c.head.gradient = numbers(n * (d + 1));
+    REQUIRE(sphere_latents_gradient(&c) && bounded(c.head.gradient, n * (d + 1), INFINITY), "its gradient");
+    return 1;
+}
+
+static int all_kinds(int64_t d, int64_t n) {
+    typedef int one_case(int64_t d, int64_t n, int kind);
+    one_case *const functions[] = {checks, draws, densities, heads, bottlenecks};
+    for (int f = 0; f < COUNT(functions); f++)
+        for (int kind = 0; kind < 12; kind++, next_case())
+            if (!functions[f](d, n, kind)) return 0;
+    return 1;
 }
 
 int main(void) {
     const int64_t dims[] = {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1023, 5000};
     const int64_t rows[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 130, 2500};
-    const float scales[] = {0.0f, 0.05f, 1.0f, 30.0f, 1e7f, 1e30f};
-    int cases = 0;
-    for (int a = 0; a < 18; a++)
-        for (int b = 0; b < 11; b++)
-            for (int kind = 0; kind < 9; kind++) {
-                int64_t d = dims[a], n = rows[b], m = kind % 3 == 0 ? n : kind % 3 == 1 ? 1 : 5;
-                if (n * d > 20000 || n % (m ? m : 1)) continue;
-                int64_t law_dim = d == 2 && cases % 2 ? (cases % 4 == 1 ? 3 : 40) : d;
-                uint64_t seed = (uint64_t)cases * 0x9E3779B97F4A7C15u;
-                sphere_call c = {
-                    .x = numbers(n * d), .one_minus_t = numbers(n), .one_plus_t = numbers(n), .noise = numbers(n),
-                    .rows = n, .dim = d, .directions = m, .kappa_step = cases % 5 > 0, .law_dim = law_dim,
-                    .family = kind / 3, .threads = 1 + cases % 3, .seed = &seed,
-                };
-                float *loc = numbers(m * d), *kappa = numbers(n + 1), *grad = numbers(n * d);
-                float *grad_loc = numbers(m * d), *grad_kappa = numbers(n);
-                for (int64_t i = 0; i < m * d; i++) loc[i] = (i % 3 ? 1 : -1) / sqrtf((float)d);
-                for (int64_t i = 0; i < n; i++) kappa[i] = scales[cases % 6] * (float)(i * 37 % 100);
-                c.loc = loc;
-                c.kappa = kappa;
-                if (!sphere_draw(&c)) return printf("draw: d=%d n=%d\n", (int)d, (int)n), 1;
-                sphere_call values = c; /* without what the backward pass needs */
-                values.one_minus_t = values.one_plus_t = values.noise = 0;
-                if (!sphere_draw(&values)) return printf("values: d=%d n=%d\n", (int)d, (int)n), 1;
-                c.grad = grad;
-                for (int needs = 1; needs < 4; needs++) {
-                    c.grad_loc = needs & 1 ? grad_loc : 0;
-                    c.grad_kappa = needs & 2 ? grad_kappa : 0;
-                    if (!sphere_pull_back(&c)) return printf("pull-back: d=%d n=%d\n", (int)d, (int)n), 1;
-                }
-                for (int64_t i = 0; i < n * d; i++)
-                    if (!(fabsf(c.x[i]) <= 1.00001f)) return printf("x: case %d d=%d n=%d\n", cases, (int)d, (int)n), 1;
-                for (int64_t i = 0; i < n; i++)
-                    if (!isfinite(grad_kappa[i])) return printf("slope: case %d d=%d n=%d\n", cases, (int)d, (int)n), 1;
-                float *all[] = {c.x, c.one_minus_t, c.one_plus_t, c.noise, loc, kappa, grad, grad_loc, grad_kappa};
-                for (int i = 0; i < 9; i++) free(all[i]);
-                cases++;
-            }
-    const int64_t counts[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 1000, 32767, 32768, 32769, 70001};
-    for (int a = 0; a < 14; a++)
-        for (int threads = 1; threads < 4; threads++, cases++) {
-            uint64_t seed = (uint64_t)cases * 0x9E3779B97F4A7C15u;
-            normals_call c = {malloc(sizeof(double) * (size_t)counts[a] + 1), &seed, counts[a], threads};
-            if (!sphere_normals(&c)) return printf("normals: n=%d\n", (int)c.count), 1;
-            for (int64_t i = 0; i < c.count; i++)
-                if (!(fabs(c.out[i]) < 8.6)) return printf("normals: case %d n=%d\n", cases, (int)c.count), 1;
-            free(c.out);
-        }
-    const int64_t values[] = {0, 1, 3, 4, 5, 15, 16, 17, 33, 1000, 4095, 4097, 9000};
-    for (int a = 0; a < 13; a++)
-        for (int kind = 0; kind < 8; kind++, cases++) {
-            /* Tables of 3 cells for all kappa, whose x is in [0, 1]. */
-            int64_t n = values[a], is_double = kind & 1, size = is_double ? 8 : 4, width = is_double ? 15 : 9;
-            char *kappa = malloc((size_t)(size * n) + 1), *value = malloc((size_t)(size * n) + 1);
-            char *slope = malloc((size_t)(size * n) + 1), *table = malloc((size_t)(size * 3 * width));
-#define SET(to, i, x) (is_double ? (void)(((double *)(to))[i] = (x)) : (void)(((float *)(to))[i] = (float)(x)))
-#define GET(from, i) (is_double ? ((double *)(from))[i] : (double)((float *)(from))[i])
-            const double extremes[] = {0.0, NAN, INFINITY, -3.0, 1e25, 0x1p64};
-            for (int64_t i = 0; i < n; i++) SET(kappa, i, i < 6 ? extremes[i] : scales[cases % 6] * (double)(i * 37 % 100));
-            for (int64_t i = 0; i < 3 * width; i++) SET(table, i, i % width == 0 ? 0.0 : i % width == 1 ? 0x1p-64 : 0.5);
-            curve_call c = {
-                .value = value, .slope = kind & 2 ? slope : 0, .kappa = kappa, .rows = table, .count = n, .first = 1000,
-                .last = 2, .size = size, .threads = 1 + cases % 3, .gain = kind & 4 ? 1.0 : 0.0, .decay = kind & 4 ? 0.0 : 1.5,
-            };
-            if (!sphere_curve(&c)) return printf("curve: n=%d\n", (int)n), 1;
-            for (int64_t i = 0; i < n; i++)
-                if (isnan(GET(kappa, i)) ? !isnan(GET(value, i)) : isfinite(GET(kappa, i)) && !isfinite(GET(value, i)))
-                    return printf("curve: case %d n=%d i=%d\n", cases, (int)n, (int)i), 1;
-            char *all[] = {kappa, value, slope, table};
-            for (int i = 0; i < 4; i++) free(all[i]);
-        }
-    for (int a = 0; a < 18; a++)
-        for (int b = 0; b < 11; b++)
-            for (int kind = 0; kind < 8; kind++) {
-                int64_t d = dims[a], n = rows[b], entries = d + kind % 2;
-                if (n * d > 20000) continue;
-                float *loc = numbers(n * d), *kappa = numbers(n), *outputs = numbers(n * entries);
-                float *in_loc = numbers(n * d), *in_kappa = numbers(n), *gradient = numbers(n * entries);
-                for (int64_t i = 0; i < n * entries; i++) outputs[i] = scales[cases % 6] * (i % 3 ? 1 : -1);
-                head_call c = {
-                    .loc = loc, .kappa = kind % 2 ? kappa : 0, .outputs = outputs, .rows = n, .dim = d,
-                    .entries = entries, .threads = 1 + cases % 3, .minimum = 0.5,
-                    .maximum = kind < 4 ? INFINITY : 40.0, .shortest = 1e-12,
-                };
-                if (!sphere_head(&c)) return printf("head: d=%d n=%d\n", (int)d, (int)n), 1;
-                c.grad_loc = kind / 2 % 2 ? in_loc : 0;
-                c.grad_kappa = cases % 3 ? in_kappa : 0;
-                c.gradient = gradient;
-                if (!sphere_head_gradient(&c)) return printf("head: d=%d n=%d\n", (int)d, (int)n), 1;
-                for (int64_t i = 0; i < n * d; i++)
-                    if (!(fabsf(loc[i]) <= 1.00001f)) return printf("head: case %d d=%d\n", cases, (int)d), 1;
-                for (int64_t i = 0; i < n * entries; i++)
-                    if (!isfinite(gradient[i])) return printf("head: case %d d=%d\n", cases, (int)d), 1;
-                float *all[] = {loc, kappa, outputs, in_loc, in_kappa, gradient};
-                for (int i = 0; i < 6; i++) free(all[i]);
-                cases++;
-            }
-    for (int a = 0; a < 18; a++)
-        for (int b = 0; b < 11; b++)
-            for (int kind = 0; kind < 12; kind++) {
-                /* x and kappa repeat in turn as loc does: not at all, as a whole (or as one vector), or per row */
-                int64_t d = dims[a], n = rows[b], some = n % 5 ? 1 : 5;
-                if (n * d > 20000 || n == 0) continue;
-                const tile tiles[] = {{1, n}, {1, some}, {n / some, some}, {n, 1}};
-                tile x_tile = tiles[cases % 4], loc_tile = tiles[kind % 4], kappa_tile = tiles[cases / 4 % 4];
-                int whole = loc_tile.inner == 1 || loc_tile.count == 1;
-                int64_t m = whole ? loc_tile.count : n;
-                float *x = numbers(x_tile.count * d), *loc = numbers(loc_tile.count * d);
-                float *kappa = numbers(kappa_tile.count), *grad = numbers(n), *minus = numbers(n), *plus = numbers(n);
-                float *value = numbers(n), *grad_x = numbers(n * d), *grad_loc = numbers(m * d), *in_kappa = numbers(n);
-                for (int64_t i = 0; i < x_tile.count * d; i++) x[i] = (i % 7 ? 1 : -1) / sqrtf((float)d);
-                for (int64_t i = 0; i < loc_tile.count * d; i++) loc[i] = (i % 3 ? 1 : -1) / sqrtf((float)d);
-                for (int64_t i = 0; i < kappa_tile.count; i++) kappa[i] = scales[cases % 5] * (float)(i * 37 % 100);
-                density_call c = {
-                    .value = value, .one_minus_t = minus, .one_plus_t = plus, .x = x, .loc = loc, .kappa = kappa,
-                    .offset = kappa, .mean = kappa, .grad = grad, .grad_step = cases % 3 > 0, .threads = 1 + cases % 3,
-                    .rows = n, .dim = d, .directions = m, .x_tile = x_tile, .loc_tile = loc_tile,
-                    .kappa_tile = kappa_tile, .form = kind / 4 == 0 ? COSINE_ENDS : cases % 3, .log_area = 1.0,
-                };
-                if (!sphere_density(&c)) return printf("density: d=%d n=%d\n", (int)d, (int)n), 1;
-                for (int64_t i = 0; i < n; i++)
-                    if (!(minus[i] >= 0 && fabsf(minus[i] + plus[i] - 2) < 1e-4f) || isnan(value[i]))
-                        return printf("density: case %d d=%d n=%d\n", cases, (int)d, (int)n), 1;
-                for (int needs = 1; needs < 8; needs++) {
-                    c.grad_x = needs & 1 ? grad_x : 0;
-                    c.grad_loc = needs & 2 ? grad_loc : 0;
-                    c.grad_kappa = needs & 4 && c.form != COSINE_ENDS ? in_kappa : 0;
-                    if (!sphere_density_gradients(&c)) return printf("gradients: d=%d n=%d\n", (int)d, (int)n), 1;
-                }
-                c.one_minus_t = c.one_plus_t = 0;
-                if (!sphere_density(&c)) return printf("density: d=%d n=%d\n", (int)d, (int)n), 1;
-                for (int64_t i = 0; i < n * d; i++)
-                    if (isnan(grad_x[i])) return printf("in x: case %d d=%d n=%d\n", cases, (int)d, (int)n), 1;
-                float *all[] = {x, loc, kappa, grad, minus, plus, value, grad_x, grad_loc, in_kappa};
-                for (int i = 0; i < 10; i++) free(all[i]);
-                cases++;
-            }
+    const int64_t several_tasks[][2] = {{2, 17000}, {3, 11000}, {64, 600}, {1023, 70}, {5000, 10}};
+    const int64_t counts[] = {0, 1, 3, 4, 5, 15, 16, 17, 33, 1000, 4095, 4097, 9000};
+    for (int a = 0; a < COUNT(dims); a++)
+        for (int b = 0; b < COUNT(rows) && dims[a] * rows[b] <= 20000; b++)
+            if (!all_kinds(dims[a], rows[b])) return 1;
+    for (int a = 0; a < COUNT(several_tasks); a++)
+        if (!all_kinds(several_tasks[a][0], several_tasks[a][1])) return 1;
+    for (int a = 0; a < COUNT(counts); a++)
+        for (int kind = 0; kind < 4; kind++, next_case())
+            if (!curves(counts[a], kind)) return 1;
     printf("%d cases\n", cases);
     return 0;
 }

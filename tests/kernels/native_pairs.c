@@ -1,17 +1,25 @@
-/* Parts of the native kernel that the library does not export, for tests of single numbers. */
-#include "kernel.c"
+/* The normals of random.h, which the library does not export. */
+#include "random.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
-/* The pairs of normals for `count` pairs of 64 random bits, a multiple of LANES / 2. */
-EXPORT void pairs(const uint64_t *a, const uint64_t *b, double *one, double *two, int64_t count) {
-    typedef uint64_t longs_anywhere __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
-    for (int64_t i = 0; i < count; i += LANES / 2) {
-        doubles first, second;
-        double_normal_pair(*(const longs_anywhere *)(a + i), *(const longs_anywhere *)(b + i), &first, &second);
-        store_doubles(one + i, first);
-        store_doubles(two + i, second);
+/* The pairs of normals that belong to random bits; `count` is a multiple of LANES. */
+void pairs(const void *a, const void *b, real *one, real *two, int64_t count) {
+    for (int64_t i = 0; i < count; i += LANES) {
+        bits first, second;
+        reals x, y;
+        memcpy(&first, (const real *)a + i, sizeof first);
+        memcpy(&second, (const real *)b + i, sizeof second);
+        normal_pair(first, second, &x, &y);
+        store(one + i, x);
+        store(two + i, y);
     }
 }
 
-EXPORT void block(uint64_t seed, double *out, int64_t number) { draw_block_of_doubles(seed, out, number); }
+/* The normals start, start + 1, ... of a sequence, requested in parts of the given lengths. */
+void sequence(uint64_t seed, real *out, int64_t start, const int64_t *lengths, int64_t parts) {
+    normal_sequence s = {.seed = seed, .block = -1};
+    for (int64_t i = 0; i < parts; i++) {
+        normals(&s, out, start, lengths[i]);
+        out += lengths[i];
+        start += lengths[i];
+    }
+}

@@ -20,7 +20,7 @@ from powerspherical import (
 )
 from powerspherical.engines import block_limit
 from powerspherical.families import POWER_SPHERICAL
-from powerspherical.nn import PowerSphericalHead
+from powerspherical.nn import SphericalHead
 from powerspherical.sampling import draw
 from powerspherical.special import bessel_ratio
 
@@ -33,20 +33,22 @@ def test_names() -> None:
 
 
 def test_settings_end_with_their_context() -> None:
-    def settings() -> tuple[bool, bool, int]:
-        return engines.allowed("c"), engines.allowed("triton"), engines.block_size(7)
+    def settings() -> tuple[str | None, str | None, int]:
+        return engines.kernels_on(cpu=True), engines.kernels_on(cpu=False), engines.block_size(7)
 
     def leave_early() -> None:
         with engines.engine("torch"), block_limit(3):
-            assert (settings(), engines.requested("torch")) == ((False, False, 3), True)
+            assert settings() == (None, None, 3)
             with engines.engine("c"), block_limit(5):
-                assert settings() == (True, False, 5)
-            assert settings() == (False, False, 3)
+                assert settings() == ("c", None, 5)
+            with engines.engine("triton"):
+                assert settings() == ("triton", "triton", 3)
+            assert settings() == (None, None, 3)
             raise RuntimeError("early")
 
     with pytest.raises(RuntimeError, match="early"):
         leave_early()
-    assert settings() == (True, True, 7)
+    assert settings() == ("c", "triton", 7)
 
 
 @families
@@ -56,7 +58,7 @@ def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family:
     dim = 3 if family is VonMisesFisher else 5
     kappa = torch.linspace(0.5, 20.0, 12, device=engine.device).requires_grad_()
     loc = unit(12, dim, dtype=torch.float32, device=engine.device).requires_grad_()
-    head = PowerSphericalHead(4, dim).to(engine.device)
+    head = SphericalHead(4, dim).to(engine.device)
     features = torch.randn(12, 4, device=engine.device)
     x = family(loc, kappa).rsample()
     matrix = family(loc, kappa).log_prob_matrix(x.detach())
@@ -80,7 +82,7 @@ def results(device: str) -> dict[str, torch.Tensor]:
             f"{name} draw": q.sample(),
             f"{name} density": q.log_prob(loc.roll(1, 0)),
         }
-    head = PowerSphericalHead(None, 4, maximum=40.0)(torch.cat((loc[:, :4], kappa[:, None]), -1))
+    head = SphericalHead(None, 4, maximum=40.0)(torch.cat((loc[:, :4], kappa[:, None]), -1))
     return found | {"head": head.concentration}
 
 

@@ -1,14 +1,15 @@
-"""The C library: how it is built, installed, loaded and switched off, and its code at every level of the processor."""
+"""The C library: how it is built, loaded, switched off and installed, and its code at every level of the processor."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from torch.distributions import kl_divergence
 
 from helpers.directions import unit
 from helpers.examples import FAMILIES
-from helpers.library import LEVELS, compiled, needs_compiler, needs_library
+from helpers.library import BITS, LEVELS, compiled, needs_compiler, needs_library
 from powerspherical import HypersphericalUniform, PowerSpherical
-from powerspherical._native import build, library
 from powerspherical.engines import engine
-from powerspherical.nn import PowerSphericalHead
+from powerspherical.kernels import build, library
+from powerspherical.kernels.native import check
+from powerspherical.nn import SphericalHead
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +57,7 @@ def test_why_it_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv(library.SWITCH, raising=False)
     assert reason().startswith("not used: it was not built, which takes a C compiler; run: ")
     build.LIBRARY.write_text("no library")
-    assert "python -m powerspherical._native.build" in reason()
+    assert "python -m powerspherical.kernels.build" in reason()
     monkeypatch.setenv(library.SWITCH, "0")
     assert reason() == "not used: switched off by POWERSPHERICAL_NATIVE=0"
     draws = []
@@ -78,9 +80,10 @@ def test_an_outdated_library_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("level", LEVELS)
-def test_sanitizers(level: str | None, tmp_path: Path) -> None:
-    """No access outside of an array, no undefined behaviour: every function on shapes with edges, on threads, too."""
+@pytest.mark.parametrize("level", dict.fromkeys((LEVELS[0], LEVELS[-1])))
+@pytest.mark.parametrize("bits", BITS)
+def test_sanitizers(bits: int, level: str | None, tmp_path: Path) -> None:
+    """No access outside of an array and no undefined behaviour, on shapes with edges and with threads."""
     flags = [
         "-g",
         "-O0",
@@ -92,54 +95,71 @@ def test_sanitizers(level: str | None, tmp_path: Path) -> None:
     empty = tmp_path / "empty.c"
     empty.write_text("int main(void) { return 0; }")
     try:
-        compiled(empty, tmp_path / "empty", level, common=flags)
+        compiled(empty, tmp_path / "empty", bits, level, common=flags)
     except subprocess.CalledProcessError:
         pytest.skip("the compiler has no sanitizers")
-    program = compiled(Path(__file__).with_name("native_fuzz.c"), tmp_path / "fuzz", level, common=flags)
+    program = compiled(
+        Path(__file__).with_name("native_fuzz.c"), tmp_path / "fuzz", bits, level, common=flags
+    )
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout.split()[0]) > 1000
+    assert int(done.stdout.split()[0]) > 5000
 
 
-def at_level(level: str | None, folder: Path) -> dict[str, Any]:
+def at_level(level: str | None, folder: Path) -> dict[str, Callable[[bytes], int]]:
     """Return the functions of the library, compiled for one level and nothing else."""
-    target = compiled(build.SOURCES / "kernel.c", folder / f"{level}.so", level, "-O1", "-shared")
-    kernels = ctypes.CDLL(str(target))
-    functions = {name: getattr(kernels, f"sphere_{name}") for name in library.FUNCTIONS}
-    for function in functions.values():
-        function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
-    return functions
+    # gcc fuses multiplications and additions from -O2 on.
+    flags, kernels = ("-O2", "-shared", "-fvisibility=default"), {}
+    for bits in BITS:
+        target = folder / f"{bits}{level}.so"
+        kernels[bits // 8] = ctypes.CDLL(
+            str(compiled(build.SOURCES / "kernel.c", target, bits, level, *flags))
+        )
+
+    def function(name: str) -> Callable[[bytes], int]:
+        by_size = {size: getattr(kernel, f"sphere_{name}") for size, kernel in kernels.items()}
+        return lambda packed: by_size[int.from_bytes(packed[:8], sys.byteorder)](packed)
+
+    return {name: function(name) for name in library.FUNCTIONS}
 
 
 def with_gradients(value: Tensor, *leaves: Tensor) -> list[Tensor]:
     return [value.detach(), *torch.autograd.grad(value.cumsum(-1).sum(), leaves)]
 
 
-def everything() -> dict[str, list[Tensor]]:
+def everything(dtype: torch.dtype) -> dict[str, list[Tensor]]:
     """Return results of all functions of the library, the same whenever the code is the same."""
     torch.manual_seed(1)
-    normals = HypersphericalUniform(40, dtype=torch.float64).sample((500,))
-    found: dict[str, list[Tensor]] = {"normals": [normals]}
+    found: dict[str, list[Tensor]] = {}
+    vectors = unit(70, 9, dtype=dtype).repeat(2, 1)
+    vectors[:70, 8] += torch.logspace(-1, -8, 70)
+    numbers = torch.tensor([0.0, 1.0, 5.0, -1.0, math.nan, math.inf], dtype=dtype)
+    verdicts = [check(v, 1e-5, None, 1.0) for v in vectors] + [
+        check(vectors[99], 1e-5, n, 2.0) for n in numbers
+    ]
+    found["checks"] = [torch.tensor(verdicts).float()]
     for family in FAMILIES:
-        kappa = torch.cat([torch.zeros(1), torch.logspace(-6, 9, 400)]).requires_grad_()
+        kappa = torch.cat([torch.zeros(1), torch.logspace(-6, 9, 400)]).to(dtype).requires_grad_()
         for dim in (2, 3, 64):
-            rate = kl_divergence(family(unit(dim, dtype=torch.float32), kappa), HypersphericalUniform(dim))
+            rate = kl_divergence(family(unit(dim, dtype=dtype), kappa), HypersphericalUniform(dim))
             found[f"rate of {family.__name__}, d = {dim}"] = with_gradients(rate, kappa)
     for dim in (2, 3, 4, 6, 11, 40, 101):
-        outputs = torch.randn(1000, dim + 1, requires_grad=True)
-        head = PowerSphericalHead(None, dim, minimum=0.5, maximum=60.0)(outputs)
+        outputs = torch.randn(1000, dim + 1, dtype=dtype, requires_grad=True)
+        head = SphericalHead(None, dim, minimum=0.5, maximum=60.0)(outputs)
         found[f"head, d = {dim}"] = with_gradients(head.loc * head.concentration[:, None], outputs)
-        x, loc = unit(10, 100, dim, dtype=torch.float32), unit(10, 1, dim, dtype=torch.float32)
-        leaves = x.requires_grad_(), loc.requires_grad_(), (50 * torch.rand(100)).requires_grad_()
+        kappa = 50 * torch.rand(1000, dtype=dtype)
+        x, loc = unit(10, 100, dim, dtype=dtype), unit(10, 1, dim, dtype=dtype)
+        leaves = x.requires_grad_(), loc.requires_grad_(), kappa[:100].clone().requires_grad_()
         for family in FAMILIES:
             density = family(*leaves[1:]).log_prob(leaves[0])
             found[f"density of {family.__name__}, d = {dim}"] = with_gradients(density, *leaves)
-            rows = (
-                unit(1000, dim, dtype=torch.float32).requires_grad_(),
-                (50 * torch.rand(1000)).requires_grad_(),
-            )
+            rows = x.detach().view(1000, dim).requires_grad_(), kappa.requires_grad_()
             found[f"draws of {family.__name__}, d = {dim}"] = with_gradients(family(*rows).rsample(), *rows)
     return found
+
+
+#: Relative tolerances, in roundings.
+TOLERANCES = {"checks": 0, "rate": 16, "head": 8, "density": 16, "draws": 32}
 
 
 @needs_library
@@ -151,17 +171,17 @@ def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp
     results = []
     for level in LEVELS:
         monkeypatch.setattr(library, "function", at_level(level, tmp_path).__getitem__)
-        results.append(everything())
-    for other in results[1:]:
-        for name, tensors in results[0].items():
-            tolerance = {"normals": 1e-14, "rate": 3e-6, "head": 1e-6, "density": 2e-6}.get(
-                name.split()[0], 2e-5
-            )
-            for one, two in zip(tensors, other[name], strict=True):
-                scale = 0.0 if name.startswith("rate") else tolerance * one.abs().max().item()
-                close = torch.isclose(one, two, rtol=tolerance, atol=scale)
-                rows = close.view(len(one), -1).all(-1)
-                assert rows.sum() >= len(rows) - (3 if name.startswith("draws") else 0), name
+        results.append({dtype: everything(dtype) for dtype in (torch.float32, torch.float64)})
+    for dtype, expected in results[0].items():
+        for name, tensors in expected.items():
+            kind = name.split(maxsplit=1)[0].rstrip(",")
+            tolerance = TOLERANCES[kind] * torch.finfo(dtype).eps
+            for found in results[1:]:
+                for one, two in zip(tensors, found[dtype][name], strict=True):
+                    scale = 0.0 if kind == "rate" else tolerance * one.abs().max().item()
+                    close = torch.isclose(one, two, rtol=tolerance, atol=scale)
+                    rows = close.view(len(one), -1).all(-1)
+                    assert rows.sum() >= len(rows) - (3 if kind == "draws" else 0), (dtype, name)
 
 
 # The installation
@@ -182,7 +202,7 @@ class Hook:
     """The installation's hook in a copy of the project, with a compiler that only records its arguments."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = tmp_path / "src" / "powerspherical" / "_native"
+        self.folder = tmp_path / "src" / "powerspherical" / "kernels"
         shutil.copytree(build.FOLDER, self.folder, ignore=shutil.ignore_patterns("*.so", "__pycache__", ".*"))
         self.compiler, self.commands = tmp_path / "cc", tmp_path / "commands"
         self.compiler.write_text(
@@ -229,11 +249,12 @@ def test_installation_with_a_compiler(hook: Hook, monkeypatch: pytest.MonkeyPatc
     assert hook() == {
         "pure_python": False,
         "tag": "py3-none-manylinux_2_17_x86_64",
-        "artifacts": ["src/powerspherical/_native/_sphere.so"],
+        "artifacts": ["src/powerspherical/kernels/_sphere.so"],
     }
     assert (hook.folder / "_sphere.so").read_text() == "built\n"
     commands = hook.commands.read_text()
-    assert [f"-DLEVEL={level}" in commands for level in ("_v1", "_v3", "_v4")] == [True] * 3
+    suffixes = [f"_{bits}{level}" for bits in BITS for level in build.LEVELS]
+    assert [f"-DREAL_BITS={suffix[1:3]} -DSUFFIX={suffix} " in commands for suffix in suffixes] == [True] * 6
     assert not any(path.name.startswith(".building") for path in hook.folder.iterdir())
 
 
@@ -241,7 +262,10 @@ def test_installation_on_another_processor(hook: Hook, monkeypatch: pytest.Monke
     monkeypatch.setenv("CC", str(hook.compiler))
     monkeypatch.setenv("POWERSPHERICAL_PLATFORM", "manylinux_2_17_aarch64")
     assert hook()["tag"] == "py3-none-manylinux_2_17_aarch64"
-    assert "LEVEL" not in hook.commands.read_text()
+    commands = hook.commands.read_text()
+    assert [f"-DREAL_BITS={bits} -DSUFFIX=_{bits} " in commands for bits in BITS] == [True] * 2
+    assert "_v" not in commands
+    assert "-mavx" not in commands
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])

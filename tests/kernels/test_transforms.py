@@ -69,15 +69,17 @@ def test_operators_are_registered_soundly(family: Family) -> None:
     dtype = DOUBLE if family is VON_MISES_FISHER else FLOAT
     loc, kappa = parameters(4, dtype=dtype)
     forward, backward = torch.ops.powerspherical.draw.default, torch.ops.powerspherical.draw_backward.default
-    rest = None, 0, 5, family.name
-    torch.library.opcheck(forward, (loc.requires_grad_(), kappa.requires_grad_(), (4,), *rest))
-    torch.library.opcheck(forward, (loc.detach()[0].expand(4, 5), kappa.detach()[0].expand(4), (4,), *rest))
+    rest = 0, 5, family.name
+    with_slope = torch.ops.powerspherical.draw_with_slope.default
+    for directions, kappas in ((loc, kappa), (loc[0].expand(4, 5), kappa[0].expand(4))):
+        torch.library.opcheck(forward, (directions, kappas, (4,), *rest))
+        torch.library.opcheck(with_slope, (directions, kappas, (4,), None, *rest))
     for loc_rows, kappa_rows, needs in (
         (slice(None), slice(None), (True, True)),
         (0, slice(None), (True, False)),
         (slice(1), 0, (False, True)),
     ):
-        directions, kappas = loc.detach()[loc_rows], kappa.detach()[kappa_rows]
+        directions, kappas = loc[loc_rows], kappa[kappa_rows]
         x, scalars = forward(directions, kappas, (3, 4), *rest)
         saved = torch.randn_like(x), x, directions, scalars, kappas
         torch.library.opcheck(backward, (*saved, 5, family.name, *needs))
@@ -204,8 +206,41 @@ class TestGrad:
         loc, kappa = parameters()
         with pytest.raises(NotImplementedError, match="differentiable once"):
             grad(grad(lambda k: draws(loc, k).pow(3).sum()))(kappa)
-        with pytest.raises(NotImplementedError, match="Use reverse mode"):
-            torch.func.jvp(lambda k: draws(loc, k), (kappa,), (kappa,))
+
+        def push(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+            return lambda k: torch.func.jvp(function, (k,), (k,))[1]
+
+        for outer, inner in ((push, grad), (grad, push), (push, push)):
+            with pytest.raises(NotImplementedError, match="differentiable once"):
+                outer(inner(lambda k: draws(loc, k).pow(3).sum()))(kappa)
+
+    @pytest.mark.parametrize("compiled", [False, True])
+    def test_forward_mode(self, draws, dtype: torch.dtype, compiled: bool) -> None:
+        """A product with the Jacobian, as reverse mode gives it."""
+        torch.compiler.reset()
+        loc, kappa = parameters(4, dtype=dtype)
+        for point, function in ((loc, lambda m: draws(m, kappa)), (kappa, lambda k: draws(loc, k))):
+            tangent = torch.randn_like(point)
+
+            def push(point: Tensor, tangent: Tensor, function=function) -> Tensor:
+                return torch.func.jvp(function, (point,), (tangent,))[1]
+
+            run = torch.compile(push, backend="aot_eager", fullgraph=True) if compiled else push
+            jacobian = after_seed(jacrev(function), point)
+            expected = (jacobian * tangent).flatten(2).sum(-1)
+            torch.testing.assert_close(after_seed(run, point, tangent), expected, rtol=1e-5, atol=1e-6)
+            columns = torch.func.jacfwd(function, randomness="same")(point)
+            assert columns.shape == jacobian.shape
+            assert columns.isfinite().all()
+
+    @one_family
+    def test_second_derivatives_in_compiled_code_are_no_numbers(self, draws) -> None:
+        torch.compiler.reset()
+        loc, kappa = parameters(4)
+        once = grad(lambda k: draws(loc, k).pow(3).sum())
+        for twice in (grad(lambda k: once(k).sum()), lambda k: torch.func.jvp(once, (k,), (k,))[1]):
+            found = torch.compile(twice, backend="aot_eager", fullgraph=True)(kappa)
+            assert not found.isfinite().any()
 
 
 class TestGenerator:

@@ -127,14 +127,14 @@ def with_outliers(seed: int, dim: int = 8, clusters: int = 6) -> tuple[torch.Ten
     return torch.cat([points, outliers]), torch.arange(clusters).repeat(300)
 
 
-@pytest.mark.parametrize(("concentration_type", "margin"), [("tied", 0.03), ("free", 0.1)])
+@pytest.mark.parametrize(("concentration_type", "margin"), [("tied", 0.01), ("free", 0.05)])
 def test_heavy_tails_find_clusters_among_outliers(concentration_type: str, margin: float) -> None:
     """As `benchmarks/clustering.py outliers` measures it, over more seeds."""
     index = {SphericalCauchyMixture: 0.0, VonMisesFisherMixture: 0.0}
-    for seed in range(5):
+    for seed in range(10):
         x, labels = with_outliers(seed)
         for mixture in index:
             fitted = mixture(6, concentration_type=concentration_type, n_init=5, random_state=seed).fit(x)
-            index[mixture] += adjusted_rand_score(labels, fitted.predict(x[: len(labels)])) / 5
+            index[mixture] += adjusted_rand_score(labels, fitted.predict(x[: len(labels)])) / 10
     assert index[SphericalCauchyMixture] > 0.95
     assert index[SphericalCauchyMixture] > index[VonMisesFisherMixture] + margin

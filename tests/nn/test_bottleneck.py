@@ -19,7 +19,7 @@ from helpers.examples import families
 from helpers.processes import in_two_processes
 from helpers.statistical import assert_mean
 from helpers.waiting import waiting
-from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical import HypersphericalUniform
 from powerspherical.nn import SphericalBottleneck, SphericalHead
 
 FEATURES, DIM = 7, 5
@@ -50,7 +50,7 @@ def test_changed_settings() -> None:
     for part, name, value in (
         (bottleneck, "radius", 1.0),
         (bottleneck.head, "maximum", 2.0),
-        (bottleneck.head, "distribution", PowerSpherical),
+        (bottleneck.head, "minimum", 1.0),
         (bottleneck, "radius", 3.0),
     ):
         setattr(part, name, value)
@@ -60,9 +60,6 @@ def test_changed_settings() -> None:
             torch.testing.assert_close(rate, runs[0][1])
         assert torch.allclose(runs[0][1], before) is (value == 3.0)  # the radius does not change the rate
         before = runs[0][1]
-    bottleneck.head.axis, bottleneck.head.product = 0, 2
-    for run in (bottleneck.train(), compiled, bottleneck.eval()):
-        assert [x.shape for x in run(torch.randn(2 * DIM + 2, 6))] == [(2 * DIM, 6), (6,)]
 
 
 def test_another_head() -> None:
@@ -74,13 +71,13 @@ def test_another_head() -> None:
             outputs = torch.cat((pole, torch.tensor([1e9]))).expand(*features.shape[:-1], DIM + 1)
             return outputs if outputs_only else self.distribution_from_outputs(outputs)
 
-    own_layer = SphericalHead(None, DIM, distribution=PowerSpherical)
+    own_layer = SphericalHead(None, DIM)
     own_layer.linear = nn.Linear(DIM + 1, DIM + 1)
     with torch.no_grad():
         own_layer.linear.weight.zero_()
         own_layer.linear.bias.copy_(torch.cat((pole, torch.tensor([1e9]))))
     bottleneck = SphericalBottleneck(None, DIM)
-    for head in (Fixed(None, DIM, distribution=PowerSpherical), own_layer):
+    for head in (Fixed(None, DIM), own_layer):
         bottleneck.head = head
         for mode in (True, False):
             z, _ = bottleneck.train(mode)(torch.randn(4, DIM + 1))
@@ -89,8 +86,8 @@ def test_another_head() -> None:
 
 def test_a_wrong_number_of_outputs() -> None:
     bottleneck = SphericalBottleneck(FEATURES, DIM)
-    bottleneck.head.dim = DIM + 2
-    with pytest.raises(ValueError, match="the head has 6 outputs per sphere, not 8, for d = 7"):
+    bottleneck.head.linear = nn.Linear(FEATURES, DIM + 3)
+    with pytest.raises(ValueError, match="the head has 8 outputs per sphere, not 6, for d = 5"):
         bottleneck(torch.randn(4, FEATURES))
 
 
@@ -126,9 +123,8 @@ class TestValues:
         vectors = torch.randn(4, 3 * DIM)
         _, rate = SphericalBottleneck(None, DIM, family, nats=4.0, product=3)(vectors)
         torch.testing.assert_close(rate, torch.full((4,), 12.0))
-        bottleneck = SphericalBottleneck(None, DIM, family, concentration=2.0, product=3)
         for kappa in (2.0, 50.0):
-            bottleneck.head.concentration = kappa
+            bottleneck = SphericalBottleneck(None, DIM, family, concentration=kappa, product=3)
             one = kl_divergence(family(torch.eye(DIM)[0], kappa), HypersphericalUniform(DIM))
             torch.testing.assert_close(bottleneck(vectors)[1], (3 * one).expand(4))
 
@@ -168,8 +164,8 @@ class TestLayout:
     @pytest.mark.parametrize("axis", [1, -3])
     def test_channels_first(self, layout: str, axis: int) -> None:
         first, entries = made(layout, axis=axis)
-        last = copy.deepcopy(first)
-        last.head.axis = -1
+        last, _ = made(layout)
+        last.load_state_dict(first.state_dict())
         images = torch.randn(2, entries, 4, 3)
         z, rate = first.eval()(images)
         expected, expected_rate = last.eval()(images.permute(0, 2, 3, 1))
@@ -282,7 +278,7 @@ def test_copies_and_their_representation() -> None:
         found = copied(features, generator=torch.Generator().manual_seed(3))
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
         assert "radius=2.23607, evaluate='draw'" in repr(copied)
-        assert "dim=5, axis=-1, concentration=3" in repr(copied)
+        assert "dim=5, family='power_spherical', axis=-1, concentration=3" in repr(copied)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +289,7 @@ def test_copies_and_their_representation() -> None:
         ({"radius": "sqrt"}, "radius must be a number > 0 or \"sqrt_dim\", got 'sqrt'"),
         ({"radius": 0.0}, "radius must be a number > 0"),
         ({"radius": math.nan}, "radius must be a number > 0"),
+        ({"nats": -1.0}, "nats must be a finite rate > 0"),
         ({"evaluate": "mean"}, 'evaluate must be "mode" or "draw", got \'mean\''),
     ],
     ids=str,
@@ -300,6 +297,12 @@ def test_copies_and_their_representation() -> None:
 def test_bad_arguments(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SphericalBottleneck(**{"in_features": FEATURES, "dim": DIM, **options})
+
+
+def test_unknown_options() -> None:
+    message = "unknown option 'rate' of a bottleneck: choose from radius, evaluate, axis, minimum, .* product"
+    with pytest.raises(TypeError, match=message):
+        SphericalBottleneck(FEATURES, DIM, nats=3.0, rate=2.0)
 
 
 class TestBadFeatures:

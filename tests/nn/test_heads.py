@@ -11,20 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, kl_divergence
 
-from helpers.examples import FAMILIES, IDS
-from powerspherical import HypersphericalUniform
-from powerspherical.nn import PowerSphericalHead, SphericalCauchyHead, SphericalHead, VonMisesFisherHead
+from helpers.examples import FAMILIES, families
+from powerspherical import HypersphericalUniform, VonMisesFisher
+from powerspherical.nn import SphericalHead
 
 FEATURES, DIM = 7, 5
-HEADS = (PowerSphericalHead, VonMisesFisherHead, SphericalCauchyHead)
-DISTRIBUTIONS = dict(zip(HEADS, FAMILIES, strict=True))
-heads = pytest.mark.parametrize("head_class", HEADS, ids=IDS)
 
 
 def concentrations(raw: Tensor, **bounds: float) -> Tensor:
     """The κ that heads compute from r."""
     outputs = torch.cat((torch.ones(*raw.shape, DIM, dtype=raw.dtype), raw.unsqueeze(-1)), -1)
-    return PowerSphericalHead(None, DIM, **bounds)(outputs).concentration
+    return SphericalHead(None, DIM, **bounds)(outputs).concentration
 
 
 def base(q: Distribution) -> Distribution:
@@ -38,11 +35,11 @@ def assert_same(actual: Distribution, expected: Distribution, **tolerances: floa
 
 
 class TestShapes:
-    @heads
+    @families
     @pytest.mark.parametrize("shape", [(), (0,), (4,), (2, 3)], ids=str)
-    def test_batches(self, head_class: type, shape: tuple[int, ...]) -> None:
-        q = head_class(FEATURES, DIM)(torch.randn(*shape, FEATURES))
-        assert type(q) is DISTRIBUTIONS[head_class]
+    def test_batches(self, family: type, shape: tuple[int, ...]) -> None:
+        q = SphericalHead(FEATURES, DIM, family)(torch.randn(*shape, FEATURES))
+        assert type(q) is family
         assert (q.batch_shape, q.event_shape) == (shape, (DIM,))
         assert q.rsample((6,)).shape == (6, *shape, DIM)
 
@@ -50,23 +47,23 @@ class TestShapes:
     @pytest.mark.parametrize("options", [{}, {"nats": 2.0}, {"product": 3}], ids=str)
     def test_channel_first_equals_channel_last(self, options: dict, axis: int) -> None:
         images = torch.randn(2, FEATURES, 3, 4)
-        first = PowerSphericalHead(FEATURES, DIM, axis=axis, **options)
-        last = PowerSphericalHead(FEATURES, DIM, **options)
+        first = SphericalHead(FEATURES, DIM, axis=axis, **options)
+        last = SphericalHead(FEATURES, DIM, **options)
         last.load_state_dict(first.state_dict())
         q = first(images)
         assert q.batch_shape == (2, 3, 4)
         assert_same(q, last(images.permute(0, 2, 3, 1)))
 
-    @heads
-    def test_product(self, head_class: type) -> None:
+    @families
+    def test_product(self, family: type) -> None:
         """Each factor behaves as a separate head."""
-        head = head_class(FEATURES, DIM, product=3)
+        head = SphericalHead(FEATURES, DIM, family, product=3)
         features = torch.randn(4, FEATURES)
         q = head(features)
         assert isinstance(q, Independent)
         assert (q.batch_shape, q.event_shape) == ((4,), (3, DIM))
         for factor in range(3):
-            single = head_class(FEATURES, DIM)
+            single = SphericalHead(FEATURES, DIM, family)
             rows = slice(factor * (DIM + 1), (factor + 1) * (DIM + 1))
             single.load_state_dict({name: value[rows] for name, value in head.state_dict().items()})
             expected = single(features)
@@ -74,16 +71,22 @@ class TestShapes:
             torch.testing.assert_close(q.base_dist.concentration[:, factor], expected.concentration)
 
     def test_a_product_of_one_keeps_its_axis(self) -> None:
-        assert PowerSphericalHead(FEATURES, DIM, product=1)(torch.randn(2, FEATURES)).event_shape == (1, DIM)
+        assert SphericalHead(FEATURES, DIM, product=1)(torch.randn(2, FEATURES)).event_shape == (1, DIM)
 
     def test_representation(self) -> None:
-        assert "dim=5, axis=-1, minimum=0, maximum=1e+06" in repr(PowerSphericalHead(FEATURES, DIM))
-        assert "nats=2, product=3" in repr(VonMisesFisherHead(FEATURES, DIM, nats=2.0, product=3))
+        first, second = (
+            SphericalHead(FEATURES, DIM),
+            SphericalHead(FEATURES, DIM, FAMILIES[1], nats=2, product=3),
+        )
+        assert "dim=5, family='power_spherical', axis=-1, minimum=0, maximum=1e+06" in repr(first)
+        assert "dim=5, family='von_mises_fisher', axis=-1, nats=2, product=3" in repr(second)
 
     @pytest.mark.parametrize(
         ("options", "message"),
         [
             ({"dim": 1}, "dim .*≥ 2"),
+            ({"family": "vmf"}, "unknown family 'vmf': choose one of power_spherical"),
+            ({"family": HypersphericalUniform}, "family must be a name such as"),
             ({"minimum": -1.0}, "0 ≤ minimum < maximum, got -1"),
             ({"minimum": 5.0, "maximum": 5.0}, "minimum < maximum"),
             ({"minimum": math.nan}, "minimum < maximum"),
@@ -102,23 +105,65 @@ class TestShapes:
     )
     def test_bad_arguments(self, options: dict, message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            PowerSphericalHead(**{"in_features": FEATURES, "dim": DIM, **options})
+            SphericalHead(**{"in_features": FEATURES, "dim": DIM, **options})
 
-    @heads
+    @families
     @pytest.mark.parametrize("options", [{}, {"nats": 2.0, "product": 3}], ids=str)
-    def test_any_distribution(self, head_class: type, options: dict) -> None:
-        head = head_class(FEATURES, DIM, **options)
-        general = SphericalHead(FEATURES, DIM, distribution=DISTRIBUTIONS[head_class], **options)
-        general.load_state_dict(head.state_dict())
+    def test_names_and_copies(self, family: type, options: dict) -> None:
+        head = SphericalHead(FEATURES, DIM, family, **options)
+        named = SphericalHead(FEATURES, DIM, family.family.name, **options)
+        named.load_state_dict(head.state_dict())
         features = torch.randn(4, FEATURES)
-        assert type(base(general(features))) is DISTRIBUTIONS[head_class]
-        assert_same(general(features), head(features))
-        for copied in (copy.deepcopy(general), pickle.loads(pickle.dumps(general))):
-            assert_same(copied(features), head(features))
+        for same in (named, copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+            assert type(base(same(features))) is family
+            assert repr(same) == repr(head)
+            assert_same(same(features), head(features))
 
-    def test_the_base_needs_a_distribution(self) -> None:
-        with pytest.raises(ValueError, match=r"SphericalHead needs distribution=…, such as"):
-            SphericalHead(FEATURES, DIM)
+
+class TestSettings:
+    """The bounds of κ can be changed. The other settings are read-only."""
+
+    def test_bounds(self) -> None:
+        outputs = torch.cat((torch.ones(3, DIM), torch.tensor([[-50.0], [0.0], [1e9]])), -1)
+        head = SphericalHead(None, DIM)
+        for minimum, maximum in ((2.0, 30.0), (0.0, 3.0), (1.0, math.inf), (2.0, torch.tensor(40.0))):
+            head.minimum, head.maximum = 0.0, maximum
+            head.minimum = minimum
+            fresh = SphericalHead(None, DIM, minimum=minimum, maximum=maximum)
+            for one in (head, copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+                assert (one.minimum, one.maximum, repr(one)) == (minimum, maximum, repr(fresh))
+                assert_same(one(outputs), fresh(outputs))
+
+    def test_bad_bounds(self) -> None:
+        """They are not set."""
+        head = SphericalHead(None, DIM, minimum=1.0, maximum=9.0)
+        for name, value in (("minimum", 9.0), ("minimum", -1.0), ("maximum", 1.0), ("maximum", math.nan)):
+            with pytest.raises(ValueError, match="the bounds of κ must satisfy 0 ≤ minimum < maximum, got"):
+                setattr(head, name, value)
+        assert (head.minimum, head.maximum) == (1.0, 9.0)
+
+    @pytest.mark.parametrize(
+        ("options", "name", "value"),
+        [
+            ({"nats": 2.0}, "nats", 5.0),
+            ({}, "nats", 5.0),
+            ({}, "concentration", 5.0),
+            ({"concentration": 2.0}, "concentration", 5.0),
+            ({}, "family", "von_mises_fisher"),
+            ({}, "distribution", VonMisesFisher),
+            ({}, "dim", 3),
+            ({}, "axis", 1),
+            ({}, "product", 2),
+            ({}, "in_features", 9),
+        ],
+        ids=str,
+    )
+    def test_the_others(self, options: dict, name: str, value: object) -> None:
+        head = SphericalHead(FEATURES, DIM, **options)
+        before = repr(head)
+        with pytest.raises(AttributeError, match=f"{name} of a SphericalHead cannot be changed .*a new head"):
+            setattr(head, name, value)
+        assert repr(head) == before
 
 
 class TestConcentration:
@@ -142,7 +187,7 @@ class TestConcentration:
             kappa = concentrations(torch.tensor(5.0, dtype=dtype), minimum=1.0, maximum=11.0)
             softplus = nn.functional.softplus(torch.tensor(5.0, dtype=dtype))
             torch.testing.assert_close(kappa, 1 + softplus / (1 + softplus / 10))
-        head, features = PowerSphericalHead(FEATURES, DIM), torch.randn(3, FEATURES)
+        head, features = SphericalHead(FEATURES, DIM), torch.randn(3, FEATURES)
         outputs = features @ head.linear.weight.T + head.linear.bias
         q = head(features)
         torch.testing.assert_close(q.loc, nn.functional.normalize(outputs[:, :DIM], dim=-1))
@@ -150,14 +195,14 @@ class TestConcentration:
 
     @pytest.mark.parametrize("initial", [0.7, 12.0, 5e4])
     def test_initial(self, initial: float) -> None:
-        head = PowerSphericalHead(FEATURES, DIM, initial=initial, minimum=0.5, maximum=1e5, product=3)
+        head = SphericalHead(FEATURES, DIM, initial=initial, minimum=0.5, maximum=1e5, product=3)
         kappa = head(torch.zeros(2, FEATURES)).base_dist.concentration
         torch.testing.assert_close(kappa, torch.full((2, 3), initial), rtol=1e-5, atol=0)
 
-    @heads
+    @families
     @pytest.mark.parametrize("nats", [0.01, 4.0, 60.0])
-    def test_rate(self, head_class: type, nats: float) -> None:
-        head = head_class(FEATURES, DIM, nats=nats)
+    def test_rate(self, family: type, nats: float) -> None:
+        head = SphericalHead(FEATURES, DIM, family, nats=nats)
         assert head.linear.out_features == DIM
         for dtype, rtol in ((torch.float32, 3e-6), (torch.float64, 1e-12)):
             q = head.to(dtype)(torch.randn(3, FEATURES, dtype=dtype))
@@ -166,11 +211,11 @@ class TestConcentration:
 
 
 class TestDirections:
-    @heads
+    @families
     @pytest.mark.parametrize("product", [None, 2])
-    def test_zero_features(self, head_class: type, product: int | None) -> None:
+    def test_zero_features(self, family: type, product: int | None) -> None:
         """A layer without bias and all-zero features, as after a dead ReLU."""
-        head = head_class(FEATURES, DIM, product=product, validate_args=True)
+        head = SphericalHead(FEATURES, DIM, family, product=product, validate_args=True)
         nn.init.zeros_(head.linear.bias)
         features = torch.zeros(4, FEATURES, requires_grad=True)
         q = head(features)
@@ -181,10 +226,10 @@ class TestDirections:
         assert head.linear.bias.grad.abs().sum() > 0
 
 
-@heads
+@families
 @pytest.mark.parametrize("options", [{"product": 2, "minimum": 1.0, "maximum": 99.0}, {"nats": 3.0}], ids=str)
-def test_gradients_reach_everything(head_class: type, options: dict) -> None:
-    head = head_class(FEATURES, DIM, **options)
+def test_gradients_reach_everything(family: type, options: dict) -> None:
+    head = SphericalHead(FEATURES, DIM, family, **options)
     features = torch.randn(16, FEATURES, requires_grad=True)
     q = head(features)
     (q.rsample().cumsum(-1).square().sum() + base(q).entropy().sum()).backward()
@@ -195,10 +240,10 @@ def test_gradients_reach_everything(head_class: type, options: dict) -> None:
 
 
 class TestPrecision:
-    @heads
+    @families
     @pytest.mark.parametrize("options", [{}, {"nats": 3.0}, {"product": 2}], ids=str)
-    def test_autocast(self, head_class: type, options: dict) -> None:
-        head = head_class(FEATURES, DIM, validate_args=True, **options)
+    def test_autocast(self, family: type, options: dict) -> None:
+        head = SphericalHead(FEATURES, DIM, family, validate_args=True, **options)
         features = torch.randn(3, FEATURES, dtype=torch.bfloat16)
         with torch.autocast("cpu", torch.bfloat16):
             q = head(features)
@@ -213,14 +258,14 @@ class TestPrecision:
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
     @pytest.mark.parametrize("options", [{}, {"nats": 3.0}], ids=str)
     def test_dtypes(self, dtype: torch.dtype, options: dict) -> None:
-        head = PowerSphericalHead(FEATURES, DIM, validate_args=True, **options).to(dtype)
+        head = SphericalHead(FEATURES, DIM, validate_args=True, **options).to(dtype)
         q = head(torch.randn(3, FEATURES, dtype=dtype))
         assert q.loc.dtype == q.concentration.dtype == torch.promote_types(dtype, torch.float32)
 
 
 def test_meta_device() -> None:
     with torch.device("meta"):
-        head = PowerSphericalHead(FEATURES, DIM, nats=3.0)
+        head = SphericalHead(FEATURES, DIM, nats=3.0)
     assert set(head.state_dict()) == {"linear.weight", "linear.bias"}
     q = head.to_empty(device="cpu")(torch.zeros(1, FEATURES))
     assert q.concentration.device.type == "cpu"
@@ -232,7 +277,7 @@ def test_meta_device() -> None:
 @pytest.mark.parametrize("options", [{"axis": 1}, {"nats": 3.0, "product": 2}], ids=str)
 def test_compiles_for_any_batch_size(options: dict) -> None:
     torch.compiler.reset()
-    head = PowerSphericalHead(FEATURES, DIM, **options)
+    head = SphericalHead(FEATURES, DIM, **options)
 
     def parameters(features: Tensor) -> tuple[Tensor, Tensor]:
         q = base(head(features))

@@ -11,7 +11,7 @@ from torch.distributions import kl_divergence
 
 from helpers.examples import BRAIN, DOUBLE, FLOAT, directions, families
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.nn import ProbabilisticEmbeddingLoss, VonMisesFisherHead
+from powerspherical.nn import ProbabilisticEmbeddingLoss, SphericalHead
 
 B, N, DIM = 6, 4, 5
 INDEX = torch.tensor([0, 3, 3, 1, 0, 3])
@@ -37,7 +37,7 @@ def test_the_formula_with_points(family: type) -> None:
     scores = torch.stack([family(q.loc[i], q.concentration[i]).log_prob(x) for i in range(B)]) / 0.7
     first, second = by_loops(scores, INDEX)
     rate = kl_divergence(q, HypersphericalUniform(DIM)).mean()
-    found = ProbabilisticEmbeddingLoss(0.7, rate=0.1)(q, x, INDEX)
+    found = ProbabilisticEmbeddingLoss(0.7, beta=0.1)(q, x, INDEX)
     torch.testing.assert_close(found, (first + second) / 2 + 0.1 * rate)
     torch.testing.assert_close(ProbabilisticEmbeddingLoss(0.7, symmetric=False)(q, x, INDEX), first)
 
@@ -59,7 +59,7 @@ def test_pairs_by_default() -> None:
 def test_gradients_reach_everything() -> None:
     loc, kappa, x = directions(B, DIM), torch.rand(B, dtype=DOUBLE), directions(N, DIM, seed=2)
     leaves = [v.requires_grad_() for v in (loc, kappa, x)]
-    ProbabilisticEmbeddingLoss(rate=0.1)(PowerSpherical(loc, kappa), x, INDEX).backward()
+    ProbabilisticEmbeddingLoss(beta=0.1)(PowerSpherical(loc, kappa), x, INDEX).backward()
     assert all(leaf.grad.isfinite().all() and leaf.grad.any() for leaf in leaves)
 
 
@@ -70,7 +70,7 @@ def test_a_query_that_does_not_predict_its_target_spreads_out() -> None:
     kind = torch.tensor([0, 1, 2, 2])
     raw = torch.full((3,), 5.0, dtype=DOUBLE, requires_grad=True)
     for symmetric in (True, False):
-        loss = ProbabilisticEmbeddingLoss(rate=0.02, symmetric=symmetric)
+        loss = ProbabilisticEmbeddingLoss(beta=0.02, symmetric=symmetric)
         optimiser = torch.optim.Adam([raw], lr=0.2)
         for _ in range(100):
             optimiser.zero_grad()
@@ -85,7 +85,8 @@ def test_a_query_that_does_not_predict_its_target_spreads_out() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 def test_autocast_and_compilation_change_nothing() -> None:
-    head, features, targets = VonMisesFisherHead(7, DIM), torch.randn(B, 7), directions(B, DIM, dtype=FLOAT)
+    head, features = SphericalHead(7, DIM, "von_mises_fisher"), torch.randn(B, 7)
+    targets = directions(B, DIM, dtype=FLOAT)
     loss = ProbabilisticEmbeddingLoss()
     compiled = torch.compile(lambda h: loss(head(h), targets), fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(features), loss(head(features), targets))
@@ -97,7 +98,7 @@ def test_autocast_and_compilation_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"temperature": 0.0}, {"temperature": math.nan}, {"rate": -1.0}], ids=str
+    "options", [{"temperature": 0.0}, {"temperature": math.nan}, {"beta": -1.0}], ids=str
 )
 def test_bad_options(options: dict) -> None:
     with pytest.raises(ValueError, match="must be"):
@@ -120,7 +121,7 @@ X = directions(N, DIM)
         ((PowerSpherical(directions(2, 3, DIM), 1.0), X), r"queries .* a batch shape \(B,\), got \(2, 3\)"),
         ((queries(), directions(2, 3, DIM), INDEX), r"targets must have one batch axis.*got \(2, 3\)"),
         ((queries(), [1.0], INDEX), "targets must be a tensor or distributions.*list"),
-        ((X, X), "queries must be distributions, such as PowerSphericalHead returns, got Tensor"),
+        ((X, X), "queries must be distributions, such as SphericalHead returns, got Tensor"),
     ],
 )
 def test_bad_arguments(arguments: tuple, says: str) -> None:
@@ -130,5 +131,5 @@ def test_bad_arguments(arguments: tuple, says: str) -> None:
 
 def test_repr() -> None:
     assert repr(ProbabilisticEmbeddingLoss(0.5)) == (
-        "ProbabilisticEmbeddingLoss(temperature=0.5, symmetric=True, rate=0)"
+        "ProbabilisticEmbeddingLoss(temperature=0.5, symmetric=True, beta=0)"
     )

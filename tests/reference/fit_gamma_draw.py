@@ -1,4 +1,4 @@
-"""Fit the eight coefficients of the expansion of dlog G/dα in `special/gamma_draw.py`.
+"""Fit the eight coefficients of the expansion of dlog G/dα in `formulas/slopes.py`.
 
 G is a Gamma variable of shape α ≥ 4. With h = G/α - 1, r = (h - log(1+h))/h², p = (r - 1/2)/h and c = hp, the saddle
 point gives

@@ -160,6 +160,20 @@ def test_draws_reproduce(make) -> None:
     np.testing.assert_array_equal(frozen.rvs(5, random_state=7), frozen.rvs(5, random_state=7))
 
 
+def test_all_bits_of_a_state_count() -> None:
+    """torch's CPU generators have seeds of 32 bits: states that differ in the others gave the same draws."""
+
+    class State(np.random.RandomState):
+        def randint(self, *args, **options):
+            return self.key
+
+    states = [State(), State()]
+    for place, state in enumerate(states):
+        state.key = 5 + place * 2**40
+    first, second = (power_spherical([0, 0, 1], 3.0).rvs(5, random_state=state) for state in states)
+    assert not np.isclose(first, second).all(-1).any()
+
+
 def test_without_a_state_numpys_own_decides() -> None:
     kept = np.random.get_state()  # noqa: NPY002
     try:

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
-from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from powerspherical._torch.constants import untraced
-from powerspherical._torch.modes import is_exporting, transforms_active
+from powerspherical._torch.modes import is_exporting, is_transformed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,7 +64,7 @@ def _recorded_sources() -> str | None:
     The argument is a digest of this package's code. torch keeps compiled graphs on disk and finds them by their
     operators and arguments. The digest keeps it from using a graph that was made from older code.
     """
-    if is_exporting() or transforms_active() or forward_ad._current_level >= 0:
+    if is_exporting() or is_transformed():
         return None
     return _digest()
 

@@ -15,17 +15,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from powerspherical._torch.private import dispatch_modes, mark_constant
+
 Numbers = Sequence[Any]
 F = TypeVar("F", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 
 def untraced(function: F) -> F:
-    """Make ``torch.compile`` call ``function`` and treat the result as a constant, instead of tracing it.
-
-    This sets the same mark as ``torch.compiler.assume_constant_result``, which spends seconds importing the compiler.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    """Make ``torch.compile`` call ``function`` and treat the result as a constant, instead of tracing it."""
+    mark_constant(function)
     return function
 
 
@@ -42,13 +41,6 @@ def scalar_constant(value: float, dtype: torch.dtype) -> Tensor:
         return torch.tensor(value, dtype=dtype, device="cpu")
 
 
-def _unwrapped(tensor: Tensor) -> Tensor:
-    """The tensor that outlives the ``torch.func`` transforms that are running: they wrap each one made under them."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    return tensor
-
-
 def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
     """Turn ``build(*args)``, which returns nested Python numbers, into a tensor function ``constant(like, *args)``.
 
@@ -58,11 +50,11 @@ def tensor_constant(build: Callable[..., Numbers]) -> Callable[..., Tensor]:
 
     @functools.lru_cache(256)
     def cached(dtype: torch.dtype, device: torch.device, *args: Any) -> Tensor:
-        with torch.inference_mode(False):
-            return _unwrapped(torch.tensor(build(*args), dtype=dtype, device=device))
+        # Transforms wrap the tensors that are made under them.
+        return called_plainly(lambda: torch.tensor(build(*args), dtype=dtype, device=device))
 
     def constant(like: Tensor, *args: Any) -> Tensor:
-        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        if torch.compiler.is_compiling() or dispatch_modes():
             # A tensor made while tracing or under FakeTensorMode must not be cached. ``operator.index`` replaces the
             # compiler's symbolic integers by plain ones.
             return like.new_tensor(numbers(*(operator.index(x) if isinstance(x, int) else x for x in args)))

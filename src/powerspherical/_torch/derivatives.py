@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from powerspherical._torch.modes import (
     differentiates_through_functions,
-    plain_apply,
+    forward_mode_active,
     transforms_active,
 )
 
@@ -68,24 +67,18 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
                     results.append(total if total.shape == tensor.shape else total.sum_to_size(tensor.shape))
                 return *results, *[None] * len(ctx.constants)
 
-        plain = plain_apply(Smooth)
-
         @functools.wraps(function)
         def smooth(*args: Any) -> Any:
-            if not (
-                torch.is_grad_enabled() or forward_ad._current_level >= 0 or torch.compiler.is_compiling()
-            ):
+            if not (torch.is_grad_enabled() or forward_mode_active() or torch.compiler.is_compiling()):
                 return function(*args)  # nothing is differentiated
             if differentiates_through_functions():
                 return _expanded(function, known, args[:count], args[count:], from_output)
             if not torch.is_grad_enabled():
                 return function(*args)
-            if transforms_active():
-                return Smooth.apply(*args)
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() and not transforms_active():
                 # Without inputs to differentiate, the compiler cannot tell whether a variadic ``forward`` takes a ctx.
                 return Smooth.apply(*args) if any(x.requires_grad for x in args[:count]) else function(*args)
-            return plain(*args)
+            return Smooth.apply(*args)
 
         return smooth
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from torch.distributions import kl
+from powerspherical._torch.private import divergence_table, find_divergence
 
 
 def look_up_divergences(types: Iterable[type]) -> None:
@@ -17,5 +17,5 @@ def look_up_divergences(types: Iterable[type]) -> None:
     """
     types = list(types)
     for p, q in itertools.product(types, types):
-        if (p, q) not in kl._KL_MEMOIZE:
-            kl._KL_MEMOIZE[p, q] = kl._dispatch_kl(p, q)
+        if divergence_table is not None and (p, q) not in divergence_table:
+            divergence_table[p, q] = find_divergence(p, q)

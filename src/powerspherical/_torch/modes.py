@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling as torch_is_compiling
 from torch.compiler import is_dynamo_compiling
-from torch.distributions import Distribution
 
+from powerspherical._torch import private
 from powerspherical._torch.constants import untraced
 
 #: The types of plain tensors.
 PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 
-# Bound here, because ``is_plain`` runs in every draw and looking up ``torch._C`` takes as long as the calls.
-_is_tracing, _dispatch_modes = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
-_transforms_active = torch._C._are_functorch_transforms_active
-
-#: Whether a tensor comes from ``torch.autograd.grad(is_grads_batched=True)``, which has its own ``vmap``.
-is_batch_of_gradients: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
-
-
-#: Thread-local storage of torch's ``TracingContext``. Its attribute ``tracing_context`` is set while ``torch.compile``
-#: or ``torch.export`` traces in this thread.
-_THREAD = torch._guards._TLS
+# Bound here, because ``is_plain`` runs in every call.
+_transforms_active, _dispatch_modes = private.transforms_active, private.dispatch_modes
+_forward_mode_active = private.forward_mode_active
 
 
 def is_plain(*tensors: Tensor) -> bool:
     """Whether the call runs in plain eager mode: no transform, dispatch mode, tracer, forward AD or tensor subclass.
 
-    In plain eager mode we bypass the dispatcher and call implementations directly.
+    In plain eager mode kernels may run: nobody looks at the operations in between.
     """
     return (
         not is_dynamo_compiling()  # first: torch.compile guards all that it traces
         and PLAIN_TYPES.issuperset(map(type, tensors))
-        and not _is_tracing()  # torch.jit.trace records torch operations only
         and not _transforms_active()
         and not _dispatch_modes()  # torch.export and the later stages of torch.compile have one
-        and forward_ad._current_level < 0
+        and not _forward_mode_active()
     )
 
 
@@ -50,28 +37,28 @@ def is_plain_backward(*grads: Tensor) -> bool:
 
     They must be plain tensors, not batches of gradients, and their own derivatives must not be needed.
     """
-    return not torch.is_grad_enabled() and is_plain(*grads) and not any(map(is_batch_of_gradients, grads))
+    return (
+        not torch.is_grad_enabled()
+        and is_plain(*grads)
+        and not any(map(private.is_batch_of_gradients, grads))
+    )
 
 
-def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """Return the C++ ``apply`` of ``function``, for plain eager mode.
-
-    ``Function.apply`` first looks for transforms and inspects the signature, which takes longer than a small draw.
-    This also shortens the backward pass of ``function``: torch then calls its ``backward`` without looking for it.
-    """
-    function._backward_cls.apply = function.backward  # type: ignore[attr-defined]
-    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
-    return apply
-
-
+@untraced
 def transforms_active() -> bool:
     """Whether a ``torch.func`` transform is running."""
-    return torch._C._are_functorch_transforms_active()
+    return _transforms_active()
+
+
+@untraced
+def is_transformed() -> bool:
+    """Whether a ``torch.func`` transform or forward-mode AD is running."""
+    return _transforms_active() or _forward_mode_active()
 
 
 def is_tracing() -> bool:
     """Whether the call is compiled, or runs under a mode such as FakeTensorMode."""
-    return torch.compiler.is_compiling() or bool(torch._C._len_torch_dispatch_stack())
+    return torch_is_compiling() or bool(_dispatch_modes())
 
 
 def is_exporting() -> bool:
@@ -85,7 +72,7 @@ def is_compiling() -> bool:
     ``torch.compiler.is_compiling`` answers this while dynamo traces Python code. It is False in AOTAutograd, the next
     stage, which runs our operators and backward passes to record the torch operations in them.
     """
-    return torch_is_compiling() or getattr(_THREAD, "tracing_context", None) is not None
+    return torch_is_compiling() or private.tracing_context() is not None
 
 
 def is_in_aot_autograd() -> bool:
@@ -96,7 +83,7 @@ def is_in_aot_autograd() -> bool:
     """
     return (
         not is_dynamo_compiling()
-        and getattr(_THREAD, "tracing_context", None) is not None
+        and private.tracing_context() is not None
         and bool(_dispatch_modes())  # without a dispatch mode, tensors are real and nothing is traced
         and not is_exporting()
     )
@@ -108,26 +95,27 @@ def differentiates_through_functions() -> bool:
     Forward-mode AD ignores it. So do ``torch.func`` transforms inside ``torch.compile``: they differentiate the traced
     operations of ``forward``.
     """
-    return forward_ad._current_level >= 0 or (
-        torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
-    )
+    return forward_mode_active() or (torch_is_compiling() and transforms_active())
+
+
+@untraced
+def forward_mode_active() -> bool:
+    """Whether a level of forward-mode AD is open."""
+    return _forward_mode_active()
 
 
 def is_capturing(tensor: Tensor) -> bool:
     """Whether a CUDA graph is being captured on the tensor's stream."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not tensor.is_cuda:
+        return False
+    with torch.cuda.device(tensor.device):
+        return torch.cuda.is_current_stream_capturing()
 
 
 @untraced
 def is_batching() -> bool:
     """Whether one of the running transforms is ``torch.func.vmap``."""
-    layers = torch._C._functorch.get_interpreter_stack() or []
-    return any(layer.key() == torch._C._functorch.TransformType.Vmap for layer in layers)
-
-
-def validates_by_default() -> bool:
-    """Return torch's global default for ``validate_args``, see ``Distribution.set_default_validate_args``."""
-    return Distribution._validate_args
+    return private.batching()
 
 
 def can_look() -> bool:

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
+
+from powerspherical._torch import private
 
 
 def standard_gamma(shape: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Draw one Gamma variable per entry of ``shape``, the shape parameter. NaN parameters give NaN."""
     # torch draws a number even if the parameter is NaN. Adding 0·shape propagates the NaN.
-    return torch._standard_gamma(shape, generator=generator).add_(shape, alpha=0)
+    draw = private.standard_gamma or _gamma_by_rejection
+    return draw(shape, generator=generator).add_(shape, alpha=0)
+
+
+def _gamma_by_rejection(shape: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Draw Gamma variables by Marsaglia & Tsang (2000), for a torch without its private function."""
+    raised = shape < 1  # a variable of shape+1 times u^(1/shape) has the smaller shape
+    scale = (shape + raised.to(shape.dtype) - 1 / 3).flatten()
+    result, pending = torch.empty_like(scale), torch.arange(scale.numel(), device=shape.device)
+    while pending.numel():
+        d = scale[pending]
+        z, u = (torch.empty_like(d) for _ in range(2))
+        z, u = z.normal_(generator=generator), u.uniform_(generator=generator)
+        v = (1 + z / (9 * d).sqrt()) ** 3
+        log_acceptance = 0.5 * z * z + d * (1 - v + torch.log(v.clamp(min=torch.finfo(v.dtype).tiny)))
+        rejected = (v <= 0) | (torch.log(u) >= log_acceptance)  # NaN is not rejected: the loop must end
+        result[pending] = d * v
+        pending = pending[rejected]
+    boost = torch.empty_like(scale).uniform_(generator=generator).view(shape.shape) ** (1 / shape)
+    return result.view(shape.shape) * torch.where(raised, boost, 1.0)
 
 
 def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
@@ -22,11 +43,23 @@ def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
     return {} if generator is None else {"generator": generator}
 
 
+class KeyedGenerator(torch.Generator):
+    """A generator for one draw, with a key of 63 bits for kernels. Seeds of torch's CPU generators have 32 bits."""
+
+    def __new__(cls, key: int) -> Self:
+        generator = super().__new__(cls)
+        generator.manual_seed(key)
+        return generator
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+
+
 def check_generator(generator: torch.Generator, device: torch.device) -> None:
     """Raise unless ``generator`` can draw on ``device``."""
     if torch.compiler.is_compiling():
-        torch._dynamo.graph_break(
-            msg="torch.compile cannot trace a draw from a torch.Generator. Leave out the generator (compiled draws "
+        private.graph_break(
+            "torch.compile cannot trace a draw from a torch.Generator. Leave out the generator (compiled draws "
             "follow torch.manual_seed), or leave out fullgraph=True."
         )
     if not isinstance(generator, torch.Generator):

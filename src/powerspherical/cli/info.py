@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
-from powerspherical._native.library import description as native_kernel
 from powerspherical._selfcheck import accuracy
 from powerspherical._selfcheck.environment import hardware, versions
 from powerspherical.cli.common import Failure, require_device
+from powerspherical.kernels.library import description as native_kernel
 
 if TYPE_CHECKING:
     from typer import Typer

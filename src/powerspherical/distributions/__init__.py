@@ -3,27 +3,21 @@
 from powerspherical.distributions import kl as _kl  # noqa: F401  (registers the divergences)
 from powerspherical.distributions.constraints import NormalizeTransform, UnitVector, unit_vector
 from powerspherical.distributions.fit import ConvergenceWarning
+from powerspherical.distributions.kl import pairwise_kl
 from powerspherical.distributions.marginal import (
     Marginal,
     PowerSphericalMarginal,
     SphericalCauchyMarginal,
     VonMisesFisherMarginal,
 )
-from powerspherical.distributions.pairwise import pairwise_kl
 from powerspherical.distributions.power_spherical import PowerSpherical
-from powerspherical.distributions.product import (
-    ConcatenatedSpheres,
-    ConcatenatedUnitVectors,
-    ProductOfSpheres,
-)
+from powerspherical.distributions.product import ProductOfSpheres
 from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
 from powerspherical.distributions.spherical_cauchy import SphericalCauchy
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
 
 __all__ = [
-    "ConcatenatedSpheres",
-    "ConcatenatedUnitVectors",
     "ConvergenceWarning",
     "HypersphericalUniform",
     "Marginal",

@@ -8,7 +8,7 @@ from torch.distributions import constraints
 from torch.distributions.constraint_registry import biject_to, transform_to
 from torch.distributions.transforms import Transform
 
-from powerspherical.distributions.geometry import directions_of
+from powerspherical._torch.vectors import directions_of
 
 #: Largest accepted deviation of a norm from one. Normalising in bfloat16 leaves errors of up to 0.9 %.
 NORM_TOLERANCE = 1e-2

@@ -49,3 +49,23 @@ def log_densities_(
         return torch.addcmul(offsets, logs, kappa), (halves, logs)
     t = Cosine((1 - cosines).clamp_(min=smallest), (1 + cosines).clamp_(min=smallest))
     return family.log_kernel(t, kappa, dim) + offsets, t if keep else ()
+
+
+def pulls_(
+    family: Family, kept: tuple[Tensor, ...], grad: Tensor, kappa: Tensor, dim: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients in the cosines up to a factor per row, that factor, and the gradients in κ.
+
+    Args:
+        family: the family of the members; not linear in t.
+        kept: the second result of ``log_densities_`` with ``keep=True``, (k, b).
+        grad: the gradient in the log-densities, (k, b).
+        kappa: (k,).
+        dim: the ambient dimension d.
+    """
+    if family is POWER_SPHERICAL:
+        halves, logs = kept
+        return grad / halves, 0.5 * kappa, torch.linalg.vecdot(grad, logs)
+    t, rows = Cosine(*kept), kappa.unsqueeze(-1).expand_as(grad)
+    pulls = grad * family.derivatives(t, rows, dim)[0]
+    return pulls, torch.ones_like(kappa), torch.linalg.vecdot(grad, family.score(t, rows, dim))

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from powerspherical._torch.derivatives import value_and_slope
 from powerspherical._torch.modes import without_autocast
+from powerspherical._torch.vectors import computing, directions_of, unit_vectors_as
 from powerspherical.distributions import validation
-from powerspherical.distributions.geometry import cosine_between, directions_of
+from powerspherical.distributions.geometry import cosine_between
 from powerspherical.families import ExponentialFamily, Family, derived
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.sampling.precision import computing, unit_vectors_as
 
 #: Points whose mean |T| is below this count as identical. It limits κ to about (d-1)/2 divided by it.
 CLOSEST = {torch.float64: 1e-9, torch.float32: 1e-6}

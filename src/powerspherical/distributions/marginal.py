@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from powerspherical._torch.vectors import computing
 from powerspherical.distributions import validation
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family, derived
@@ -15,7 +16,6 @@ from powerspherical.quadrature.cosine import Cosine
 from powerspherical.quadrature.expectations import expectation
 from powerspherical.sampling import draw
 from powerspherical.sampling.noise import cosine
-from powerspherical.sampling.precision import computing
 from powerspherical.special.gamma import log_cosine_normalizer
 
 
@@ -28,15 +28,28 @@ class Marginal(Reparameterised):
         validate_args: whether to check values. Default: torch's global setting.
         family: the family, unless a subclass names it.
 
-    Its density is that of the family times the density c(1-t²)^{(d-3)/2} of one coordinate of a uniform point. Tail
-    probabilities and quantiles are computed in float64 and are differentiable once in t (or the probability) and κ.
+    Its density is that of the family times the density c(1-t²)^{(d-3)/2} of one coordinate of a uniform point.
+
+    ``log_prob``, ``cdf``, ``log_cdf``, ``log_sf`` and ``icdf`` take tensors that broadcast against the batch shape, and
+    return the broadcast shape in at least float32. Tail probabilities and quantiles are computed in float64 and are
+    differentiable once in t (or the probability) and κ. For our families the relative error of a probability is at most
+    1e-8 in float64, in both tails, for d and κ up to 1e6 and probabilities down to 1e-30.
 
     With ``validate_args`` a t outside [-1, 1] and a probability outside [0, 1] are errors. Without it, ``log_prob`` is
     -inf and the cdf 0 or 1 outside [-1, 1], and the quantile of a probability outside [0, 1] is NaN.
 
-    >>> marginal = Marginal(3, torch.tensor([1.0, 10.0]), family=POWER_SPHERICAL)
-    >>> marginal.cdf(torch.tensor(0.0))  # 2^-(κ+1)
-    tensor([0.2500, 0.0005])
+    >>> marginal = Marginal(3, torch.tensor(1.0), family=POWER_SPHERICAL)  # density (1+t)/2
+    >>> marginal.log_prob(torch.tensor([0.0, 0.5])).exp()
+    tensor([0.5000, 0.7500])
+    >>> marginal.cdf(torch.tensor([-1.0, 0.0, 1.0])), marginal.icdf(torch.tensor(0.25))
+    (tensor([0.0000, 0.2500, 1.0000]), tensor(0.))
+    >>> marginal.log_cdf(torch.tensor(0.0)), marginal.log_sf(torch.tensor(0.0))
+    (tensor(-1.3863), tensor(-0.2877))
+    >>> marginal.mean, marginal.variance, marginal.entropy()
+    (tensor(0.3333), tensor(0.2222), tensor(0.5000))
+    >>> t = marginal.quantile(torch.tensor(0.36), torch.tensor(0.64))
+    >>> t.value, marginal.tails(t)[0].exp()
+    (tensor(0.2000, dtype=torch.float64), tensor(0.3600, dtype=torch.float64))
     >>> marginal.expand((4, 2)).sample().shape
     torch.Size([4, 2])
     """
@@ -60,6 +73,11 @@ class Marginal(Reparameterised):
     ) -> None:
         if family is not None:
             self.family = family
+        if not isinstance(getattr(self, "family", None), Family):
+            raise TypeError(
+                "Marginal needs family=…, such as powerspherical.families.POWER_SPHERICAL, or a subclass such as "
+                f"PowerSphericalMarginal; got {family!r}"
+            )
         self.dim = validation.dimension(dim)
         concentration = validation.number_or_tensor("concentration", concentration)
         if validation.is_enabled(validate_args):
@@ -68,13 +86,7 @@ class Marginal(Reparameterised):
         super().__init__(concentration.shape, torch.Size(), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
-        copied.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> PowerSphericalMarginal(3, torch.tensor(1.0)).expand((4,)).batch_shape
-        torch.Size([4])
-        """
+        """Return this distribution expanded to ``batch_shape``. No memory is copied."""
         new = self._get_checked_instance(Marginal, _instance)
         batch_shape = torch.Size(batch_shape)
         new.dim, new.family = self.dim, self.family
@@ -100,11 +112,6 @@ class Marginal(Reparameterised):
         """Return the log density at t = ``value``; differentiable twice.
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.log_prob(torch.tensor([0.0, 0.5])).exp()
-        tensor([0.5000, 0.7500])
         """
         self._validate_sample(value)
         dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
@@ -129,13 +136,6 @@ class Marginal(Reparameterised):
         """Return log P(T ≤ t) and log P(T > t) in float64.
 
         Both have the shape of t broadcast against the batch shape.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> one = torch.tensor(1.0)
-        >>> log_cdf, log_sf = marginal.tails(Cosine(one, one))  # t = 0
-        >>> log_cdf.exp(), log_sf.exp()
-        (tensor(0.2500, dtype=torch.float64), tensor(0.7500, dtype=torch.float64))
         """
         return derived.log_tails(self.family, t, self.concentration.double(), self.dim)
 
@@ -143,69 +143,31 @@ class Marginal(Reparameterised):
         """Return the t in float64 with P(T ≤ t) = ``probability`` = 1 - ``complement``.
 
         It has the shape of the arguments broadcast against the batch shape.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.quantile(torch.tensor(0.36), torch.tensor(0.64))  # t = 0.2
-        Cosine(minus=tensor(0.8000, dtype=torch.float64), plus=tensor(1.2000, dtype=torch.float64))
         """
         return derived.quantile(self.family, probability, complement, self.concentration.double(), self.dim)
 
     def log_cdf(self, value: Tensor) -> Tensor:
-        """Return log P(T ≤ value), accurate in both tails.
-
-        The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
-        probabilities down to 1e-30.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.log_cdf(torch.tensor([0.0, 1.0]))
-        tensor([-1.3863,  0.0000])
-        """
-        self._validate_sample(value)
-        exact = value.double()
-        return self._result(self.tails(Cosine(1 - exact, 1 + exact))[0], value)
+        """Return log P(T ≤ value), of the shape of ``value`` broadcast against the batch shape."""
+        return self._log_tail(value, 0)
 
     def log_sf(self, value: Tensor) -> Tensor:
-        """Return log P(T > value), accurate in both tails.
-
-        The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
-        probabilities down to 1e-30.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.log_sf(torch.tensor([-1.0, 0.0]))
-        tensor([ 0.0000, -0.2877])
-        """
-        self._validate_sample(value)
-        exact = value.double()
-        return self._result(self.tails(Cosine(1 - exact, 1 + exact))[1], value)
+        """Return log P(T > value), of the shape of ``value`` broadcast against the batch shape."""
+        return self._log_tail(value, 1)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Return P(T ≤ value).
+        """Return P(T ≤ value), of the shape of ``value`` broadcast against the batch shape."""
+        return self._log_tail(value, 0).exp()
 
-        The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-        For our families the relative error of the probability is at most 1e-8 in float64, for d and κ up to 1e6 and
-        probabilities down to 1e-30.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.cdf(torch.tensor([-1.0, 0.0, 1.0]))
-        tensor([0.0000, 0.2500, 1.0000])
-        """
-        return self.log_cdf(value).exp()
+    def _log_tail(self, value: Tensor, side: int) -> Tensor:
+        """Return log P(T ≤ value) for side 0, and log P(T > value) for side 1."""
+        self._validate_sample(value)
+        exact = value.double()
+        return self._result(self.tails(Cosine(1 - exact, 1 + exact))[side], value)
 
     def icdf(self, value: Tensor) -> Tensor:
         """Return the t with P(T ≤ t) = ``value``.
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.icdf(torch.tensor([0.0, 0.36, 1.0]))  # 2√u - 1
-        tensor([-1.0000,  0.2000,  1.0000])
         """
         self._validate_number(value, 0.0, 1.0)
         exact = value.double()
@@ -228,34 +190,16 @@ class Marginal(Reparameterised):
 
     @property
     def mean(self) -> Tensor:
-        """E t, of the batch shape.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.mean
-        tensor(0.3333)
-        """
+        """E t, of the batch shape."""
         return self.family.mean_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     @property
     def variance(self) -> Tensor:
-        """Var t, of the batch shape.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.variance
-        tensor(0.2222)
-        """
+        """Var t, of the batch shape."""
         return self.family.variance_cosine(self._exact_concentration, self.dim).to(self.concentration.dtype)
 
     def entropy(self) -> Tensor:
-        """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²), of the batch shape; differentiable twice.
-
-        >>> from powerspherical import PowerSphericalMarginal
-        >>> marginal = PowerSphericalMarginal(3, torch.tensor(1.0))  # density (1+t)/2
-        >>> marginal.entropy()  # 1/2
-        tensor(0.5000)
-        """
+        """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²), of the batch shape; differentiable twice."""
         concentration = self.concentration.double()
         logs = expectation(
             self.family, concentration, self.dim, lambda t: torch.log(t.minus) + torch.log(t.plus)

@@ -1,26 +1,16 @@
-"""Products of spheres: independent unit vectors as one event.
-
-``ProductOfSpheres`` stacks factors of one family and dimension, which are then computed as one batch.
-``ConcatenatedSpheres`` concatenates factors of any families and dimensions, which are computed one by one.
-"""
+"""Products of spheres: independent unit vectors of one family and dimension as one event."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
-from operator import add
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Independent, constraints, kl_divergence, register_kl
-from torch.distributions.constraint_registry import transform_to
-from torch.distributions.transforms import CatTransform
+from torch.distributions import Independent
 
 from powerspherical.distributions import validation
-from powerspherical.distributions.constraints import NormalizeTransform, unit_vector
 from powerspherical.distributions.rotational import RotationallySymmetric, distribution_named
-from powerspherical.distributions.sampling import Draws, Reparameterised
+from powerspherical.distributions.sampling import Draws
 from powerspherical.distributions.uniform import HypersphericalUniform
 
 #: A distribution on one sphere.
@@ -44,8 +34,7 @@ class ProductOfSpheres(Draws, Independent):
 
     It is a ``torch.distributions.Independent`` over the last batch axis of ``factors``. All factors are computed at
     once. ``log_prob``, ``entropy`` and ``kl_divergence`` add the terms of the factors and are as accurate as those. In
-    ``kl_divergence`` a product with m = 1 is compared with every factor of the other. For factors of different
-    dimensions or families use ``ConcatenatedSpheres``.
+    ``kl_divergence`` a product with m = 1 is compared with every factor of the other.
 
     Args:
         factors: distribution with batch shape (…, m) and event shape (d,): a rotationally symmetric one such as
@@ -64,6 +53,10 @@ class ProductOfSpheres(Draws, Independent):
     >>> uniform = ProductOfSpheres(HypersphericalUniform(2).expand((2,)))
     >>> kl_divergence(q, uniform)
     tensor([1.5555, 1.5555, 1.5555])
+    >>> uniform.dim, uniform.log_prob(torch.eye(2)), uniform.entropy()  # 2 log 2π
+    (2, tensor(-3.6758), tensor(3.6758))
+    >>> uniform.expand((4,)).sample().shape
+    torch.Size([4, 2, 2])
     """
 
     base_dist: Factor
@@ -72,7 +65,7 @@ class ProductOfSpheres(Draws, Independent):
         if not isinstance(factors, Factor):
             raise ValueError(
                 "factors must be one distribution on the sphere, such as PowerSpherical, with a batch axis for the "
-                f"factors, got {factors!r}; for a list of distributions use ConcatenatedSpheres"
+                f"factors, got {factors!r}; for a list of distributions stack their parameters"
             )
         if not factors.batch_shape:
             raise ValueError(
@@ -82,14 +75,7 @@ class ProductOfSpheres(Draws, Independent):
 
     @property
     def dim(self) -> int:
-        """The ambient dimension d of each sphere.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform
-        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
-        >>> q.dim
-        3
-        """
+        """The ambient dimension d of each sphere."""
         return self.base_dist.dim
 
     @classmethod
@@ -124,17 +110,17 @@ class ProductOfSpheres(Draws, Independent):
         if x.dim() < 3:
             raise ValueError(f"x must have the shape (n, …, m, d), got {tuple(x.shape)}")
         if weights is not None:
-            weights = _checked_weights(weights, x.shape[:-2]).unsqueeze(-1).expand(x.shape[:-1])
+            validation.floating_tensor("weights", weights)
+            if weights.shape != x.shape[:-2]:
+                raise ValueError(
+                    f"weights must have the shape {tuple(x.shape[:-2])}, one per point of the product, got "
+                    f"{tuple(weights.shape)}"
+                )
+            weights = weights.unsqueeze(-1).expand(x.shape[:-1])
         return cls(distribution.fit(x, weights, **options), validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
-        copied.
-
-        >>> from powerspherical import HypersphericalUniform
-        >>> ProductOfSpheres(HypersphericalUniform(3).expand((2,))).expand((4,)).sample().shape
-        torch.Size([4, 2, 3])
-        """
+        """Return this distribution expanded to ``batch_shape``. No memory is copied."""
         new = self._get_checked_instance(ProductOfSpheres, _instance)
         return super().expand(batch_shape, new)
 
@@ -152,12 +138,6 @@ class ProductOfSpheres(Draws, Independent):
         """Return the log density at ``value`` of shape (…, m, d), the sum over the factors.
 
         The result has the shape (…), broadcast against the batch shape.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform
-        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
-        >>> q.log_prob(torch.eye(3)[:2])  # -2 log 4π
-        tensor(-5.0620)
         """
         validation.floating_tensor("value", value)
         # A value of shape (d,) or (1, d) would broadcast to all factors.
@@ -167,284 +147,8 @@ class ProductOfSpheres(Draws, Independent):
         return self.base_dist.log_prob(value).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Return the sum of the factors' entropies, of the batch shape.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform
-        >>> q = ProductOfSpheres(HypersphericalUniform(3).expand((2,)))
-        >>> q.entropy()  # 2 log 4π
-        tensor(5.0620)
-        """
+        """Return the sum of the factors' entropies, of the batch shape."""
         return self.base_dist.entropy().sum(-1)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_dist})"
-
-
-class ConcatenatedUnitVectors(constraints.Constraint):
-    """Vectors of length Σd that consist of unit vectors of lengths ``dims``, each to within 1 %.
-
-    >>> import torch
-    >>> from torch.distributions import transform_to
-    >>> transform_to(ConcatenatedUnitVectors((2, 2)))(torch.tensor([3.0, 4.0, 0.0, 2.0]))
-    tensor([0.6000, 0.8000, 0.0000, 1.0000])
-    """
-
-    event_dim = 1
-
-    def __init__(self, dims: Sequence[int]) -> None:
-        self.dims = tuple(dims)
-
-    def __repr__(self) -> str:
-        return f"concatenated_unit_vectors{self.dims}"
-
-    def check(self, value: Tensor) -> Tensor:
-        """Return whether each part of ``value`` (…, Σd) is a unit vector to within 1 %, of shape (…).
-
-        >>> import torch
-        >>> ConcatenatedUnitVectors((2, 2)).check(torch.tensor([0.6, 0.8, 0.0, 1.0]))
-        tensor(True)
-        """
-        return torch.stack([unit_vector.check(part) for part in value.split(self.dims, -1)]).all(0)
-
-
-@transform_to.register(ConcatenatedUnitVectors)
-def _to_concatenated_unit_vectors(constraint: ConcatenatedUnitVectors) -> CatTransform:
-    return CatTransform([NormalizeTransform() for _ in constraint.dims], -1, constraint.dims)
-
-
-class ConcatenatedSpheres(Reparameterised):
-    """Independent unit vectors of any families and dimensions, concatenated to one event of length Σd.
-
-    ``log_prob``, ``entropy`` and ``kl_divergence`` add the terms of the factors and are as accurate as those. If all
-    factors have the same family and dimension, ``ProductOfSpheres`` is faster.
-
-    Args:
-        factors: distributions on one sphere each, such as ``PowerSpherical`` or ``HypersphericalUniform``. Their batch
-            shapes are broadcast.
-        validate_args: whether to check values, in addition to the checks of the factors. Default: torch's setting.
-
-    A circle and a sphere:
-
-    >>> import torch
-    >>> from torch.distributions import kl_divergence
-    >>> from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-    >>> circle = PowerSpherical(torch.eye(2)[0], 10.0)
-    >>> sphere = VonMisesFisher(torch.eye(3)[0], torch.tensor([1.0, 5.0]))
-    >>> q = ConcatenatedSpheres([circle, sphere])
-    >>> q.batch_shape, q.event_shape, q.rsample((4,)).shape
-    (torch.Size([2]), torch.Size([5]), torch.Size([4, 2, 5]))
-    >>> q.expand((3, 2)).batch_shape
-    torch.Size([3, 2])
-    >>> kl_divergence(q, ConcatenatedSpheres([HypersphericalUniform(2), HypersphericalUniform(3)]))
-    tensor([1.4002, 2.5517])
-    """
-
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
-
-    def __init__(self, factors: Iterable[Factor], validate_args: bool | None = None) -> None:
-        factors = (factors,) if isinstance(factors, Factor) else tuple(factors)
-        if not factors or not all(isinstance(factor, Factor) for factor in factors):
-            raise ValueError(
-                "factors must be at least one distribution on the sphere, such as PowerSpherical or "
-                f"HypersphericalUniform, got {factors!r}"
-            )
-        batch_shape = validation.broadcast_shape(
-            **{f"factors[{i}].batch_shape": factor.batch_shape for i, factor in enumerate(factors)}
-        )
-        self.factors: tuple[Factor, ...] = tuple(
-            factor if factor.batch_shape == batch_shape else factor.expand(batch_shape) for factor in factors
-        )
-        super().__init__(batch_shape, torch.Size((sum(self.dims),)), validate_args)
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The ambient dimension of each factor.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.dims
-        (2, 3)
-        """
-        return tuple(factor.dim for factor in self.factors)
-
-    @constraints.dependent_property(is_discrete=False, event_dim=1)
-    def support(self) -> ConcatenatedUnitVectors:
-        """The constraint that each part of an event (…, Σd) is a unit vector.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.support
-        concatenated_unit_vectors(2, 3)
-        """
-        return ConcatenatedUnitVectors(self.dims)
-
-    @classmethod
-    def fit(
-        cls,
-        x: Tensor,
-        dims: Sequence[int],
-        weights: Tensor | None = None,
-        *,
-        family: str
-        | type[RotationallySymmetric]
-        | Sequence[str | type[RotationallySymmetric]] = "power_spherical",
-        **options: Any,
-    ) -> Self:
-        """Return the maximum-likelihood product for points of shape (n, *batch, Σd).
-
-        The likelihood is a product over factors, so each factor is fitted on its own.
-
-        Args:
-            x: concatenated unit vectors, the shape of ``sample((n,))``.
-            dims: ambient dimension of each factor; Σd is their sum.
-            weights: numbers ≥ 0 of shape (n, *batch). Default: equal weights.
-            family: name or distribution class of the family, or one for each factor.
-            options: ``bias_correction`` and ``max_iter`` of ``RotationallySymmetric.fit``, which states the accuracy.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical, VonMisesFisher
-        >>> _ = torch.manual_seed(0)
-        >>> truth = [PowerSpherical(torch.eye(2)[0], 9.0), VonMisesFisher(torch.eye(3)[0], 5.0)]
-        >>> x = ConcatenatedSpheres(truth).sample((20_000,))
-        >>> found = ConcatenatedSpheres.fit(x, (2, 3), family=("power_spherical", "von_mises_fisher"))
-        >>> [round(factor.concentration.item()) for factor in found.factors]
-        [9, 5]
-        """
-        dims = tuple(validation.dimension(dim) for dim in dims)
-        families = (family,) * len(dims) if isinstance(family, (str, type)) else tuple(family)
-        if len(families) != len(dims):
-            raise ValueError(f"family must name one family, or one for each of dims={dims}, got {family!r}")
-        distributions = [distribution_of(each) for each in families]
-        _checked_event("x", x, dims)
-        if weights is not None:
-            _checked_weights(weights, x.shape[:-1])
-        parts = zip(distributions, x.split(dims, -1), strict=True)
-        return cls((each.fit(part, weights, **options) for each, part in parts), validate_args=False)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
-        copied.
-
-        >>> from powerspherical import HypersphericalUniform
-        >>> ConcatenatedSpheres([HypersphericalUniform(2), HypersphericalUniform(3)]).expand((4,)).sample().shape
-        torch.Size([4, 5])
-        """
-        new = self._get_checked_instance(ConcatenatedSpheres, _instance)
-        batch_shape = torch.Size(batch_shape)
-        new.factors = tuple(factor.expand(batch_shape) for factor in self.factors)
-        super(ConcatenatedSpheres, new).__init__(batch_shape, self.event_shape, self._validate_args)
-        return new
-
-    def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        sample_shape = shape[: len(shape) - len(self.batch_shape)]
-        return torch.cat([factor.rsample(sample_shape, generator=generator) for factor in self.factors], -1)
-
-    @property
-    def _like(self) -> Tensor:  # type: ignore[override]
-        tensors = [factor._like for factor in self.factors]
-        dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
-        return tensors[0].new_empty(0, dtype=dtype)
-
-    def _points(self, noise: Tensor) -> Tensor:
-        parts = zip(self.factors, noise.split(self.dims, -1), strict=True)
-        return torch.cat([factor.rsample(noise=part) for factor, part in parts], -1)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log density at ``value`` of shape (…, Σd), the sum over the factors.
-
-        The result has the shape (…), broadcast against the batch shape.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.log_prob(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0]))
-        tensor(-2.6327)
-        """
-        _checked_event("value", value, self.dims)
-        parts = zip(self.factors, value.split(self.dims, -1), strict=True)
-        return _total(factor.log_prob(part) for factor, part in parts)
-
-    def entropy(self) -> Tensor:
-        """Return the sum of the factors' entropies, of the batch shape.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.entropy()
-        tensor(3.1203)
-        """
-        return _total(factor.entropy() for factor in self.factors)
-
-    @property
-    def mean(self) -> Tensor:
-        """The concatenated means of the factors, of shape batch_shape + (Σd,).
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.mean
-        tensor([0.9091, 0.0000, 0.0000, 0.0000, 0.0000])
-        """
-        return torch.cat([factor.mean for factor in self.factors], -1)
-
-    @property
-    def mode(self) -> Tensor:
-        """The concatenated modes of the factors, of shape batch_shape + (Σd,). That of a uniform factor is NaN.
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.mode
-        tensor([1., 0., nan, nan, nan])
-        """
-        return torch.cat([factor.mode for factor in self.factors], -1)
-
-    @property
-    def variance(self) -> Tensor:
-        """The variance of each coordinate, of shape batch_shape + (Σd,).
-
-        >>> import torch
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> q = ConcatenatedSpheres([PowerSpherical(torch.eye(2)[0], 10.0), HypersphericalUniform(3)])
-        >>> q.variance
-        tensor([0.0145, 0.1591, 0.3333, 0.3333, 0.3333])
-        """
-        return torch.cat([factor.variance for factor in self.factors], -1)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}([{', '.join(map(repr, self.factors))}])"
-
-
-# ``ProductOfSpheres`` uses torch's divergence of ``Independent``. If we registered another, torch would have to choose
-# between the two, and the compiler cannot trace that.
-@register_kl(ConcatenatedSpheres, ConcatenatedSpheres)
-def _kl_concatenated(p: ConcatenatedSpheres, q: ConcatenatedSpheres) -> Tensor:
-    if p.dims != q.dims:
-        raise ValueError(
-            f"kl_divergence needs two products of the same spheres, got the dimensions {p.dims} and {q.dims}"
-        )
-    return _total(kl_divergence(*factors) for factors in zip(p.factors, q.factors, strict=True))
-
-
-def _total(terms: Iterable[Tensor]) -> Tensor:
-    return reduce(add, terms)
-
-
-def _checked_event(name: str, value: Tensor, dims: tuple[int, ...]) -> None:
-    validation.floating_tensor(name, value)
-    if value.dim() < 1 or value.shape[-1] != sum(dims):
-        raise ValueError(
-            f"{name} must have the shape (…, {sum(dims)}) for spheres of dimensions {dims}, got {tuple(value.shape)}"
-        )
-
-
-def _checked_weights(weights: Tensor, shape: torch.Size) -> Tensor:
-    validation.floating_tensor("weights", weights)
-    if weights.shape != shape:
-        raise ValueError(
-            f"weights must have the shape {tuple(shape)}, one per point of the product, got {tuple(weights.shape)}"
-        )
-    return weights

@@ -18,20 +18,20 @@ from torch.distributions import Distribution, constraints
 
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.divergences import look_up_divergences
-from powerspherical._torch.modes import validates_by_default
+from powerspherical._torch.private import validates_by_default
+from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.density import log_density
 from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.marginal import Marginal
-from powerspherical.distributions.pairwise import log_density_matrix
+from powerspherical.distributions.matrix import log_density_matrix
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.families import Family, derived, family_named, register_family
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling import draw
 from powerspherical.sampling import noise as explicit
-from powerspherical.sampling.precision import computing, unit_vectors_as
 from powerspherical.special.gamma import log_sphere_area
 
 #: The distribution class of each family, by the family's name.
@@ -49,19 +49,24 @@ def distribution_named(name: str) -> type[RotationallySymmetric]:
     family = family_named(name)  # raises if there is no such family
     if name not in _DISTRIBUTIONS:
         title = "".join(map(str.capitalize, name.split("_")))
-        made = type(title, (RotationallySymmetric,), {"family": family, "__module__": __name__})
-        copyreg.pickle(made, _reduced)
+        _Made(title, (RotationallySymmetric,), {"family": family, "__module__": __name__})
     return _DISTRIBUTIONS[name]
 
 
-def _reduced(q: RotationallySymmetric) -> tuple[Any, ...]:
-    """Describe a distribution of a class that ``distribution_named`` made to ``pickle``, which cannot import it."""
-    return _restored, (q.family,), vars(q)
+class _Made(type):
+    """The type of classes that ``distribution_named`` makes. They are in no module, so ``pickle`` keeps the family."""
 
 
-def _restored(family: Family) -> RotationallySymmetric:
-    """Return a distribution without attributes. In a new process this registers the family."""
-    return object.__new__(distribution_named(register_family(family).name))
+def _restored(family: Family) -> type[RotationallySymmetric]:
+    """Return the distribution class of a family. In a new process this registers the family."""
+    return distribution_named(register_family(family).name)
+
+
+def _described(made: Any) -> tuple[Any, ...]:
+    return _restored, (made.family,)
+
+
+copyreg.pickle(_Made, _described)
 
 
 def _on_device_of(loc: Tensor, concentration: Tensor | float) -> Tensor:
@@ -124,6 +129,10 @@ class RotationallySymmetric(Reparameterised):
     _parameters: tuple[Tensor, Tensor]
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
+        if not hasattr(self, "family"):
+            raise TypeError(
+                f"{type(self).__name__} has no family: use a subclass that sets one, such as PowerSpherical"
+            )
         if is_dynamo_compiling():
             _look_up_divergences(type(self))
         # For a small batch each call counts, so we call a check only if it is going to raise.
@@ -146,7 +155,7 @@ class RotationallySymmetric(Reparameterised):
             batch_shape = validation.paired_shape("loc", loc, "concentration", concentration)
         if validate_args is None:
             validate_args = validates_by_default()
-        if validate_args:
+        if validate_args and not validation.are_proper(loc, concentration):
             usable = validation.non_negative("concentration", concentration, computing(dtype))
             loc = validation.unit_vectors("loc", loc, usable)
         if loc.dtype != dtype:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from powerspherical._torch.vectors import computing
 from powerspherical.distributions import validation
 from powerspherical.sampling import noise as explicit
-from powerspherical.sampling.precision import computing
 
 
 def sizes(name: str, value: Any) -> torch.Size:

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
 from powerspherical.distributions.sampling import Reparameterised
 from powerspherical.sampling import uniform
-from powerspherical.sampling.noise import unit
-from powerspherical.sampling.precision import computing
 from powerspherical.special.gamma import log_sphere_area
 
 
@@ -33,6 +32,12 @@ class HypersphericalUniform(Reparameterised):
     tensor(2.5310)
     >>> prior.expand((5,)).sample().shape
     torch.Size([5, 3])
+    >>> prior.log_prob(torch.eye(3))
+    tensor([-2.5310, -2.5310, -2.5310])
+    >>> prior.mean, prior.variance, prior.mode
+    (tensor([0., 0., 0.]), tensor([0.3333, 0.3333, 0.3333]), tensor([nan, nan, nan]))
+    >>> prior.expand((2,)).log_prob_matrix(torch.eye(3)).shape, prior.covariance_matrix.shape
+    (torch.Size([2, 3]), torch.Size([3, 3]))
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
@@ -54,12 +59,7 @@ class HypersphericalUniform(Reparameterised):
         super().__init__(torch.Size(), torch.Size((self.dim,)), validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
-        copied.
-
-        >>> HypersphericalUniform(3).expand((4, 2)).sample().shape
-        torch.Size([4, 2, 3])
-        """
+        """Return this distribution expanded to ``batch_shape``. No memory is copied."""
         new = self._get_checked_instance(HypersphericalUniform, _instance)
         new.dim, new._like = self.dim, self._like
         self._like.expand(self.batch_shape).expand(batch_shape)  # raises unless the batch shape can expand
@@ -78,7 +78,7 @@ class HypersphericalUniform(Reparameterised):
         return vectors.to(dtype)
 
     def _points(self, noise: Tensor) -> Tensor:
-        points = unit(noise).to(self._like.dtype)
+        points = directions_of(noise).to(self._like.dtype)
         return points.expand(torch.broadcast_shapes(points.shape, self.batch_shape + self.event_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -86,10 +86,6 @@ class HypersphericalUniform(Reparameterised):
 
         The result is on the device and in the dtype of ``value``, at least float32. Its shape is that of ``value``
         without d, broadcast against the batch shape.
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.log_prob(torch.eye(3))
-        tensor([-2.5310, -2.5310, -2.5310])
         """
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
@@ -99,65 +95,33 @@ class HypersphericalUniform(Reparameterised):
         return density.masked_fill(value.detach().sum(-1).isnan(), torch.nan)
 
     def log_prob_matrix(self, x: Tensor) -> Tensor:
-        """Return ``log_prob`` of all points x (N, d), or (…, d), of shape batch_shape + (N,), or batch_shape + (…).
-
-        >>> prior = HypersphericalUniform(3).expand((2,))
-        >>> prior.log_prob_matrix(torch.eye(3)).shape
-        torch.Size([2, 3])
-        """
+        """Return ``log_prob`` of all points x (N, d), or (…, d), of shape batch_shape + (N,), or batch_shape + (…)."""
         x = validation.points(x, self.dim, self._validate_args)
         density = HypersphericalUniform(self.dim, validate_args=False).log_prob(x)
         return density.expand(*self.batch_shape, *density.shape)
 
     def entropy(self) -> Tensor:
-        """Return log(area), of the batch shape.
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.entropy()  # log 4π
-        tensor(2.5310)
-        """
+        """Return log(area), of the batch shape."""
         dtype = computing(self._like.dtype)
         return torch.full(self.batch_shape, log_sphere_area(self.dim), dtype=dtype, device=self._like.device)
 
     @property
     def mean(self) -> Tensor:
-        """The origin, of shape batch_shape + (d,).
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.mean
-        tensor([0., 0., 0.])
-        """
+        """The origin, of shape batch_shape + (d,)."""
         return self._like.new_zeros(self._extended_shape())
 
     @property
     def mode(self) -> Tensor:
-        """NaN, of shape batch_shape + (d,): every point is a mode (as for torch's Uniform).
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.mode
-        tensor([nan, nan, nan])
-        """
+        """NaN, of shape batch_shape + (d,): every point is a mode (as for torch's Uniform)."""
         return self._like.new_full(self._extended_shape(), torch.nan)
 
     @property
     def variance(self) -> Tensor:
-        """1/d for every coordinate, of shape batch_shape + (d,).
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.variance
-        tensor([0.3333, 0.3333, 0.3333])
-        """
+        """1/d for every coordinate, of shape batch_shape + (d,)."""
         return self._like.new_full(self._extended_shape(), 1 / self.dim)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """The identity divided by d, of shape batch_shape + (d, d).
-
-        >>> prior = HypersphericalUniform(3)
-        >>> prior.covariance_matrix
-        tensor([[0.3333, 0.0000, 0.0000],
-                [0.0000, 0.3333, 0.0000],
-                [0.0000, 0.0000, 0.3333]])
-        """
+        """The identity divided by d, of shape batch_shape + (d, d)."""
         identity = torch.eye(self.dim, dtype=self._like.dtype, device=self._like.device)
         return (identity / self.dim).expand(*self.batch_shape, self.dim, self.dim)

@@ -6,6 +6,7 @@ graph capture and ``vmap``, where values cannot be read.
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 import operator
@@ -16,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import can_look, validates_by_default
+from powerspherical._torch.modes import can_look, is_plain
+from powerspherical._torch.private import validates_by_default
+from powerspherical._torch.vectors import computing
 from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
-from powerspherical.sampling.precision import computing
+from powerspherical.kernels import find
 
 #: A condition that must hold everywhere, and the message if it does not.
 Check = tuple[Tensor, Callable[[], str]]
@@ -99,12 +102,36 @@ def _overflow(name: str, value: float, dtype: torch.dtype, way_out: str) -> str:
     return f"{name} = {value:.6g} overflows {dtype}: use {way_out}"
 
 
+def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
+    """Whether one pass of a kernel finds that all norms are one to rounding, and that all numbers are finite and ≥ 0.
+
+    False if it does not, or if there is no kernel for these tensors. Then the checks below have to tell.
+    """
+    tensors = (vectors,) if numbers is None else (vectors, numbers)
+    if not is_plain(*tensors) or (numbers is not None and numbers.dtype is not vectors.dtype):
+        return False
+    kernel = find("check", vectors, vectors.shape[-1])
+    if kernel is None:
+        return False
+    tolerance, largest = _limits(vectors.dtype, vectors.shape[-1])
+    proper: bool = kernel.run(vectors, tolerance, numbers, largest)
+    return proper
+
+
+@functools.cache
+def _limits(dtype: torch.dtype, dim: int) -> tuple[float, float]:
+    """Return the rounding error of a norm, and the largest number."""
+    return norm_rounding(dtype, dim), torch.finfo(dtype).max
+
+
 def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
     """Return ``value`` (…, d), normalised; raise ``ValueError`` if a norm is off by 1 % or another check fails.
 
     If all norms are one to rounding, ``value`` itself is returned. Half precision is not normalised here if values
     cannot be read, because it is normalised anyway when it is converted to float32.
     """
+    if not checks and are_proper(value):
+        return value
     error = norm_error(value.detach())
 
     def message() -> str:

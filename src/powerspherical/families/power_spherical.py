@@ -14,9 +14,10 @@ from powerspherical._torch.random import standard_gamma
 from powerspherical.families import derived, two_sphere
 from powerspherical.families.base import Family
 from powerspherical.families.exponential import ExponentialFamily, divergence_from_losses
+from powerspherical.formulas import slopes
+from powerspherical.formulas.maps import power_spherical_ends_3
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
 from powerspherical.quadrature.misalignment import misalignment
-from powerspherical.special.gamma_draw import log_gamma_slope
 
 
 @with_derivatives(lambda kappa, dim: (dim - 1) / (kappa + (dim - 1)).square())
@@ -74,7 +75,7 @@ class PowerSphericalFamily(ExponentialFamily):
         ``slope`` does not need the noise.
         """
         if dim == 3:
-            return Cosine(*two_sphere.power_spherical_ends(squared_length, kappa)), squared_length.clone()
+            return Cosine(*power_spherical_ends_3(squared_length, kappa)), squared_length.clone()
         noise = standard_gamma(kappa + scalar_constant((dim - 1) / 2, kappa.dtype), generator)
         total = noise.add(squared_length, alpha=0.5)
         half = noise / total  # 2G may overflow
@@ -88,12 +89,15 @@ class PowerSphericalFamily(ExponentialFamily):
         its variance is up to twice as large.
         """
         if dim == 3:
-            return two_sphere.power_spherical_slope(*t, kappa)
+            return slopes.power_spherical_slope_3(*t, kappa)
         if noise is None or t.dtype == torch.float64:
             return super().slope(t, noise, kappa, dim)
-        beta = (dim - 1) / 2
-        shape = kappa + scalar_constant(beta, kappa.dtype)
-        return log_gamma_slope(shape, noise, beta).mul_(0.5)
+        shape = kappa + (dim - 1) / 2
+        slope = slopes.gamma_slope_by_expansion(shape, noise)
+        if (dim - 1) / 2 < slopes.LARGE_SHAPE:
+            small = slopes.gamma_slope_by_quadrature(shape.clamp(max=slopes.LARGE_SHAPE), noise)
+            slope = torch.where(shape < slopes.LARGE_SHAPE, small, slope)
+        return 0.5 * slope
 
     def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
         return misalignment(_log_shrink, kappa, angle, dim, is_power=True)

@@ -14,14 +14,23 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import scalar_constant
+from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
+from powerspherical.formulas.densities import cauchy_log_density, cauchy_slopes
 from powerspherical.quadrature import expectations
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special import mobius
 
 _VALUES_PER_NODE = 64  # about how many values the average over the azimuth holds
+
+
+# The operations of the formula have derivatives such as 1/(1+κ)², which underflow in float32.
+_log_density = with_derivatives(
+    lambda minus, kappa, degrees: -cauchy_slopes(minus, kappa, degrees)[0],
+    lambda minus, kappa, degrees: cauchy_slopes(minus, kappa, degrees)[1],
+)(cauchy_log_density)
 
 
 class SphericalCauchyFamily(Family):
@@ -37,24 +46,17 @@ class SphericalCauchyFamily(Family):
     title = "spherical Cauchy"
 
     def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
-        # cosh τ - t sinh τ = e^{-τ}(1 + (1-t)κ(κ+2)/2). The log of each factor is accurate.
-        spread = log1p(0.5 * t.minus * kappa * (kappa + 2))
-        return (dim - 1) * (log1p(kappa) - spread)
+        return _log_density(t.minus, kappa, float(dim - 1))
 
     def offset(self, kappa: Tensor, dim: int) -> Tensor:
         return 0 * kappa * kappa  # zero, but twice differentiable in κ, and NaN where κ is NaN
 
     def score(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
-        # d log p/dτ = (d-1)(t cosh τ - sinh τ)/(cosh τ - t sinh τ), and dτ/dκ = 1/(1+κ)
-        growth = 1 + kappa
-        scaled = growth * growth * t.minus
-        return (dim - 1) / growth * (t.plus - scaled) / (t.plus + scaled)
+        return cauchy_slopes(t.minus, kappa, float(dim - 1))[1]
 
     def derivatives(self, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        # With w = κ(κ+2)/2, log p = -(d-1) log(1 + w(1-t)) plus a constant.
-        weight = 0.5 * kappa * (kappa + 2)
-        ratio = weight / (1 + weight * t.minus)
-        return (dim - 1) * ratio, (dim - 1) * ratio * ratio
+        first, _ = cauchy_slopes(t.minus, kappa, float(dim - 1))
+        return first, first * first / (dim - 1)
 
     def mode_rapidity(self, kappa: Tensor, dim: int) -> Tensor:
         return log1p(kappa)

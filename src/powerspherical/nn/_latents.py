@@ -1,51 +1,33 @@
 """Latents z = radius·x with x drawn from a head's distribution q, and their rate KL(q‖U), where U is the uniform.
 
-In plain eager mode this is one autograd function, because every node of the autograd graph costs host time. On CUDA,
-eager or compiled, one Triton kernel computes all of it and another one the gradient. In compiled code each of them is
-an operator that the compiler does not look into, because our launch takes less host time than the compiler's. Elsewhere
-(``torch.func``, tracing, compiled code for other devices) it is a composition of torch operations.
+Where there are kernels for it, this is one autograd function, because every node of the autograd graph costs host time.
+On CUDA one Triton kernel computes all of it and another one the gradient, in eager mode and in compiled code. There
+each is an operator that the compiler does not look into, because our launch takes less host time than the compiler's.
+On the CPU one call of the C library does the same in plain eager mode. Elsewhere (float64, ``torch.func``, tracing) it
+is a composition of a head, a draw and a rate.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from powerspherical import engines
 from powerspherical._torch.composites import composite
-from powerspherical._torch.memory import readable
-from powerspherical._torch.modes import is_in_aot_autograd, is_plain, is_plain_backward, plain_apply
+from powerspherical._torch.modes import is_compiling, is_in_aot_autograd, is_plain, is_plain_backward
 from powerspherical._torch.operators import define_operator
-from powerspherical._torch.triton import triton_takes
 from powerspherical.families import family_named
 from powerspherical.families.derived import relative_entropy_and_slope
+from powerspherical.kernels import find
+from powerspherical.kernels.record import Bounds, Settings, unpack_record, value_shapes, z_is_x
+from powerspherical.kernels.registry import Kernel
 from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout
-from powerspherical.nn._parameters import FUSED_DTYPES, Bounds
-from powerspherical.sampling.operator import draw, draw_gradients, next_number, run_draw
-from powerspherical.sampling.triton import fused
-
-#: Largest dimension of the kernels. A program holds whole rows in registers.
-LARGEST_DIM = 1024
-
-
-class Settings(NamedTuple):
-    """The settings of a head that determine the distribution for its outputs.
-
-    Attributes:
-        family: name of the family, one of this package's.
-        dim: d ≥ 2.
-        bounds: bounds of κ.
-    """
-
-    family: str
-    dim: int
-    bounds: Bounds
-
+from powerspherical.sampling.draws import draw, draw_gradients, next_number
+from powerspherical.special.curves import kernel_tables
 
 #: The layout of outputs: the entries of each position along the last axis.
 _OUTPUTS = Layout(-1, 0)
@@ -106,47 +88,21 @@ def drawn(outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
         raise ValueError(
             f"the head has {outputs.shape[-1]} outputs per sphere, not {settings.dim + 1}, for d = {settings.dim}"
         )
-    fuses = _runs_fused(outputs, settings)
-    if is_plain(outputs):
-        if torch.is_grad_enabled() and outputs.requires_grad:
-            if fuses:
-                return _fused_latents(readable(outputs), settings, radius, dtype)
-            return _plain_latents(outputs, settings, radius, dtype)
-        if fuses:
-            return _fused_values(readable(outputs), settings, radius, dtype)[:2]
-    elif fuses and is_in_aot_autograd():
-        return _FusedLatents.apply(outputs.contiguous(), settings, radius, dtype)
+    plain = is_plain(outputs)
+    compiled = is_in_aot_autograd() and engines.kernels_on(cpu=outputs.is_cpu) == "triton"
+    if (plain or compiled) and _kernel("latents", outputs, settings) is not None:
+        if compiled or (torch.is_grad_enabled() and outputs.requires_grad):
+            return _Latents.apply(outputs, settings, radius, dtype)
+        return _values(outputs, settings, radius, dtype)[:2]
     loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
     return _scaled(draw(family, loc, kappa), radius, dtype), family.relative_entropy(kappa, settings.dim)
 
 
-def z_is_x(radius: float, dtype: torch.dtype) -> bool:
-    """Whether z equals x in float32, so that the backward pass can use z and x need not be kept."""
-    return radius == 1 and dtype == torch.float32
-
-
-def unpack_record(outputs: Tensor, record: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return x in float32, and (1-t, 1+t, noise, dKL/dκ) of shape (4, …), from the record of a draw.
-
-    The record is a single vector, because each tensor that is kept for the backward pass costs host time. It holds x,
-    unless z is x and given here, and then the four numbers of all rows.
-    """
-    *batch, entries = outputs.shape
-    numbers = 4 * (outputs.numel() // entries)
-    x = record[:-numbers].view(*batch, entries - 1) if z is None else z
-    return x, record[-numbers:].view(4, *batch)
-
-
-def _runs_fused(outputs: Tensor, settings: Settings) -> bool:
-    """Whether the Triton kernels serve these outputs."""
-    return (
-        triton_takes(outputs, FUSED_DTYPES)
-        and settings.dim <= LARGEST_DIM
-        and outputs.numel() > 0
-        and settings.family in fused.FAMILIES
-    )
+def _kernel(what: str, outputs: Tensor, settings: Settings) -> Kernel | None:
+    """Return the kernel that computes latents or their gradient at once, or None."""
+    return find(what, outputs, settings.dim, settings.family, compiling=is_compiling())
 
 
 def _scaled(x: Tensor, radius: float, dtype: torch.dtype) -> Tensor:
@@ -154,43 +110,15 @@ def _scaled(x: Tensor, radius: float, dtype: torch.dtype) -> Tensor:
     return (x if radius == 1 else radius * x).to(dtype)
 
 
-class _PlainLatents(torch.autograd.Function):
-    """``drawn`` in plain eager mode."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        ctx.settings = settings
-        name, dim, bounds = settings
-        ctx.radius = radius
-        loc, kappa = _parameters.values(outputs, dim, bounds)
-        assert kappa is not None
-        x, scalars = run_draw(loc, kappa, kappa.shape, dim, name)
-        rate, slope = relative_entropy_and_slope(family_named(name), kappa, dim)
-        ctx.save_for_backward(outputs, x, loc, scalars, kappa, slope)
-        ctx.set_materialize_grads(False)  # a gradient that is not needed is None
-        return _scaled(x, radius, dtype), rate
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, grad_rate: Tensor | None) -> tuple[Tensor | None, ...]:
-        outputs, x, loc, scalars, kappa, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, scalars)
-        else:
-            gradient = _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, scalars)
-        return gradient, None, None, None
-
-
-class _FusedLatents(torch.autograd.Function):
-    """``drawn`` with Triton, for contiguous outputs, in eager mode and in compiled code."""
+class _Latents(torch.autograd.Function):
+    """``drawn`` by kernels."""
 
     @staticmethod
     def forward(
         ctx: Any, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         if is_plain(outputs):  # packing the settings would cost host time
-            z, rate, record = _fused_values(outputs, settings, radius, dtype)
+            z, rate, record = _values(outputs, settings, radius, dtype)
         else:
             z, rate, record = _draw_latents(outputs, packed(settings), radius, dtype, next_number())
         ctx.settings, ctx.radius = settings, radius
@@ -206,7 +134,7 @@ class _FusedLatents(torch.autograd.Function):
         if not grads:
             gradient = None
         elif is_plain_backward(*grads):
-            gradient = _kernels().pull_back_latents(*given, ctx.settings, ctx.radius)
+            gradient = _gradient(*given, ctx.settings, ctx.radius)
         elif not torch.is_grad_enabled() and is_in_aot_autograd():
             gradient = _pull_back_latents(*given, packed(ctx.settings), ctx.radius)
         else:  # gradients that will be differentiated, or that belong to a transform, need torch operations
@@ -215,29 +143,32 @@ class _FusedLatents(torch.autograd.Function):
         return gradient, None, None, None
 
 
-@functools.cache
-def _kernels() -> ModuleType:
-    """The module that needs Triton."""
-    from powerspherical.nn import _triton_latents
+def _table(settings: Settings, outputs: Tensor) -> Any:
+    """Return the table of the rate as a function of κ."""
+    family, dim, _ = settings
+    (table,) = kernel_tables(family, "relative_entropy", dim, 0, torch.float32, outputs.device)
+    return table
 
-    return _triton_latents
 
-
-def _fused_values(
+def _values(
     outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw, from contiguous outputs, by one kernel."""
-    seed = fused.random_seed(outputs.device)
-    values: tuple[Tensor, Tensor, Tensor] = _kernels().draw_latents(outputs, settings, radius, dtype, seed)
+    """Return z, the rate, and a record of the draw, by one kernel."""
+    kernel = _kernel("latents", outputs, settings)
+    assert kernel is not None
+    values: tuple[Tensor, Tensor, Tensor] = kernel.run(
+        outputs, _table(settings, outputs), settings, radius, dtype, None
+    )
     return values
 
 
-def value_shapes(
-    outputs: torch.Size, dim: int, radius: float, dtype: torch.dtype
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of z, of the rate and of the record, given the shape of the outputs."""
-    *batch, _ = outputs
-    return (*batch, dim), tuple(batch), (math.prod(batch) * (4 if z_is_x(radius, dtype) else dim + 4),)
+def _gradient(outputs: Tensor, *rest: Any) -> Tensor:
+    """Return the gradient in the outputs, by one kernel."""
+    *_, settings, _ = rest
+    kernel = _kernel("latents_gradient", outputs, settings)
+    assert kernel is not None
+    gradient: Tensor = kernel.run(outputs, _table(settings, outputs), *rest)
+    return gradient
 
 
 def _fake_values(
@@ -255,45 +186,47 @@ def _fake_values(
 _draw_latents = define_operator(
     "draw_latents(Tensor outputs, str settings, float radius, ScalarType dtype, int number) "
     "-> (Tensor, Tensor, Tensor)",
-    lambda outputs, settings, radius, dtype, number: _fused_values(
-        outputs, _unpacked(settings)[0], radius, dtype
-    ),
+    lambda outputs, settings, radius, dtype, number: _values(outputs, _unpacked(settings)[0], radius, dtype),
     fake=_fake_values,
     random=True,
 )
 _pull_back_latents = define_operator(
     "pull_back_latents(Tensor outputs, Tensor record, Tensor? z, Tensor? grad, Tensor? grad_rate, str settings, "
     "float radius) -> Tensor",
-    lambda outputs, record, z, grad, grad_rate, settings, radius: _kernels().pull_back_latents(
+    lambda outputs, record, z, grad, grad_rate, settings, radius: _gradient(
         outputs, record, z, grad, grad_rate, _unpacked(settings)[0], radius
     ),
-    fake=lambda outputs, *_: torch.empty_like(outputs),
+    fake=lambda outputs, *_: outputs.new_empty(outputs.shape),
 )
 
 
 def _differentiable_gradient(
     ctx: Any, grad: Tensor | None, grad_rate: Tensor | None, outputs: Tensor, x: Tensor, scalars: Tensor
-) -> Tensor | None:
-    """``_gradient`` with μ, κ and the derivative of the rate as differentiable functions of the outputs."""
+) -> Tensor:
+    """The gradient in the outputs as a differentiable function of them, given those in z and the rate."""
     name, dim, bounds = ctx.settings
-    loc, kappa = _parameters.composition(outputs, dim, bounds)
-    assert kappa is not None
-    _, slope = relative_entropy_and_slope(family_named(name), kappa, dim)
-    return _gradient(ctx, grad, grad_rate, outputs, loc, kappa, slope, x, scalars)
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        loc, kappa = _parameters.composition(outputs, dim, bounds)
+        _, slope = relative_entropy_and_slope(family_named(name), kappa, dim)
+        grads = _in_parameters(ctx, grad, grad_rate, x, loc, scalars, kappa, slope)
+        pairs = [(value, one) for value, one in zip((loc, kappa), grads, strict=True) if one is not None]
+        values, given = zip(*pairs, strict=True)
+        (found,) = torch.autograd.grad(values, outputs, given, create_graph=create_graph)
+    return found
 
 
-def _gradient(
+def _in_parameters(
     ctx: Any,
     grad: Tensor | None,
     grad_rate: Tensor | None,
-    outputs: Tensor,
+    x: Tensor,
     loc: Tensor,
+    scalars: Tensor,
     kappa: Tensor,
     slope: Tensor,
-    x: Tensor,
-    scalars: Tensor,
-) -> Tensor | None:
-    """Return the gradient in the outputs, given those in z and the rate, μ, κ, dKL/dκ, and the results of the draw."""
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients in μ and κ, given those in z and the rate, dKL/dκ, and the results of the draw."""
     in_loc = in_kappa = None
     if grad is not None:
         grad = _scaled(grad.to(x.dtype), ctx.radius, x.dtype)
@@ -301,8 +234,4 @@ def _gradient(
         in_loc, in_kappa = draw_gradients(grad, x, loc, scalars, kappa, *law, True, True)
     if grad_rate is not None:
         in_kappa = grad_rate * slope if in_kappa is None else torch.addcmul(in_kappa, grad_rate, slope)
-    return _parameters.gradient(outputs, loc, in_loc, in_kappa, ctx.settings.bounds)
-
-
-_plain_latents = plain_apply(_PlainLatents)
-_fused_latents = plain_apply(_FusedLatents)
+    return in_loc, in_kappa

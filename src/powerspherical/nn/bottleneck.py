@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any, Literal
 
@@ -9,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
-from powerspherical.distributions.product import distribution_of
 from powerspherical.distributions.rate import rate
 from powerspherical.nn._latents import latents
 from powerspherical.nn.heads import SphericalHead
+
+#: Options of the bottleneck, those of its head included.
+_OPTIONS = ("radius", "evaluate", *inspect.getfullargspec(SphericalHead).kwonlyargs)
 
 
 class SphericalBottleneck(nn.Module):
@@ -26,9 +29,7 @@ class SphericalBottleneck(nn.Module):
     (``product``). It is contiguous, or ``channels_last``, if the features are. The rate has the shape of the features
     without ``axis``, and at least float32. The rate of a product of spheres is the sum over its factors.
 
-    The arguments are those of ``SphericalHead``, with the same defaults. They decide what the features must be:
-    ``in_features`` numbers if that is given, otherwise (v, r) of each sphere, or v alone with ``concentration`` or
-    ``nats``. ``bottleneck.head(features)`` returns q, for its density or entropy.
+    ``bottleneck.head(features)`` returns q, for its density or entropy.
 
     Draws and rates are computed in float32, or in float64 for float64 features, also under autocast. The relative error
     of the rate is about 7e-7 in float32, given κ. ``torch.compile(fullgraph=True)``, ``torch.utils.checkpoint``,
@@ -37,21 +38,11 @@ class SphericalBottleneck(nn.Module):
     layer or ``raw`` is given.
 
     Args:
-        in_features: number of features, for a bottleneck with its own linear layer. None if the encoder already ends
-            in a layer with d + 1 outputs (v, r): the direction before normalisation, then κ before softplus. With a
-            fixed κ the features are v alone. With a product they are (v, r) of each factor in turn.
-        dim: ambient dimension d ≥ 2 of the sphere.
-        family: name of a family, such as "von_mises_fisher", or a class such as ``powerspherical.VonMisesFisher``.
-        axis: axis of the features: -1, or 1 for images (B, C, H, W) and audio (B, C, T).
+        in_features, dim, family: as for ``SphericalHead``. With ``in_features=None`` the features are the outputs of
+            your own layer: v, the direction before normalisation, then r, from which κ is computed.
         radius: length of z. A number, or "sqrt_dim" for √d, which gives coordinates of mean square 1.
-        minimum: lower bound of κ, ≥ 0.
-        maximum: upper bound of κ; ``math.inf`` for none. κ = softplus(r) + 1, which is common, is ``minimum=1.0`` and
-            ``maximum=math.inf``.
-        initial: κ at zero features before training, if the bottleneck has its own linear layer.
-        concentration: fixed κ ≥ 0. The rate is then constant.
-        nats: fixed rate > 0 per sphere.
-        product: number m of spheres in a product. Default: one sphere.
         evaluate: "mode" or "draw", the value of z in evaluation.
+        head: the other options of ``SphericalHead``, such as ``axis``, ``minimum``, ``nats`` and ``product``.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -75,33 +66,20 @@ class SphericalBottleneck(nn.Module):
         dim: int,
         family: str | type[RotationallySymmetric] = "power_spherical",
         *,
-        axis: int = -1,
         radius: float | Literal["sqrt_dim"] = 1.0,
-        minimum: float = 0.0,
-        maximum: float = 1e6,
-        initial: float | None = None,
-        concentration: float | None = None,
-        nats: float | None = None,
-        product: int | None = None,
         evaluate: Literal["mode", "draw"] = "mode",
+        **head: Any,
     ) -> None:
         super().__init__()
+        if unknown := sorted(head.keys() - _OPTIONS):
+            raise TypeError(
+                f"unknown option {unknown[0]!r} of a bottleneck: choose from {', '.join(_OPTIONS)}"
+            )
         if isinstance(radius, str) and radius != "sqrt_dim":
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
         if evaluate not in ("mode", "draw"):
             raise ValueError(f'evaluate must be "mode" or "draw", got {evaluate!r}')
-        self.head = SphericalHead(
-            in_features,
-            dim,
-            axis=axis,
-            minimum=minimum,
-            maximum=maximum,
-            initial=initial,
-            concentration=concentration,
-            nats=nats,
-            product=product,
-            distribution=distribution_of(family),
-        )
+        self.head = SphericalHead(in_features, dim, family, **head)
         self.radius = math.sqrt(self.head.dim) if radius == "sqrt_dim" else float(radius)
         if not 0 < self.radius < math.inf:
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
@@ -137,7 +115,7 @@ class SphericalBottleneck(nn.Module):
         # Without a linear layer the features are the outputs. We skip the head then, because torch.compile guards each
         # attribute and function that the call uses.
         outputs = None
-        if raw is not None or not head.returns_features:
+        if raw is not None or not head._returns_features:
             outputs = head(features, raw, outputs_only=True)
         draws = self.training or self.evaluate == "draw" or noise is not None
         settings = head.packed_settings

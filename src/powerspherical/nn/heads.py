@@ -1,4 +1,4 @@
-"""Modules that turn features into distributions on the sphere."""
+"""A module that turns features into distributions on the sphere."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from powerspherical._torch.composites import is_ours
-from powerspherical.distributions import (
-    PowerSpherical,
-    ProductOfSpheres,
-    RotationallySymmetric,
-    SphericalCauchy,
-    VonMisesFisher,
-    validation,
-)
-from powerspherical.nn._latents import Settings, packed
+from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric, validation
+from powerspherical.distributions.product import distribution_of
+from powerspherical.kernels.record import Bounds, Settings
+from powerspherical.nn._latents import packed
 from powerspherical.nn._layout import Layout, outputs_hint
-from powerspherical.nn._parameters import Bounds, parameters
+from powerspherical.nn._parameters import parameters
 
-#: The attributes that those of ``SphericalHead._update`` depend on.
-_SETTINGS = {"linear", "dim", "axis", "minimum", "maximum", "product", "concentration", "distribution"}
+#: Settings that are read-only. The linear layer depends on most of them.
+_READ_ONLY = frozenset(
+    {"in_features", "dim", "family", "distribution", "axis", "concentration", "nats", "product"}
+)
 
 
 class SphericalHead(nn.Module):
@@ -47,10 +44,12 @@ class SphericalHead(nn.Module):
         in_features: number of features. None for a head without a linear layer: the features are (v, r) themselves,
             d + 1 numbers per sphere with r last, or v alone if κ is fixed.
         dim: ambient dimension d ≥ 2 of the sphere.
+        family: name of a family, such as "von_mises_fisher", or a class such as ``powerspherical.VonMisesFisher``.
         axis: axis of the features: -1, or 1 for images of shape (B, C, H, W), which give the batch shape (B, H, W).
             The batch shape is the shape of the features without this axis.
         minimum: lower bound of κ, ≥ 0. At κ = 0 the distribution is uniform. Papers on the hyperspherical VAE use 1.
-        maximum: upper bound of κ; ``math.inf`` for none.
+        maximum: upper bound of κ; ``math.inf`` for none. κ = softplus(r) + 1, which is common, is ``minimum=1.0`` and
+            ``maximum=math.inf``.
         initial: κ at zero features before training. Default: whatever the linear layer gives, about 0.7.
         concentration: fixed κ ≥ 0, instead of a κ that depends on the features.
         nats: fixed rate KL(q‖U) > 0 per sphere, instead of a κ that depends on the features.
@@ -58,28 +57,44 @@ class SphericalHead(nn.Module):
             (m, d), and each factor has its own μ and κ. Default: one sphere, event shape (d,).
         validate_args: passed to the distribution. Off by default: the parameters are valid by construction unless the
             features are infinite or NaN.
-        distribution: class of the distribution. Only ``SphericalHead`` itself needs it.
 
-    Each built-in family has a subclass. This class takes the distribution as an argument:
+    The settings are attributes of the head. You can change ``minimum``, ``maximum`` and ``validate_args``, for example
+    to anneal κ. The others are read-only. ``distribution`` is the class of the distribution.
 
     >>> import torch
-    >>> from powerspherical import VonMisesFisher
-    >>> head = SphericalHead(32, dim=16, nats=5.0, distribution=VonMisesFisher)
+    >>> head = SphericalHead(32, dim=16, initial=10.0)
     >>> q = head(torch.randn(8, 100, 32))
-    >>> q.batch_shape, q.event_shape, type(q).__name__
-    (torch.Size([8, 100]), torch.Size([16]), 'VonMisesFisher')
+    >>> q.batch_shape, q.rsample().shape
+    (torch.Size([8, 100]), torch.Size([8, 100, 16]))
+    >>> head.minimum, head.maximum = 1.0, 1000.0
+    >>> bool((head(1e9 * torch.randn(8, 32)).concentration <= 1000).all())
+    True
+
+    Images, channels first, and a product of four circles with three nats each:
+
+    >>> SphericalHead(32, dim=16, axis=1)(torch.randn(8, 32, 4, 4)).batch_shape
+    torch.Size([8, 4, 4])
+    >>> from torch.distributions import kl_divergence
+    >>> from powerspherical import HypersphericalUniform, ProductOfSpheres
+    >>> q = SphericalHead(32, dim=2, family="von_mises_fisher", nats=3.0, product=4)(torch.randn(8, 32))
+    >>> q.event_shape
+    torch.Size([4, 2])
+    >>> round(kl_divergence(q, ProductOfSpheres(HypersphericalUniform(2).expand((4,))))[0].item(), 4)
+    12.0
     """
 
-    #: Class of the distribution. Subclasses set it; this class takes it as an argument.
-    distribution: type[RotationallySymmetric]
+    #: The settings that the latents of a bottleneck depend on, see ``_latents.packed``. None if κ is fixed, or if the
+    #: family is not one of this package's.
+    packed_settings: str | None
 
-    #: The constant κ if ``concentration`` or ``nats`` is given, else None.
-    concentration: float | None
+    #: Whether the outputs (v, r) are the features. A subclass may change them.
+    _returns_features: bool
 
     def __init__(
         self,
         in_features: int | None,
         dim: int,
+        family: str | type[RotationallySymmetric] = "power_spherical",
         *,
         axis: int = -1,
         minimum: float = 0.0,
@@ -89,22 +104,11 @@ class SphericalHead(nn.Module):
         nats: float | None = None,
         product: int | None = None,
         validate_args: bool | None = False,
-        distribution: type[RotationallySymmetric] | None = None,
     ) -> None:
         super().__init__()
-        if distribution is not None:
-            self.distribution = distribution
-        if not hasattr(self, "distribution"):
-            raise ValueError("SphericalHead needs distribution=…, such as powerspherical.PowerSpherical")
         self.in_features, self.dim, self.axis = in_features, validation.dimension(dim), operator.index(axis)
-        if not 0 <= minimum < maximum or math.isinf(minimum):
-            raise ValueError(
-                f"the bounds of κ must satisfy 0 ≤ minimum < maximum, got {minimum} and {maximum}"
-            )
-        if initial is not None and not minimum < initial < maximum:
-            raise ValueError(
-                f"initial must lie between minimum {minimum} and maximum {maximum}, got {initial}"
-            )
+        self.distribution = distribution_of(family)
+        self.family = self.distribution.family
         if nats is not None and not 0 < nats < math.inf:
             raise ValueError(f"nats must be a finite rate > 0, got {nats}")
         if concentration is not None and not 0 <= concentration < math.inf:
@@ -120,67 +124,73 @@ class SphericalHead(nn.Module):
             )
         if product is not None and product < 1:
             raise ValueError(f"product is the number of spheres and must be ≥ 1, got {product}")
-        self.minimum, self.maximum = float(minimum), float(maximum)
-        self.nats, self.product = nats, None if product is None else operator.index(product)
-        self.validate_args = validate_args
-        fixed = concentration is not None or nats is not None
-        per_sphere = self.dim + (not fixed)
-        outputs = per_sphere * (product or 1)
-        self.linear: nn.Module = nn.Identity()
-        if in_features is not None:
-            self.linear = linear = nn.Linear(in_features, outputs)
-            if initial is not None:
-                with torch.no_grad():
-                    linear.bias.view(-1, per_sphere)[:, -1] = self._inverse(initial)
-        self.concentration = concentration
         if nats is not None:
             pole = torch.eye(1, self.dim, dtype=torch.float64, device="cpu")[0]
-            self.concentration = self.distribution.from_kl(pole, nats).concentration.item()
-        self._update()
-
-    #: The settings that the latents of a bottleneck depend on, see ``_latents.packed``. None if κ is fixed, or if the
-    #: family is not one of this package's.
-    packed_settings: str | None
-
-    #: Whether the outputs (v, r) are the features, and the distribution is made from them as in this class.
-    returns_features: bool
-
-    #: The rate KL(q‖U) in nats, summed over the spheres of a product, if κ is fixed, else None.
-    fixed_rate: float | None
+            concentration = self.distribution.from_kl(pole, nats).concentration.item()
+        self.nats, self.product = nats, None if product is None else operator.index(product)
+        self.concentration, self.validate_args = concentration, validate_args
+        self._layout = Layout(self.axis, self.product or 0)
+        self._per_sphere = self.dim + (concentration is None)  # number of outputs for each sphere
+        self._set_bounds(minimum, maximum)
+        #: KL(q‖U) in nats, summed over the spheres of a product, if κ is fixed, else None.
+        self.fixed_rate: float | None = None
+        if concentration is not None:
+            kappa = torch.tensor(concentration, dtype=torch.float64, device="cpu")
+            self.fixed_rate = (product or 1) * self.family.relative_entropy(kappa, self.dim).item()
+        self.linear: nn.Module = nn.Identity()
+        if in_features is not None:
+            self.linear = nn.Linear(in_features, self._per_sphere * (product or 1))
+        if initial is not None:
+            self._set_initial(initial)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _READ_ONLY and name in self.__dict__:
+            raise AttributeError(f"{name} of a SphericalHead cannot be changed to {value!r}: make a new head")
         super().__setattr__(name, value)
-        if name in _SETTINGS and "packed_settings" in self.__dict__:  # which __init__ sets last
-            self._update()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._update()
-
-    def _update(self) -> None:
-        """Set the attributes that are computed from the settings."""
-        family = self.distribution.family
-        self.packed_settings = self.fixed_rate = None
-        self.returns_features = (
-            isinstance(self.linear, nn.Identity) and type(self).forward is SphericalHead.forward
-        )
-        if self.concentration is not None:
-            kappa = torch.tensor(self.concentration, dtype=torch.float64, device="cpu")
-            self.fixed_rate = (self.product or 1) * family.relative_entropy(kappa, self.dim).item()
-        elif is_ours(type(family)):
-            settings = Settings(family.name, self.dim, Bounds(self.minimum, self.maximum))
-            self.packed_settings = packed(settings, self._layout)
+        if name == "linear":  # an attribute, because torch.compile guards each step of a property
+            self._returns_features = type(self) is SphericalHead and isinstance(value, nn.Identity)
 
     @property
-    def _layout(self) -> Layout:
-        """The layout of the features."""
-        return Layout(self.axis, self.product or 0)
+    def minimum(self) -> float:
+        """The lower bound of κ, which can be set."""
+        return self._bounds.minimum
 
-    def _inverse(self, concentration: float) -> float:
-        """The r that gives this κ."""
-        excess = concentration - self.minimum
-        softplus = excess / (1 - excess / (self.maximum - self.minimum))
-        return softplus + math.log(-math.expm1(-softplus))
+    @minimum.setter
+    def minimum(self, value: float) -> None:
+        self._set_bounds(value, self.maximum)
+
+    @property
+    def maximum(self) -> float:
+        """The upper bound of κ, which can be set."""
+        return self._bounds.maximum
+
+    @maximum.setter
+    def maximum(self, value: float) -> None:
+        self._set_bounds(self.minimum, value)
+
+    def _set_bounds(self, minimum: float, maximum: float) -> None:
+        """Check and set the bounds of κ, and pack the settings once for all calls."""
+        if not 0 <= minimum < maximum or math.isinf(minimum):
+            raise ValueError(
+                f"the bounds of κ must satisfy 0 ≤ minimum < maximum, got {minimum} and {maximum}"
+            )
+        self._bounds = Bounds(float(minimum), float(maximum))
+        self.packed_settings = None
+        if self.concentration is None and is_ours(type(self.family)):
+            self.packed_settings = packed(Settings(self.family.name, self.dim, self._bounds), self._layout)
+
+    def _set_initial(self, initial: float) -> None:
+        """Set the bias of each r to the one that gives κ = ``initial``."""
+        minimum, maximum = self._bounds
+        if not minimum < initial < maximum:
+            raise ValueError(
+                f"initial must lie between minimum {minimum} and maximum {maximum}, got {initial}"
+            )
+        excess = initial - minimum
+        softplus = excess / (1 - excess / self._bounds.span)
+        bias: Any = self.linear.bias
+        with torch.no_grad():
+            bias.view(-1, self._per_sphere)[:, -1] = softplus + math.log(-math.expm1(-softplus))
 
     def _joined(self, vectors: Tensor, raw: Tensor) -> Tensor:
         """(v, r) of each sphere along the last axis, for v and r in two tensors."""
@@ -210,33 +220,32 @@ class SphericalHead(nn.Module):
                 instead of the distribution. With a fixed κ, return v.
 
         >>> import torch
-        >>> from powerspherical.nn import PowerSphericalHead
+        >>> from powerspherical.nn import SphericalHead
         >>> v, r = torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]])
-        >>> q = PowerSphericalHead(None, dim=3)(v, r)
+        >>> q = SphericalHead(None, dim=3)(v, r)
         >>> q.loc, q.concentration
         (tensor([[0., 0., 1.]]), tensor([49.9975]))
         """
         if raw is not None:
             outputs = self._joined(features, raw)
         else:
-            layout, per_sphere = self._layout, self.dim + (self.concentration is None)
-            entries, hint = self.in_features, ""
+            layout, entries, hint = self._layout, self.in_features, ""
             if entries is None:
-                entries = layout.spheres * per_sphere
+                entries = layout.spheres * self._per_sphere
                 hint = outputs_hint(self.dim) if self.concentration is None else ""
             outputs = self.linear(layout.axis_last("features", features, entries, hint))
-            outputs = layout.split(outputs, per_sphere)
+            outputs = layout.split(outputs, self._per_sphere)
         return outputs if outputs_only else self.distribution_from_outputs(outputs)
 
     def distribution_from_outputs(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:
         """Return the distribution for outputs (v, r), which ``forward`` returns if ``outputs_only`` is set.
 
         >>> import torch
-        >>> from powerspherical.nn import PowerSphericalHead
-        >>> PowerSphericalHead(None, dim=3).distribution_from_outputs(torch.tensor([0.0, 0.0, 2.0, 50.0])).loc
+        >>> from powerspherical.nn import SphericalHead
+        >>> SphericalHead(None, dim=3).distribution_from_outputs(torch.tensor([0.0, 0.0, 2.0, 50.0])).loc
         tensor([0., 0., 1.])
         """
-        loc, kappa = parameters(outputs, self.dim, Bounds(self.minimum, self.maximum))
+        loc, kappa = parameters(outputs, self.dim, self._bounds)
         concentration: Any = self.concentration if kappa is None else kappa
         q = self.distribution(loc, concentration, validate_args=self.validate_args)
         return q if self.product is None else ProductOfSpheres(q, validate_args=False)
@@ -249,66 +258,4 @@ class SphericalHead(nn.Module):
         else:
             concentration = f"minimum={self.minimum:g}, maximum={self.maximum:g}"
         product = "" if self.product is None else f", product={self.product}"
-        return f"dim={self.dim}, axis={self.axis}, {concentration}{product}"
-
-
-class PowerSphericalHead(SphericalHead):
-    """Maps features to a Power Spherical distribution, density ∝ (1 + μᵀx)^κ.
-
-    Arguments and parametrisation are those of ``SphericalHead``.
-
-    >>> import torch
-    >>> head = PowerSphericalHead(32, dim=16, initial=10.0)
-    >>> q = head(torch.randn(8, 32))
-    >>> q.batch_shape, q.rsample().shape
-    (torch.Size([8]), torch.Size([8, 16]))
-    >>> images = torch.randn(8, 32, 4, 4)
-    >>> PowerSphericalHead(32, dim=16, axis=1)(images).batch_shape
-    torch.Size([8, 4, 4])
-
-    A product of four circles with three nats each:
-
-    >>> from torch.distributions import kl_divergence
-    >>> from powerspherical import HypersphericalUniform, ProductOfSpheres
-    >>> q = PowerSphericalHead(32, dim=2, nats=3.0, product=4)(torch.randn(8, 32))
-    >>> q.event_shape
-    torch.Size([4, 2])
-    >>> round(kl_divergence(q, ProductOfSpheres(HypersphericalUniform(2).expand((4,))))[0].item(), 4)
-    12.0
-    """
-
-    distribution = PowerSpherical
-
-
-class VonMisesFisherHead(SphericalHead):
-    """Maps features to a von Mises–Fisher distribution, density ∝ exp(κ μᵀx).
-
-    Arguments and parametrisation are those of ``SphericalHead``.
-
-    >>> import torch
-    >>> head = VonMisesFisherHead(32, dim=16, minimum=1.0, maximum=1000.0)
-    >>> q = head(1e9 * torch.randn(8, 32))
-    >>> bool(((q.concentration >= 1) & (q.concentration <= 1000)).all())
-    True
-    """
-
-    distribution = VonMisesFisher
-
-
-class SphericalCauchyHead(SphericalHead):
-    """Maps features to a spherical Cauchy distribution, density ∝ 1 / ‖x - ρμ‖^(2(d-1)) with ρ = κ / (κ + 2).
-
-    Its tails are heavier than those of the other families.
-
-    Arguments and parametrisation are those of ``SphericalHead``.
-
-    >>> import torch
-    >>> head = SphericalCauchyHead(32, dim=16, nats=10.0)
-    >>> q = head(torch.randn(8, 32))
-    >>> from torch.distributions import kl_divergence
-    >>> from powerspherical import HypersphericalUniform
-    >>> kl_divergence(q, HypersphericalUniform(16))[0].round(decimals=3)
-    tensor(10.)
-    """
-
-    distribution = SphericalCauchy
+        return f"dim={self.dim}, family={self.family.name!r}, axis={self.axis}, {concentration}{product}"

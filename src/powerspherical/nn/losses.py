@@ -32,22 +32,14 @@ class ProbabilisticEmbeddingLoss(nn.Module):
     If the targets are distributions p_j too, the scores are s_ij = -KL(p_j‖q_i)/τ, the mean of log q_i(x)/p_j(x) over
     x from p_j.
 
-    Related work: Oh et al. (2019), "Modeling uncertainty with hedged instance embeddings" (ICLR), embed inputs as
-    Gaussians, estimate the probability that two inputs match by samples, and add β times a KL divergence. Scott et al.
-    (2021), "von Mises–Fisher loss: an exploration of embedding geometries for supervised learning" (ICCV), propose a
-    classifier with von Mises–Fisher embeddings. This loss is neither: it shares the rate with the former and the sphere
-    with the latter, and contrasts exact densities or divergences, for any family, without draws. The symmetric softmax
-    over a batch is that of Radford et al. (2021), "Learning transferable visual models from natural language
-    supervision" (ICML).
-
     Args:
         temperature: τ > 0.
         symmetric: whether to use the second term. Without it, the first term has the weight 1.
-        rate: β ≥ 0, the weight of KL(q_i‖U).
+        beta: β ≥ 0, the weight of the rate KL(q_i‖U).
 
     >>> import torch
-    >>> from powerspherical.nn import PowerSphericalHead, ProbabilisticEmbeddingLoss
-    >>> head, loss = PowerSphericalHead(32, dim=16), ProbabilisticEmbeddingLoss()
+    >>> from powerspherical.nn import ProbabilisticEmbeddingLoss, SphericalHead
+    >>> head, loss = SphericalHead(32, dim=16), ProbabilisticEmbeddingLoss()
     >>> queries = head(torch.randn(8, 32))
     >>> targets = torch.nn.functional.normalize(torch.randn(8, 16), dim=-1)
     >>> loss(queries, targets).shape
@@ -59,13 +51,13 @@ class ProbabilisticEmbeddingLoss(nn.Module):
     tensor(True)
     """
 
-    def __init__(self, temperature: float = 1.0, *, symmetric: bool = True, rate: float = 0.0) -> None:
+    def __init__(self, temperature: float = 1.0, *, symmetric: bool = True, beta: float = 0.0) -> None:
         super().__init__()
         if not temperature > 0:
             raise ValueError(f"temperature must be > 0, got {temperature}")
-        if not rate >= 0:
-            raise ValueError(f"rate must be ≥ 0, got {rate}")
-        self.temperature, self.symmetric, self.rate = temperature, symmetric, rate
+        if not beta >= 0:
+            raise ValueError(f"beta must be ≥ 0, got {beta}")
+        self.temperature, self.symmetric, self.beta = temperature, symmetric, beta
 
     def forward(
         self,
@@ -103,13 +95,13 @@ class ProbabilisticEmbeddingLoss(nn.Module):
             at_target = scores.index_select(1, index).T
             same = (index.unsqueeze(1) == index) & (own.unsqueeze(1) != own)
             loss = 0.5 * (loss + cross_entropy(at_target.masked_fill(same, -torch.inf), own))
-        if self.rate:
+        if self.beta:
             uniform = HypersphericalUniform(queries.dim, validate_args=False)
-            loss = loss + self.rate * kl_divergence(queries, uniform).mean()
+            loss = loss + self.beta * kl_divergence(queries, uniform).mean()
         return loss
 
     def extra_repr(self) -> str:
-        return f"temperature={self.temperature:g}, symmetric={self.symmetric}, rate={self.rate:g}"
+        return f"temperature={self.temperature:g}, symmetric={self.symmetric}, beta={self.beta:g}"
 
 
 def _checked_index(
@@ -118,7 +110,7 @@ def _checked_index(
     """Return the target of each query. Raise ``ValueError`` if the arguments do not fit together."""
     if not isinstance(queries, RotationallySymmetric):
         raise ValueError(
-            f"queries must be distributions, such as PowerSphericalHead returns, got {type(queries).__name__}"
+            f"queries must be distributions, such as SphericalHead returns, got {type(queries).__name__}"
         )
     if not isinstance(targets, Tensor | RotationallySymmetric | HypersphericalUniform):
         raise ValueError(f"targets must be a tensor or distributions of this package, got {type(targets)}")

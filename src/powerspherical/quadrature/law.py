@@ -82,6 +82,11 @@ def _rule(count: int) -> Numbers:
     return [[math.sinh(_STRETCH * x) / scale for x in nodes], widths]
 
 
+def rule(like: Tensor) -> Tensor:
+    """Return the nodes and weights of a ray, of shape (2, n), for kernels."""
+    return _rule(like, _NODES)
+
+
 @tensor_constant
 def _rungs(ladder: int) -> Numbers:
     """The rungs of a ladder, as multiples of its start. Each ladder divides one interval of the ladder before."""

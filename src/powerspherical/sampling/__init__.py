@@ -1,11 +1,11 @@
 """Differentiable draws on the unit sphere.
 
 A draw combines a cosine t = μᵀx, which the family draws, with a uniform direction in the tangent space at μ (De Cao &
-Aziz 2020, theorem 1). ``geometry`` draws the direction and computes the point, and ``operator`` wraps this in torch
-operators. ``triton`` does all of it in one CUDA kernel, and ``native`` in a C library on the CPU.
+Aziz 2020, theorem 1). A kernel does both at once. Otherwise ``composition`` draws the direction and computes the point.
+``draws`` makes the result differentiable in every mode of torch.
 """
 
-from powerspherical.sampling.operator import draw
+from powerspherical.sampling.draws import draw
 from powerspherical.sampling.uniform import uniform
 
 __all__ = ["draw", "uniform"]

@@ -14,10 +14,10 @@ from torch.quasirandom import SobolEngine
 
 from powerspherical._torch.elementary import normal_cdf
 from powerspherical._torch.random import check_generator, from_generator
+from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.families import Family
 from powerspherical.families.derived import quantile
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.sampling.precision import computing
 
 #: Bits of the coordinates of torch's Sobol points.
 _BITS = SobolEngine.MAXBIT
@@ -92,15 +92,7 @@ def point(family: Family, noise: Tensor, loc: Tensor, concentration: Tensor) -> 
     sine = (t.minus * t.plus).clamp(min=tiny).sqrt().unsqueeze(-1)
     # Normalising again makes the gradient in loc tangential.
     loc = torch.nn.functional.normalize(loc, dim=-1)
-    return t.value.unsqueeze(-1) * loc + sine * _turned(unit(noise[..., 1:]), loc)
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Return the vectors (…, n) divided by their norms. A zero vector becomes the first unit vector."""
-    zero = (vectors == 0).all(-1, keepdim=True)
-    first = torch.nn.functional.pad(vectors.new_ones(1), (0, vectors.shape[-1] - 1))
-    vectors = torch.where(zero, first, vectors)
-    return vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return t.value.unsqueeze(-1) * loc + sine * _turned(directions_of(noise[..., 1:]), loc)
 
 
 def _turned(tangent: Tensor, loc: Tensor) -> Tensor:

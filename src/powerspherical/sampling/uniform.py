@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from powerspherical._torch.random import check_generator, from_generator
+from powerspherical._torch.constants import Numbers, tensor_constant
+from powerspherical._torch.vectors import computing
+from powerspherical.families import SPHERICAL_CAUCHY
+from powerspherical.sampling.draws import draw
 
 
 def uniform(
@@ -15,7 +18,7 @@ def uniform(
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw uniform unit vectors of the given shape (…, d), as normalised Gaussian vectors.
+    """Draw uniform unit vectors of the given shape (…, d), d ≥ 2.
 
     Args:
         shape: (…, d).
@@ -26,12 +29,14 @@ def uniform(
     >>> x.shape, x.norm(dim=-1).allclose(torch.ones(1000))
     (torch.Size([1000, 3]), True)
     """
-    if generator is not None:
-        check_generator(generator, torch.empty(0, device=device).device)
-    with torch.no_grad():
-        noise = torch.randn(shape, dtype=dtype, device=device, **from_generator(generator))
-        norm = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
-        # torch's float32 normals can be exactly 0. A zero vector is replaced by the first unit vector.
-        missing = (norm == 0).to(noise.dtype)
-        noise[..., :1].add_(missing)
-        return noise.div_(norm.add_(missing))
+    *batch, dim = shape
+    pole = _pole(torch.empty((), dtype=dtype, device=device), dim)
+    # The uniform is the member κ = 0 of every family. This one draws it fastest.
+    kappa = torch.zeros((), dtype=computing(pole.dtype), device=pole.device)
+    return draw(SPHERICAL_CAUCHY, pole, kappa, batch, generator=generator)
+
+
+@tensor_constant
+def _pole(dim: int) -> Numbers:
+    """The first unit vector."""
+    return [1.0] + [0.0] * (dim - 1)

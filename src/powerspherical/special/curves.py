@@ -1,7 +1,7 @@
 """Functions of κ on tensors, read from ``tables``: in every dtype, on every device and in every mode of torch.
 
-In plain eager mode one kernel computes a function together with its derivative: a Triton kernel on CUDA, a function
-of the C library on the CPU. Elsewhere the same lines run as torch operations.
+In plain eager mode one kernel computes a function together with its derivative. Elsewhere the same lines run as torch
+operations.
 
 For every function, κ = 0 and subnormal κ give the limits and their derivatives, κ = ∞ gives the limit, NaN gives NaN,
 and a negative κ counts as 0, with the derivative 0.
@@ -12,21 +12,22 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_exporting, is_plain, plain_apply, transforms_active
-from powerspherical._torch.triton import triton_takes
-from powerspherical.special import _native_curves
+from powerspherical._torch.modes import is_exporting, is_plain, transforms_active
+from powerspherical.kernels import differentiable, find
 from powerspherical.special.tables import TOP, Curve, curves
 
 #: By dtype: the integers of its size, the bits of its mantissa but for three, and the bias of its exponent.
 _BITS = {torch.float32: (torch.int32, 20, 127), torch.float64: (torch.int64, 49, 1023)}
+
+
+#: What a kernel reads of a table: the rows, and the numbers (first, gain, decay).
+Table = tuple[Tensor, tuple[int, float, float]]
 
 
 def _curve(family: str, name: str, dim: float, order: int) -> Curve:
@@ -55,9 +56,7 @@ def _numbers(family: str, name: str, dim: float, order: int) -> tuple[int, float
     return found.cells.low, found.gain, found.decay
 
 
-def table(
-    like: Tensor, family: str, name: str, dim: float, order: int = 0
-) -> tuple[Tensor, tuple[int, float, float]]:
+def table(like: Tensor, family: str, name: str, dim: float, order: int = 0) -> Table:
     """Return what a kernel needs: the rows, and the numbers (first, gain, decay).
 
     The cell of κ is ``(bits of κ >> shift) - first``, between 0 and the last row. The rows have the dtype and
@@ -91,7 +90,7 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
     if (gain or decay) and not (looks and kappa.max() <= 2.0**TOP):
         beyond = kappa.clamp(min=2.0**TOP) * 2.0**-TOP  # 1 inside the table
         value = torch.add(value, torch.log(beyond), alpha=gain) if gain else value * beyond**-decay
-    return torch.where(kappa < 0, 0.0, value) if order else value
+    return value
 
 
 def _split(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,51 +104,14 @@ def _smooth(kappa: Tensor, family: str, name: str, dim: float, order: int) -> Te
     return _by_operations(kappa, family, name, dim, order)
 
 
-def _kernels(kappa: Tensor) -> ModuleType | None:
-    """Return the module whose ``value_and_slope`` computes curves of the tensor, or None for torch operations."""
-    if not is_plain(kappa):
-        return None
-    if _native_curves.takes(kappa):
-        return _native_curves
-    if triton_takes(kappa, (torch.float32, torch.float64)):
-        from powerspherical.special import triton_curves
-
-        return triton_curves
-    return None
-
-
 @functools.lru_cache(256)
-def _kernel_arguments(
+def kernel_tables(
     family: str, name: str, dim: float, order: int, dtype: torch.dtype, device: torch.device
-) -> tuple[tuple[Tensor, tuple[int, float, float]], bool]:
-    """Return ``table``, and whether the derivative has a better table than this one, by one look-up."""
-    arguments = table(torch.empty((), dtype=dtype, device=device), family, name, dim, order)
-    return arguments, _curve(family, name, dim, order).own_slope is not None
-
-
-class _Differentiable(torch.autograd.Function):
-    """A curve by a kernel, which computes the derivative along with the value."""
-
-    @staticmethod
-    def forward(ctx: Any, kappa: Tensor, kernels: ModuleType, *which: Any) -> Tensor:
-        result: Tensor
-        arguments, ctx.has_own_slope = _kernel_arguments(*which, kappa.dtype, kappa.device)
-        ctx.which = which
-        result, slope = kernels.value_and_slope(kappa, *arguments, needs_slope=True)
-        ctx.save_for_backward(kappa, slope)
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kappa, slope = ctx.saved_tensors
-        family, name, dim, order = ctx.which
-        # The gradient may be differentiated or transformed itself. And some curves have a better slope than their own.
-        if torch.is_grad_enabled() or not is_plain(grad) or ctx.has_own_slope:
-            slope = torch.where(kappa < 0, 0.0, value(kappa, family, name, dim, order + 1))
-        return grad * slope, None, None, None, None, None
-
-
-_differentiable = plain_apply(_Differentiable)
+) -> tuple[Table, ...]:
+    """Return the table of a curve, and that of its derivative if it is better than the derivative of the first."""
+    like = torch.empty((), dtype=dtype, device=device)
+    orders = (order,) if _curve(family, name, dim, order).own_slope is None else (order, order + 1)
+    return tuple(table(like, family, name, dim, each) for each in orders)
 
 
 def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> Tensor:
@@ -166,27 +128,22 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
         raise ValueError(
             f"kappa must be a float32 or float64 tensor, got {kind}: convert it with kappa.float()"
         )
-    kernels = _kernels(kappa)
-    records = torch.is_grad_enabled() and kappa.requires_grad
-    if kernels is None:
-        evaluate = _smooth if records or not is_plain(kappa) else _by_operations
-        return evaluate(kappa, family, name, dim, order)
-    if records:
-        result: Tensor = _differentiable(kappa, kernels, family, name, dim, order)
-        return result
-    arguments, _ = _kernel_arguments(family, name, dim, order, kappa.dtype, kappa.device)
-    result, _ = kernels.value_and_slope(kappa, *arguments, needs_slope=False)
-    return result
+    found: Tensor = differentiable(
+        "curve",
+        lambda kappa: _smooth(kappa, family, name, dim, order),
+        lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
+        kappa,
+    )
+    return torch.where(kappa < 0, 0.0, found) if order else found
 
 
 def value_and_slope(kappa: Tensor, family: str, name: str, dim: float) -> tuple[Tensor, Tensor]:
     """Return a function of κ and its derivative."""
     records = torch.is_grad_enabled() and kappa.requires_grad
-    kernels = None if records or kappa.dtype not in _BITS else _kernels(kappa)
-    if kernels is not None:
-        arguments, has_own_slope = _kernel_arguments(family, name, dim, 0, kappa.dtype, kappa.device)
-        if not has_own_slope:
-            return kernels.value_and_slope(kappa, *arguments, needs_slope=True)
+    if kappa.dtype in _BITS and not records and is_plain(kappa) and (kernel := find("curve", kappa)):
+        tables = kernel_tables(family, name, dim, 0, kappa.dtype, kappa.device)
+        result, (slope,) = kernel.run((kappa,), tables, (True,))
+        return result, slope
     return value(kappa, family, name, dim), value(kappa, family, name, dim, 1)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from powerspherical._torch.random import KeyedGenerator
 from powerspherical.distributions import (
     HypersphericalUniform,
     PowerSpherical,
@@ -40,7 +41,7 @@ class FrozenSpherical:
         """Draws, of shape ``size`` + the shape of the parameters + (d,). For arguments see ``RotationalFamily.rvs``."""
         shape = torch.Size() if size is None else sizes("size", size)
         seed = seed_from(self.random_state if random_state is None else random_state)
-        return self._distribution.sample(shape, generator=torch.Generator().manual_seed(seed)).numpy()
+        return self._distribution.sample(shape, generator=KeyedGenerator(seed)).numpy()
 
     def logpdf(self, x: Any) -> Any:
         """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, Normal, kl_divergence
 
 from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
-from powerspherical.nn import PowerSphericalHead, SphericalCauchyHead, VonMisesFisherHead
+from powerspherical.nn import SphericalHead
 from powerspherical_paper.baselines.published import (
     PublishedHead,
     PublishedPowerSpherical,
@@ -106,20 +106,20 @@ class GaussianHead(nn.Module):
         return Independent(Normal(mean, scale, validate_args=False), 1, validate_args=False)
 
 
-def _spherical_cauchy_head(in_features: int, dim: int, **options: Any) -> SphericalCauchyHead:
+def _spherical_cauchy_head(in_features: int, dim: int, **options: Any) -> SphericalHead:
     """A head with κ = softplus(r) + 1/d.
 
     The κ of the spherical Cauchy has another scale, ρ = κ/(κ+2). At κ = 1/d, its mean and KL(q‖U) are close to those of
     the other families at their lower bound κ = 1. With κ ≥ 1, every datum would cost at least 0.7 nats at d = 5 and 8.5
     at d = 40. With κ ≥ 0, the posterior collapsed to the prior on the digits, unlike the others.
     """
-    return SphericalCauchyHead(in_features, dim, minimum=1 / dim, maximum=math.inf, **options)
+    return SphericalHead(in_features, dim, "spherical_cauchy", minimum=1 / dim, maximum=math.inf, **options)
 
 
 #: The head of each posterior.
 HEADS: dict[str, Any] = {
-    "power_spherical": partial(PowerSphericalHead, minimum=1.0, maximum=math.inf),
-    "von_mises_fisher": partial(VonMisesFisherHead, minimum=1.0, maximum=math.inf),
+    "power_spherical": partial(SphericalHead, minimum=1.0, maximum=math.inf),
+    "von_mises_fisher": partial(SphericalHead, family="von_mises_fisher", minimum=1.0, maximum=math.inf),
     "spherical_cauchy": _spherical_cauchy_head,
     "gaussian": GaussianHead,
     "published_power_spherical": partial(PublishedHead, PublishedPowerSpherical),

@@ -1,0 +1,154 @@
+"""Every private name of torch that this package uses. Each has a public fallback, so a new torch can only slow us down.
+
+The environment variable ``POWERSPHERICAL_PUBLIC_TORCH=1``, set before the import, takes all fallbacks.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.distributions import Bernoulli, Distribution
+
+#: Whether to use public names only.
+PUBLIC_ONLY = os.environ.get("POWERSPHERICAL_PUBLIC_TORCH") == "1"
+
+
+def _private(path: str, fallback: Any) -> Any:
+    """Return the object ``torch.{path}``, or the fallback if this torch has none."""
+    try:
+        return fallback if PUBLIC_ONLY else operator.attrgetter(path)(torch)
+    except AttributeError:
+        return fallback
+
+
+class _Probe(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any) -> None:
+        return None
+
+
+def _transforms_by_probe() -> bool:
+    """Under a transform, ``apply`` refuses a function without ``setup_context``."""
+    try:
+        _Probe.apply()
+    except RuntimeError:
+        return True
+    return False
+
+
+#: Whether a transform of ``torch.func`` is running. The fallback takes 2 µs more.
+transforms_active: Callable[[], bool] = _private("_C._are_functorch_transforms_active", _transforms_by_probe)
+
+
+def _tracing_modes() -> int:
+    """The number of modes that trace. Others, such as those that count operations, do not see what kernels do."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return int(type(torch.empty(0, device="cpu")) is not Tensor) + (get_proxy_mode() is not None)
+
+
+#: The number of dispatch modes. The fallback takes 3 µs more.
+dispatch_modes: Callable[[], int] = _private("_C._len_torch_dispatch_stack", _tracing_modes)
+
+
+def _without_memory(tensor: Tensor) -> bool:
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return True
+    return False
+
+
+#: Whether a plain tensor is a batch of gradients, from ``torch.autograd.grad(is_grads_batched=True)``.
+is_batch_of_gradients: Callable[[Tensor], bool] = _private(
+    "_C._functorch.is_legacy_batchedtensor", _without_memory
+)
+
+_layers: Callable[[], Any] | None = _private("_C._functorch.get_interpreter_stack", None)
+
+
+def batching() -> bool:
+    """Whether ``torch.func.vmap`` is running. Without private names: whether any transform is.
+
+    Then ``torch.func.grad`` of a draw uses other random numbers than a backward pass with the same seed.
+    """
+    if _layers is None:
+        return transforms_active()
+    return any(layer.key().name == "Vmap" for layer in _layers() or ())
+
+
+_ZERO = torch.zeros((), device="cpu")
+
+
+def _forward_mode_by_probe() -> bool:
+    """Without a level of forward-mode AD, there are no dual tensors."""
+    try:
+        forward_ad.make_dual(_ZERO, _ZERO)
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+if PUBLIC_ONLY or not hasattr(forward_ad, "_current_level"):
+    #: Whether a level of forward-mode AD is open. The fallback takes 5 µs more.
+    forward_mode_active: Callable[[], bool] = _forward_mode_by_probe
+else:
+
+    def forward_mode_active() -> bool:
+        """Whether a level of forward-mode AD is open."""
+        return forward_ad._current_level >= 0
+
+
+_thread: Any = _private("_guards._TLS", None)
+
+
+def tracing_context() -> Any:
+    """The context in which ``torch.compile`` or ``torch.export`` traces in this thread, or None.
+
+    Without it, compiled code for CUDA fuses the operations of a bottleneck instead of calling one kernel.
+    """
+    return getattr(_thread, "tracing_context", None)
+
+
+def _validates_by_probe() -> bool:
+    try:
+        Bernoulli(probs=2.0)
+    except ValueError:
+        return True
+    return False
+
+
+def validates_by_default() -> bool:
+    """Return what ``Distribution.set_default_validate_args`` has set. The fallback takes 30 µs."""
+    if PUBLIC_ONLY or not hasattr(Distribution, "_validate_args"):
+        return _validates_by_probe()
+    return Distribution._validate_args
+
+
+def mark_constant(function: Any) -> None:
+    """Let ``torch.compile`` take results of ``function`` as constants. Without it, it traces the function.
+
+    ``torch.compiler.assume_constant_result`` sets the same mark, but spends seconds importing the compiler.
+    """
+    function._dynamo_marked_constant = True
+
+
+def graph_break(message: str) -> None:
+    """End the graph that ``torch.compile`` is tracing. Without it, the compiler finds out itself that it must."""
+    if not PUBLIC_ONLY:
+        torch._dynamo.graph_break(msg=message)
+
+
+#: The table of ``torch.distributions.kl_divergence``, and the search that fills it. Without them, code that calls it
+#: compiles twice.
+divergence_table: dict[tuple[type, type], Any] | None = _private("distributions.kl._KL_MEMOIZE", None)
+find_divergence: Callable[[type, type], Any] = _private("distributions.kl._dispatch_kl", None)
+
+#: Gamma variables of given shapes.
+standard_gamma: Callable[..., Tensor] | None = _private("_standard_gamma", None)

@@ -1,0 +1,54 @@
+/* Checks of arguments: are vectors unit vectors, and numbers in [0, largest]? NaN is neither. */
+#pragma once
+#include "rows.h"
+
+#define STRETCH 512 /* coordinates that are summed as they are: these sums are added in double precision */
+
+/* |v|^2 */
+INLINE double square_of(const real *v, int64_t d) {
+    double sum = 0;
+    for (int64_t from = 0; from < d; from += STRETCH) {
+        int64_t k = from, end = d - from < STRETCH ? d : from + STRETCH;
+        reals a = {0}, b = {0}; /* two sums, to hide the latency of additions */
+        for (; k + 2 * LANES <= end; k += 2 * LANES) {
+            reals p = load(v + k), q = load(v + k + LANES);
+            a += p * p;
+            b += q * q;
+        }
+        for (; k < end; k += LANES) {
+            reals p = load_up_to(v + k, lanes_left(end, k));
+            a += p * p;
+        }
+        sum += total(a + b);
+    }
+    return sum;
+}
+
+/* Vectors with d <= SMALL, one per lane. */
+INLINE int small_vectors_are_unit(const check_call *c, int64_t row, int some, double least, double most, int64_t d) {
+    reals v[SMALL], sum = splat(0);
+    gather_rows(v, c->vectors + row * d, d, some);
+    for (int k = 0; k < d; k++) sum += v[k] * v[k];
+    return !any(~((sum >= (real)least) & (sum <= (real)most)));
+}
+
+static int passes(const check_call *c, int64_t row, int64_t end) {
+    const double least = (1 - c->tolerance) * (1 - c->tolerance), most = (1 + c->tolerance) * (1 + c->tolerance);
+    int64_t d = c->dim;
+    for (int64_t i = row; d <= SMALL && i < end; i += LANES)
+        if (!small_vectors_are_unit(c, i, lanes_left(end, i), least, most, d)) return 0;
+    for (int64_t i = row; d > SMALL && i < end; i++) {
+        double square = square_of(c->vectors + i * d, d);
+        if (!(square >= least && square <= most)) return 0;
+    }
+    return 1;
+}
+
+static int numbers_pass(const check_call *c) {
+    masks wrong = {0};
+    for (int64_t i = 0; i < c->count; i += LANES) {
+        reals x = load_up_to(c->numbers + i, lanes_left(c->count, i)); /* the rest of the lanes is 0 */
+        wrong |= ~((x >= 0) & (x <= (real)c->largest));
+    }
+    return !any(wrong);
+}

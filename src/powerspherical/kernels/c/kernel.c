@@ -1,0 +1,129 @@
+/* The functions of the library: draws from distributions on the unit sphere, log-densities, the parameters of a head, the
+ * gradients of these three, and functions of the concentration.
+ *
+ * Compiled once for each size of numbers (REAL_BITS 32 and 64) and each level of the processor, with a SUFFIX for the
+ * names of both, such as _32_v4: _v4 for AVX-512, _v3 for AVX2, _v1 for any x86-64. dispatch.c chooses among them. See
+ * build.py for the flags. -ffast-math must not be among them: it breaks NaNs, and flushes denormal numbers to zero in the
+ * whole process.
+ */
+#include <stdlib.h>
+
+#include "call.h"
+#include "check.h"
+#include "curve.h"
+#include "density.h"
+#include "draw.h"
+#include "head.h"
+#include "pull_back.h"
+#include "threads.h"
+
+#define JOIN_NAMES(a, b) a##b
+#define WITH_SUFFIX(name, suffix) JOIN_NAMES(name, suffix)
+
+#define NUMBERS_PER_TASK 32768 /* which take about 20 microseconds */
+
+/* Rows per task, in whole groups. */
+static int64_t rows_per_task(int64_t dim) {
+    int64_t rows = NUMBERS_PER_TASK / dim / GROUP * GROUP;
+    return rows ? rows : dim > 2048 ? 4 : GROUP;
+}
+
+/* The public function `name`, which computes `count` items independently of each other, in tasks of `size`. */
+#define FUNCTION(name, kind, compute, size, count)                                                        \
+    static void name##_task(void *context, int64_t from, int64_t to) { compute(context, from, to); }      \
+    int WITH_SUFFIX(name, SUFFIX)(const kind *call) {                                                     \
+        kind c = *call;                                                                                   \
+        run_tasks(name##_task, &c, size, count, c.threads);                                               \
+        return 1;                                                                                         \
+    }
+
+FUNCTION(sphere_draw, sphere_call, draw_rows, rows_per_task(c.dim), c.rows)
+FUNCTION(sphere_density, density_call, density_rows, rows_per_task(c.dim), c.rows)
+FUNCTION(sphere_head, head_call, head_rows, rows_per_task(c.dim), c.rows)
+FUNCTION(sphere_head_gradient, head_call, head_gradient_rows, rows_per_task(c.dim), c.rows)
+FUNCTION(sphere_curve, curve_call, curve_rows, NUMBERS_PER_TASK / 4, c.count)
+
+static void check_task(void *context, int64_t from, int64_t to) {
+    check_call *c = context;
+    if (!passes(c, from, to)) __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);
+}
+
+int WITH_SUFFIX(sphere_check, SUFFIX)(const check_call *call) {
+    check_call c = *call;
+    c.failed = !numbers_pass(&c);
+    if (!c.failed) run_tasks(check_task, &c, rows_per_task(c.dim), c.rows, c.threads);
+    return !c.failed;
+}
+
+/* Gradients of rows that may share directions. The gradients of a direction are summed in parts of `part` rows each. The
+ * parts do not depend on the number of threads, so neither do the rounding errors of the sums. */
+typedef void gradient_function(const void *call, int64_t row, int64_t end, loc_gradients to);
+typedef struct {
+    gradient_function *compute;
+    const void *call;
+    int64_t rows, dim, directions, part;
+    real *each;
+    double *sums;
+} gradients;
+
+#define SHARES 16 /* least number of rows per direction and part: each part needs memory for its sums */
+
+static void gradients_task(void *context, int64_t from, int64_t to) {
+    const gradients *g = context;
+    g->compute(g->call, from, to, (loc_gradients){g->each, 0, g->rows});
+}
+
+static void sums_task(void *context, int64_t from, int64_t to) {
+    const gradients *g = context;
+    int64_t size = g->directions * g->dim;
+    for (int64_t p = from; p < to; p++) {
+        int64_t end = (p + 1) * g->part < g->rows ? (p + 1) * g->part : g->rows;
+        double *sums = g->sums + p * size;
+        memset(sums, 0, sizeof(double) * (size_t)size);
+        g->compute(g->call, p * g->part, end, (loc_gradients){0, sums, g->directions});
+    }
+}
+
+static int run_gradients(gradients g, int64_t threads) {
+    int64_t size = g.directions * g.dim, most = rows_per_task(g.dim);
+    if (g.directions == g.rows || !g.each) {
+        run_tasks(gradients_task, &g, most, g.rows, threads);
+        return 1;
+    }
+    g.part = SHARES * g.directions > most ? SHARES * g.directions : most;
+    int64_t parts = (g.rows + g.part - 1) / g.part;
+    g.sums = malloc(sizeof(double) * (size_t)(parts * size) + 1);
+    if (!g.sums) return 0;
+    run_tasks(sums_task, &g, 1, parts, threads);
+    for (int64_t k = 0; k < size; k++) {
+        double sum = 0;
+        for (int64_t p = 0; p < parts; p++) sum += g.sums[p * size + k];
+        g.each[k] = (real)sum;
+    }
+    free(g.sums);
+    return 1;
+}
+
+#define GRADIENT(name, kind, compute)                                                                               \
+    int WITH_SUFFIX(name, SUFFIX)(const kind *c) {                                                                  \
+        return run_gradients((gradients){compute, c, c->rows, c->dim, c->directions, 0, c->grad_loc, 0}, c->threads); \
+    }
+
+GRADIENT(sphere_pull_back, sphere_call, pull_back_rows)
+GRADIENT(sphere_density_gradient, density_call, density_gradient_rows)
+
+#define CALL(name, call) WITH_SUFFIX(name, SUFFIX)(call)
+
+int WITH_SUFFIX(sphere_latents, SUFFIX)(const latents_call *c) {
+    return CALL(sphere_head, &c->head) && CALL(sphere_draw, &c->draw) && CALL(sphere_curve, &c->rate);
+}
+
+int WITH_SUFFIX(sphere_latents_gradient, SUFFIX)(const latents_call *c) {
+    real *in_kappa = c->draw.grad_kappa;
+    if (!CALL(sphere_head, &c->head) || (c->draw.grad && !CALL(sphere_pull_back, &c->draw))) return 0;
+    for (int64_t i = 0; i < c->draw.rows; i++) {
+        real in_rate = c->grad_rate ? c->grad_rate[i] * c->rate.slope[i] : 0;
+        in_kappa[i] = c->draw.grad ? in_kappa[i] + in_rate : in_rate;
+    }
+    return CALL(sphere_head_gradient, &c->head);
+}

@@ -1,0 +1,81 @@
+/* From the gradient g in x to the gradients in loc and kappa.
+ *
+ * The gradient in mu is t g - (g.mu) x: the rotation that moves mu moves x, too. The gradient in kappa is
+ * w ((1-t^2) g.mu - t (g.x - t g.mu)) with the slope w of slopes.h: x moves along the meridian through mu.
+ * We compute g.x - t g.mu as the inner product (g - (g.mu) mu).(x - t mu) of tangential parts, whose rounding error is of
+ * second order. The plain difference has a first-order error, a bias at large kappa, where 1-t^2 ~ 1/kappa.
+ */
+#pragma once
+#include "rows.h"
+#include "slopes.h"
+
+typedef struct { const real *g, *x, *mu; real *rows; double *sums; real along, t; } row_pull;
+
+/* `some` coordinates of a row: writes the gradient in mu to `rows` or adds it to `sums`, unless they are null, and returns
+ * the products of tangential parts. */
+INLINE reals pull_part(row_pull r, int64_t k, int some) {
+    reals g = load_up_to(r.g + k, some), x = load_up_to(r.x + k, some), mu = load_up_to(r.mu + k, some);
+    reals result = r.t * g - r.along * x;
+    if (r.rows) store_up_to(r.rows + k, result, some);
+    if (r.sums) add_to(r.sums + k, result, some);
+    return (g - r.along * mu) * (x - r.t * mu);
+}
+
+/* Pulls back one row with d > SMALL. Returns the gradient in kappa over w. */
+INLINE real pull_back_row(row_pull r, int64_t d, real minus, real plus) {
+    reals a0 = {0}, a1 = {0}, across = {0};
+    int64_t k = 0;
+    for (; k + 2 * LANES <= d; k += 2 * LANES) {
+        a0 += load(r.g + k) * load(r.mu + k);
+        a1 += load(r.g + k + LANES) * load(r.mu + k + LANES);
+    }
+    for (; k < d; k += LANES) a0 += load_up_to(r.g + k, lanes_left(d, k)) * load_up_to(r.mu + k, lanes_left(d, k));
+    r.along = total(a0 + a1), r.t = (real)0.5 * (plus - minus);
+    for (k = 0; k + LANES <= d; k += LANES) across += pull_part(r, k, LANES);
+    if (k < d) across += pull_part(r, k, (int)(d - k));
+    return minus * plus * r.along - r.t * total(across);
+}
+
+/* Pulls back `some` rows with d <= SMALL, one row per lane. */
+INLINE void pull_back_small(const sphere_call *c, int64_t row, int some, const real *slope, loc_gradients to,
+                            const int64_t d) {
+    reals g[SMALL], x[SMALL], mu[SMALL], result[SMALL], along = splat(0), across = splat(0);
+    gather_rows(g, c->grad + row * d, d, some);
+    gather_rows(x, c->x + row * d, d, some);
+    gather_directions(c, mu, row, some, d);
+    reals minus = load_some(c->one_minus_t + row, some), plus = load_some(c->one_plus_t + row, some);
+    reals t = (real)0.5 * (plus - minus);
+    for (int k = 0; k < d; k++) along += g[k] * mu[k];
+    for (int k = 0; k < d; k++) across += (g[k] - along * mu[k]) * (x[k] - t * mu[k]);
+    for (int k = 0; k < d; k++) result[k] = t * g[k] - along * x[k];
+    write_small(to, row, result, d, some);
+    if (c->grad_kappa)
+        store_some(c->grad_kappa + row, load(slope) * (minus * plus * along - t * across), some);
+}
+
+/* Pulls back the rows `row`, ..., `end` - 1. Without a gradient in x, writes their slopes instead. */
+static void pull_back_rows(const void *call, int64_t row, int64_t end, loc_gradients to) {
+    const sphere_call *c = call;
+    int64_t d = c->dim;
+    for (; row < end; row += GROUP) {
+        int count = end - row < GROUP ? (int)(end - row) : GROUP;
+        real slope[GROUP];
+        if (c->grad_kappa) slopes(c, slope, row, count);
+        if (!c->grad) {
+            memcpy(c->grad_kappa + row, slope, sizeof(real) * (size_t)count);
+            continue;
+        }
+        for (int i = 0; d <= SMALL && i < count; i += LANES) {
+            int some = lanes_left(count, i);
+#define PULL_BACK(d) pull_back_small(c, row + i, some, slope + i, to, d)
+            UNROLLED(d, PULL_BACK);
+        }
+        for (int i = 0; d > SMALL && i < count; i++) {
+            int64_t r = row + i, direction = r % c->directions;
+            row_pull one = {c->grad + r * d, c->x + r * d, c->loc + direction * d, to.rows ? to.rows + r * d : 0,
+                            to.sums ? to.sums + direction * d : 0, 0, 0};
+            real rate = pull_back_row(one, d, c->one_minus_t[r], c->one_plus_t[r]);
+            if (c->grad_kappa) c->grad_kappa[r] = slope[i] * rate;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+/* The slope w = d artanh(t)/d kappa = (dt/d kappa)/(1-t^2) of each draw, for the backward pass.
+ *
+ * Single precision: Power Spherical uses d log(G)/d alpha/2 with the Gamma variable G of the draw, at a fixed S; von
+ * Mises-Fisher a series or a recurrence, at a fixed probability. Double precision: a quadrature at a fixed probability for
+ * both. In three dimensions and for spherical Cauchy there are closed forms.
+ */
+#pragma once
+#include "cosines.h"
+
+#if REAL_BITS == 64
+/* Integrates over the tail that does not contain the mode. Let y = artanh t, sign = +-1 the direction away from the mode,
+ * and s >= 0 a distance in that direction. With x = (1-t) (e^(-2 sign s) - 1)/2 and L = log(1+x), the log-density of the
+ * rapidity y + sign s differs from that of y by
+ *
+ *     q(s) = kappa dT - (d-1) (sign s + L),      dT = -L for Power Spherical, -(1+t) x/(1+x) for von Mises-Fisher,
+ *
+ * and w = sign int_0^oo (T - E T + dT) e^q ds. The integral ends where q is about -FALL, at s < 60. */
+#define FALL 34.0
+typedef struct { doubles sign, minus, plus, kappa; int is_power; double degrees; } ray;
+typedef struct { doubles statistic, log_density; } change;
+
+INLINE change change_at(ray r, doubles s) {
+    doubles step = r.sign * s, x = 0.5 * r.minus * expm1_of(-2.0 * step), length = log1p_of(x);
+    doubles statistic = r.is_power ? -length : -r.plus * x / (1.0 + x);
+    return (change){statistic, r.kappa * statistic - r.degrees * (step + length)};
+}
+
+INLINE doubles slope_by_quadrature(doubles minus, doubles plus, doubles kappa, doubles mean, int is_power,
+                                   double degrees, const double *rule) {
+    doubles rise = kappa * (is_power ? minus : minus * plus) - degrees * (0.5 * (plus - minus)); /* of the log-density */
+    ray r = {where_of(rise < 0.0, 1.0, -1.0), minus, plus, kappa, is_power, degrees};
+    doubles excess = (is_power ? power_statistic(minus, plus) : -minus) - mean;
+    doubles log_length = splat(-80), sum = splat(0);
+    for (double step = 42; step > 0.02; step *= 0.5) { /* bisection, until the length is known to 2 % */
+        doubles further = log_length + step;
+        log_length = pick(change_at(r, exp_of(further)).log_density > -FALL, further, log_length);
+    }
+    doubles length = exp_of(log_length);
+    for (int i = 0; i < RULE; i++) {
+        change c = change_at(r, length * rule[i]);
+        sum += rule[RULE + i] * (excess + c.statistic) * exp_of(c.log_density);
+    }
+    return r.sign * length * sum;
+}
+#else
+OUTLINE floats gamma_slope_of_small_shapes(floats shape, floats gamma) { return gamma_slope_by_quadrature(shape, gamma); }
+#define EXPANDS 4.0f
+INLINE floats gamma_slope(floats shape, floats gamma) {
+    floats result = gamma_slope_by_expansion(shape, gamma);
+    ints small = shape < EXPANDS;
+    if (!any(small)) return result;
+    return pick(small, gamma_slope_of_small_shapes(at_most_of(shape, EXPANDS), gamma), result);
+}
+
+/* von Mises-Fisher for d < 32 and kappa < 40, by the recurrence (d-1) w_d = 1 - A_d (t + kappa (1-t^2) w_{d+2}) in the
+ * dimension, with the Bessel ratio A_d = kappa/(d + kappa A_{d+2}). To avoid divisions, w_d = X_d/((d-1) N_d) with
+ *
+ *     N_j = N_{j+2} + kappa^2 N_{j+4}/(j(j+2)),
+ *     X_j = N_j - kappa t N_{j+2}/j - kappa^2 (1-t^2) X_{j+2}/(j(j+1)).
+ *
+ * It starts far above d with N = X = 1, and the error of this start shrinks factorially on the way down. It runs in
+ * double precision, half of the lanes at a time, because at small d rounding errors grow. */
+#define RECURS_BELOW 40.0f
+OUTLINE floats von_mises_fisher_slope_by_recurrence(floats minus, floats plus, floats kappa, int64_t dim) {
+    float low[LANES], high[LANES], concentration[LANES], slope[LANES], most = 0;
+    store(low, minus);
+    store(high, plus);
+    store(concentration, kappa);
+    for (int i = 0; i < LANES; i++)
+        if (concentration[i] < RECURS_BELOW && concentration[i] > most) most = concentration[i];
+    double start = 2 * most + 14 < most + 38 ? 2 * most + 14 : most + 38;
+    if (start < (double)dim + most + 10) start = (double)dim + most + 10;
+    int64_t top = dim + ((int64_t)start - dim + 1) / 2 * 2;
+    doubles n[2][2], x[2], product[2], square[2], spread[2];
+    for (int h = 0; h < 2; h++) {
+        doubles m = load_doubles(low + h * DOUBLES), p = load_doubles(high + h * DOUBLES);
+        doubles k = load_doubles(concentration + h * DOUBLES);
+        n[h][0] = n[h][1] = x[h] = 1 + 0 * k;
+        product[h] = k * (0.5 * (p - m));
+        square[h] = k * k;
+        spread[h] = square[h] * (m * p);
+    }
+    for (int64_t j = top; j >= dim; j -= 2) {
+        double a = (double)j, common = 1 / (a * (a + 1) * (a + 2));
+        double of_n = common * (a + 1), of_product = common * (a + 1) * (a + 2), of_x = common * (a + 2);
+        for (int h = 0; h < 2; h++) {
+            doubles next = n[h][0] + (square[h] * of_n) * n[h][1];
+            x[h] = next - (product[h] * of_product) * n[h][0] - (spread[h] * of_x) * x[h];
+            n[h][1] = n[h][0];
+            n[h][0] = next;
+        }
+    }
+    for (int h = 0; h < 2; h++) store_doubles(slope + h * DOUBLES, x[h] / ((double)(dim - 1) * n[h][0]));
+    return load(slope);
+}
+
+INLINE floats slope_of_von_mises_fisher(floats minus, floats plus, floats kappa, int64_t dim) {
+    floats series = von_mises_fisher_slope(plus, kappa, (float)(dim - 1));
+    ints diverges = kappa < RECURS_BELOW; /* NaN takes the series, which gives NaN */
+    if (dim >= 32 || !any(diverges)) return series;
+    return pick(diverges, von_mises_fisher_slope_by_recurrence(minus, plus, kappa, dim), series);
+}
+#endif
+
+/* Writes the slopes of the rows `row`, ..., `row` + count - 1 to `out`, an array over the group. */
+static void slopes(const sphere_call *c, real *out, int64_t row, int count) {
+    real kappas[GROUP], degrees = (real)(c->law_dim - 1);
+    load_kappa(c, kappas, row, count);
+    for (int i = 0; i < count; i += LANES) {
+        int some = lanes_left(count, i);
+        reals kappa = load(kappas + i), result;
+        reals minus = load_up_to(c->one_minus_t + row + i, some), plus = load_up_to(c->one_plus_t + row + i, some);
+        if (c->family == SPHERICAL_CAUCHY) {
+            result = 1 / (1 + kappa);
+        } else if (c->law_dim == 3) {
+            result = c->family == POWER_SPHERICAL ? power_spherical_slope_3(minus, plus, kappa)
+                                                  : von_mises_fisher_slope_3(minus, plus, kappa);
+        } else {
+#if REAL_BITS == 64
+            reals mean = c->kappa_step ? load_up_to(c->mean + row + i, some) : splat(*c->mean);
+            result = slope_by_quadrature(minus, plus, kappa, mean, c->family == POWER_SPHERICAL, degrees, c->rule);
+#else
+            if (c->family == VON_MISES_FISHER) result = slope_of_von_mises_fisher(minus, plus, kappa, c->law_dim);
+            else result = 0.5f * gamma_slope(kappa + 0.5f * degrees, load_up_to(c->noise + row + i, some));
+#endif
+        }
+        store(out + i, result);
+    }
+}

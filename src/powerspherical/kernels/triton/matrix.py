@@ -1,0 +1,123 @@
+"""Log-densities of a matrix of cosines with Triton, in float32: one pass over the matrix forward and one backward.
+
+Both work in place, because the matrix is often the largest tensor of a program.
+"""
+
+# mypy: ignore-errors
+# (type checkers do not understand Triton's dialect of Python)
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from powerspherical.kernels.launch import blocks, launch
+from powerspherical.kernels.layout import readable
+from powerspherical.kernels.registry import register
+from powerspherical.kernels.triton.density import log_density_and_slopes
+from powerspherical.kernels.triton.elementary import at_least
+from powerspherical.kernels.triton.formulas import cauchy_distance
+
+_BLOCK = 1024  # columns per program
+_EPS = tl.constexpr(torch.finfo(torch.float32).eps)
+
+
+@triton.jit
+def _ends(t):
+    """1-t and 1+t of a cosine from a matrix product, which rounding may take to an end of [-1, 1] or beyond."""
+    return at_least(1.0 - t, _EPS), at_least(1.0 + t, 2.0 * _EPS)
+
+
+@triton.jit(do_not_specialize=["columns", "tiles", "log_area"])
+def _forward(
+    values_ptr,
+    kappa_ptr,
+    offset_ptr,
+    columns: tl.int64,
+    tiles: tl.int64,
+    log_area: tl.float32,
+    FAMILY: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Overwrite BLOCK cosines of one row with log-densities."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program // tiles
+    column = (program % tiles) * BLOCK + tl.arange(0, BLOCK)
+    there = column < columns
+    kappa, offset = tl.load(kappa_ptr + row), tl.load(offset_ptr + row)
+    place = values_ptr + row * columns + column
+    minus, plus = _ends(tl.load(place, mask=there, other=0.0))
+    # The rounding of t exceeds that of a plain logarithm, and log1p would take longer than the memory access.
+    if FAMILY == "power_spherical":
+        value = offset + kappa * tl.log(0.5 * plus)
+    elif FAMILY == "von_mises_fisher":
+        value = offset - kappa * minus
+    else:
+        value = (1.0 - DIM) * tl.log(cauchy_distance(minus, kappa))
+    tl.store(place, value - log_area, mask=there)
+
+
+@triton.jit(do_not_specialize=["columns", "tiles"])
+def _backward(
+    cosines_ptr,
+    grad_kappa_ptr,
+    grad_ptr,
+    kappa_ptr,
+    mean_ptr,
+    columns: tl.int64,
+    tiles: tl.int64,
+    FAMILY: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Overwrite BLOCK cosines of one row with the gradients in them. Write the sum of their gradients in κ."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program // tiles
+    column = (program % tiles) * BLOCK + tl.arange(0, BLOCK)
+    there = column < columns
+    kappa, mean = tl.zeros((BLOCK,), tl.float32) + tl.load(kappa_ptr + row), tl.load(mean_ptr + row)
+    place = row * columns + column
+    t = tl.load(cosines_ptr + place, mask=there, other=0.0)
+    grad = tl.load(grad_ptr + place, mask=there, other=0.0)
+    minus, plus = _ends(t)
+    _, in_t, in_kappa = log_density_and_slopes(minus, plus, kappa, mean, mean, FAMILY, DIM)
+    # The ends are constant where they are clamped.
+    in_t = tl.where((1.0 - t < _EPS) | (1.0 + t < 2.0 * _EPS), 0.0, in_t)
+    tl.store(cosines_ptr + place, grad * in_t, mask=there)
+    tl.store(grad_kappa_ptr + program, tl.sum(tl.where(there, grad * in_kappa, 0.0), 0))
+
+
+def log_densities_(
+    family: str, cosines: Tensor, kappa: Tensor, offset: Tensor, dim: int, log_area: float
+) -> None:
+    """Overwrite ``cosines`` (B, N) with log-densities.
+
+    Args:
+        family: its name.
+        cosines: contiguous.
+        kappa: (B,).
+        offset: ``log_offset`` of an exponential family, (B,). Any tensor (B,) for other families.
+        dim: d.
+        log_area: the log of the area of the sphere.
+    """
+    (rows, columns), tiles = cosines.shape, blocks(cosines.shape[1], _BLOCK)
+    tensors, numbers = (cosines, readable(kappa), readable(offset)), (columns, tiles, log_area)
+    launch(_forward, (rows * tiles, 1), tensors, numbers, (family, dim, _BLOCK))
+
+
+def pull_back_(family: str, grad: Tensor, cosines: Tensor, kappa: Tensor, mean: Tensor, dim: int) -> Tensor:
+    """Overwrite ``cosines`` (B, N) with the gradients in them, and return the gradient in κ, (B,).
+
+    ``grad`` (B, N) is the gradient in the log-densities, and ``mean`` (B,) is E T of an exponential family. The other
+    arguments are those of ``log_densities_``.
+    """
+    (rows, columns), tiles = cosines.shape, blocks(cosines.shape[1], _BLOCK)
+    parts = kappa.new_empty(rows, tiles)
+    tensors = cosines, parts, *map(readable, (grad, kappa, mean))
+    launch(_backward, (rows * tiles, 1), tensors, (columns, tiles), (family, dim, _BLOCK))
+    return parts.sum(-1)
+
+
+register("matrix", "triton", log_densities_, dtypes=(torch.float32,))
+register("matrix_gradient", "triton", pull_back_, dtypes=(torch.float32,))

@@ -32,7 +32,9 @@ STAGES = {
     "draw": "construct it and draw",
     "record": "the same, recording for the backward pass",
     "step": "the same, with the backward pass",
-    "same_thread": "the same, with the backward pass on the calling thread",
+    "checked_draw": "the draw, with checks of the arguments",
+    "checked_step": "the step, with checks of the arguments",
+    "same_thread": "the step, with the backward pass on the calling thread",
     "empty": "an autograd function that computes nothing, both passes",
 }
 
@@ -58,11 +60,11 @@ def stages(rows: int, dim: int, device: torch.device) -> dict[str, Call]:
     grad = torch.randn(rows, dim, device=device)
     leaves = loc.clone().requires_grad_(), kappa.clone().requires_grad_()
 
-    def made(parameters: tuple[Tensor, Tensor]) -> PowerSpherical:
-        return PowerSpherical(*parameters, validate_args=False)
+    def made(parameters: tuple[Tensor, Tensor], checks: bool = False) -> PowerSpherical:
+        return PowerSpherical(*parameters, validate_args=checks)
 
-    def step() -> object:
-        return torch.autograd.grad(made(leaves).rsample(), leaves, grad)
+    def step(checks: bool = False) -> object:
+        return torch.autograd.grad(made(leaves, checks).rsample(), leaves, grad)
 
     def same_thread() -> object:
         # On CUDA, torch runs the backward pass on a thread of its own unless this is off.
@@ -75,6 +77,8 @@ def stages(rows: int, dim: int, device: torch.device) -> dict[str, Call]:
         "draw": lambda: made((loc, kappa)).rsample(),
         "record": lambda: made(leaves).rsample(),
         "step": step,
+        "checked_draw": lambda: made((loc, kappa), True).rsample(),
+        "checked_step": lambda: step(True),
         "same_thread": same_thread,
         "empty": lambda: torch.autograd.grad(Empty.apply(*leaves), leaves, grad),
     }

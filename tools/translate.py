@@ -127,7 +127,7 @@ def as_triton(module: ModuleType) -> Iterator[str]:
     """Yield the functions of a module in Triton."""
     for node, body, doc in functions(module):
         text = "\n    ".join(map(ast.unparse, body)).replace("1e309", 'float("inf")')
-        text = re.sub(r"\b(abs|log|sqrt|where)\(", r"tl.\1(", text)  # other functions are in ``elementary``
+        text = re.sub(r"\b(abs|log|where)\(", r"tl.\1(", text)  # other functions are in ``elementary``
         arguments = ", ".join(argument.arg for argument in node.args.args)
         yield f'@triton.jit\ndef {node.name}({arguments}):\n    """{doc.splitlines()[0]}"""\n    {text}\n\n'
 

@@ -14,6 +14,7 @@ from torch.func import grad_and_value, vmap
 from helpers.examples import directions, families
 from helpers.statistical import assert_mean
 from powerspherical import HypersphericalUniform, PowerSpherical, SphericalCauchy, special
+from powerspherical.engines import engine
 
 
 @families
@@ -167,3 +168,13 @@ def test_half_precision_in_and_out(family: type, value: Tensor | float) -> None:
         assert q.sample().dtype == q.mean.dtype == torch.bfloat16
     rate = kl_divergence(family.from_kl(loc, value), HypersphericalUniform(3))
     torch.testing.assert_close(rate, torch.full((2,), 0.5), rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["auto", "torch"])
+def test_the_gradient_of_a_spherical_cauchy_at_its_mode(name: str) -> None:
+    """Zero, also where the derivative in t overflows."""
+    loc = torch.eye(3)[0].clone().requires_grad_()
+    with engine(name):
+        value = SphericalCauchy(loc, torch.tensor(1e20)).log_prob(torch.eye(3)[0])
+        (gradient,) = torch.autograd.grad(value, loc)
+    assert gradient.tolist() == [0.0, 0.0, 0.0]

@@ -109,6 +109,15 @@ class TestLogProbMatrix:
             assert gradgradcheck(matrix, [v.requires_grad_() for v in free])
 
     @families
+    def test_batches_of_gradients(self, family: type) -> None:
+        kappa = torch.tensor([0.3, 2.0], dtype=DOUBLE, requires_grad=True)
+        matrix = family(directions(2, 4), kappa).log_prob_matrix(directions(3, 4, seed=2))
+        grads = torch.eye(6, dtype=DOUBLE).reshape(6, 2, 3)
+        (many,) = torch.autograd.grad(matrix, kappa, grads, is_grads_batched=True, retain_graph=True)
+        each = [torch.autograd.grad(matrix, kappa, grad, retain_graph=True)[0] for grad in grads]
+        torch.testing.assert_close(many, torch.stack(each))
+
+    @families
     def test_nan_stays_in_its_row_or_column(self, family: type) -> None:
         loc, x = directions(B, 4), directions(N, 4, seed=2)
         loc[1], x[2] = torch.nan, torch.nan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import math
 import subprocess
 import sys
@@ -134,6 +135,8 @@ def test_uniform(dtype: torch.dtype, engine: Engine) -> None:
     for coordinate in x.double().cpu().unbind(-1):
         assert_law(coordinate, scipy.stats.beta(1.5, 1.5, loc=-1, scale=2).cdf)
     assert uniform((0, 3)).shape == (0, 3)
+    with pytest.raises(ValueError, match=r"shape must be \(…, d\) with d ≥ 2 .*got \(4, 1\)"):
+        uniform((4, 1))
 
 
 def test_normals_that_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,11 +317,12 @@ def test_gradients_that_are_not_needed(engine: Engine, dtype: torch.dtype, famil
 def test_second_derivatives_are_refused(engine: Engine, family: type) -> None:
     loc, kappa = parameters(engine, (5,), (5,))
     loss = after_seed(family, loc, kappa).pow(3).sum()
-    for wanted in (loc, kappa):
-        (grad,) = torch.autograd.grad(loss, wanted, create_graph=True)
+    linear = after_seed(family, loc, kappa)[..., 0].sum()  # its gradient in x does not depend on x
+    for wanted, value in itertools.product((loc, kappa), (loss, linear)):
+        (grad,) = torch.autograd.grad(value, wanted, create_graph=True)
         for other in (loc, kappa):
             with pytest.raises(NotImplementedError, match=r"differentiable once.*detached sample"):
-                torch.autograd.grad(grad.sum(), other, retain_graph=True)
+                torch.autograd.grad(grad.sum() + other.square().sum(), other, retain_graph=True)
 
 
 @families

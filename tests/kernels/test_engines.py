@@ -25,6 +25,17 @@ from powerspherical.sampling import draw
 from powerspherical.special import bessel_ratio
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch.jit.trace
+@pytest.mark.skipif(is_missing("c"), reason="torch operations can be traced")
+def test_traces_are_refused() -> None:
+    """A trace would hold the memory that a kernel writes to, and not the kernel."""
+    loc, kappa = unit(3, 5), torch.ones(3, dtype=torch.float64)
+    q = VonMisesFisher(loc, kappa, validate_args=False)
+    for function in (lambda loc, kappa: VonMisesFisher(loc, kappa).rsample(), lambda x, _: q.log_prob(x)):
+        with pytest.raises(NotImplementedError, match=r"torch\.jit\.trace cannot record.*torch\.export"):
+            torch.jit.trace(function, (loc, kappa))
+
+
 def test_names() -> None:
     with pytest.raises(ValueError, match="unknown engine 'cuda': choose one of auto, torch, c, triton"):
         engines.engine("cuda").__enter__()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import mpmath
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch.distributions import kl_divergence
 from helpers.engines import Engine
 from helpers.examples import DOUBLE, FLOAT
 from powerspherical import HypersphericalUniform
+from powerspherical.engines import engine as use_engine
 from powerspherical.families import family_names
 from powerspherical.nn import SphericalBottleneck, SphericalHead
 
@@ -115,6 +117,19 @@ class TestParameters:
         torch.testing.assert_close(parameters(outputs, limits)[1].double(), expected, rtol=1e-6, atol=0)
         outputs[:, DIM] = -200.0
         assert parameters(outputs, limits)[1].max() <= 2 * torch.finfo(torch.float32).tiny
+
+    @pytest.mark.parametrize("name", ["torch", "c"])
+    def test_double_precision(self, name: str) -> None:
+        """κ = s/(1 + s·10⁻⁶) with s = log(1 + e^r) by 40 digits. torch's softplus is off by 1e-10 from r = 20 on."""
+        raw = torch.linspace(-700, 60, 500, dtype=torch.float64)
+        with mpmath.workdps(40):
+            sums = [mpmath.log1p(mpmath.exp(mpmath.mpf(r))) for r in raw.tolist()]
+            expected = torch.tensor(
+                [float(s / (1 + s * mpmath.mpf(10) ** -6)) for s in sums], dtype=torch.float64
+            )
+        with use_engine(name):
+            _, kappa = parameters(torch.cat((torch.ones(500, DIM), raw[:, None]), -1), (0.0, 1e6))
+        torch.testing.assert_close(kappa, expected, rtol=1e-15, atol=0)
 
     def test_nan_stays_in_its_row(self, engine: Engine) -> None:
         outputs = torch.randn(4, DIM + 1, device=engine.device)

@@ -375,6 +375,13 @@ def test_compile(layout: str) -> None:
         assert gradient.isfinite().all()
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_parameters_are_checked_if_asked(training: bool) -> None:
+    bottleneck = SphericalBottleneck(None, 3, validate_args=True).train(training)
+    with pytest.raises(ValueError, match="NaN entries in 2 row"):
+        bottleneck(torch.full((2, 4), math.nan))
+
+
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """Data-parallel training, with whole and with sharded parameters, equals training on the whole batch."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling as torch_is_compiling
@@ -127,6 +130,7 @@ def can_look() -> bool:
     return not is_batching()
 
 
-def without_autocast(tensor: Tensor) -> torch.autocast:
-    """Return a context in which matrix products on the tensor's device keep their dtype. The meta device has none."""
-    return torch.autocast("cpu" if tensor.is_meta else tensor.device.type, enabled=False)
+def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which matrix products on the tensor's device keep their dtype."""
+    device = "cpu" if tensor.is_meta else tensor.device.type  # the meta device has no autocast
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

@@ -28,7 +28,7 @@ def log_offset(family: Family, kappa: Tensor, dim: int) -> Tensor:
 def log_densities_(
     family: Family, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return unnormalised log-densities plus ``offsets``, (k, b), and with ``keep`` what ``mixture`` needs afterwards.
+    """Return unnormalised log-densities plus ``offsets``, (k, b), and with ``keep`` what the derivatives need.
 
     Args:
         family: the family of the members.

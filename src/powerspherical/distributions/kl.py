@@ -6,13 +6,15 @@ their terms cancel if p is near q. ``Family.divergence`` has the closed forms of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import kl_divergence, register_kl
 
-from powerspherical._torch.chunks import in_chunks
+from powerspherical._torch.chunks import CHUNK, in_chunks
+from powerspherical._torch.modes import is_plain, is_plain_backward
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.distributions import validation
 from powerspherical.distributions.geometry import cosine_between
@@ -20,7 +22,10 @@ from powerspherical.distributions.matrix import cosines_between, unit_rows
 from powerspherical.distributions.rate import rate
 from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.uniform import HypersphericalUniform
+from powerspherical.engines import block_size
 from powerspherical.families import Family, derived
+from powerspherical.kernels.autograd import composed_gradients
+from powerspherical.kernels.registry import Gradients
 from powerspherical.quadrature.cosine import Cosine
 
 
@@ -120,10 +125,48 @@ def pairwise_kl(
     if isinstance(p, HypersphericalUniform):
         return kl_divergence(HypersphericalUniform(p.dim, validate_args=False), q).expand(shape)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
-    cosines = cosines_between(unit_rows(p.loc, torch.float64), unit_rows(q.loc, torch.float64)).clamp(
-        -1.0, 1.0
+    tensors = (
+        unit_rows(p.loc, torch.float64),
+        p.concentration.to(dtype).reshape(-1),
+        unit_rows(q.loc, torch.float64),
+        q.concentration.to(dtype).reshape(-1),
     )
-    kappas = p.concentration.to(dtype).reshape(-1, 1), q.concentration.to(dtype).reshape(-1)
-    return _divergence(p.family, q.family, *kappas, Cosine(1 - cosines, 1 + cosines), p.dim, dtype).reshape(
-        shape
-    )
+
+    def pairs(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
+        cosines = cosines_between(loc_p, loc_q).clamp(-1.0, 1.0)
+        angle = Cosine(1 - cosines, 1 + cosines)
+        return _divergence(p.family, q.family, kappa_p.unsqueeze(-1), kappa_q, angle, p.dim, dtype)
+
+    found = _InBlocks.apply(pairs, dtype, *tensors) if is_plain(*tensors) else pairs(*tensors)
+    return found.reshape(shape)
+
+
+class _InBlocks(torch.autograd.Function):
+    """A matrix of divergences, a block of rows at a time. The backward pass computes each block again."""
+
+    @staticmethod
+    def forward(ctx: Any, pairs: Callable[..., Tensor], dtype: torch.dtype, *tensors: Tensor) -> Tensor:
+        loc, kappa, *columns = tensors
+        size = max(block_size(CHUNK) // max(len(columns[0]), 1), 1)
+        ctx.pairs = pairs
+        ctx.blocks = [slice(start, start + size) for start in range(0, len(loc), size)]
+        ctx.save_for_backward(*tensors)
+        out = loc.new_empty((len(loc), len(columns[0])), dtype=dtype)
+        for rows in ctx.blocks:
+            out[rows] = pairs(loc[rows], kappa[rows], *columns)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        if not is_plain_backward(grad):
+            return None, None, *composed_gradients(ctx.pairs, (grad,), needed, tensors)
+        totals = [torch.zeros_like(x) if needs else None for x, needs in zip(tensors, needed, strict=True)]
+        for rows in ctx.blocks:
+            parts = [x[rows] if place < 2 else x for place, x in enumerate(tensors)]
+            leaves = [x.detach().requires_grad_(needs) for x, needs in zip(parts, needed, strict=True)]
+            found = composed_gradients(ctx.pairs, (grad[rows],), needed, tuple(leaves))
+            for place, (total, one) in enumerate(zip(totals, found, strict=True)):
+                if total is not None and one is not None:
+                    (total[rows] if place < 2 else total).add_(one)
+        return None, None, *totals

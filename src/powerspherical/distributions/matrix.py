@@ -7,14 +7,13 @@ float64. ``log_prob`` avoids this error near t = ±1, because it computes 1-t fr
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import is_ours
-from powerspherical._torch.modes import is_plain, without_autocast
+from powerspherical._torch.modes import is_plain, is_plain_backward, without_autocast
 from powerspherical._torch.vectors import computing
 from powerspherical.distributions.cosine_matrix import log_densities_, pulls_
 from powerspherical.engines import block_size
@@ -80,11 +79,10 @@ def _composition(family: Family, loc: Tensor, kappa: Tensor, offset: Tensor, x: 
     return family.log_kernel(t, kappa.unsqueeze(-1), dim) + (offset.unsqueeze(-1) - log_sphere_area(dim))
 
 
-def _blocks(matrix: Tensor) -> Iterator[slice]:
+def _blocks(rows: int, columns: int, device: torch.device) -> list[slice]:
     """Split the rows of a matrix into blocks, at least one row each."""
-    rows, columns = matrix.shape
-    size = max(block_size(_BLOCK.get(matrix.device.type, 1 << 22)) // max(columns, 1), 1)
-    return (slice(start, start + size) for start in range(0, rows, size))
+    size = max(block_size(_BLOCK.get(device.type, 1 << 22)) // max(columns, 1), 1)
+    return [slice(start, start + size) for start in range(0, max(rows, 1), size)]
 
 
 class _LogDensities(torch.autograd.Function):
@@ -92,42 +90,66 @@ class _LogDensities(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, family: Family, loc: Tensor, kappa: Tensor, offset: Tensor, x: Tensor) -> Tensor:
-        kept: list[tuple[Tensor, ...]] = []
-        dim = loc.shape[-1]
-        out, kernel = loc.new_empty(len(loc), len(x)), _kernel("matrix", family, loc)
-        keeps = kernel is None and any(ctx.needs_input_grad) and out.numel() <= block_size(_KEPT)
+        entries, kernel = len(loc) * len(x), _kernel("matrix", family, loc)
+        keeps = kernel is None and any(ctx.needs_input_grad) and entries <= block_size(_KEPT)
+        ctx.family, ctx.blocks = family, _blocks(len(loc), len(x), loc.device)
+        out = loc.new_empty(len(loc), len(x)) if len(ctx.blocks) > 1 else None
+        kept: list[Tensor] = []
         with without_autocast(loc):
-            for rows in _blocks(out):
+            for rows in ctx.blocks:
+                part = loc[rows], kappa[rows], offset[rows], x
                 if kernel is not None:
-                    torch.mm(loc[rows], x.T, out=out[rows])
-                    kernel.run(family.name, out[rows], kappa[rows], offset[rows], dim, log_sphere_area(dim))
-                    continue
-                values, block = _log_densities(family, loc[rows], kappa[rows], offset[rows], x, keep=keeps)
-                out[rows] = values
-                kept.append(block)
-        ctx.family, ctx.keeps = family, keeps
-        ctx.save_for_backward(loc, kappa, offset, x, *(tensor for block in kept for tensor in block))
+                    found = _by_kernel(kernel, family, *part)
+                else:
+                    found, block = _log_densities(family, *part, keep=keeps)
+                    kept.extend(block)
+                if out is None:
+                    out = found
+                else:
+                    out[rows] = found
+        ctx.save_for_backward(loc, kappa, offset, x, *kept)
+        assert out is not None  # there is at least one block
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
         loc, kappa, offset, x, *kept = ctx.saved_tensors
         needed = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled() or not is_plain(grad):
+        if not is_plain_backward(grad):
             tensors = loc, kappa, offset, x
             found = composed_gradients(
                 lambda *args: _composition(ctx.family, *args), (grad,), needed, tensors
             )
             return None, *found
-        blocks = list(_blocks(grad))
-        each = len(kept) // max(len(blocks), 1)
-        in_loc, in_kappa, in_x = torch.empty_like(loc), torch.empty_like(kappa), torch.zeros_like(x)
+        each, in_x, in_loc, in_kappa = len(kept) // len(ctx.blocks), None, [], []
         with without_autocast(grad):
-            for number, rows in enumerate(blocks):
-                given = grad[rows], loc[rows], kappa[rows], offset[rows], x
-                block = tuple(kept[each * number : each * (number + 1)]) if ctx.keeps else None
-                in_loc[rows], in_kappa[rows] = _pull_back(ctx.family, block, *given, in_x, needs_x=needed[3])
-        return None, in_loc, in_kappa, grad.sum(1) if needed[2] else None, in_x if needed[3] else None
+            for number, rows in enumerate(ctx.blocks):
+                block = tuple(kept[each * number : each * (number + 1)]) or None
+                part = grad[rows], loc[rows], kappa[rows], offset[rows], x
+                pulls, factor, of_kappa = _pulls(ctx.family, block, *part)
+                total = pulls @ x
+                if of_kappa is None:  # a linear family: Σ g (t-1)
+                    of_kappa = (loc[rows] * total).sum(-1) - grad[rows].sum(-1)
+                in_kappa.append(of_kappa)
+                in_loc.append(total.mul_(factor.unsqueeze(-1)))
+                if needed[3]:
+                    scaled = factor.unsqueeze(-1) * loc[rows]
+                    in_x = pulls.T @ scaled if in_x is None else in_x.addmm_(pulls.T, scaled)
+        return None, _joined(in_loc), _joined(in_kappa), grad.sum(1) if needed[2] else None, in_x
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Return the rows of all blocks."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _by_kernel(
+    kernel: Kernel, family: Family, loc: Tensor, kappa: Tensor, offset: Tensor, x: Tensor
+) -> Tensor:
+    """Return the log-densities of a block."""
+    cosines, dim = loc @ x.T, loc.shape[-1]
+    kernel.run(family.name, cosines, kappa, offset, dim, log_sphere_area(dim))
+    return cosines
 
 
 def _log_densities(
@@ -139,7 +161,7 @@ def _log_densities(
     return log_densities_(family, loc @ x.T, kappa.unsqueeze(-1), offsets.unsqueeze(-1), dim, keep=keep)
 
 
-def _pull_back(
+def _pulls(
     family: Family,
     kept: tuple[Tensor, ...] | None,
     grad: Tensor,
@@ -147,24 +169,14 @@ def _pull_back(
     kappa: Tensor,
     offset: Tensor,
     x: Tensor,
-    in_x: Tensor,
-    *,
-    needs_x: bool,
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients in ``loc`` and κ for a block of rows, and add that in x to ``in_x``."""
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return ``pulls_`` for a block of rows; None as gradient in κ for a family that is linear in t."""
     if kernel := _kernel("matrix_gradient", family, loc):
-        pulls = loc @ x.T
-        in_kappa = kernel.run(family.name, grad, pulls, kappa, torch.zeros_like(kappa), loc.shape[-1])
-        factor = torch.ones_like(kappa)
-    elif family.linear:
-        pulls, factor, in_kappa = grad, kappa, None
-    else:
-        if kept is None:
-            _, kept = _log_densities(family, loc, kappa, offset, x, keep=True)
-        pulls, factor, in_kappa = pulls_(family, kept, grad, kappa, loc.shape[-1])
-    total = pulls @ x
-    if in_kappa is None:  # Σ g (t-1)
-        in_kappa = (loc * total).sum(-1) - grad.sum(-1)
-    if needs_x:
-        in_x.addmm_(pulls.T, factor.unsqueeze(-1) * loc)
-    return factor.unsqueeze(-1) * total, in_kappa
+        pulls, nothing = loc @ x.T, torch.zeros_like(kappa)
+        in_kappa = kernel.run(family.name, grad, pulls, kappa, nothing, loc.shape[-1])
+        return pulls, torch.ones_like(kappa), in_kappa
+    if family.linear:
+        return grad, kappa, None
+    if kept is None:
+        _, kept = _log_densities(family, loc, kappa, offset, x, keep=True)
+    return pulls_(family, kept, grad, kappa, loc.shape[-1])

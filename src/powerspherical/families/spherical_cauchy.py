@@ -26,10 +26,14 @@ from powerspherical.special import mobius
 _VALUES_PER_NODE = 64  # about how many values the average over the azimuth holds
 
 
+def _in_minus(minus: Tensor, kappa: Tensor, degrees: float) -> Tensor:
+    """The derivative of the log-density in 1-t; finite where it overflows, because at the mode zero multiplies it."""
+    return (-cauchy_slopes(minus, kappa, degrees)[0]).clamp(min=1e-6 * torch.finfo(kappa.dtype).min)
+
+
 # The operations of the formula have derivatives such as 1/(1+κ)², which underflow in float32.
 _log_density = with_derivatives(
-    lambda minus, kappa, degrees: -cauchy_slopes(minus, kappa, degrees)[0],
-    lambda minus, kappa, degrees: cauchy_slopes(minus, kappa, degrees)[1],
+    _in_minus, lambda minus, kappa, degrees: cauchy_slopes(minus, kappa, degrees)[1]
 )(cauchy_log_density)
 
 

@@ -21,14 +21,13 @@ __all__ = [
     "hypot",
     "log",
     "log1p",
-    "sqrt",
     "where",
 ]
 
 Lanes = Tensor
 Number = float
 
-exp, log, sqrt, where = torch.exp, torch.log, torch.sqrt, torch.where
+exp, log, where = torch.exp, torch.log, torch.where
 
 
 def at_least(x: Lanes, bound: Number) -> Lanes:

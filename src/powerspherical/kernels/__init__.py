@@ -1,4 +1,4 @@
-"""Kernels: in C for the CPU and in Triton for CUDA, what other parts of the package also do by torch operations.
+"""Kernels, in C for the CPU and in Triton for CUDA, for functions that the package also has as torch operations.
 
 - ``registry``: which kernel computes what. ``find`` is the only function that asks whether one may run.
 - ``autograd``: ``differentiable``, a function of tensors by its kernel or by torch operations.

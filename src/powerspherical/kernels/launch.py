@@ -23,7 +23,7 @@ def runs_on(device: torch.device, compiling: bool) -> bool:
 
     Args:
         device: with its index, if it is a CUDA device.
-        compiling: whether compiled code is to call the kernels. Then nothing can be tried.
+        compiling: whether compiled code is to call the kernels. Then we cannot try whether Triton compiles.
     """
     # Triton also exists for ROCm, but our kernels have instructions of CUDA.
     if torch.version.hip or importlib.util.find_spec("triton") is None:

@@ -50,7 +50,7 @@ def loaded() -> ctypes.CDLL | str:
 
 @functools.cache
 def function(name: str) -> Callable[[bytes], int]:
-    """Return one of ``FUNCTIONS``. The active engine may be another one: a backward pass calls what its plan holds."""
+    """Return one of ``FUNCTIONS``, whatever the engine is: a backward pass may use the kernel of its forward pass."""
     found: Callable[[bytes], int] = getattr(loaded(), f"sphere_{name}")
     return found
 

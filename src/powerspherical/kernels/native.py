@@ -17,10 +17,19 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.random import KeyedGenerator
+from powerspherical._torch.vectors import computing
 from powerspherical.kernels import library
 from powerspherical.kernels.layout import Tile, in_dtype_of, readable, units
 from powerspherical.kernels.record import SHORT, Settings, value_shapes, z_is_x
-from powerspherical.kernels.registry import NUMBERS, Gradients, Tensors, register, slope_times_gradient
+from powerspherical.kernels.registry import (
+    NUMBERS,
+    Gradients,
+    HeadOptions,
+    Table,
+    Tensors,
+    register,
+    slope_times_gradient,
+)
 
 _SINGLE, _DOUBLE = torch.float32, torch.float64
 _SIZES = {_SINGLE: 4, _DOUBLE: 8}
@@ -49,11 +58,6 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _exact(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which values of ``dtype`` are computed."""
-    return _DOUBLE if dtype is _DOUBLE else _SINGLE
-
-
 # Checks
 
 
@@ -74,9 +78,6 @@ register("check", "c", check, dtypes=(_SINGLE, _DOUBLE))
 
 
 # Functions of κ
-
-#: What a table consists of, see ``special.curves.table``: rows, and (first, gain, decay).
-Table = tuple[Tensor, tuple[int, float, float]]
 
 
 def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
@@ -240,7 +241,7 @@ register("draw_gradient", "c", draw_gradient, dtypes=(_SINGLE, _DOUBLE))
 def slopes(
     family: str, scalars: Tensor, kappa: Tensor, mean: Tensor | None, rule: Tensor | None, dim: int
 ) -> Tensor:
-    """Return d artanh(t)/dκ of each row, given the scalars of ``draw``. The other arguments are as above."""
+    """Return d artanh(t)/dκ of each row, given the scalars of ``draw``. See ``draw_gradient`` for the others."""
     shape = scalars.shape[1:]
     layout = _draw_layout(family, dim, torch.Size((1,)), kappa.shape, shape)
     scalars, result = readable(scalars), kappa.new_empty(shape)
@@ -377,9 +378,6 @@ register("density", "c", density, density_gradients, serves=density_serves, dtyp
 
 # Heads
 
-#: Beside the outputs of a head: d, the bounds of κ, and below which entries v counts as zero.
-HeadOptions = tuple[int, float, float, float]
-
 
 def _run_head(name: str, pointers: Sequence[Tensor | None], outputs: Tensor, options: HeadOptions) -> None:
     dim, minimum, maximum, shortest = options
@@ -391,7 +389,7 @@ def _run_head(name: str, pointers: Sequence[Tensor | None], outputs: Tensor, opt
 def head(tensors: Tensors, options: HeadOptions, needed: Sequence[bool]) -> tuple[Tensors, Tensors]:
     """Return (μ, κ) for the outputs (v, r) of a head, or (μ,) for v."""
     (outputs,) = tensors
-    exact = readable(outputs, _exact(outputs.dtype))
+    exact = readable(outputs, computing(outputs.dtype))
     *batch, entries = exact.shape
     loc = exact.new_empty((*batch, options[0]))
     kappa = exact.new_empty(batch) if entries > options[0] else None
@@ -404,7 +402,7 @@ def head_gradients(
 ) -> Gradients:
     """Return the gradient in the outputs, given those in μ and κ. None means zero."""
     (outputs,), (loc,) = tensors, saved
-    exact = readable(outputs, _exact(outputs.dtype))
+    exact = readable(outputs, computing(outputs.dtype))
     in_loc, in_kappa = (None if grad is None else readable(grad, exact.dtype) for grad in (*grads, None)[:2])
     result = exact.new_empty(exact.shape)
     _run_head("head_gradient", (readable(loc), None, exact, in_loc, in_kappa, result), exact, options)
@@ -444,36 +442,13 @@ def _run_latents(
     in_loc, in_kappa = (kappa + step, kappa + step * (dim + 1)) if gradient else (0, 0)
     head = 4, loc, kappa, outputs.data_ptr(), 0 if grad is None else in_loc, in_kappa, gradient
     head_sizes = rows, dim, dim + 1, threads, *bounds, SHORT
-    draw = (
-        4,
-        x,
-        scalars,
-        scalars + step,
-        scalars + 2 * step,
-        loc,
-        kappa,
-        seed,
-        _address(grad),
-        in_loc,
-        in_kappa,
-        0,
-        0,
-    )
+    ends = scalars, scalars + step, scalars + 2 * step
+    draw = 4, x, *ends, loc, kappa, seed, _address(grad), in_loc, in_kappa, 0, 0
     draw_sizes = threads, rows, dim, rows, 1, dim, NUMBERS[family]
-    curve = (
-        4,
-        rate,
-        scalars + 3 * step,
-        kappa,
-        cells.data_ptr(),
-        threads,
-        rows,
-        first,
-        len(cells) - 1,
-        gain,
-        decay,
-    )
-    _run(name, _LATENTS(4, *head, *head_sizes, *draw, *draw_sizes, *curve, _address(grad_rate)))
+    curve = 4, rate, scalars + 3 * step, kappa, cells.data_ptr()
+    curve_sizes = threads, rows, first, len(cells) - 1, gain, decay
+    parts = *head, *head_sizes, *draw, *draw_sizes, *curve, *curve_sizes
+    _run(name, _LATENTS(4, *parts, _address(grad_rate)))
 
 
 def latents(

@@ -20,6 +20,12 @@ NUMBERS = {name: number for number, name in enumerate(FAMILIES)}
 Tensors = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
 
+#: What a kernel reads of a function of κ, see ``special.curves.table``: the rows, and (first, gain, decay).
+Table = tuple[Tensor, tuple[int, float, float]]
+
+#: Options of the kernels of a head: d, the bounds of κ, and below which entries v counts as zero.
+HeadOptions = tuple[int, float, float, float]
+
 
 class Kernel(NamedTuple):
     """A function of an engine.
@@ -29,8 +35,7 @@ class Kernel(NamedTuple):
             which tensors the gradients will be needed, and returns the outputs and what the gradients need of them.
         gradients: takes (gradients of the outputs, needed, tensors, what ``run`` kept, options), and returns the
             gradients in the tensors. A gradient of an output may be None, which means zero.
-        serves: whether ``run`` takes these tensors, for what ``find`` does not ask. Its arguments are the family and
-            the tensors.
+        serves: a further condition, on the family and the tensors, that ``find`` does not check.
         dtypes: of the tensor that is passed to ``find``.
         largest_dim: largest dimension d.
     """
@@ -56,7 +61,7 @@ def register(
     dtypes: Collection[torch.dtype],
     largest_dim: int = 1 << 62,
 ) -> None:
-    """Make a ``Kernel`` the one of an engine for ``what``."""
+    """Register the kernel of an engine for ``what``. The other arguments are the attributes of ``Kernel``."""
     _TABLE[what, engine] = Kernel(run, gradients, serves, frozenset(dtypes), largest_dim)
 
 
@@ -78,12 +83,12 @@ def find(
 
     Args:
         what: a name under which kernels are registered.
-        tensor: gives the device and the dtype. There is no kernel for no numbers.
+        tensor: gives the device and the dtype. An empty tensor has no kernel.
         dim: the dimension d.
         family: the name of the family, if the kernel depends on it.
-        compiling: whether compiled code is to call the kernel. Then nothing can be tried.
+        compiling: whether compiled code is to call the kernel. Then we cannot try whether Triton compiles.
 
-    It does not ask for transforms, tracing and the like. The caller does, once.
+    Callers check for transforms and tracing themselves, once per call (``modes.is_plain``).
     """
     engine = engines.kernels_on(cpu=tensor.is_cpu)
     if engine == "c":
@@ -100,6 +105,10 @@ def find(
         or (family is not None and family not in NUMBERS)
     ):
         return None
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]  # it would record memory that nobody writes
+        raise NotImplementedError(
+            "torch.jit.trace cannot record this package: use torch.compile or torch.export"
+        )
     return found
 
 

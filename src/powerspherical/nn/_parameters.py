@@ -49,7 +49,7 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
 
 def bounded(raw: Tensor, bounds: Bounds) -> Tensor:
     """Return κ = minimum + s/(1 + s/span) with s = softplus(r)."""
-    softplus = functional.softplus(raw, threshold=_LINEAR)
+    softplus = functional.softplus(raw.clamp(max=1e38), threshold=_LINEAR)
     if bounds.maximum == math.inf:
         return softplus + bounds.minimum
     excess = softplus / (1 + softplus / bounds.span)

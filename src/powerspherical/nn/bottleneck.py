@@ -119,7 +119,8 @@ class SphericalBottleneck(nn.Module):
             outputs = head(features, raw, outputs_only=True)
         draws = self.training or self.evaluate == "draw" or noise is not None
         settings = head.packed_settings
-        if draws and settings is not None and noise is None and generator is None:
+        # Latents without a distribution: nobody would check its parameters.
+        if draws and settings is not None and noise is None and generator is None and not head.validate_args:
             return latents(features, outputs, settings, self.radius)
         q = head(features) if outputs is None else head.distribution_from_outputs(outputs)
         z = q.rsample(generator=generator, noise=self._checked_noise(noise, q)) if draws else q.mode

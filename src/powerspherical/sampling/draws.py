@@ -88,16 +88,16 @@ def draw(
         check_generator(generator, loc.device)
     if shape is None:
         shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
-    law = loc.shape[-1] if dim is None else dim, family.name
+    of_t = loc.shape[-1] if dim is None else dim, family.name
     if is_plain(loc, concentration):
         if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-            return _Draw.apply(loc, concentration, shape, *law, generator)
-        return run_draw(loc, concentration, shape, *law, generator, needs_scalars=False)[0]
+            return _Draw.apply(loc, concentration, shape, *of_t, generator)
+        return run_draw(loc, concentration, shape, *of_t, generator, needs_scalars=False)[0]
     if is_transformed():
-        return _transformed_draw(loc, concentration, shape, *law, generator)
+        return _transformed_draw(loc, concentration, shape, *of_t, generator)
     if generator is None:
-        return _points(loc, concentration, shape, *law)
-    return _Draw.apply(loc, concentration, shape, *law, generator)
+        return _points(loc, concentration, shape, *of_t)
+    return _Draw.apply(loc, concentration, shape, *of_t, generator)
 
 
 @composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
@@ -179,6 +179,8 @@ def _composed_gradients(
     with torch.enable_grad():
         point = _expression(mean, kappa, x.detach(), scalars, slope)
         found = iter(torch.autograd.grad(point, wanted, grad, create_graph=create_graph))
+        if create_graph:  # they depend on the parameters themselves, so that a second derivative raises
+            found = (_Derivative.apply(one, loc, concentration) for one in found)
     unused = grad.new_empty(0)
     return next(found) if needs[0] else unused, next(found) if needs[1] else unused
 
@@ -212,9 +214,8 @@ def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor, 
     minus, plus, _ = scalars.unsqueeze(-1).unbind(0)
     t = 0.5 * (plus - minus)
     change = loc.to(dtype) - mean.to(dtype)
-    if (
-        mean.dtype != dtype
-    ):  # the change of the normalised vectors, up to a part along μ, which changes nothing
+    if mean.dtype != dtype:
+        # The change of the normalised vectors, up to a part along μ, which changes nothing.
         change = change / torch.linalg.vector_norm(mean.to(dtype), dim=-1, keepdim=True)
     rise = (concentration - kappa).unsqueeze(-1)
     # An error of x - tμ along μ would be a bias at large κ, where 1-t² ~ 1/κ.
@@ -324,7 +325,7 @@ def _run_backward(
     needs_loc: bool,
     needs_concentration: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The implementation of ``draw_backward``, with the same choice of code as ``run_draw``."""
+    """The implementation of ``draw_backward``: by a kernel, or a composition of torch operations."""
     kernel = find("draw_gradient", concentration, loc.shape[-1], family) if scalars.numel() else None
     grad_loc: Tensor | None
     grad_concentration: Tensor | None

@@ -30,6 +30,8 @@ def uniform(
     (torch.Size([1000, 3]), True)
     """
     *batch, dim = shape
+    if dim < 2:
+        raise ValueError(f"shape must be (…, d) with d ≥ 2 (2 is the circle), got {tuple(shape)}")
     pole = _pole(torch.empty((), dtype=dtype, device=device), dim)
     # The uniform is the member κ = 0 of every family. This one draws it fastest.
     kappa = torch.zeros((), dtype=computing(pole.dtype), device=pole.device)

@@ -20,14 +20,11 @@ from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.modes import is_exporting, is_plain, transforms_active
 from powerspherical.kernels import differentiable, find
+from powerspherical.kernels.registry import Table
 from powerspherical.special.tables import TOP, Curve, curves
 
 #: By dtype: the integers of its size, the bits of its mantissa but for three, and the bias of its exponent.
 _BITS = {torch.float32: (torch.int32, 20, 127), torch.float64: (torch.int64, 49, 1023)}
-
-
-#: What a kernel reads of a table: the rows, and the numbers (first, gain, decay).
-Table = tuple[Tensor, tuple[int, float, float]]
 
 
 def _curve(family: str, name: str, dim: float, order: int) -> Curve:

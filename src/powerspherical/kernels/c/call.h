@@ -9,7 +9,7 @@
 typedef void real; /* dispatch.c does not look into arrays */
 #endif
 
-/* The families, with the numbers that kernels/__init__.py gives them. */
+/* The families, with the numbers that kernels/registry.py gives them. */
 enum { POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY };
 
 #define RULE 64 /* nodes of sphere_call.rule */

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch
 from powerspherical.kernels.layout import readable
-from powerspherical.kernels.registry import Tensors, register, slope_times_gradient
+from powerspherical.kernels.registry import Table, Tensors, register, slope_times_gradient
 
 _TOP = tl.constexpr(2.0**64)  # where the tables end
 _LOG_2 = tl.constexpr(0.6931471805599453)
@@ -69,10 +69,6 @@ def _evaluate(
     tl.store(value_ptr + index, value, mask=there)
     if NEEDS_SLOPE:
         tl.store(slope_ptr + index, slope, mask=there)
-
-
-#: What a table consists of, see ``special.curves.table``: rows, and (first, gain, decay).
-Table = tuple[Tensor, tuple[int, float, float]]
 
 
 def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:

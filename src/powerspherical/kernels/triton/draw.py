@@ -42,7 +42,7 @@ from powerspherical.kernels.triton.random import (
     uniform,
 )
 
-#: Up to this dimension we project twice onto the tangent space, see ``geometry.tangent_gaussian``.
+#: Up to this dimension we project twice onto the tangent space, see ``composition.tangent_gaussian``.
 _PROJECT_TWICE_DIM = tl.constexpr(8)
 
 #: Groups of four coordinates per program, unless a single row has more.

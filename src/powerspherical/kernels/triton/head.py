@@ -12,7 +12,7 @@ from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
 from powerspherical.kernels.layout import readable
-from powerspherical.kernels.registry import Gradients, Tensors, register
+from powerspherical.kernels.registry import Gradients, HeadOptions, Tensors, register
 from powerspherical.kernels.triton.formulas import concentration
 
 #: Coordinates per program, unless a single row has more.
@@ -96,10 +96,6 @@ def _gradient(
             _, slope = concentration(raw, 0.0, float("inf"), rate)
             slope = slope * tl.load(grad_kappa_ptr + row, mask=row_mask, other=0.0)
         tl.store(gradient_ptr + row * ENTRIES + DIM, slope.to(dtype), mask=row_mask)
-
-
-#: Beside the outputs of a head: d, the bounds of κ, and below which entries v counts as zero.
-HeadOptions = tuple[int, float, float, float]
 
 
 def _launch(

@@ -15,8 +15,8 @@ from torch import Tensor
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
 from powerspherical.kernels.layout import readable
 from powerspherical.kernels.record import SHORT, Bounds, Settings, value_shapes, z_is_x
-from powerspherical.kernels.registry import register
-from powerspherical.kernels.triton.curve import Table, table_value
+from powerspherical.kernels.registry import Table, register
+from powerspherical.kernels.triton.curve import table_value
 from powerspherical.kernels.triton.draw import (
     dot,
     load_row,

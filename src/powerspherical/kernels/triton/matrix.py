@@ -97,7 +97,7 @@ def log_densities_(
         family: its name.
         cosines: contiguous.
         kappa: (B,).
-        offset: ``log_offset`` of an exponential family, (B,). Any tensor (B,) for other families.
+        offset: -Ψ of an exponential family, (B,). Any tensor (B,) for other families.
         dim: d.
         log_area: the log of the area of the sphere.
     """

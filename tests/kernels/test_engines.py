@@ -20,7 +20,7 @@ from powerspherical import (
 )
 from powerspherical.engines import block_limit
 from powerspherical.families import POWER_SPHERICAL
-from powerspherical.nn import SphericalHead
+from powerspherical.nn import SphericalBottleneck, SphericalHead
 from powerspherical.sampling import draw
 from powerspherical.special import bessel_ratio
 
@@ -75,7 +75,9 @@ def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family:
     matrix = family(loc, kappa).log_prob_matrix(x.detach())
     loss = x[:, 0].sum() + family(loc, kappa).log_prob(x.detach()).sum() + matrix.sin().sum()
     loss = loss + family(loc, kappa).entropy().sum() + (head(features).concentration * kappa).sum()
-    leaves = loc, kappa, *head.parameters()
+    z, rate = SphericalBottleneck(4, dim, maximum=60.0).to(engine.device)(features.requires_grad_())
+    loss = loss + z[:, 0].sum() + rate.sum()
+    leaves = loc, kappa, features, *head.parameters()
     expected = torch.autograd.grad(loss, leaves, retain_graph=True)
     with engines.engine(other):
         found = torch.autograd.grad(loss, leaves)

@@ -115,7 +115,7 @@ for family in ("power_spherical", "von_mises_fisher", "spherical_cauchy"):
     call["density"].run((x, loc, kappa), options, yes)
     settings = Settings(family, 4, Bounds(0.0, 9.0))
     z, rate, record = call["latents"].run(x, table, settings, 2.0, torch.bfloat16, None)
-    call["latents_gradient"].run(x, table, record, None, z, rate, settings, 2.0)
+    call["latents"].gradients(x, table, record, None, z, rate, settings, 2.0)
     call["matrix"].run(family, x, kappa, one, 5, 1.0)
     call["matrix_gradient"].run(family, x, x.clone(), kappa, one, 5)
 outputs, _ = call["head"].run((x,), (4, 0.0, 9.0, 1e-12), yes)

@@ -493,7 +493,7 @@ def latents_gradient(
     grad_rate: Tensor | None,
     settings: Settings,
     radius: float,
-) -> Tensor:
+) -> tuple[Tensor]:
     """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero.
 
     ``outputs``, ``record`` and z are those of ``latents``. z is None unless it is x itself.
@@ -510,8 +510,7 @@ def latents_gradient(
         "latents_gradient", exact, table, settings, scratch, x.data_ptr(), scalars,
         grad=grad, grad_rate=grad_rate, gradient=result.data_ptr(),
     )  # fmt: skip
-    return result.to(outputs.dtype)
+    return (result.to(outputs.dtype),)
 
 
-register("latents", "c", latents, dtypes=(_SINGLE, *_HALVES))
-register("latents_gradient", "c", latents_gradient, dtypes=(_SINGLE, *_HALVES))
+register("latents", "c", latents, latents_gradient, dtypes=(_SINGLE, *_HALVES))

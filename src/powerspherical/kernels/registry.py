@@ -33,8 +33,9 @@ class Kernel(NamedTuple):
     Attributes:
         run: computes it. For ``autograd.differentiable`` it takes (tensors, options, needed), where ``needed`` says of
             which tensors the gradients will be needed, and returns the outputs and what the gradients need of them.
-        gradients: takes (gradients of the outputs, needed, tensors, what ``run`` kept, options), and returns the
-            gradients in the tensors. A gradient of an output may be None, which means zero.
+        gradients: computes the gradients. For ``autograd.differentiable`` it takes (gradients of the outputs, needed,
+            tensors, what ``run`` kept, options), and returns the gradients in the tensors. A gradient of an output may
+            be None, which means zero.
         serves: a further condition, on the family and the tensors, that ``find`` does not check.
         dtypes: of the tensor that is passed to ``find``.
         largest_dim: largest dimension d.
@@ -74,6 +75,11 @@ def _has_triton(device: torch.device, compiling: bool) -> bool:
         return False
     importlib.import_module("powerspherical.kernels.triton")
     return True
+
+
+def registered(what: str, engine: str) -> Kernel:
+    """Return the kernel of an engine, whichever engine is chosen now: compiled code has chosen before."""
+    return _TABLE[what, engine]
 
 
 def find(

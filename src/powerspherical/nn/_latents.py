@@ -23,7 +23,7 @@ from powerspherical.families import family_named
 from powerspherical.families.derived import relative_entropy_and_slope
 from powerspherical.kernels import find
 from powerspherical.kernels.record import Bounds, Settings, unpack_record, value_shapes, z_is_x
-from powerspherical.kernels.registry import Kernel
+from powerspherical.kernels.registry import Kernel, registered
 from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout
 from powerspherical.sampling.draws import draw, draw_gradients, next_number
@@ -90,19 +90,17 @@ def drawn(outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
         )
     plain = is_plain(outputs)
     compiled = is_in_aot_autograd() and engines.kernels_on(cpu=outputs.is_cpu) == "triton"
-    if (plain or compiled) and _kernel("latents", outputs, settings) is not None:
+    kernel = None
+    if plain or compiled:
+        kernel = find("latents", outputs, settings.dim, settings.family, compiling=is_compiling())
+    if kernel is not None:
         if compiled or (torch.is_grad_enabled() and outputs.requires_grad):
-            return _Latents.apply(outputs, settings, radius, dtype)
-        return _values(outputs, settings, radius, dtype)[:2]
+            return _Latents.apply(kernel, outputs, settings, radius, dtype)
+        return _values(kernel, outputs, settings, radius, dtype)[:2]
     loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
     return _scaled(draw(family, loc, kappa), radius, dtype), family.relative_entropy(kappa, settings.dim)
-
-
-def _kernel(what: str, outputs: Tensor, settings: Settings) -> Kernel | None:
-    """Return the kernel that computes latents or their gradient at once, or None."""
-    return find(what, outputs, settings.dim, settings.family, compiling=is_compiling())
 
 
 def _scaled(x: Tensor, radius: float, dtype: torch.dtype) -> Tensor:
@@ -115,13 +113,13 @@ class _Latents(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
+        ctx: Any, kernel: Kernel, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         if is_plain(outputs):  # packing the settings would cost host time
-            z, rate, record = _values(outputs, settings, radius, dtype)
+            z, rate, record = _values(kernel, outputs, settings, radius, dtype)
         else:
             z, rate, record = _draw_latents(outputs, packed(settings), radius, dtype, next_number())
-        ctx.settings, ctx.radius = settings, radius
+        ctx.kernel, ctx.settings, ctx.radius = kernel, settings, radius
         ctx.save_for_backward(outputs, record, z if z_is_x(radius, dtype) else None)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return z, rate
@@ -134,13 +132,13 @@ class _Latents(torch.autograd.Function):
         if not grads:
             gradient = None
         elif is_plain_backward(*grads):
-            gradient = _gradient(*given, ctx.settings, ctx.radius)
+            gradient = _gradient(ctx.kernel, *given, ctx.settings, ctx.radius)
         elif not torch.is_grad_enabled() and is_in_aot_autograd():
             gradient = _pull_back_latents(*given, packed(ctx.settings), ctx.radius)
         else:  # gradients that will be differentiated, or that belong to a transform, need torch operations
             x, scalars = unpack_record(outputs, record, z)
             gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, scalars[:3])
-        return gradient, None, None, None
+        return None, gradient, None, None, None
 
 
 def _table(settings: Settings, outputs: Tensor) -> Any:
@@ -151,23 +149,21 @@ def _table(settings: Settings, outputs: Tensor) -> Any:
 
 
 def _values(
-    outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
+    kernel: Kernel, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw, by one kernel."""
-    kernel = _kernel("latents", outputs, settings)
-    assert kernel is not None
+    """Return z, the rate, and a record of the draw."""
     values: tuple[Tensor, Tensor, Tensor] = kernel.run(
         outputs, _table(settings, outputs), settings, radius, dtype, None
     )
     return values
 
 
-def _gradient(outputs: Tensor, *rest: Any) -> Tensor:
-    """Return the gradient in the outputs, by one kernel."""
+def _gradient(kernel: Kernel, outputs: Tensor, *rest: Any) -> Tensor:
+    """Return the gradient in the outputs."""
     *_, settings, _ = rest
-    kernel = _kernel("latents_gradient", outputs, settings)
-    assert kernel is not None
-    gradient: Tensor = kernel.run(outputs, _table(settings, outputs), *rest)
+    assert kernel.gradients is not None
+    (gradient,) = kernel.gradients(outputs, _table(settings, outputs), *rest)
+    assert gradient is not None
     return gradient
 
 
@@ -186,7 +182,9 @@ def _fake_values(
 _draw_latents = define_operator(
     "draw_latents(Tensor outputs, str settings, float radius, ScalarType dtype, int number) "
     "-> (Tensor, Tensor, Tensor)",
-    lambda outputs, settings, radius, dtype, number: _values(outputs, _unpacked(settings)[0], radius, dtype),
+    lambda outputs, settings, radius, dtype, number: _values(
+        registered("latents", "triton"), outputs, _unpacked(settings)[0], radius, dtype
+    ),
     fake=_fake_values,
     random=True,
 )
@@ -194,7 +192,7 @@ _pull_back_latents = define_operator(
     "pull_back_latents(Tensor outputs, Tensor record, Tensor? z, Tensor? grad, Tensor? grad_rate, str settings, "
     "float radius) -> Tensor",
     lambda outputs, record, z, grad, grad_rate, settings, radius: _gradient(
-        outputs, record, z, grad, grad_rate, _unpacked(settings)[0], radius
+        registered("latents", "triton"), outputs, record, z, grad, grad_rate, _unpacked(settings)[0], radius
     ),
     fake=lambda outputs, *_: outputs.new_empty(outputs.shape),
 )

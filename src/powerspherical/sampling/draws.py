@@ -46,9 +46,6 @@ from powerspherical.quadrature import law
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling import composition
 
-#: x, and the scalars 1-t, 1+t and noise of each row, or None if they are not needed.
-Draws = tuple[Tensor, Tensor | None]
-
 
 def draw(
     family: Family,
@@ -288,13 +285,16 @@ def run_draw(
     generator: torch.Generator | None = None,
     *,
     needs_scalars: bool = True,
-) -> Draws:
-    """The implementation of ``draw``: by a kernel, or a composition of torch operations."""
+) -> tuple[Tensor, Tensor | None]:
+    """The implementation of ``draw``: by a kernel, or a composition of torch operations.
+
+    It returns x, and the scalars 1-t, 1+t and noise of each row, or None if they are not needed.
+    """
     if not isinstance(shape, torch.Size):
         shape = torch.Size(shape)  # a list, if an operator was called
     kernel = find("draw", concentration, loc.shape[-1], family) if 0 not in shape else None
     if kernel is not None:
-        draws: Draws = kernel.run(
+        draws: tuple[Tensor, Tensor | None] = kernel.run(
             family, loc, concentration, shape, dim, generator, needs_scalars=needs_scalars
         )
         return draws

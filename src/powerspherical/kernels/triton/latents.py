@@ -187,15 +187,7 @@ def draw_latents(
     dtype: torch.dtype,
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw for the backward pass, see ``record.unpack_record``.
-
-    Args:
-        outputs: (v, r), n > 0 rows of d + 1 numbers, float32 or half precision.
-        table: of the rate as a function of κ, see ``special.curves.table``.
-        settings: with d ≤ 1024.
-        radius, dtype: the length and the dtype of z.
-        generator: source of the random numbers. Default: torch's generator for the device.
-    """
+    """Return z, the rate, and a record of the draw, see ``native.latents``. d is at most 1024."""
     outputs, device = readable(outputs), outputs.device
     family, dim, bounds = settings
     seed, rows = random_seed(device, generator), outputs.numel() // (dim + 1)
@@ -227,11 +219,8 @@ def pull_back_latents(
     grad_rate: Tensor | None,
     settings: Settings,
     radius: float,
-) -> Tensor:
-    """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero.
-
-    ``outputs``, ``record`` and z are those of ``draw_latents``. z is None unless it is x itself. The table is not used.
-    """
+) -> tuple[Tensor]:
+    """Return the gradient in the outputs, see ``native.latents_gradient``. The table is not used."""
     outputs, record = readable(outputs), readable(record)
     given = [None if one is None else readable(one) for one in (grad, grad_rate)]
     gradient = torch.empty_like(outputs)
@@ -247,12 +236,11 @@ def pull_back_latents(
         (rows, *_bounds(bounds), float(radius)),
         (slope_method(family, dim), *uses, dim, block, columns),
     )
-    return gradient
+    return (gradient,)
 
 
 _DTYPES = torch.float32, torch.float16, torch.bfloat16
-register("latents", "triton", draw_latents, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
-register("latents_gradient", "triton", pull_back_latents, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
+register("latents", "triton", draw_latents, pull_back_latents, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
 
 
 def _bounds(bounds: Bounds) -> tuple[float, float, float]:

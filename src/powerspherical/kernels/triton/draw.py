@@ -1,9 +1,7 @@
 """Draws with Triton: one kernel draws the noise, the cosine and the point, without a round trip to memory.
 
 A program holds a few rows with all their coordinates in registers. It writes x once and, if gradients are needed, three
-scalars per row. The steps are those of ``sampling.composition`` and of each family's ``draw_cosine``, in float32. von
-Mises–Fisher cosines need a rejection loop, which runs in a kernel of its own before (except at d = 3, where they have a
-closed form).
+scalars per row. The steps are those of ``sampling.composition`` and of each family's ``draw_cosine``, in float32.
 
 With m directions, row r has direction r mod m. So m may be 1, the number of rows, or the size of a batch below a
 sample shape.
@@ -45,14 +43,8 @@ from powerspherical.kernels.triton.random import (
 #: Up to this dimension we project twice onto the tangent space, see ``composition.tangent_gaussian``.
 _PROJECT_TWICE_DIM = tl.constexpr(8)
 
-#: Groups of four coordinates per program, unless a single row has more.
-_QUADS = 256
-
-#: Groups of four coordinates per thread, up to four warps; and in programs with more warps.
-_QUADS_PER_THREAD, _MAX_QUADS_PER_THREAD = 8, 32
-
-#: Rows per program of the rejection kernel. A program takes as long as the row with the most attempts.
-_COSINE_ROWS = 32
+#: Quads per thread in programs of more than four warps, see ``tile``.
+_MAX_QUADS_PER_THREAD = 32
 
 _NUMBERS = ["seed", "rows", "directions", "kappa_stride"]
 
@@ -99,30 +91,6 @@ def uniform_ends(chi_squared, normal):
     return tl.where(normal > 0, chi_squared, far), tl.where(normal > 0, far, chi_squared)
 
 
-@triton.jit(do_not_specialize=_NUMBERS)
-def _von_mises_fisher_cosines(
-    scalars_ptr,
-    kappa_ptr,
-    seed_ptr,
-    seed: tl.int64,
-    rows: tl.int64,
-    kappa_stride: tl.int64,
-    degrees: tl.float32,
-    SEED_IN_MEMORY: tl.constexpr,
-    FAST: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Write 1-t and 1+t for ROWS rows per program."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    row_mask = row < rows
-    if SEED_IN_MEMORY:
-        seed = tl.load(seed_ptr)
-    kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=0.0)
-    minus, plus = wood_ends(kappa, seed, row, degrees, FAST)
-    tl.store(scalars_ptr + row, minus, mask=row_mask)
-    tl.store(scalars_ptr + rows + row, plus, mask=row_mask)
-
-
 @triton.jit
 def quarters(DIM: tl.constexpr, QUARTER: tl.constexpr, QUADS: tl.constexpr):
     """The columns of the first quarter of a row, and masks of the columns of all four."""
@@ -166,16 +134,15 @@ def scaled_row(s, a):
 
 @triton.jit
 def added_row(a, s, b):
-    """Rows a + s·b."""
-    return a[0] + s * b[0], a[1] + s * b[1], a[2] + s * b[2], a[3] + s * b[3]
+    """Rows a + s·b. Compilers choose where to fuse operations, so without ``fma`` results would depend on options."""
+    s, _ = tl.broadcast(s, b[0])
+    return tl.fma(s, b[0], a[0]), tl.fma(s, b[1], a[1]), tl.fma(s, b[2], a[2]), tl.fma(s, b[3], a[3])
 
 
 @triton.jit
 def point(
     loc,
     kappa,
-    minus,
-    plus,
     seed,
     row,
     column,
@@ -190,8 +157,7 @@ def point(
     """Draw one point for each row, and return it, 1-t, 1+t, and the noise.
 
     The law of t is that of dimension ``degrees`` + 1. TWO_SPHERE says whether this is 3, and OTHER_DIM whether it
-    differs from DIM. For von Mises–Fisher without TWO_SPHERE, the arguments ``minus`` and ``plus`` give the cosine t.
-    Otherwise they are ignored. The noise is that of ``Family.draw_cosine``.
+    differs from DIM. The noise is that of ``Family.draw_cosine``.
     """
     v0, v1, v2, v3 = normals(seed, column, row[:, None], NORMALS, FAST)
     v0, v1 = tl.where(masks[0], v0, 0.0), tl.where(masks[1], v1, 0.0)
@@ -210,7 +176,9 @@ def point(
         squared_length = dot(v, v)
 
     noise = squared_length
-    if FAMILY != "von_mises_fisher" or TWO_SPHERE:
+    if FAMILY == "von_mises_fisher" and not TWO_SPHERE:
+        minus, plus = wood_ends(kappa, seed, row, degrees, FAST)
+    else:
         chi_squared = squared_length
         if OTHER_DIM:
             chi_squared = 2.0 * gamma(row * 0.0 + 0.5 * degrees, seed, row, LENGTH, FAST)
@@ -270,18 +238,13 @@ def _draw(
         loc = scaled_row(1.0 / tl.maximum(tl.sqrt(dot(loc, loc)), 1e-12)[:, None], loc)
 
     kappa = tl.load(kappa_ptr + row * kappa_stride, mask=row_mask, other=1.0)
-    minus, plus = kappa, kappa
-    REJECTS: tl.constexpr = FAMILY == "von_mises_fisher" and not TWO_SPHERE
-    if REJECTS:
-        minus = tl.load(scalars_ptr + row, mask=row_mask, other=1.0)
-        plus = tl.load(scalars_ptr + rows + row, mask=row_mask, other=1.0)
     x, minus, plus, noise = point(
-        loc, kappa, minus, plus, seed, row, column, masks, degrees, FAMILY, OTHER_DIM, TWO_SPHERE, FAST, DIM
+        loc, kappa, seed, row, column, masks, degrees, FAMILY, OTHER_DIM, TWO_SPHERE, FAST, DIM
     )
-    if NEEDS_SCALARS and not REJECTS:
+    if NEEDS_SCALARS:
         tl.store(scalars_ptr + row, minus, mask=row_mask)
         tl.store(scalars_ptr + rows + row, plus, mask=row_mask)
-        if FAMILY != "spherical_cauchy":
+        if FAMILY == "power_spherical" or TWO_SPHERE:  # other draws have no noise
             tl.store(scalars_ptr + 2 * rows + row, noise, mask=row_mask)
     store_row(x_ptr + row[:, None] * DIM + column, x, masks, there, QUARTER)
 
@@ -321,8 +284,8 @@ def draw(
 ) -> tuple[Tensor, Tensor | None]:
     """Return points x and the scalars 1-t, 1+t and noise, see ``native.draw``.
 
-    The noise of Power Spherical draws is the Gamma variable that dt/dκ needs, or with ``dim`` = 3 the squared length of
-    the tangent vector, which is not needed. Other draws need no noise, and may leave it uninitialised.
+    The noise of Power Spherical draws is the Gamma variable that dt/dκ needs. With ``dim`` = 3 the noise is the squared
+    length of the tangent vector. Other draws leave it uninitialised.
     """
     x = torch.empty((*shape, loc.shape[-1]), dtype=loc.dtype, device=loc.device)
     scalars = torch.empty((3, *shape), dtype=kappa.dtype, device=loc.device) if needs_scalars else None
@@ -342,48 +305,37 @@ def write(
     The n or fewer directions and κ are arranged as by ``Layout``. A ``seed`` that is a tensor is read by the kernel,
     again in each replay of a CUDA graph.
     """
-    width, fast = x.shape[-1], runs_fast(x.device)
+    width = x.shape[-1]
     rows, directions, kappa_stride = x.numel() // width, loc.numel() // width, int(kappa.numel() > 1)
     in_memory = isinstance(seed, Tensor)
-    seed_tensor, number = (seed, 0) if in_memory else (None, seed)
-    needs_scalars = scalars is not None
-    if family == "von_mises_fisher" and dim != 3:
-        if scalars is None:  # the first kernel passes t to the second in it
-            scalars = torch.empty((2, rows), dtype=kappa.dtype, device=x.device)
-        grid, numbers = (blocks(rows, _COSINE_ROWS), 1), (number, rows, kappa_stride, float(dim - 1))
-        constants = in_memory, fast, _COSINE_ROWS
-        launch(
-            _von_mises_fisher_cosines, grid, (scalars, kappa, seed_tensor), numbers, constants, num_warps=1
-        )
-    quarter, rows_per_program, quads, warps = tile(width)
+    quarter, rows_per_program, quads, warps = tile(width, family, 256, 8, 8)
     kind = "one" if directions == 1 else "each" if directions == rows else "some"
+    options = in_memory, scalars is not None, family, dim != width, dim == 3, runs_fast(x.device), kind
     launch(
         _draw,
         (blocks(rows, rows_per_program), 1),
-        (x, scalars, loc, kappa, seed_tensor),
-        (number, rows, directions, kappa_stride, float(dim - 1)),
-        (
-            in_memory,
-            needs_scalars,
-            family,
-            dim != width,
-            dim == 3,
-            fast,
-            kind,
-            width,
-            quarter,
-            rows_per_program,
-            quads,
-        ),
-        num_warps=warps,
+        (x, scalars, loc, kappa, seed if in_memory else None),
+        (0 if in_memory else seed, rows, directions, kappa_stride, float(dim - 1)),
+        (*options, width, quarter, rows_per_program, quads),
+        warps,
     )
 
 
 @functools.cache
-def tile(width: int, rows_per_thread: int = 8) -> tuple[int, int, int, int]:
-    """Return QUARTER, ROWS, QUADS and the number of warps of a program, for rows of ``width`` coordinates."""
+def tile(
+    width: int, family: str | None, quads_per_program: int, quads_per_thread: int, rows_per_thread: int
+) -> tuple[int, int, int, int]:
+    """Return QUARTER, ROWS, QUADS and the number of warps of a program, for rows of ``width`` coordinates.
+
+    A quad is four coordinates. A program has ``quads_per_program``, unless a single row has more, and up to four warps
+    of threads with at most ``quads_per_thread`` and ``rows_per_thread``. ``family`` is that of the draws, if there are
+    any.
+    """
     quarter = blocks(width, 4)
     quads = next_power_of_two(quarter)
-    rows = max(1, _QUADS // quads)
-    few, many = (rows * quads // (32 * each) for each in (_QUADS_PER_THREAD, _MAX_QUADS_PER_THREAD))
+    rows = max(1, quads_per_program // quads)
+    if family == "von_mises_fisher":
+        # Because of its rejection, a program takes as long as the row with the most attempts.
+        rows = min(rows, 32)
+    few, many = (rows * quads // (32 * each) for each in (quads_per_thread, _MAX_QUADS_PER_THREAD))
     return quarter, rows, quads, max(1, min(few, 4), min(many, 16), rows // (32 * rows_per_thread))

@@ -1,23 +1,27 @@
-"""Latents of a bottleneck with Triton: one kernel from a head's outputs to latents and rates, one for the gradient.
+"""Heads and bottlenecks with Triton: one kernel from a head's outputs to its results, one for the gradient.
 
-The forward kernel draws as ``draw`` does. It writes z, the rate, and a record of the draw for the backward pass (see
+The results of a head are the parameters μ and κ. Those of a bottleneck are latents and rates: its kernel computes μ and
+κ, draws as ``draw`` does, and writes z, the rate, and a record of the draw for the backward pass (see
 ``unpack_record``). The backward kernel computes μ and κ again instead of loading them. All in float32.
 """
 
 # mypy: ignore-errors
 # (type checkers do not understand Triton's dialect of Python)
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.kernels.launch import blocks, launch, next_power_of_two
+from powerspherical.kernels.launch import blocks, launch
 from powerspherical.kernels.layout import readable
-from powerspherical.kernels.record import SHORT, Bounds, Settings, value_shapes, z_is_x
-from powerspherical.kernels.registry import Table, register
+from powerspherical.kernels.record import SHORT, Settings, value_shapes, z_is_x
+from powerspherical.kernels.registry import Gradients, HeadOptions, Table, Tensors, register
 from powerspherical.kernels.triton.curve import table_value
 from powerspherical.kernels.triton.draw import (
+    added_row,
     dot,
     load_row,
     point,
@@ -25,38 +29,52 @@ from powerspherical.kernels.triton.draw import (
     scaled_row,
     store_row,
     tile,
-    wood_ends,
 )
 from powerspherical.kernels.triton.formulas import concentration
 from powerspherical.kernels.triton.pull_back import concentration_gradient
 from powerspherical.kernels.triton.random import random_seed, runs_fast
 from powerspherical.kernels.triton.slope import rapidity_slope, slope_method
 
-#: Largest dimension. A program holds whole rows in registers.
-_LARGEST_DIM = 1024
+#: Largest dimension of a head, and of a bottleneck. A program holds whole rows in registers.
+_LARGEST_HEAD, _LARGEST_DIM = 1 << 14, 1024
 
-#: Coordinates per program of the backward pass.
-_BLOCK = _LARGEST_DIM
+#: Quads per program, quads per thread and rows per thread, see ``tile``: the fastest of those tried on an H200.
+_VALUES, _GRADIENTS = (256, 4, 1), (64, 2, 2)
 
-#: The most rows per thread. With eight, as in ``draw``, registers spill at d = 3.
-_ROWS_PER_THREAD = 2
-
-#: v counts as zero if no |vᵢ| exceeds this, as in a head.
+#: v counts as zero if no |vᵢ| exceeds this.
 _SHORTEST = tl.constexpr(SHORT)
 
 
 @triton.jit
-def _lengths(longest):
-    """Return which v count as zero, and the numbers to divide v by before it is squared.
-
-    Scaling by a constant changes the direction by rounding only, and avoids overflow of the squares.
-    """
+def _direction(v, column):
+    """Rows μ = v/‖v‖, and 1/‖v‖. A v that counts as zero has the first unit vector added."""
+    largest = tl.maximum(tl.maximum(tl.abs(v[0]), tl.abs(v[1])), tl.maximum(tl.abs(v[2]), tl.abs(v[3])))
+    longest = tl.max(largest, 1)
     short = longest <= _SHORTEST
-    return short[:, None], tl.where(short, 1.0, longest)
+    v = (tl.where(short[:, None] & (column == 0), v[0] + 1.0, v[0]), v[1], v[2], v[3])
+    # Scaling by a constant changes the direction by rounding only, and avoids overflow of the squares.
+    scale = 1.0 / tl.where(short, 1.0, longest)
+    v = scaled_row(scale[:, None], v)
+    inverse = 1.0 / tl.sqrt(dot(v, v))
+    return scaled_row(inverse[:, None], v), inverse * scale
+
+
+@triton.jit
+def _concentration(
+    outputs_ptr, row, row_mask, minimum, maximum, inverse_span, DIM: tl.constexpr, ENTRIES: tl.constexpr
+):
+    """κ and dκ/dr of rows of outputs. Without r, κ is ``minimum``."""
+    if ENTRIES > DIM:
+        raw = tl.load(outputs_ptr + row * ENTRIES + DIM, mask=row_mask, other=0.0).to(tl.float32)
+        kappa, slope = concentration(raw, minimum, maximum, inverse_span)
+    else:
+        slope = row * 0.0
+        kappa = slope + minimum
+    return kappa, slope
 
 
 @triton.jit(do_not_specialize=["seed", "rows"])
-def _draw_latents(
+def _values(
     z_ptr,
     rate_ptr,
     record_ptr,
@@ -69,6 +87,7 @@ def _draw_latents(
     maximum: tl.float32,
     inverse_span: tl.float32,
     radius: tl.float32,
+    DRAWS: tl.constexpr,
     SEED_IN_MEMORY: tl.constexpr,
     FAMILY: tl.constexpr,
     FAST: tl.constexpr,
@@ -77,48 +96,46 @@ def _draw_latents(
     LAST: tl.constexpr,
     GAIN: tl.constexpr,
     WIDTH: tl.constexpr,
+    ENTRIES: tl.constexpr,
     DIM: tl.constexpr,
     QUARTER: tl.constexpr,
     ROWS: tl.constexpr,
     QUADS: tl.constexpr,
 ):
-    """Draw ROWS rows of latents: μ and κ from the outputs, the rate, and a point around μ."""
-    x_ptr = record_ptr if RECORD_HAS_X else z_ptr
-    scalars_ptr = record_ptr + rows * DIM if RECORD_HAS_X else record_ptr
+    """Write ROWS rows of latents, rates and records; without DRAWS, μ in place of z and κ in place of the rate."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
-    if SEED_IN_MEMORY:
-        seed = tl.load(seed_ptr)
     there = row_mask[:, None]
     column, masks = quarters(DIM, QUARTER, QUADS)
-    v = load_row(outputs_ptr + row[:, None] * (DIM + 1) + column, masks, there, QUARTER)
-    largest = tl.maximum(tl.maximum(tl.abs(v[0]), tl.abs(v[1])), tl.maximum(tl.abs(v[2]), tl.abs(v[3])))
-    short, longest = _lengths(tl.max(largest, 1))
-    v = (tl.where(short & (column == 0), v[0] + 1.0, v[0]), v[1], v[2], v[3])
-    v = scaled_row(1.0 / longest[:, None], v)
-    loc = scaled_row(1.0 / tl.sqrt(dot(v, v))[:, None], v)
-    raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
-    kappa, _ = concentration(raw, minimum, maximum, inverse_span)
-    rate, slope = table_value(kappa, table_ptr, FIRST, LAST, GAIN, 0.0, WIDTH)
-    minus, plus = kappa, kappa  # placeholders
-    if FAMILY == "von_mises_fisher" and DIM != 3:
-        minus, plus = wood_ends(kappa, seed, row, DIM - 1.0, FAST)
-    x, minus, plus, noise = point(
-        loc, kappa, minus, plus, seed, row, column, masks, DIM - 1.0, FAMILY, False, DIM == 3, FAST, DIM
-    )
-    tl.store(rate_ptr + row, rate, mask=row_mask)
-    tl.store(scalars_ptr + row, minus, mask=row_mask)
-    tl.store(scalars_ptr + rows + row, plus, mask=row_mask)
-    tl.store(scalars_ptr + 2 * rows + row, noise, mask=row_mask)
-    tl.store(scalars_ptr + 3 * rows + row, slope, mask=row_mask)
     place = row[:, None] * DIM + column
-    store_row(x_ptr + place, x, masks, there, QUARTER)
-    if RECORD_HAS_X:
-        store_row(z_ptr + place, scaled_row(radius, x), masks, there, QUARTER)
+    v = load_row(outputs_ptr + row[:, None] * ENTRIES + column, masks, there, QUARTER)
+    loc, _ = _direction(v, column)
+    kappa, _ = _concentration(outputs_ptr, row, row_mask, minimum, maximum, inverse_span, DIM, ENTRIES)
+    if DRAWS:
+        if SEED_IN_MEMORY:
+            seed = tl.load(seed_ptr)
+        x, minus, plus, noise = point(
+            loc, kappa, seed, row, column, masks, DIM - 1.0, FAMILY, False, DIM == 3, FAST, DIM
+        )
+        rate, slope = table_value(kappa, table_ptr, FIRST, LAST, GAIN, 0.0, WIDTH)
+        tl.store(rate_ptr + row, rate, mask=row_mask)
+        scalars_ptr = record_ptr + rows * DIM if RECORD_HAS_X else record_ptr
+        tl.store(scalars_ptr + row, minus, mask=row_mask)
+        tl.store(scalars_ptr + rows + row, plus, mask=row_mask)
+        tl.store(scalars_ptr + 2 * rows + row, noise, mask=row_mask)
+        tl.store(scalars_ptr + 3 * rows + row, slope, mask=row_mask)
+        if RECORD_HAS_X:
+            store_row(record_ptr + place, x, masks, there, QUARTER)
+            x = scaled_row(radius, x)
+        store_row(z_ptr + place, x, masks, there, QUARTER)
+    else:
+        store_row(z_ptr + place, loc, masks, there, QUARTER)
+        if ENTRIES > DIM:
+            tl.store(rate_ptr + row, kappa, mask=row_mask)
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _pull_back_latents(
+def _gradients(
     gradient_ptr,
     outputs_ptr,
     x_ptr,
@@ -130,56 +147,93 @@ def _pull_back_latents(
     maximum: tl.float32,
     inverse_span: tl.float32,
     radius: tl.float32,
+    DRAWS: tl.constexpr,
     METHOD: tl.constexpr,
     RECORD_HAS_X: tl.constexpr,
     HAS_Z: tl.constexpr,
     HAS_RATE: tl.constexpr,
+    ENTRIES: tl.constexpr,
     DIM: tl.constexpr,
+    QUARTER: tl.constexpr,
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    QUADS: tl.constexpr,
 ):
-    """Write the gradient in ROWS rows of outputs: the steps of ``pull_back`` and of ``head``."""
-    scalars_ptr = record_ptr + rows * DIM if RECORD_HAS_X else record_ptr
+    """Write the gradient in ROWS rows of outputs, given those in z and the rate; without DRAWS, in μ and κ."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
-    column = tl.arange(0, COLUMNS)[None, :]
-    mask = row_mask[:, None] & (column < DIM)
-    outputs = outputs_ptr + row[:, None] * (DIM + 1) + column
-    raw = tl.load(outputs_ptr + row * (DIM + 1) + DIM, mask=row_mask, other=0.0).to(tl.float32)
-    kappa, kappa_slope = concentration(raw, minimum, maximum, inverse_span)
-    grad_kappa = tl.zeros((ROWS,), tl.float32)
-    gradient = tl.zeros((ROWS, COLUMNS), tl.float32)
+    there = row_mask[:, None]
+    column, masks = quarters(DIM, QUARTER, QUADS)
+    outputs = outputs_ptr + row[:, None] * ENTRIES + column
+    scalars_ptr = record_ptr + rows * DIM if RECORD_HAS_X else record_ptr
+    kappa, kappa_slope = _concentration(
+        outputs_ptr, row, row_mask, minimum, maximum, inverse_span, DIM, ENTRIES
+    )
+    grad_kappa = kappa * 0.0
+    zero = (there & masks[0]).to(tl.float32) * 0.0
+    gradient = zero, zero, zero, zero
     if HAS_Z:
-        v = tl.load(outputs, mask=mask, other=0.0).to(tl.float32)
-        short, longest = _lengths(tl.max(tl.abs(v), 1))
-        v = tl.where(short & (column == 0), v + 1.0, v)
         # The same operations as in the forward pass: at large κ, x - tμ is sensitive to the rounding of μ.
-        v = v * (1.0 / longest)[:, None]
-        length = tl.sqrt(tl.sum(v * v, 1))
-        loc = v * (1.0 / length)[:, None]
+        loc, scale = _direction(load_row(outputs, masks, there, QUARTER), column)
         place = row[:, None] * DIM + column
-        grad = radius * tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
-        x = tl.load(x_ptr + place, mask=mask, other=0.0)
-        minus = tl.load(scalars_ptr + row, mask=row_mask, other=1.0)
-        plus = tl.load(scalars_ptr + rows + row, mask=row_mask, other=1.0)
-        t = 1.0 - minus
-        along = tl.sum(grad * loc, 1)
-        across = tl.sum((grad - along[:, None] * loc) * (x - t[:, None] * loc), 1)
-        noise_ptr = scalars_ptr + 2 * rows + row
-        slope = rapidity_slope(METHOD, noise_ptr, kappa, DIM - 1.0, minus, plus, row_mask)
-        grad_kappa = concentration_gradient(along, across, minus, plus, slope)
+        grad = scaled_row(radius, load_row(grad_ptr + place, masks, there, QUARTER))
+        along = dot(grad, loc)
+        if DRAWS:
+            x = load_row(x_ptr + place, masks, there, QUARTER)
+            minus = tl.load(scalars_ptr + row, mask=row_mask, other=1.0)
+            plus = tl.load(scalars_ptr + rows + row, mask=row_mask, other=1.0)
+            t = (1.0 - minus)[:, None]
+            across = dot(added_row(grad, -along[:, None], loc), added_row(x, -t, loc))
+            if ENTRIES > DIM:
+                noise_ptr = scalars_ptr + 2 * rows + row
+                slope = rapidity_slope(METHOD, noise_ptr, kappa, DIM - 1.0, minus, plus, row_mask)
+                grad_kappa = concentration_gradient(along, across, minus, plus, slope)
+            gradient = added_row(scaled_row(t, grad), -along[:, None], x)
+        else:
+            gradient = added_row(grad, -along[:, None], loc)
         # The gradient in μ is tangential, so the chain rule divides it by ‖v‖.
-        gradient = (t[:, None] * grad - along[:, None] * x) / length[:, None] / longest[:, None]
-    if HAS_RATE:
-        rate_slope = tl.load(scalars_ptr + 3 * rows + row, mask=row_mask, other=0.0)
-        grad_kappa += rate_slope * tl.load(grad_rate_ptr + row, mask=row_mask, other=0.0)
-    dtype = gradient_ptr.dtype.element_ty
-    target = gradient_ptr + row[:, None] * (DIM + 1) + column
-    tl.store(target, gradient.to(dtype), mask=mask)
-    tl.store(gradient_ptr + row * (DIM + 1) + DIM, (grad_kappa * kappa_slope).to(dtype), mask=row_mask)
+        gradient = scaled_row(scale[:, None], gradient)
+    store_row(gradient_ptr + row[:, None] * ENTRIES + column, gradient, masks, there, QUARTER)
+    if ENTRIES > DIM:
+        if HAS_RATE:
+            grad_rate = tl.load(grad_rate_ptr + row, mask=row_mask, other=0.0)
+            if DRAWS:
+                grad_rate *= tl.load(scalars_ptr + 3 * rows + row, mask=row_mask, other=0.0)
+            grad_kappa += grad_rate
+        result = (grad_kappa * kappa_slope).to(gradient_ptr.dtype.element_ty)
+        tl.store(gradient_ptr + row * ENTRIES + DIM, result, mask=row_mask)
 
 
-def draw_latents(
+def _launch(
+    kernel: object,
+    tensors: Sequence[Tensor | None],
+    outputs: Tensor,
+    numbers: Sequence[float],
+    bounds: Sequence[float],
+    radius: float,
+    constants: Sequence[object],
+    dim: int,
+    sizes: tuple[int, int, int, int],
+) -> None:
+    """Launch one of the two kernels, on programs of the ``sizes`` that ``tile`` returns.
+
+    ``numbers`` come before the number of rows, and ``constants`` before ENTRIES.
+    """
+    minimum, maximum = bounds
+    entries = outputs.shape[-1]
+    inverse_span = 1 / (maximum - minimum) if entries > dim else 0.0
+    *program, warps = sizes
+    rows = outputs.numel() // entries
+    launch(
+        kernel,
+        (blocks(rows, program[1]), 1),
+        tensors,
+        (*numbers, rows, minimum, maximum, inverse_span, float(radius)),
+        (*constants, entries, dim, *program),
+        warps,
+    )
+
+
+def latents(
     outputs: Tensor,
     table: Table,
     settings: Settings,
@@ -187,30 +241,30 @@ def draw_latents(
     dtype: torch.dtype,
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw, see ``native.latents``. d is at most 1024."""
+    """Return z, the rate, and a record of the draw, see ``native.latents``."""
     outputs, device = readable(outputs), outputs.device
-    family, dim, bounds = settings
-    seed, rows = random_seed(device, generator), outputs.numel() // (dim + 1)
+    seed, in_record = random_seed(device, generator), not z_is_x(radius, dtype)
     in_memory = isinstance(seed, Tensor)
-    shapes = value_shapes(outputs.shape, dim, radius, dtype)
+    shapes = value_shapes(outputs.shape, settings.dim, radius, dtype)
     z = torch.empty(shapes[0], dtype=dtype, device=device)
     rate, record = (torch.empty(shape, dtype=torch.float32, device=device) for shape in shapes[1:])
-    rows_of_table, (first, gain, _) = table
-    quarter, rows_per_program, quads, warps = tile(dim, _ROWS_PER_THREAD)
-    cells, width = rows_of_table.shape
-    options = in_memory, family, runs_fast(device), not z_is_x(radius, dtype)
-    launch(
-        _draw_latents,
-        (blocks(rows, rows_per_program), 1),
-        (z, rate, record, outputs, rows_of_table, seed if in_memory else None),
-        (0 if in_memory else seed, rows, *_bounds(bounds), float(radius)),
-        (*options, first, cells - 1, gain, width, dim, quarter, rows_per_program, quads),
-        warps,
+    cells, (first, gain, _) = table
+    count, width = cells.shape
+    _launch(
+        _values,
+        (z, rate, record, outputs, cells, seed if in_memory else None),
+        outputs,
+        (0 if in_memory else seed,),
+        settings.bounds,
+        radius,
+        (True, in_memory, settings.family, runs_fast(device), in_record, first, count - 1, gain, width),
+        settings.dim,
+        tile(settings.dim, settings.family, *_VALUES),
     )
     return z, rate, record
 
 
-def pull_back_latents(
+def latents_gradient(
     outputs: Tensor,
     table: Table,
     record: Tensor,
@@ -223,27 +277,39 @@ def pull_back_latents(
     """Return the gradient in the outputs, see ``native.latents_gradient``. The table is not used."""
     outputs, record = readable(outputs), readable(record)
     given = [None if one is None else readable(one) for one in (grad, grad_rate)]
-    gradient = torch.empty_like(outputs)
+    gradient, x = torch.empty_like(outputs), record if z is None else readable(z)
     family, dim, bounds = settings
-    columns, rows = next_power_of_two(dim), outputs.numel() // (dim + 1)
-    block = _BLOCK // columns
-    x = record if z is None else readable(z)
-    uses = z is None, *(one is not None for one in given)
-    launch(
-        _pull_back_latents,
-        (blocks(rows, block), 1),
-        (gradient, outputs, x, record, *given),
-        (rows, *_bounds(bounds), float(radius)),
-        (slope_method(family, dim), *uses, dim, block, columns),
-    )
+    options = True, slope_method(family, dim), z is None, *(one is not None for one in given)
+    tensors, sizes = (gradient, outputs, x, record, *given), tile(dim, None, *_GRADIENTS)
+    _launch(_gradients, tensors, outputs, (), bounds, radius, options, dim, sizes)
+    return (gradient,)
+
+
+def head(tensors: Tensors, options: HeadOptions, needed: Sequence[bool]) -> tuple[Tensors, Tensors]:
+    """Return (μ, κ) in float32 for the outputs (v, r) of a head, or (μ,) for v."""
+    outputs, (dim, *bounds, _) = readable(tensors[0]), options
+    *batch, entries = outputs.shape
+    loc = torch.empty((*batch, dim), dtype=torch.float32, device=outputs.device)
+    kappa = loc.new_empty(batch) if entries > dim else None
+    constants = False, False, None, False, False, 0, 0, 0.0, 0
+    tensors, sizes = (loc, kappa, None, outputs, None, None), tile(dim, None, *_VALUES)
+    _launch(_values, tensors, outputs, (0,), bounds, 1.0, constants, dim, sizes)
+    return (loc,) if kappa is None else (loc, kappa), ()
+
+
+def head_gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: HeadOptions
+) -> Gradients:
+    """Return the gradient in the outputs, given those in μ and κ. None means zero."""
+    outputs, (dim, *bounds, _) = readable(tensors[0]), options
+    given = [None if grad is None else readable(grad) for grad in (*grads, None)[:2]]
+    gradient = torch.empty_like(outputs)
+    constants = False, None, False, *(grad is not None for grad in given)
+    tensors, sizes = (gradient, outputs, None, None, *given), tile(dim, None, *_GRADIENTS)
+    _launch(_gradients, tensors, outputs, (), bounds, 1.0, constants, dim, sizes)
     return (gradient,)
 
 
 _DTYPES = torch.float32, torch.float16, torch.bfloat16
-register("latents", "triton", draw_latents, pull_back_latents, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
-
-
-def _bounds(bounds: Bounds) -> tuple[float, float, float]:
-    """Return the minimum, the maximum, and the inverse of their difference."""
-    minimum, maximum = bounds
-    return minimum, maximum, 1 / (maximum - minimum)
+register("latents", "triton", latents, latents_gradient, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
+register("head", "triton", head, head_gradients, dtypes=_DTYPES, largest_dim=_LARGEST_HEAD)

@@ -52,7 +52,6 @@ def _pull_back(
     SHARED: tl.constexpr,
     NEEDS_LOC: tl.constexpr,
     METHOD: tl.constexpr,
-    SUMS_KAPPA: tl.constexpr,
     DIM: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -60,7 +59,7 @@ def _pull_back(
     """Pull back rows of ROWS directions: for each direction, every num_programs(1)-th row that has it.
 
     With SHARED there is only one direction, and a program treats ROWS of its rows at a time. METHOD is that of
-    ``rapidity_slope``, or None if the gradient in κ is not needed. With SUMS_KAPPA a program writes its sum over rows.
+    ``rapidity_slope``, or None if the gradient in κ is not needed.
     """
     column = tl.arange(0, COLUMNS)[None, :]
     inside = column < DIM
@@ -80,7 +79,6 @@ def _pull_back(
         scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(loc * loc, 1)), 1e-12)[:, None]
         loc = loc * scale
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    total_kappa = tl.zeros((ROWS,), tl.float32)
     turn = tl.program_id(1).to(tl.int64)
     while turn * step < rows:
         row = turn * step + block  # with SHARED, ``block`` numbers rows instead of directions
@@ -101,13 +99,8 @@ def _pull_back(
             noise_ptr = scalars_ptr + 2 * rows + row
             slope = rapidity_slope(METHOD, noise_ptr, kappa, degrees, minus, plus, row_mask)
             result = concentration_gradient(along, across, minus, plus, slope)
-            if SUMS_KAPPA:
-                total_kappa += tl.where(row_mask, result, 0.0)
-            else:
-                tl.store(grad_kappa_ptr + row, result, mask=row_mask)
+            tl.store(grad_kappa_ptr + row, result, mask=row_mask)
         turn += tl.num_programs(1)
-    if SUMS_KAPPA:
-        tl.store(grad_kappa_ptr + tl.program_id(1), tl.sum(total_kappa, 0))
     if NEEDS_LOC:
         part = grad_loc_ptr + tl.program_id(1).to(tl.int64) * directions * DIM
         if loc_ptr.dtype.element_ty != tl.float32:
@@ -213,16 +206,11 @@ def draw_gradient(
         parts = max(1, min(turns, _PROGRAMS // max(grid, 1)))
         dtype = loc.dtype if parts == 1 else torch.float32
         sums = torch.empty((parts, count, width), dtype=dtype, device=x.device) if needs_loc else None
-        sums_kappa = needs_kappa and shared and kappa.numel() == 1
-        if sums_kappa:
-            in_kappa = torch.empty(parts, dtype=kappa.dtype, device=x.device)
-        constants = shared, needs_loc, slope, sums_kappa, width, block, columns
+        constants = shared, needs_loc, slope, width, block, columns
         warps = 4 if block * columns <= 4096 else 8 if block * columns <= 8192 else 16
         launch(_pull_back, (grid, parts), (read[0], sums, in_kappa, *read[1:]), numbers, constants, warps)
         if sums is not None and parts > 1:
             sums = sums.sum(0).to(loc.dtype)
-        if sums_kappa:
-            in_kappa = in_kappa.sum().view(kappa.shape)
     in_loc = None if sums is None else sums.view(directions.shape).sum_to_size(loc.shape)
     return in_loc, in_kappa
 

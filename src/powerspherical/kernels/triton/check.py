@@ -1,0 +1,94 @@
+"""Checks of arguments with Triton: one kernel for the norms of vectors and for numbers, and one synchronisation."""
+
+# mypy: ignore-errors
+# (type checkers do not understand Triton's dialect of Python)
+
+import threading
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from powerspherical.kernels.launch import blocks, launch, next_power_of_two
+from powerspherical.kernels.layout import readable
+from powerspherical.kernels.registry import register
+
+_ELEMENTS = 4096  # coordinates per program, and numbers per program
+
+
+class _Flags(threading.local):
+    """A flag for each device, which the kernel sets. A thread reads it before it checks again."""
+
+    def __init__(self) -> None:
+        self.on: dict[torch.device, Tensor] = {}
+
+
+_FLAGS = _Flags()
+
+
+@triton.jit(do_not_specialize=["rows", "count", "least", "most", "largest"])
+def _check(
+    flag_ptr,
+    vectors_ptr,
+    numbers_ptr,
+    rows: tl.int64,
+    count: tl.int64,
+    least: tl.float64,
+    most: tl.float64,
+    largest: tl.float64,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    NUMBERS: tl.constexpr,
+):
+    """Set the flag unless ROWS squared norms lie in [least, most] and NUMBERS numbers in [0, largest]. NaN does not."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)[None, :]
+    mask = (row < rows)[:, None] & (column < DIM)
+    vector = tl.load(vectors_ptr + row[:, None] * DIM + column, mask=mask, other=0.0)
+    if vectors_ptr.dtype.element_ty != tl.float64:
+        vector = vector.to(tl.float32)
+    square = tl.sum(vector * vector, 1)
+    unit = (square >= least) & (square <= most)
+    wrong = tl.max(((row < rows) & (unit == 0)).to(tl.int32), 0)
+    place = program * NUMBERS + tl.arange(0, NUMBERS)
+    number = tl.load(numbers_ptr + place, mask=place < count, other=0.0)
+    proper = (number >= 0.0) & (number <= largest)
+    wrong |= tl.max((proper == 0).to(tl.int32), 0)
+    if wrong > 0:
+        tl.store(flag_ptr, 1)
+
+
+def check(vectors: Tensor, tolerance: float, numbers: Tensor | None, largest: float) -> bool:
+    """Whether vectors and numbers are as they should be, see ``native.check``."""
+    vectors = readable(vectors)
+    values = None if numbers is None else readable(numbers)
+    dim, count = vectors.shape[-1], 0 if values is None else values.numel()
+    rows, columns = vectors.numel() // dim, next_power_of_two(dim)
+    block = max(1, _ELEMENTS // columns)
+    flag = _FLAGS.on.get(vectors.device)
+    if flag is None:
+        flag = _FLAGS.on[vectors.device] = torch.zeros(1, dtype=torch.int32, device=vectors.device)
+    launch(
+        _check,
+        (max(blocks(rows, block), blocks(count, _ELEMENTS)), 1),
+        (flag, vectors, values),
+        (rows, count, (1 - tolerance) ** 2, (1 + tolerance) ** 2, largest),
+        (dim, block, columns, _ELEMENTS),
+        4 if columns <= _ELEMENTS else 16,
+    )
+    passes = not flag.item()
+    if not passes:
+        flag.zero_()
+    return passes
+
+
+register(
+    "check",
+    "triton",
+    check,
+    dtypes=(torch.float32, torch.float64, torch.float16, torch.bfloat16),
+    largest_dim=1 << 14,
+)

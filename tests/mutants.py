@@ -37,10 +37,10 @@ special/moments.py
   vmf-mode: (1 + (dim - 1) / (root + 2 * kappa)) → (1 + (dim - 1) / (root + kappa))
   cauchy-mean: (1 - s * shrink) * inverse → (1 + s * shrink) * inverse
 special/tables.py
-  table-degree: _DEGREE = {4: 5, 8: 11} → _DEGREE = {4: 5, 8: 9}
-  table-end: 2.0**TOP / (power - 1) → 2.0**TOP / (power + 1)
-  log-loss-of-cauchy: cells.fit(cells.values(loss) / growth) → cells.fit(cells.values(loss) / growth**2)
-  sampled-slope: own_slope=minus → own_slope=None
+  table-degree: _DEGREE = {4: 6, 8: 12} → _DEGREE = {4: 4, 8: 12}
+  table-end: 2.0**TOP / (_decay(fit) - 1) → 2.0**TOP / (_decay(fit) + 1)
+  log-loss-of-cauchy: cells.fit(_values(loss, _POINTS) / growth) → cells.fit(_values(loss, _POINTS) / growth**2)
+  sampled-slope: own_slope=replace(slope, fit=-slope.fit) → own_slope=None
 special/curves.py
   curve-gain: torch.log(beyond), alpha=gain) → torch.log(beyond))
   curve-slope: dim, order: value(kappa, family, name, dim, order + 1 → dim, order: value(kappa, family, name, dim, order

@@ -151,6 +151,9 @@ def log_partition(kappa: Tensor, family: str, dim: float) -> Tensor:
     return kappa * slope - value(kappa, family, "relative_entropy", dim)
 
 
+_NEWTON_STEPS = 4
+
+
 def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> Tensor:
     """Return the κ at which a monotone curve has the value ``target``, without derivatives.
 
@@ -162,41 +165,29 @@ def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> T
         target: values of the curve, any shape, float64.
         power: n > 0 for a curve ∝ κ^n near 0; 0 for a decreasing curve.
     """
-    rows = _rows(target, 8, family, name, dim, 0)
-    ends = _ends(target, family, name, dim)
+    rows, (_, gain, decay) = table(target, family, name, dim)
+    begins, top = rows[:, 2], rows[-1, 2:].sum()
     sign = 1.0 if power else -1.0
-    begins = sign * ends[:, 0]
-    begins = torch.where(begins.isnan(), math.inf, begins)  # beyond the range of a sampled curve
-    cell = (torch.searchsorted(begins, sign * target, right=True) - 1).clamp(min=0)
-    minus_offset, scale, *coefficients = torch.embedding(rows, cell).unbind(-1)
-    begin, end = torch.embedding(ends, cell).unbind(-1)
-    x = ((target - begin) / (end - begin)).clamp(0.0, 1.0)
+    ascending = torch.where(
+        begins.isnan(), math.inf, sign * begins
+    )  # NaN beyond the range of a sampled curve
+    cell = (torch.searchsorted(ascending, sign * target, right=True) - 1).clamp(min=0)
+    minus_offset, scale, constant, *coefficients, last = torch.embedding(rows, cell).unbind(-1)
+    x = ((target - constant) / sum(coefficients, last)).clamp(0.0, 1.0)
     if power > 1:
         x = torch.where(cell == 0, x ** (1 / power), x)
-    constant, *rest, last = coefficients
     for _ in range(_NEWTON_STEPS):
         height, slope = last, torch.zeros_like(x)
-        for coefficient in reversed(rest):
+        for coefficient in reversed(coefficients):
             slope = torch.addcmul(height, slope, x)
             height = torch.addcmul(coefficient, height, x)
         slope = torch.addcmul(height, slope, x)
         error = torch.addcmul(constant - target, height, x)
         x = x - torch.where(error == 0, 0.0, error / slope)
-    _, gain, decay = _numbers(family, name, dim, 0)
     beyond = torch.full_like(target, math.inf)
     if gain:
-        beyond = 2.0**TOP * torch.exp((target - ends[-1, 1]) / gain)
+        beyond = 2.0**TOP * torch.exp((target - top) / gain)
     elif decay > 0:
-        beyond = 2.0**TOP * (target / ends[-1, 1]) ** (-1 / decay)
+        beyond = 2.0**TOP * (target / top) ** (-1 / decay)
     kappa = torch.where(x > 1 + 1e-9, beyond, (x - minus_offset) / scale)
-    return torch.where(sign * target > sign * ends[0, 0], kappa, torch.where(target.isnan(), target, 0.0))
-
-
-_NEWTON_STEPS = 4
-
-
-@tensor_constant
-def _ends(family: str, name: str, dim: float) -> list[list[float]]:
-    """The values at both ends of each cell."""
-    pairs: list[list[float]] = _curve(family, name, dim, 0).ends.tolist()
-    return pairs
+    return torch.where(sign * target > sign * begins[0], kappa, torch.where(target.isnan(), target, 0.0))

@@ -15,9 +15,8 @@ derivative of a table is as accurate as a table of its own. ``sampled_curves`` m
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -29,42 +28,32 @@ from powerspherical.special.moments import Array
 TOP = 64  # the cells end at 2^TOP
 _PER_OCTAVE = 8
 _NODES = 12  # per cell
-#: Degree of the polynomials of a fitted function, by the bytes of a number. An integral has one more.
-_DEGREE = {4: 5, 8: 11}
+#: Degree of the polynomials by the bytes of a number.
+_DEGREE = {4: 6, 8: 12}
 
 _ANGLES = np.pi * (np.arange(_NODES) + 0.5) / _NODES
 _POINTS = np.cos(_ANGLES / 2) ** 2  # Chebyshev's nodes in [0, 1]
 #: Takes values at the nodes to coefficients of Chebyshev polynomials.
 _TO_CHEBYSHEV = np.cos(np.outer(_ANGLES, np.arange(_NODES))) * ([1] + [2] * (_NODES - 1)) / _NODES
-
-
-def _powers_of_chebyshev() -> Array:
-    """Return a matrix whose row j has the coefficients of T_j(2x-1) in powers of x, which are integers."""
-    rows = np.zeros((_NODES, _NODES))
-    for j in range(_NODES):
-        coefficients = np.polynomial.Chebyshev.basis(j)(np.polynomial.Polynomial([-1, 2])).coef
-        rows[j, : len(coefficients)] = np.rint(coefficients)
-    return rows
-
-
-_TO_POWERS = _powers_of_chebyshev()
+#: Rows of T_j(2x-1) = T_2j(√x) in powers of x, and of T_j(2x-1) in powers of x - ½, with Chebyshev's polynomials T_j.
+_TO_POWERS, _TO_CENTRED_POWERS = np.zeros((2, _NODES, _NODES))
+for _j in range(_NODES):
+    _TO_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * 2 * _j + [1])[::2]
+    _TO_CENTRED_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * _j + [1]) * 2.0 ** np.arange(
+        _j + 1
+    )
+_FROM_POWERS = np.linalg.inv(_TO_POWERS)
 
 #: Takes a number d and κ, an array with one axis, to functions of κ.
 Formula = Callable[[Array, float], Mapping[str, Array]]
 
-#: Coefficients (cells, degree + 1) by the bytes of a number.
-Fits = dict[int, Array]
 
-
-def _running_sums(start: float, steps: Iterable[float]) -> Iterator[float]:
-    """Yield the start and the sums with the steps up to each, with the rounding errors carried along (Neumaier)."""
-    total, rest = start, 0.0
-    yield total
-    for step in steps:
-        new = total + step
-        rest += (total - new) + step if abs(total) >= abs(step) else (step - new) + total
-        total = new
-        yield total + rest
+def _running_sums(start: float, steps: Array) -> Array:
+    """Return the start and the sums with the steps up to each. Rounding errors are carried along (Neumaier)."""
+    sums = np.cumsum(np.r_[start, steps])
+    old, new = sums[:-1], sums[1:]
+    part = new - old
+    return sums + np.r_[0.0, np.cumsum((old - (new - part)) + (steps - part))]
 
 
 def _sampled(formula: Formula, kappa: Array, dim: float) -> dict[str, Array]:
@@ -75,7 +64,10 @@ def _sampled(formula: Formula, kappa: Array, dim: float) -> dict[str, Array]:
 
 
 class Cells:
-    """The cells [0, 2^low) and eight per octave from 2^low to 2^TOP. In a cell, x = κ·scale - offset is in [0, 1)."""
+    """The cells [0, 2^low) and eight per octave from 2^low to 2^TOP. In a cell, x = κ·scale - offset is in [0, 1).
+
+    Polynomials in x are arrays of coefficients (cells, degree + 1).
+    """
 
     def __init__(self, low: int) -> None:
         octave, part = np.divmod(np.arange(_PER_OCTAVE * (TOP - low)), _PER_OCTAVE)
@@ -84,54 +76,62 @@ class Cells:
         self.scale = np.r_[2.0**-low, np.ldexp(float(_PER_OCTAVE), -(octave + low))]
         self.kappa = (_POINTS + self.offset[:, None]) / self.scale[:, None]
 
-    def values(self, fits: Fits) -> Array:
-        """Return a fitted function at the nodes."""
-        return fits[8] @ _POINTS ** np.arange(fits[8].shape[1])[:, None]
-
-    def fit(self, values: Array, power: int = 0, longer: int = 0) -> Fits:
-        """Fit polynomials to values at the nodes of a function that is κ^power times an analytic one near κ = 0.
-
-        In float32 they may be longer by one coefficient, which makes the slopes more accurate.
-        """
+    def fit(self, values: Array, power: int = 0) -> Array:
+        """Fit polynomials to values at the nodes of a function that is κ^power times an analytic one near κ = 0."""
         values = np.r_[values[:1] / _POINTS**power, values[1:]]
         middle = values[:, _NODES // 2]
         chebyshev = (values - middle[:, None]) @ _TO_CHEBYSHEV
         chebyshev[:, 0] += middle
-        fits = {}
-        for size, usual in _DEGREE.items():
-            degree = min(usual + longer, _NODES - 1)
-            fits[size] = chebyshev[:, : degree + 1] @ _TO_POWERS[: degree + 1, : degree + 1]
-            kept = degree + 1 - power
-            fits[size][0] = np.r_[np.zeros(power), chebyshev[0, :kept] @ _TO_POWERS[:kept, :kept]]
-        return fits
+        fit = chebyshev @ _TO_POWERS
+        kept = _NODES - power
+        fit[0] = np.r_[np.zeros(power), chebyshev[0, :kept] @ _TO_POWERS[:kept, :kept]]
+        return fit
 
-    def integral(self, fits: Fits, start: float = 0.0) -> Fits:
+    def integral(self, fit: Array, start: float = 0.0) -> Array:
         """Return start + ∫₀^κ of a fit."""
-        terms = self._integrated_terms(fits)
-        sums = list(itertools.islice(_running_sums(start, terms[8].sum(1).tolist()), len(self.scale)))
-        return {size: np.c_[sums, c] for size, c in terms.items()}
+        terms = self._integrated_terms(fit)
+        return np.c_[_running_sums(start, terms.sum(1))[:-1], terms]
 
-    def integral_to_infinity(self, fits: Fits) -> Fits:
+    def integral_to_infinity(self, fit: Array) -> Array:
         """Return ∫_κ^∞ of a fit, which beyond 2^TOP is taken as a power of κ."""
-        terms = self._integrated_terms(fits)
-        end, power = float(fits[8][-1].sum()), _decay(fits)
-        sums = list(_running_sums(end * 2.0**TOP / (power - 1), terms[8].sum(1)[::-1].tolist()))[:0:-1]
-        return {size: np.c_[sums, -c] for size, c in terms.items()}
+        terms = self._integrated_terms(fit)
+        rest = float(fit[-1].sum()) * 2.0**TOP / (_decay(fit) - 1)
+        return np.c_[_running_sums(rest, terms.sum(1)[::-1])[:0:-1], -terms]
 
-    def _integrated_terms(self, fits: Fits) -> Fits:
-        return {size: c / self.scale[:, None] / np.arange(1, c.shape[1] + 1) for size, c in fits.items()}
+    def _integrated_terms(self, fit: Array) -> Array:
+        return fit / self.scale[:, None] / np.arange(1, fit.shape[1] + 1)
 
 
-def _rise(fits: Fits) -> float:
+def _values(fit: Array, x: Array) -> Array:
+    """Return polynomials at points x of each cell, which have the shape (points,) or (cells, points)."""
+    return np.asarray(np.polynomial.polynomial.polyval(x, fit.T[:, :, None], tensor=False))
+
+
+def _shortened(fit: Array, degree: int) -> Array:
+    """Return polynomials of a lower degree, in powers of x in cell 0 and of x - ½ elsewhere, which round less.
+
+    Truncated as sums of Chebyshev polynomials, slopes keep their accuracy, and their integrals gain some.
+    """
+    slopes = fit[:, 1:] * np.arange(1, fit.shape[1])
+    count = slopes.shape[1]
+    short = slopes @ _FROM_POWERS[:count, :degree] @ _TO_CENTRED_POWERS[:degree, :degree]
+    power = max(0, int((fit[0] != 0).argmax()) - 1)  # near κ = 0 slopes are ∝ κ^power
+    kept = degree - power
+    first = slopes[0, power:] @ _FROM_POWERS[: count - power, :kept] @ _TO_POWERS[:kept, :kept]
+    short[0] = np.r_[np.zeros(power), first]
+    constants = np.r_[fit[0, 0], _values(fit[1:], np.array([0.5]))[:, 0]]
+    return np.c_[constants, short / np.arange(1, degree + 1)]
+
+
+def _rise(fit: Array) -> float:
     """Return κ f'(κ) at 2^TOP, the end of the last cell."""
-    last = fits[8][-1]
-    return float(2 * _PER_OCTAVE * (np.arange(len(last)) @ last))
+    return float(2 * _PER_OCTAVE * (np.arange(fit.shape[1]) @ fit[-1]))
 
 
-def _decay(fits: Fits) -> float:
+def _decay(fit: Array) -> float:
     """Return the exponent p with f ∝ κ^-p at 2^TOP, or 0 if f is 0 or NaN there. Rounding is removed from integers."""
-    end = float(fits[8][-1].sum())
-    power = -_rise(fits) / end if abs(end) > 0 else 0.0
+    end = float(fit[-1].sum())
+    power = -_rise(fit) / end if abs(end) > 0 else 0.0
     return float(round(power)) if abs(power - round(power)) < 1e-6 else power
 
 
@@ -140,53 +140,46 @@ class Curve:
     """A function of κ as a table.
 
     Attributes:
-        cells, fits: the polynomials.
+        cells, fit: the polynomials.
         gain: beyond 2^TOP the function is its value there plus gain·log(κ/2^TOP), if that is not zero.
         decay: otherwise it is its value there times (κ/2^TOP)^-decay.
         own_slope: the table of the derivative, if there is a better one than the derivative of the polynomials.
     """
 
     cells: Cells
-    fits: Fits
+    fit: Array
     gain: float
     decay: float
     own_slope: Curve | None = None
 
     @classmethod
-    def of(cls, cells: Cells, fits: Fits, *, logarithmic: bool = False, slope: Curve | None = None) -> Curve:
+    def of(cls, cells: Cells, fit: Array, *, logarithmic: bool = False, slope: Curve | None = None) -> Curve:
         """Make a curve that beyond its cells grows like log κ (``logarithmic``) or is a power of κ."""
-        return (
-            cls(cells, fits, _rise(fits), 0.0, slope)
-            if logarithmic
-            else cls(cells, fits, 0.0, _decay(fits), slope)
-        )
+        gain, decay = (_rise(fit), 0.0) if logarithmic else (0.0, _decay(fit))
+        return cls(cells, fit, gain, decay, slope)
 
     @functools.cached_property
     def slope(self) -> Curve:
         """The derivative in κ."""
-        fits = {
-            size: c[:, 1:] * np.arange(1, c.shape[1]) * self.cells.scale[:, None]
-            for size, c in self.fits.items()
-        }
+        if self.own_slope is not None:
+            return self.own_slope
+        fit = self.fit[:, 1:] * np.arange(1, self.fit.shape[1]) * self.cells.scale[:, None]
         # The slope of a function with a limit may be no more than rounding at the end of the table. It does not grow.
-        decay = self.decay + 1 if self.gain or self.decay else max(0.0, _decay(fits))
-        return self.own_slope or Curve(self.cells, fits, 0.0, decay)
+        decay = self.decay + 1 if self.gain or self.decay else max(0.0, _decay(fit))
+        return Curve(self.cells, fit, 0.0, decay)
 
     def minus(self, number: float) -> Curve:
         """Return the curve of the function minus a number. It must not be a power beyond the table."""
-        fits = {size: np.c_[c[:, :1] - number, c[:, 1:]] for size, c in self.fits.items()}
-        return replace(self, fits=fits)
+        return replace(self, fit=np.c_[self.fit[:, :1] - number, self.fit[:, 1:]])
 
     def rows(self, size: int) -> Array:
         """Return rows (-offset, scale, c_0, …, c_n) for numbers of ``size`` bytes. n is the same for all curves."""
-        c = self.fits[size]
-        padding = np.zeros((len(c), max(0, _DEGREE[size] + 2 - c.shape[1])))
-        return np.c_[-self.cells.offset, self.cells.scale, c, padding]
-
-    @property
-    def ends(self) -> Array:
-        """The values at both ends of each cell."""
-        return np.c_[self.fits[8][:, 0], self.fits[8].sum(1)]
+        offset, degree = self.cells.offset, _DEGREE[size]
+        if size == 4:
+            return np.c_[-offset - 0.5 * (offset > 0), self.cells.scale, _shortened(self.fit, degree)]
+        return np.c_[
+            -offset, self.cells.scale, np.pad(self.fit, [(0, 0), (0, degree + 1 - self.fit.shape[1])])
+        ]
 
 
 def _octave(number: float) -> int:
@@ -194,45 +187,41 @@ def _octave(number: float) -> int:
     return math.frexp(number)[1] - 1
 
 
-def _power_spherical(dim: float) -> dict[str, Curve]:
-    cells = Cells(_octave((dim - 1) / 2) - 7)
-    sampled = _sampled(moments.power_spherical, cells.kappa, dim)
-    variance = sampled["variance"]
+def _exponential(cells: Cells, variance: Array, start: float = 0.0) -> dict[str, Curve]:
+    """Return what follows from the variance of T ≤ 0 at the nodes. At κ = 0 the slope of the log-partition is start."""
     fit = cells.fit(variance)
-    third_curve = Curve.of(cells, cells.fit(sampled["third"]))
     loss = cells.integral_to_infinity(fit)
-    loss_curve = Curve.of(cells, loss)
     return {
-        "information": Curve.of(cells, fit, slope=third_curve),
-        "score_loss": loss_curve,
-        "log_loss": loss_curve,
-        "offset": Curve.of(cells, cells.integral(cells.fit(cells.values(loss))), logarithmic=True),
-        "log_partition_slope": Curve.of(cells, cells.integral(fit, moments.mean_log1p_of_uniform(dim))),
+        "information": Curve.of(cells, fit),
+        "score_loss": Curve.of(cells, loss),
+        "offset": Curve.of(cells, cells.integral(cells.fit(_values(loss, _POINTS))), logarithmic=True),
+        "log_partition_slope": Curve.of(cells, cells.integral(fit, start)),
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
         ),
     }
 
 
+def _power_spherical(dim: float) -> dict[str, Curve]:
+    cells = Cells(_octave((dim - 1) / 2) - 7)
+    sampled = _sampled(moments.power_spherical, cells.kappa, dim)
+    found = _exponential(cells, sampled["variance"], moments.mean_log1p_of_uniform(dim))
+    third = Curve.of(cells, cells.fit(sampled["third"]))
+    return found | {
+        "information": replace(found["information"], own_slope=third),
+        "log_loss": found["score_loss"],
+    }
+
+
 def _von_mises_fisher(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
     sampled = _sampled(moments.von_mises_fisher, cells.kappa, dim)
-    variance = sampled["variance"]
-    fit = cells.fit(variance)
-    loss = cells.integral_to_infinity(fit)
-    variance_curve, mean_curve, loss_curve = (Curve.of(cells, x) for x in (fit, cells.integral(fit), loss))
-    return {
-        "variance": variance_curve,
-        "information": variance_curve,
-        "mean": mean_curve,
-        "log_partition_slope": mean_curve,
-        "loss": loss_curve,
-        "score_loss": loss_curve,
+    found = _exponential(cells, sampled["variance"])
+    return found | {
+        "variance": found["information"],
+        "mean": found["log_partition_slope"],
+        "loss": found["score_loss"],
         "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(sampled["covariance"]))),
-        "offset": Curve.of(cells, cells.integral(cells.fit(cells.values(loss))), logarithmic=True),
-        "relative_entropy": Curve.of(
-            cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
-        ),
     }
 
 
@@ -245,13 +234,13 @@ def _spherical_cauchy(dim: float) -> dict[str, Curve]:
     return {
         "variance": Curve.of(cells, cells.fit(sampled["variance"])),
         "information": Curve.of(cells, cells.fit((dim - 1) ** 2 / dim / growth**2)),
-        "score_loss": Curve.of(cells, cells.fit(0 * growth)),  # the kernel is a density
+        "score_loss": Curve.of(cells, np.zeros_like(fit)),  # the kernel is a density
         "mean": Curve.of(cells, cells.integral(fit)),
         "loss": Curve.of(cells, loss),
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit((dim - 1) * sampled["mean"] / growth, power=1)), logarithmic=True
         ),
-        "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(cells.values(loss) / growth))),
+        "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(_values(loss, _POINTS) / growth))),
     }
 
 
@@ -328,8 +317,7 @@ def sampled_curves(
     for name, complement in complements.items():
         if {name, complement} <= result.keys():
             slope = result[complement].slope
-            minus = Curve(slope.cells, {size: -c for size, c in slope.fits.items()}, 0.0, slope.decay)
-            result[name] = replace(result[name], own_slope=minus)
+            result[name] = replace(result[name], own_slope=replace(slope, fit=-slope.fit))
     return result
 
 
@@ -358,7 +346,7 @@ def _start(values: Array) -> tuple[int, int] | None:
     chebyshev = (values[:, :_NODES] - middle) @ _TO_CHEBYSHEV
     errors = {}
     for size, degree in _DEGREE.items():
-        kept = np.arange(_NODES) < np.minimum(degree + 2, _NODES) - powers[:, None]
+        kept = np.arange(_NODES) < np.minimum(degree + 1, _NODES) - powers[:, None]
         misses = middle + (chebyshev * kept) @ _CHEBYSHEV_BETWEEN - exact
         errors[size] = np.abs(misses / np.where(misses == 0, 1, exact)).max(1)
     # Far out, where a function no longer changes, a constant seems good again, but has the wrong value at κ = 0.
@@ -379,17 +367,16 @@ def _checked(cells: Cells, values: Array, power: int) -> Curve | None:
     """Return the curve of a function with ``values`` at the nodes and _CHECKS of the cells, if it is accurate."""
     values = np.where(np.isfinite(values), values, np.nan)
     nodes, exact = np.split(values, [_NODES], axis=1)
-    fits = cells.fit(nodes, power, longer=1)
+    curve = Curve.of(cells, cells.fit(nodes, power))
     sizes = np.abs(nodes).max(1, keepdims=True) * np.ones_like(exact)
     sizes[0] = np.abs(exact[0])
-    for size, c in fits.items():
-        errors = np.abs(c @ _CHECKS ** np.arange(c.shape[1])[:, None] - exact)
-        if (errors > _TOLERANCE[size] * np.maximum(sizes, 1e-280)).any():
+    for size, tolerance in _TOLERANCE.items():
+        rows = curve.rows(size)
+        errors = np.abs(_values(rows[:, 2:], _CHECKS + (cells.offset + rows[:, 0])[:, None]) - exact)
+        if (errors > tolerance * np.maximum(sizes, 1e-280)).any():
             return None
-    c = fits[8]
-    earlier, later = np.diff(
-        [c[-16 * _PER_OCTAVE, 0], c[-8 * _PER_OCTAVE, 0], c[-1].sum()]
-    )  # by 8 octaves each
-    if abs(later - earlier) < 0.01 * abs(later) and abs(later) > 1e-6 * abs(c[-1].sum()):
-        return Curve(cells, fits, float(later) / (8 * math.log(2)), 0.0)
-    return Curve.of(cells, fits)
+    end = curve.fit[-1].sum()
+    earlier, later = np.diff([*curve.fit[[-16 * _PER_OCTAVE, -8 * _PER_OCTAVE], 0], end])  # by 8 octaves each
+    if abs(later - earlier) < 0.01 * abs(later) and abs(later) > 1e-6 * abs(end):
+        return replace(curve, gain=float(later) / (8 * math.log(2)), decay=0.0)
+    return curve

@@ -7,6 +7,7 @@ because a backward pass may run in another thread.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,7 +17,9 @@ __all__ = ["block_limit", "engine"]
 ENGINES = ("auto", "torch", "c", "triton")
 
 _chosen = "auto"
-_limit: int | None = None
+
+#: The limit that ``block_limit`` sets.
+largest_block = sys.maxsize
 
 
 @contextmanager
@@ -71,16 +74,16 @@ def block_limit(entries: int) -> Iterator[None]:
         >>> with block_limit(2):
         ...     matrix = q.log_prob_matrix(torch.eye(3))
     """
-    global _limit
+    global largest_block
     if entries < 1:
         raise ValueError(f"entries={entries} must be at least 1")
-    before, _limit = _limit, entries
+    before, largest_block = largest_block, entries
     try:
         yield
     finally:
-        _limit = before
+        largest_block = before
 
 
 def block_size(default: int) -> int:
     """Return the number of entries to compute at a time: ``default``, or the limit if that is smaller."""
-    return default if _limit is None else min(default, _limit)
+    return min(default, largest_block)

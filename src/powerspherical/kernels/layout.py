@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.vectors import unit_vectors_as
-
 
 def readable(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return a contiguous tensor whose memory holds its values, in ``dtype`` if one is given.
@@ -23,18 +21,11 @@ def readable(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.contiguous().resolve_neg()
 
 
-def units(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return unit vectors as a kernel reads them. A conversion to higher precision normalises them again."""
-    return readable(vectors if vectors.dtype is dtype else unit_vectors_as(vectors, dtype))
-
-
 def in_dtype_of(grad: Tensor, vectors: Tensor) -> Tensor:
-    """Convert the gradient in ``units(vectors, …)`` to that in ``vectors``.
+    """Convert the gradient in ``unit_vectors_as(vectors, grad.dtype)`` to that in half-precision ``vectors``.
 
     The gradient is tangential, so normalising the vectors only scales it.
     """
-    if vectors.dtype is grad.dtype:
-        return grad
     length = torch.linalg.vector_norm(vectors.to(grad.dtype), dim=-1, keepdim=True)
     return grad.div_(length).to(vectors.dtype)
 
@@ -70,5 +61,4 @@ class Tile(NamedTuple):
         """Sum an array with one entry per row of the result over the rows that share an entry of ``like``."""
         if rows.shape == like.shape:
             return rows
-        event = rows.shape[1:]
-        return rows.view(-1, self.count, self.inner, *event).sum((0, 2)).to(like.dtype).view(like.shape)
+        return rows.view(-1, self.count, self.inner, *rows.shape[1:]).sum((0, 2)).view(like.shape)

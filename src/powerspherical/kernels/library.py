@@ -7,20 +7,27 @@ import functools
 import os
 from collections.abc import Callable
 
-import torch
-
-from powerspherical import engines
-
 #: Set to 0, it switches the library off for the whole process.
 SWITCH = "POWERSPHERICAL_NATIVE"
 
 _LEVELS = {0: "compiled for this processor", 1: "SSE2", 3: "AVX2", 4: "AVX-512"}
 
-#: The functions of c/dispatch.c. Each takes one struct of c/call.h, as bytes.
-FUNCTIONS = (
-    *("check", "curve", "draw", "pull_back", "density", "density_gradient", "head", "head_gradient"),
-    *("latents", "latents_gradient"),
-)
+_SPHERE, _DENSITY, _HEAD, _CURVE = "12P7q", "12P12qd", "6P4q3d", "4P4q2d"
+
+#: The functions of c/dispatch.c. Each takes one struct of c/call.h, as bytes, because ctypes takes 0.1 µs per argument.
+#: Its fields are given here as in the module ``struct``, except for the first, which is the size of a number.
+FUNCTIONS = {
+    "check": "2P4q2dq",
+    "curve": _CURVE,
+    "draw": _SPHERE,
+    "pull_back": _SPHERE,
+    "density": _DENSITY,
+    "density_gradient": _DENSITY,
+    "head": _HEAD,
+    "head_gradient": _HEAD,
+    "latents": f"q{_HEAD}q{_SPHERE}q{_CURVE}P",
+    "latents_gradient": f"q{_HEAD}q{_SPHERE}q{_CURVE}P",
+}
 
 _REBUILD = "run: python -m powerspherical.kernels.build"
 
@@ -53,12 +60,6 @@ def function(name: str) -> Callable[[bytes], int]:
     """Return one of ``FUNCTIONS``, whatever the engine is: a backward pass may use the kernel of its forward pass."""
     found: Callable[[bytes], int] = getattr(loaded(), f"sphere_{name}")
     return found
-
-
-def threads(numbers: int, per_thread: int) -> int:
-    """Return the number of threads for so many ``numbers``, each of which has at least ``per_thread``."""
-    least = engines.block_size(per_thread)
-    return 1 if numbers < 2 * least else min(torch.get_num_threads(), numbers // least)
 
 
 def description() -> str:

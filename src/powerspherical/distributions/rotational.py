@@ -258,7 +258,7 @@ class RotationallySymmetric(Reparameterised):
         tensor([1., 1.], dtype=torch.float64)
         """
         found = maximum_likelihood(cls.family, x, weights, max_iter, bias_correction)
-        return cls(found.loc, found.concentration, validate_args=False)
+        return cls(*found, validate_args=False)
 
     @classmethod
     def _scalar_argument(

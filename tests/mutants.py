@@ -106,7 +106,7 @@ _torch/vectors.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
   zero-vector: missing = longest <= shortest → missing = longest < shortest
 distributions/fit.py
-  linear-fit: if family.linear: → if not family.linear:
+  linear-fit: if not family.linear: → if family.linear:
   closest: CLOSEST = {torch.float64: 1e-9 → CLOSEST = {torch.float64: 1e-5
   bias-rows: across / (rows - 1).clamp(min=1) → across / rows.clamp(min=1)
   fit-weights-overflow: weights.double() / weights.amax(0).double() → weights.double()

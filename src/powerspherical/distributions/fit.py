@@ -6,7 +6,7 @@ solves Ψ'(κ) = T̄. For the von Mises–Fisher distribution T̄ is linear and 
 families a Newton search starts from there. In two or three dimensions, points without a common direction may have
 several maxima of about the same height; the one found is then not always the highest.
 
-Outside of exponential families the best direction depends on κ: steps in direction and κ alternate until both settle.
+Outside of exponential families the best direction depends on κ, so both are searched together.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ class ConvergenceWarning(UserWarning):
     """A fit stopped before it converged."""
 
 
-class Fit(NamedTuple):
-    """The estimates of shapes (*batch, d) and (*batch,), and whether each converged, (*batch,)."""
-
-    loc: Tensor
-    concentration: Tensor
-    converged: Tensor
-
-
 class _Point(NamedTuple):
-    """A direction, T̄ there, the step towards the maximum, and the gain in T̄ that the step predicts."""
+    """A point (μ, log(1+κ)) of the search, the step from there, both (*batch, d + 1), and the objective, (*batch, 1).
 
-    loc: Tensor
-    mean: Tensor
+    In an exponential family the objective is T̄ and κ stays 1. Otherwise it is the mean log density relative to the
+    uniform. ``rounding`` bounds its rounding error. The step in μ is the Newton step for data that are symmetric around
+    μ. That in log(1+κ) is a step of Fisher scoring.
+    """
+
+    place: Tensor
     step: Tensor
-    gain: Tensor
+    objective: Tensor
+    rounding: Tensor
+
+    def is_settled(self, epsilon: float) -> Tensor:
+        """Return whether the step is negligible."""
+        return self.step.square().sum(-1) <= epsilon**1.5
 
 
 @torch.no_grad()
 def maximum_likelihood(
     family: Family, x: Tensor, weights: Tensor | None, max_iter: int, bias_correction: bool
-) -> Fit:
-    """Check ``x`` (n, *batch, d) and ``weights`` (n, *batch), and fit them; see ``RotationallySymmetric.fit``."""
+) -> tuple[Tensor, Tensor]:
+    """Return the fitted direction (*batch, d) and concentration (*batch,); see ``RotationallySymmetric.fit``."""
     if bias_correction and not isinstance(family, ExponentialFamily):
         raise ValueError(
             f"bias_correction works for exponential families only, not for the {family.title} distribution: "
@@ -64,15 +65,14 @@ def maximum_likelihood(
     dim = x.shape[-1]
     x = unit_vectors_as(x, computing(x.dtype))
     with without_autocast(x):  # einsum would run in half precision
-        if isinstance(family, ExponentialFamily):
-            loc, mean, converged = _climb(family, x, shares, max_iter)
-            mean = mean.clamp(max=-CLOSEST[x.dtype])
-            concentration = derived.from_mean_score(family, mean, dim)
-            if bias_correction:
-                rows = 1 / shares.square().sum(0)
-                concentration = _without_bias(family, concentration, rows, dim)
-        else:
-            loc, concentration, converged = _alternate(family, x, shares, max_iter)
+        best, converged = _search(family, x, shares, max_iter)
+    loc, concentration = best.place[..., :-1], torch.expm1(best.place[..., -1])
+    if isinstance(family, ExponentialFamily):
+        mean = best.objective[..., 0].clamp(max=-CLOSEST[x.dtype])
+        concentration = derived.from_mean_score(family, mean, dim)
+        if bias_correction:
+            rows = 1 / shares.square().sum(0)
+            concentration = _without_bias(family, concentration, rows, dim)
     if not converged.all():
         warnings.warn(
             f"the mean direction did not settle in {max_iter} steps for {int((~converged).sum())} of "
@@ -80,7 +80,7 @@ def maximum_likelihood(
             ConvergenceWarning,
             stacklevel=4,  # past this function, torch's decorator and the class method
         )
-    return Fit(loc, concentration.to(x.dtype), converged)
+    return loc.to(x.dtype), concentration.to(x.dtype)
 
 
 def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -107,121 +107,68 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
     return x, scaled / scaled.sum(0)
 
 
-def _climb(
-    family: ExponentialFamily, x: Tensor, shares: Tensor, max_iter: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the direction that maximises T̄, T̄ there, and whether the search converged.
+def _search(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[_Point, Tensor]:
+    """Return the best point, and whether the search converged.
 
-    If T is linear in t, that is the direction of the mean. Otherwise each step is the Newton step for data that are
-    symmetric around μ, with the step length of Barzilai & Borwein (1988). It is taken only if T̄ does not fall.
+    Steps have the length of Barzilai & Borwein (1988), and are taken only if the objective does not fall.
     """
-    if family.linear:
-        loc = _directions(_weighted_sum(shares, x))
-        mean = (shares * family.statistic(_cosine(x, loc))).sum(0)
-        return loc, mean, torch.ones_like(mean, dtype=torch.bool)
     epsilon = torch.finfo(x.dtype).eps
-    _, loc = _mean_and_direction(x, shares)
-    here = _evaluated(family, loc, x, shares)
-    scale = torch.ones_like(here.mean)
+    start = _weighted_sum(shares, x)
+    kappa = scale = torch.ones_like(start[..., :1])
+    if not isinstance(family, ExponentialFamily):
+        length = torch.linalg.vector_norm(start, dim=-1, keepdim=True).clamp(1e-6, 1 - CLOSEST[x.dtype])
+        kappa = family.from_mean_cosine(length, 1 - length, x.shape[-1])
+    if not family.linear:  # if the mean vanishes, a small fixed vector decides
+        index = torch.arange(1, x.shape[-1] + 1, dtype=torch.float64, device=x.device)
+        start = start + epsilon**0.5 * directions_of(torch.cos(index.square() + index.sqrt()))
+    here = _evaluated(family, torch.cat((start, torch.log1p(kappa)), -1), x, shares)
     for _ in range(max_iter):
-        if (here.gain <= epsilon**1.5).all():
+        if here.is_settled(epsilon).all():
             break
-        there = _evaluated(family, _directions(here.loc + _column(scale, x) * here.step), x, shares)
-        better = there.mean >= here.mean + 4 * epsilon * here.mean  # T̄ < 0, so this allows for rounding
-        moved = (there.loc - here.loc).double()
-        slackened = (moved * (here.step - there.step)).sum(-1)
-        secant = torch.where(slackened > 0, moved.square().sum(-1) / slackened, 2 * scale)
+        there = _evaluated(family, here.place + scale * here.step, x, shares)
+        better = there.objective >= here.objective - here.rounding
+        moved = there.place - here.place
+        slackened = (moved * (here.step - there.step)).sum(-1, keepdim=True)
+        secant = torch.where(slackened > 0, moved.square().sum(-1, keepdim=True) / slackened, 2 * scale)
         scale = torch.where(better, secant, scale / 4)
-        here = _Point(
-            *(
-                torch.where(better.reshape(better.shape + (1,) * (new.dim() - better.dim())), new, old)
-                for new, old in zip(there, here, strict=True)
-            )
-        )
-    return here.loc, here.mean, here.gain <= epsilon**1.5
+        here = _Point(*(torch.where(better, new, old) for new, old in zip(there, here, strict=True)))
+    return here, here.is_settled(epsilon)
 
 
-def _alternate(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return direction, κ, and whether both converged, by the steps of a ``mixture`` with one component.
-
-    A step that would lower the likelihood is rejected and halved.
-    """
+def _evaluated(family: Family, place: Tensor, x: Tensor, shares: Tensor) -> _Point:
+    """Return the objective and the step at μ and log(1+κ), after μ is normalised and κ clamped."""
     epsilon, dim = torch.finfo(x.dtype).eps, x.shape[-1]
-    mean, loc = _mean_and_direction(x, shares)
-    length = torch.linalg.vector_norm(mean, dim=-1).double()
-    length = length.clamp(min=1e-6, max=1 - CLOSEST[x.dtype])
-    kappa = family.from_mean_cosine(length, 1 - length, dim)
-    largest = 1 / CLOSEST[x.dtype]
-    fraction, settled = torch.ones_like(kappa), torch.zeros_like(kappa, dtype=torch.bool)
-    score = _log_likelihood(family, loc, kappa, x, shares)
-    for _ in range(max_iter):
-        t = _cosine(x, loc)
-        pull, bend = derived.forces(family, t, kappa.expand_as(t.minus), dim)
-        target = _weighted_sum(shares * pull, x)
-        slack = (shares * bend).sum(0).clamp(min=0) / (dim - 1)
-        target = _directions(target + _column(slack, x) * loc)
-        there = _directions(torch.lerp(loc, target, _column(fraction, x)))
-        score_there = family.score(_cosine(x, there), kappa, dim)
-        wanted = derived.fisher_step(family, (shares * score_there).sum(0), kappa, dim).clamp(max=largest)
-        new_kappa = torch.lerp(kappa, wanted, fraction)
-        new_score = _log_likelihood(family, there, new_kappa, x, shares)
-        better = new_score >= score - 8 * epsilon * score.abs().clamp(min=1.0)
-        moved = (there - loc).square().sum(-1).double() + ((new_kappa - kappa) / (1 + kappa)).square()
-        settled = settled | (better & (moved <= epsilon**1.5)) | (fraction < 1e-6)
-        loc = torch.where(better.unsqueeze(-1), there, loc)
-        kappa, score = torch.where(better, new_kappa, kappa), torch.where(better, new_score, score)
-        fraction = torch.where(better, (2 * fraction).clamp(max=1.0), fraction / 2)
-        if settled.all():
-            break
-    return loc, kappa, settled
-
-
-def _log_likelihood(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, shares: Tensor) -> Tensor:
-    """Return the mean log density relative to the uniform."""
-    return (shares * derived.log_density(family, _cosine(x, loc), kappa, x.shape[-1])).sum(0)
-
-
-def _cosine(x: Tensor, loc: Tensor) -> Cosine:
-    """Return the cosine in float64, with 1-t and 1+t clamped away from zero."""
-    tiny = torch.finfo(x.dtype).eps ** 2
-    return Cosine(*(end.double().clamp(min=tiny) for end in cosine_between(x, loc)))
-
-
-def _evaluated(family: ExponentialFamily, loc: Tensor, x: Tensor, shares: Tensor) -> _Point:
-    """Return T̄ and the Newton step at the direction ``loc``."""
-    t = _cosine(x, loc)
-    pull, bend = derived.forces(family, t, torch.ones_like(t.minus), x.shape[-1])
-    statistic = family.statistic(t)
+    loc = directions_of(place[..., :-1])
+    kappa = torch.expm1(place[..., -1]).clamp(min=0.0, max=1 / CLOSEST[x.dtype])
+    ends = cosine_between(x, loc.to(x.dtype))
+    t = Cosine(*(end.double().clamp(min=epsilon**2) for end in ends))
+    pull, bend = derived.forces(family, t, kappa.expand_as(t.minus), dim)
     total = _weighted_sum(shares * pull, x)
-    along = (total * loc).sum(-1, keepdim=True)
+    along = torch.linalg.vecdot(total, loc).unsqueeze(-1)
     across = total - along * loc
     # On the tangent space the Hessian of T̄ is -(Σ p T' t) I + Σ p T'' yyᵀ with y = x - tμ. If the y are isotropic, the
     # second term is -Σ p bend/(d-1) I.
-    curvature = along[..., 0].double().clamp(min=0) + (shares * bend).sum(0) / (x.shape[-1] - 1)
-    step = across / _column(curvature.clamp(min=torch.finfo(x.dtype).eps ** 0.5), x)
-    return _Point(loc, (shares * statistic).sum(0), step, 0.5 * (step * across).sum(-1).double())
-
-
-def _column(numbers: Tensor, like: Tensor) -> Tensor:
-    return numbers.to(like.dtype).unsqueeze(-1)
+    curvature = along.clamp(min=0) + (shares * bend).sum(0).unsqueeze(-1) / (dim - 1)
+    step = across / curvature.clamp(min=epsilon**0.5)
+    if isinstance(family, ExponentialFamily):
+        terms, wanted = family.statistic(t), kappa
+    else:
+        terms = derived.log_density(family, t, kappa, dim)
+        score = (shares * family.score(t, kappa, dim)).sum(0)
+        wanted = derived.fisher_step(family, score, kappa, dim).clamp(max=1 / CLOSEST[x.dtype])
+    log_kappa, log_wanted = (torch.log1p(one).unsqueeze(-1) for one in (kappa, wanted))
+    objective, size = ((shares * one).sum(0).unsqueeze(-1) for one in (terms, terms.abs()))
+    return _Point(
+        torch.cat((loc, log_kappa), -1),
+        torch.cat((step, log_wanted - log_kappa), -1),
+        objective,
+        8 * epsilon * size,
+    )
 
 
 def _weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
-    """Return Σ w_i x_i over the first axis."""
-    return torch.einsum("n...,n...d->...d", weights.to(x.dtype), x)
-
-
-def _directions(vectors: Tensor) -> Tensor:
-    """Return v/‖v‖. In float64, because in 10⁶ dimensions torch's norm is off by 1e-5 in float32."""
-    return directions_of(vectors.double()).to(vectors.dtype)
-
-
-def _mean_and_direction(x: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean of the points, and its direction. If it vanishes, a small fixed vector decides."""
-    mean = _weighted_sum(shares, x)
-    index = torch.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=x.device)
-    anywhere = torch.nn.functional.normalize(torch.cos(index.square() + index.sqrt()), dim=-1)
-    return mean, _directions(mean + torch.finfo(x.dtype).eps ** 0.5 * anywhere)
+    """Return Σ w_i x_i over the first axis, in float64."""
+    return torch.einsum("n...,n...d->...d", weights.to(x.dtype), x).double()
 
 
 def _without_bias(family: ExponentialFamily, concentration: Tensor, rows: Tensor, dim: int) -> Tensor:

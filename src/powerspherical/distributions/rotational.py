@@ -69,17 +69,6 @@ def _described(made: Any) -> tuple[Any, ...]:
 copyreg.pickle(_Made, _described)
 
 
-def _on_device_of(loc: Tensor, concentration: Tensor | float) -> Tensor:
-    """Return the concentration as a floating-point tensor on the device of ``loc``. Only scalars are moved there."""
-    device = loc.device
-    tensor = validation.number_or_tensor("concentration", concentration, computing(loc.dtype), device)
-    if tensor.device == device:
-        return tensor
-    if tensor.dim():
-        raise ValueError(f"loc is on {device} and concentration on {tensor.device}: move one of them")
-    return tensor.to(device, non_blocking=True)
-
-
 @untraced
 def _look_up_divergences(cls: type[RotationallySymmetric]) -> None:
     """Prepare ``kl_divergence`` for the compiler: between all classes, because a table that grows is not valid."""
@@ -97,14 +86,36 @@ class RotationallySymmetric(Reparameterised):
         concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
         validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting.
 
-    >>> from powerspherical.families import VON_MISES_FISHER
-    >>> class Fisher(RotationallySymmetric):
-    ...     family = VON_MISES_FISHER
-    >>> p = Fisher(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-    >>> p.dim, p.batch_shape, p.event_shape
-    (3, torch.Size([2]), torch.Size([3]))
-    >>> p.expand((4, 2)).sample().shape
-    torch.Size([4, 2, 3])
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> class Mine(RotationallySymmetric):
+    ...     family = POWER_SPHERICAL
+    >>> p = Mine(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
+    >>> p.dim, p.batch_shape, p.event_shape, p.expand((4, 2)).sample().shape
+    (3, torch.Size([2]), torch.Size([3]), torch.Size([4, 2, 3]))
+    >>> p.mean  # κ/(κ+2) along loc
+    tensor([[0.3333, 0.0000, 0.0000],
+            [0.8333, 0.0000, 0.0000]])
+    >>> p.marginal.mean, p.mode.shape, p.mean_direction.shape
+    (tensor([0.3333, 0.8333]), torch.Size([2, 3]), torch.Size([2, 3]))
+    >>> p.variance
+    tensor([[0.2222, 0.3333, 0.3333],
+            [0.0235, 0.1410, 0.1410]])
+    >>> p.covariance_matrix.shape
+    torch.Size([2, 3, 3])
+    >>> p.entropy(), p.log_normalizer  # log of the integral of (1+t)^κ
+    (tensor([2.3379, 1.0422]), tensor([2.5310, 7.0646]))
+    >>> p.log_prob(torch.eye(3)[0])
+    tensor([-1.8379, -0.1331])
+    >>> p.log_prob(torch.eye(3)[:, None]).shape, p.log_prob_matrix(torch.eye(3)).shape  # all pairs
+    (torch.Size([3, 2]), torch.Size([2, 3]))
+    >>> p.cap_probability(torch.pi / 4), p.cap_angle(0.95).rad2deg()
+    (tensor([0.2714, 0.8248]), tensor([123.5584,  58.4534]))
+    >>> Mine.from_mean_length(torch.eye(3)[0], 0.9).mean
+    tensor([0.9000, 0.0000, 0.0000])
+    >>> Mine.from_kl(torch.eye(3)[0], 2.0).entropy()  # log 4π - 2
+    tensor(0.5310)
+    >>> Mine.fit(p.sample((10_000,))).concentration.round()
+    tensor([ 1., 10.])
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
@@ -145,10 +156,18 @@ class RotationallySymmetric(Reparameterised):
             or concentration.dtype != dtype
             or concentration.device != loc.device
         ):
-            concentration = _on_device_of(loc, concentration)
+            concentration = validation.number_or_tensor(
+                "concentration", concentration, computing(dtype), loc.device
+            )
             if concentration.dim():
+                if concentration.device != loc.device:
+                    raise ValueError(
+                        f"loc is on {loc.device} and concentration on {concentration.device}: move one of them"
+                    )
                 # This is torch.result_type(loc, concentration), which the compiler cannot trace.
                 dtype = torch.promote_types(dtype, concentration.dtype)
+            else:
+                concentration = concentration.to(loc.device, non_blocking=True)
         batch_shape = shape[:-1]
         agree = concentration.shape == batch_shape
         if not agree:
@@ -189,21 +208,13 @@ class RotationallySymmetric(Reparameterised):
 
         Differentiable; at ``nats`` = 0 the derivative is +∞. κ is computed and stored in at least float32. In
         float64 the divergence of the result agrees with ``nats`` to about 1e-13.
-
-        >>> import torch
-        >>> from torch.distributions import kl_divergence
-        >>> from powerspherical import HypersphericalUniform, PowerSpherical
-        >>> p = PowerSpherical.from_kl(torch.eye(3)[0], torch.tensor([0.5, 2.0]))
-        >>> kl_divergence(p, HypersphericalUniform(3))
-        tensor([0.5000, 2.0000])
         """
         nats, dim, dtype = cls._scalar_argument(loc, "nats", nats)
-        if validation.is_enabled(validate_args):
-            validation.require([validation.non_negative("nats", nats)])
         concentration = derived.from_relative_entropy(cls.family, nats, dim)
-        if validation.is_enabled(validate_args):
-            validation.require([validation.reachable("nats", nats, concentration, dim, computing(dtype))])
-        return cls(loc, concentration, validate_args)._with_draw_dtype(dtype)
+        reachable = validation.reachable("nats", nats, concentration, dim, computing(dtype))
+        return cls._checked(
+            loc, concentration, dtype, validate_args, validation.non_negative("nats", nats), reachable
+        )
 
     @classmethod
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
@@ -213,18 +224,12 @@ class RotationallySymmetric(Reparameterised):
             loc: mean directions, unit vectors of shape (…, d).
             length: numbers in [0, 1) that broadcast against ``loc.shape[:-1]``.
             validate_args: as in the constructor. Without validation any other ``length`` gives κ = NaN.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> PowerSpherical.from_mean_length(torch.eye(3)[0], 0.9).mean
-        tensor([0.9000, 0.0000, 0.0000])
         """
         length, dim, dtype = cls._scalar_argument(loc, "length", length)
-        if validation.is_enabled(validate_args):
-            validation.require([validation.between("length", length, 0.0, 1.0, below=True)])
-        length = torch.where((length >= 0) & (length < 1), length, torch.nan)
+        check = validation.between("length", length, 0.0, 1.0, below=True)
+        length = torch.where(check[0], length, torch.nan)
         concentration = cls.family.from_mean_cosine(length, 1 - length, dim)
-        return cls(loc, concentration, validate_args)._with_draw_dtype(dtype)
+        return cls._checked(loc, concentration, dtype, validate_args, check)
 
     @classmethod
     def fit(
@@ -248,17 +253,9 @@ class RotationallySymmetric(Reparameterised):
         The direction is accurate to 3e-11 (float64) or 1e-4 (float32) radians, typically to 1e-12 or 4e-6, and κ to the
         rounding of the mean statistic. The result is never NaN. For points that coincide, κ is (d-1)/2 · 1e9 (float64)
         or 1e6 (float32). If no direction is better than others, it is arbitrary.
-
-        >>> import torch
-        >>> from powerspherical import VonMisesFisher
-        >>> _ = torch.manual_seed(0)
-        >>> truth = VonMisesFisher(torch.eye(3, dtype=torch.float64)[0], torch.tensor([5.0, 50.0]).double())
-        >>> found = VonMisesFisher.fit(truth.sample((10_000,)))
-        >>> (found.concentration / truth.concentration).round(decimals=1)
-        tensor([1., 1.], dtype=torch.float64)
         """
         found = maximum_likelihood(cls.family, x, weights, max_iter, bias_correction)
-        return cls(found.loc, found.concentration, validate_args=False)
+        return cls(*found, validate_args=False)
 
     @classmethod
     def _scalar_argument(
@@ -272,21 +269,26 @@ class RotationallySymmetric(Reparameterised):
         exact = torch.promote_types(computing(loc.dtype), computing(number.dtype))
         return number.to(exact), dim, dtype
 
-    def _with_draw_dtype(self, dtype: torch.dtype) -> Self:
-        """Set the dtype of draws, mean and mode, without rounding the concentration."""
-        loc, concentration = self._parameters
-        self._parameters = loc.to(dtype), concentration
-        self._broadcast(self.batch_shape)
-        return self
+    @classmethod
+    def _checked(
+        cls,
+        loc: Tensor,
+        concentration: Tensor,
+        dtype: torch.dtype,
+        validate_args: bool | None,
+        *checks: validation.Check,
+    ) -> Self:
+        """Return the distribution after the checks. Draws, mean and mode have ``dtype``; κ is not rounded to it."""
+        if validation.is_enabled(validate_args):
+            validation.require(checks)
+        new = cls(loc, concentration, validate_args)
+        new._parameters = new._parameters[0].to(dtype), concentration
+        new._broadcast(new.batch_shape)
+        return new
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
         copied.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0])).expand((4, 2)).batch_shape
-        torch.Size([4, 2])
         """
         new = self._get_checked_instance(RotationallySymmetric, _instance)
         batch_shape = torch.Size(batch_shape)
@@ -298,24 +300,12 @@ class RotationallySymmetric(Reparameterised):
 
     @property
     def dim(self) -> int:
-        """The ambient dimension d.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> PowerSpherical(torch.eye(3)[0], 1.0).dim
-        3
-        """
+        """The ambient dimension d."""
         return validation.dimension(self._event_shape[0])
 
     @property
     def mean_direction(self) -> Tensor:
-        """Alias of ``loc``, of shape batch_shape + (d,).
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> PowerSpherical(torch.eye(3)[0], 1.0).mean_direction
-        tensor([1., 0., 0.])
-        """
+        """Alias of ``loc``, of shape batch_shape + (d,)."""
         return self.loc
 
     @property
@@ -328,14 +318,7 @@ class RotationallySymmetric(Reparameterised):
 
     @property
     def marginal(self) -> Marginal:
-        """The distribution of t = ``loc``ᵀx, with the batch shape and the ``validate_args`` of this one.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.marginal.mean  # κ/(κ+2)
-        tensor([0.3333, 0.8333])
-        """
+        """The distribution of t = ``loc``ᵀx, with the batch shape and the ``validate_args`` of this one."""
         marginal = self._marginal_class(
             self.dim, self._exact_concentration, validate_args=False, family=self.family
         )
@@ -348,12 +331,6 @@ class RotationallySymmetric(Reparameterised):
 
         It is log(area) plus the log-partition relative to the uniform. The error is at most 2e-6 of the larger term in
         float32, also where the two nearly cancel.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.log_normalizer  # log of the integral of (1+t)^κ
-        tensor([2.5310, 7.0646])
         """
         return derived.log_partition(self.family, self._exact_concentration, self.dim) + log_sphere_area(
             self.dim
@@ -364,14 +341,6 @@ class RotationallySymmetric(Reparameterised):
 
         The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms may be off by 1
         %. With validation, vectors that are off by more than rounding are normalised.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.log_prob(torch.eye(3)[0])
-        tensor([-1.8379, -0.1331])
-        >>> p.log_prob(torch.eye(3)[:, None]).shape  # three points under each of two distributions
-        torch.Size([3, 2])
         """
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
@@ -398,12 +367,6 @@ class RotationallySymmetric(Reparameterised):
         κ = 3e4 on, or κ = 40 for a spherical Cauchy in 64 dimensions: use float64 there, or ``log_prob``. At t = -1 the
         Power Spherical density is not 0 but ε^κ of that at the mode. A lower precision of matrix products that you
         chose in torch, such as TF32, applies here too.
-
-        >>> import torch
-        >>> from powerspherical import VonMisesFisher
-        >>> q = VonMisesFisher(torch.eye(3), torch.tensor([1.0, 10.0, 100.0]))
-        >>> q.log_prob_matrix(torch.eye(3)[:2]).shape
-        torch.Size([3, 2])
         """
         x = validation.points(x, self.dim, self._validate_args)
         return log_density_matrix(self.family, self.loc, self.concentration, x)
@@ -431,66 +394,30 @@ class RotationallySymmetric(Reparameterised):
 
         It is log(area) minus KL from the uniform. The error is at most 2e-6 of the larger term in float32, also where
         the two nearly cancel.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.entropy()
-        tensor([2.3379, 1.0422])
         """
         return log_sphere_area(self.dim) - self.family.relative_entropy(self._exact_concentration, self.dim)
 
     @property
     def mean(self) -> Tensor:
-        """E x = E[t]·loc, of shape batch_shape + (d,).
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.mean
-        tensor([[0.3333, 0.0000, 0.0000],
-                [0.8333, 0.0000, 0.0000]])
-        """
+        """E x = E[t]·loc, of shape batch_shape + (d,)."""
         length = self.family.mean_cosine(self._exact_concentration, self.dim)
         return (length.unsqueeze(-1) * self._exact_loc).to(self.loc.dtype)
 
     @property
     def mode(self) -> Tensor:
-        """``loc``, of shape batch_shape + (d,). At κ = 0, the uniform, every point is a mode.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> PowerSpherical(torch.eye(3)[0], 1.0).mode
-        tensor([1., 0., 0.])
-        """
+        """``loc``, of shape batch_shape + (d,). At κ = 0, the uniform, every point is a mode."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each coordinate, of shape batch_shape + (d,): the diagonal of ``covariance_matrix``.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.variance
-        tensor([[0.2222, 0.3333, 0.3333],
-                [0.0235, 0.1410, 0.1410]])
-        """
+        """The variance of each coordinate, of shape batch_shape + (d,): the diagonal of ``covariance_matrix``."""
         along, across = (x.unsqueeze(-1) for x in self._variances())
         squares = self._exact_loc.square()
         return (along * squares + across * (1 - squares)).to(self.loc.dtype)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """Var[t] μμᵀ + (1 - E t²)/(d-1) (I - μμᵀ), of shape batch_shape + (d, d).
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> PowerSpherical(torch.eye(3)[0], 1.0).covariance_matrix
-        tensor([[0.2222, 0.0000, 0.0000],
-                [0.0000, 0.3333, 0.0000],
-                [0.0000, 0.0000, 0.3333]])
-        """
+        """Var[t] μμᵀ + (1 - E t²)/(d-1) (I - μμᵀ), of shape batch_shape + (d, d)."""
         along, across = (x[..., None, None] for x in self._variances())
         loc = self._exact_loc
         outer = loc.unsqueeze(-1) * loc.unsqueeze(-2)
@@ -504,9 +431,13 @@ class RotationallySymmetric(Reparameterised):
         loss = self.family.mean_loss(concentration, self.dim)
         return variance, (loss * (2 - loss) - variance) / (self.dim - 1)
 
-    def _number(self, name: str, value: Tensor | float) -> Tensor:
+    def _number(self, name: str, value: Tensor | float, low: float, high: float) -> Tensor:
+        """Return an argument in [low, high] that broadcasts against the batch shape, in at least float32."""
         dtype = computing(self.loc.dtype)
         number = validation.number_or_tensor(name, value, dtype, self.loc.device)
+        if self._validate_args:
+            validation.require([validation.between(name, number, low, high)])
+        validation.broadcast_shape(**{f"{name}.shape": number.shape, "batch_shape": self.batch_shape})
         return number.to(torch.promote_types(dtype, computing(number.dtype)))
 
     def cap_probability(self, angle: Tensor | float) -> Tensor:
@@ -518,17 +449,8 @@ class RotationallySymmetric(Reparameterised):
 
         The result has the broadcast shape and at least float32. It is computed in float64, and is not accurate for
         angles below 1e-147.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.cap_probability(torch.pi / 4)
-        tensor([0.2714, 0.8248])
         """
-        angle = self._number("angle", angle)
-        if self._validate_args:
-            validation.require([validation.between("angle", angle, 0.0, math.pi + 1e-6)])
-        validation.broadcast_shape(**{"angle.shape": angle.shape, "batch_shape": self.batch_shape})
+        angle = self._number("angle", angle, 0.0, math.pi + 1e-6)
         half = angle.double().clamp(0.0, math.pi) / 2
         t = Cosine(2 * torch.sin(half).square(), 2 * torch.cos(half).square())
         return self.marginal.tails(t)[1].exp().to(angle.dtype)
@@ -542,21 +464,10 @@ class RotationallySymmetric(Reparameterised):
 
         The result, in radians, has the broadcast shape and at least float32. It is computed in float64, where angles
         below 1e-160 underflow.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.cap_angle(0.95).rad2deg()
-        tensor([123.5584,  58.4534])
         """
-        probability = self._number("probability", probability)
-        if self._validate_args:
-            validation.require([validation.between("probability", probability, 0.0, 1.0)])
-        validation.broadcast_shape(
-            **{"probability.shape": probability.shape, "batch_shape": self.batch_shape}
-        )
-        outside = 1 - probability.double()
-        t = self.marginal.quantile(outside, probability.double())
+        probability = self._number("probability", probability, 0.0, 1.0)
+        inner = probability.double()
+        t = self.marginal.quantile(1 - inner, inner)
         # At both ends a square root has an infinite slope, but the angle is constant.
         inside = (t.minus > 0) & (t.plus > 0)
         near, far = (torch.sqrt(torch.where(inside, x, 1.0)) for x in t)

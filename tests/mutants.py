@@ -130,18 +130,19 @@ distributions/product.py
 mixture/_base.py
   better-start: self.objectives[-1] - other.objectives[-1] > → other.objectives[-1] - self.objectives[-1] >
   start-tolerance: > other.tolerance(tol) + other.rounding() → > other.rounding()
-mixture/_mixture.py
+mixture/_em.py
   accepted-fall: return gain >= 0 → return gain >= -1
   empty-component: _EMPTY = 0.1  # → _EMPTY = 0.0  #
   posterior: log_densities.sub_(largest).exp_() → log_densities.sub_(largest).mul_(2).exp_()
   tied-mean: scores.sum() / count.sum() if tied → (scores / count).mean() if tied
+mixture/_mixture.py
   bic-count: return components - 1 + components * (dim - 1) → return components - 1 + components * dim
   batch-step: (1 + self._seen / rows.count) → (1 + rows.count / (1 + self._seen))
 mixture/_kmeans.py
   kmeans-tolerance: return tol * abs(self.objectives[-1]) → return tol
   empty-cluster: empty = self.sums.count == 0 → empty = self.sums.count < 0
 mixture/_seeding.py
-  weight-of-a-seed: rows[_draw(weight * distance, → rows[_draw(distance,
+  weight-of-a-seed: self._drawn(weight * distance, → self._drawn(distance,
 mixture/_rows.py
   weight-of-a-row: return self.scale * self.weight → return self.scale
   weight-unit: return 2.0 ** (math.frexp → return 1.0 ** (math.frexp

@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -22,21 +23,23 @@ from torch import Tensor
 
 import powerspherical
 from powerspherical._torch.rows import shared_tensor
-from powerspherical.mixture._rows import ArrayRows, Block, Rows, SparseRows, TensorRows, scaled_weight
+from powerspherical.mixture._rows import Block, Rows, RowsInMemory, Sums, scaled_weight
 from powerspherical.mixture._saving import SavedEstimator
 from powerspherical.mixture._seeding import Seeder
 
 Model = TypeVar("Model")
-Found = TypeVar("Found")
+Found = TypeVar("Found", bound=Sums)
 
 #: Called after each step with its number and the objective, in words.
-Report = Callable[[int, str], None]
+Report = Callable[[int, Any], None]
 
 #: Number of starts for ``n_init="auto"``, as in scikit-learn's ``KMeans``.
 _AUTO_STARTS = {"k-means++": 1, "random": 10}
 
 #: dtypes of NumPy arrays that are converted block by block. Others, such as objects, are converted to float64 at once.
 _DENSE_DTYPES = [np.dtype(code) for code in ("d", "f", "e", "?", *"bhilqBHILQ")]
+
+AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 
 
 class ConvergenceWarning(sklearn.exceptions.ConvergenceWarning, powerspherical.ConvergenceWarning):
@@ -46,7 +49,7 @@ class ConvergenceWarning(sklearn.exceptions.ConvergenceWarning, powerspherical.C
 class Search(ABC, Generic[Model, Found]):
     """One search for the best model of the rows, in steps that each need sums over all rows.
 
-    A subclass says what a step, the sums and the objective are. ``run`` sets the attributes.
+    ``run`` sets the attributes.
     """
 
     #: What a search does that stopped too early.
@@ -70,14 +73,6 @@ class Search(ABC, Generic[Model, Found]):
     def step(self) -> Model:
         """Return the next model."""
 
-    @abstractmethod
-    def objective(self, sums: Found) -> float:
-        """Return what steps should raise."""
-
-    @abstractmethod
-    def shown(self, sums: Found) -> str:
-        """Return the objective in words."""
-
     def accepts(self, gain: float) -> bool:
         """Return whether a step is kept."""
         return True
@@ -97,16 +92,16 @@ class Search(ABC, Generic[Model, Found]):
     def run(self, tol: float, max_iter: int, report: Report) -> None:
         """Take steps until the gain is within the tolerance."""
         self.sums = self.pass_over_rows(self.model)
-        self.objectives, self.steps, self.converged = [self.objective(self.sums)], 0, False
+        self.objectives, self.steps, self.converged = [self.sums.objective()], 0, False
         while self.steps < max_iter and not self.converged:
             self.steps += 1
             model = self.step()
             sums = self.pass_over_rows(model)
-            report(self.steps, self.shown(sums))
-            gain = self.objective(sums) - self.objectives[-1]
+            report(self.steps, sums)
+            gain = sums.objective() - self.objectives[-1]
             if self.accepts(gain):
                 self.model, self.sums = model, sums
-                self.objectives.append(self.objective(sums))
+                self.objectives.append(sums.objective())
                 self.converged = gain <= self.tolerance(tol) and not self.restarted
             else:
                 self.converged = not self.retries(gain)
@@ -116,29 +111,31 @@ class Search(ABC, Generic[Model, Found]):
         return self.objectives[-1] - other.objectives[-1] > other.tolerance(tol) + other.rounding()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstimator):
-    """Base of estimators that use only the directions of rows and ``transform`` them to one column per component."""
+    """Base of estimators that use only the directions of rows and ``transform`` them to one column per component.
+
+    The fields are the parameters of the estimator: their values when it is made, by name.
+    """
+
+    init: Any = "k-means++"
+    n_init: int | str = "auto"
+    max_iter: int = 200
+    tol: float = 1e-4
+    random_state: Any = None
+    verbose: Any = 0
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions(set(_AUTO_STARTS)), "array-like"],
+        "n_init": [StrOptions({"auto"}), AT_LEAST_ONE],
+        "max_iter": [AT_LEAST_ONE],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "verbose": ["verbose", callable],
     }
 
     #: The parameter that is the number of components.
     _count_parameter: ClassVar[str]
-
-    n_features_in_: int
-    n_iter_: int
-    n_init: Any
-    init: Any
-    tol: float
-    max_iter: int
-    random_state: Any
-    verbose: Any
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -180,6 +177,10 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
     def _set_fitted(self, search: Search[Any, Any]) -> None:
         """Set the fitted attributes from the result of a search."""
 
+    @abstractmethod
+    def _model(self, rows: Rows) -> Any:
+        """Return the fitted components in the dtype and on the device of the rows."""
+
     def _seeder(self, rows: Rows) -> Seeder:
         """Return what chooses directions to start from."""
         return Seeder(rows, getattr(self, self._count_parameter), check_random_state(self.random_state))
@@ -188,8 +189,18 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
         """Return the checked rows of ``X``. ``reset`` says that they are to be fitted from scratch."""
         if not reset:
             check_is_fitted(self)
-        if hasattr(X, "__dask_graph__"):
-            rows = self._dask_rows(X, sample_weight, reset)
+        lazy = hasattr(X, "__dask_graph__")
+        if lazy and not hasattr(X, "rechunk"):
+            kind = f"a Dask {type(X).__name__}"
+            raise ValueError(f"X must be a Dask array, got {kind}: use X.to_dask_array(lengths=True)")
+        if lazy or isinstance(X, Tensor):  # which scikit-learn cannot check
+            if X.ndim != 2 or X.shape[1] < 2 or X.shape[0] == 0:
+                raise ValueError(f"X must have the shape (n, d) with n ≥ 1 and d ≥ 2, got {tuple(X.shape)}")
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        if lazy:
+            from powerspherical.mixture._dask import DaskRows
+
+            rows: Rows = DaskRows(X, sample_weight)
         else:
             rows = self._rows_in_memory(X, sample_weight, reset)
         count = getattr(self, self._count_parameter)
@@ -197,64 +208,39 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
             raise ValueError(f"n_samples={rows.count} should be >= {self._count_parameter}={count}")
         return rows
 
-    def _dask_rows(self, X: Any, sample_weight: Any, reset: bool) -> Rows:
-        from powerspherical.mixture._dask import DaskRows
-
-        if not hasattr(X, "rechunk"):
-            raise ValueError(
-                f"X must be a Dask array, got a Dask {type(X).__name__}: use X.to_dask_array(lengths=True)"
-            )
-        self._check_shape(X, reset)
-        return DaskRows(X, sample_weight)
-
     def _rows_in_memory(self, X: Any, sample_weight: Any, reset: bool) -> Rows:
-        kind: Callable[..., Rows]
-        if isinstance(X, Tensor):
-            self._check_shape(X, reset)
-            if X.layout != torch.strided:
-                raise ValueError(
-                    f"X must be a dense tensor, got {X.layout}: use a SciPy sparse matrix, or X.to_dense()"
-                )
-            if not X.is_floating_point():
-                raise ValueError(f"X must have a floating-point dtype, got {X.dtype}: use X.float()")
-            kind = TensorRows
-        else:
+        if not isinstance(X, Tensor):
             dtypes = [np.float64, np.float32] if issparse(X) else _DENSE_DTYPES
             least = 2 if reset else 1
             # Whether rows are finite is checked with their lengths, by an error that names the row.
             options = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_features": least}
             X = validate_data(self, X, reset=reset, dtype=dtypes, **options)
-            kind = ArrayRows if isinstance(X, np.ndarray) else SparseRows
+        elif X.layout != torch.strided:
+            raise ValueError(
+                f"X must be a dense tensor, got {X.layout}: use a SciPy sparse matrix, or X.to_dense()"
+            )
+        elif not X.is_floating_point():
+            raise ValueError(f"X must have a floating-point dtype, got {X.dtype}: use X.float()")
         if sample_weight is None:
-            return kind(X)
+            return RowsInMemory(X)
         if not isinstance(sample_weight, Tensor):
             array = check_array(sample_weight, dtype=np.float64, ensure_2d=False, ensure_all_finite=False)
             sample_weight = shared_tensor(array)
         weight, unit = scaled_weight(sample_weight, X.shape[0])
-        rows = kind(X, weight)
+        rows = RowsInMemory(X, weight)
         rows.weight_unit = unit
         return rows
-
-    def _check_shape(self, X: Any, reset: bool) -> None:
-        """Check the shape of rows that scikit-learn cannot convert. ``reset`` also sets ``n_features_in_``."""
-        if X.ndim != 2 or X.shape[1] < 2 or X.shape[0] == 0:
-            raise ValueError(f"X must have the shape (n, d) with n ≥ 1 and d ≥ 2, got {tuple(X.shape)}")
-        validate_data(self, X, reset=reset, skip_check_array=True)
 
     def _n_starts(self) -> int:
         """Return the number of runs: one if ``init`` holds directions, else ``n_init``."""
         if not isinstance(self.init, str):
             return 1
-        return _AUTO_STARTS[self.init] if self.n_init == "auto" else self.n_init
+        return _AUTO_STARTS[self.init] if self.n_init == "auto" else int(self.n_init)
 
     @property
     def _n_features_out(self) -> int:
         """The number of components, for scikit-learn."""
         return len(getattr(self, self._directions))
-
-    @abstractmethod
-    def _model(self, rows: Rows) -> Any:
-        """Return the fitted components in the dtype and on the device of the rows."""
 
     def _each(
         self, X: Any, function: Callable[[Any, Block], Tensor], per_component: bool = False, dtype: Any = None
@@ -268,7 +254,7 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
     def _reporter(self, stage: str) -> Report:
         """Return a function that prints the objective after each step, or passes it on, as ``verbose`` says."""
 
-        def report(step: int, objective: str) -> None:
+        def report(step: int, objective: Any) -> None:
             if self.verbose:
                 line = f"{type(self).__name__}: {stage}, step {step}: {objective}"
                 self.verbose(line) if callable(self.verbose) else print(line, flush=True)

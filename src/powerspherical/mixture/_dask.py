@@ -19,11 +19,10 @@ from dask.delayed import delayed
 from torch import Tensor
 
 from powerspherical.mixture._rows import (
-    ArrayRows,
     Block,
     Matrix,
     Rows,
-    SparseRows,
+    RowsInMemory,
     Sum,
     Task,
     stacked,
@@ -113,10 +112,9 @@ def _each(rows: Any, function: Task, width: int, empty: np.ndarray, block_info: 
     return _in_memory(rows, None, start).each(function, width)
 
 
-def _in_memory(rows: Any, weight: np.ndarray | None, start: int) -> ArrayRows | SparseRows:
+def _in_memory(rows: Any, weight: np.ndarray | None, start: int) -> RowsInMemory:
     """Wrap a NumPy or SciPy block whose first row has the index ``start``."""
-    weights = None if weight is None else torch.from_numpy(weight)
-    dense = isinstance(rows, np.ndarray)
-    block = ArrayRows(rows, weights, start) if dense else SparseRows(rows.tocsr(), weights, start)
+    rows = rows if isinstance(rows, np.ndarray) else rows.tocsr()
+    block = RowsInMemory(rows, None if weight is None else torch.from_numpy(weight), start)
     block.threaded = False  # the scheduler has its own threads or processes
     return block

@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
 from sklearn.base import ClusterMixin
-from sklearn.utils._param_validation import Interval
 from torch import Tensor
 
-from powerspherical.mixture._base import Search, SphericalEstimator, without_grad_or_autocast
+from powerspherical.mixture._base import AT_LEAST_ONE, Search, SphericalEstimator, without_grad_or_autocast
 from powerspherical.mixture._rows import Block, Rows, Sums, add_by_label_, argmax_, scaled, summed
 from powerspherical.mixture._seeding import Seeder
 
 
 @dataclass(frozen=True)
 class Clusters(Sums):
-    """Sums over the rows of each cluster, float64."""
+    """Sums over the rows of each cluster. The objective is minus the weighted mean of 1-t over rows."""
 
     count: Tensor  # of the weights of the rows, (k,)
     sums: Tensor  # of the weighted unit vectors, (k, d)
     cosine: Tensor  # of the weighted cosines of all rows with their nearest direction, ()
     weight: Tensor  # of all weights, ()
 
-    def distance(self) -> float:
-        """Return the weighted mean of 1-t over rows."""
-        return max(float(1 - self.cosine / self.weight), 0.0)
+    def objective(self) -> float:
+        return -max(float(1 - self.cosine / self.weight), 0.0)
+
+    def __str__(self) -> str:
+        return f"mean distance 1 - t {-self.objective():.8g}"
 
     def inertia(self, weight_unit: float) -> float:
         """Return the sum of the squared distances 2-2t, with the user's weights."""
-        return 2 * self.distance() * float(self.weight) * weight_unit
+        return -2 * self.objective() * float(self.weight) * weight_unit
 
 
 def clusters_of(directions: Tensor, blocks: Iterable[Block]) -> Clusters:
@@ -56,12 +56,8 @@ def _clusters_by_labels(directions: Tensor, blocks: Iterable[Block]) -> Clusters
     cosine, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
     weight = torch.cat(weights) if weights else None
     count = torch.bincount(labels, None if weight is None else weight.double(), minlength=len(directions))
-    return Clusters(
-        count.double(),
-        sums,
-        (cosine if weight is None else cosine * weight).sum(dtype=torch.float64),
-        count.sum(dtype=torch.float64),
-    )
+    total = (cosine if weight is None else cosine * weight).sum(dtype=torch.float64)
+    return Clusters(count.double(), sums, total, count.sum(dtype=torch.float64))
 
 
 def _clusters_by_products(directions: Tensor, block: Block) -> Clusters:
@@ -75,7 +71,7 @@ def _clusters_by_products(directions: Tensor, block: Block) -> Clusters:
 
 
 class Lloyd(Search[Tensor, Clusters]):
-    """Spherical k-means from directions (k, d). The objective is minus the mean of 1-t over rows."""
+    """Spherical k-means from directions (k, d)."""
 
     unsettled = "the clusters still changed"
 
@@ -92,16 +88,11 @@ class Lloyd(Search[Tensor, Clusters]):
             moved[empty] = self.seeder.reseed(moved[~empty], int(empty.sum()))
         return moved
 
-    def objective(self, sums: Clusters) -> float:
-        return -sums.distance()
-
-    def shown(self, sums: Clusters) -> str:
-        return f"mean distance 1 - t {sums.distance():.8g}"
-
     def tolerance(self, tol: float) -> float:
         return tol * abs(self.objectives[-1])
 
 
+@dataclass(eq=False, repr=False)
 class SphericalKMeans(ClusterMixin, SphericalEstimator):
     """k-means by direction: centres are unit vectors, and each row belongs to the centre of largest cosine.
 
@@ -139,32 +130,15 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
     True
     """
 
+    n_clusters: int = 8
+    _: KW_ONLY
+    max_iter: int = 300
+    tol: float = 1e-5
+
     _saved: ClassVar[dict[str, int]] = {"cluster_centers_": 2, "inertia_": 0, "n_iter_": 0}
     _directions = "cluster_centers_"
     _count_parameter = "n_clusters"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SphericalEstimator._parameter_constraints,
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        init: Any = "k-means++",
-        n_init: int | str = "auto",
-        max_iter: int = 300,
-        tol: float = 1e-5,
-        random_state: Any = None,
-        verbose: Any = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    _parameter_constraints = SphericalEstimator._parameter_constraints | {"n_clusters": [AT_LEAST_ONE]}
 
     def _search(self, rows: Rows, seeder: Seeder) -> Lloyd:
         return Lloyd(rows, seeder, seeder.start(self.init))
@@ -191,7 +165,6 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
         return -found.inertia(rows.weight_unit)
 
     def _model(self, rows: Rows) -> Tensor:
-        """Return the centres in the dtype and on the device of the rows."""
         return torch.as_tensor(self.cluster_centers_).to(rows.device, rows.dtype)
 
 

@@ -1,260 +1,39 @@
-"""A mixture of distributions of one family, fitted by expectation–maximisation, as a scikit-learn estimator.
-
-A maximisation step needs only sums over the rows, so the sums of blocks can be added in any order, on any machine. For
-k components with responsibilities R they are, with pull, bend and score of ``derived.forces``,
-
-    ΣR,    ΣR pull(t) x,    ΣR bend(t),    ΣR score(t),    Σ log p(x).
-
-The matrices of a block are computed in the dtype of the rows, in place where possible: at a few hundred dimensions a
-pass over such a matrix takes a tenth of the time of a matrix product. Sums over blocks are float64.
-"""
+"""A mixture of distributions of one family, fitted by expectation–maximisation, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
 import copyreg
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, check_scalar
 from torch import Tensor
 
 from powerspherical.distributions import RotationallySymmetric, distribution_named
-from powerspherical.distributions.cosine_matrix import log_densities_, log_offset
-from powerspherical.families import ExponentialFamily, Family, family_names, register_family
-from powerspherical.families.derived import fisher_step, from_mean_score
-from powerspherical.mixture._base import Search, SphericalEstimator, without_grad_or_autocast
-from powerspherical.mixture._kmeans import Clusters, Lloyd
-from powerspherical.mixture._rows import Block, Rows, Sums, argmax_, summed
+from powerspherical.families import Family, family_names
+from powerspherical.mixture._base import AT_LEAST_ONE, SphericalEstimator, without_grad_or_autocast
+from powerspherical.mixture._em import (
+    Components,
+    ExpectationMaximisation,
+    Parameters,
+    Statistics,
+    from_clusters,
+)
+from powerspherical.mixture._kmeans import Lloyd
+from powerspherical.mixture._rows import Rows
 from powerspherical.mixture._saving import SavedEstimator
 from powerspherical.mixture._seeding import Seeder
-from powerspherical.mixture._steps import point_sums_
-from powerspherical.special import log_sphere_area
 
-#: The largest concentration of an exponential family. κ multiplies the rounding errors of cosines.
-_LARGEST_CONCENTRATION = {torch.float64: 1e9, torch.float32: 1e5}
-_EMPTY = 0.1  # a component with less than this, in average rows, starts again
-_SHORTEST_STEP = 2.0**-10  # as a fraction of the full step; band-shaped clusters may need 1/(d-1)
 _CLUSTER_STEPS, _CLUSTER_TOL = 10, 1e-5  # of spherical k-means, before EM
 _FORGETTING = 0.7  # exponent of the step size of partial_fit, in (½, 1]: Cappé & Moulines 2009
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """The parameters of k components, float64."""
-
-    log_weights: Tensor  # (k,)
-    directions: Tensor  # (k, d)
-    concentrations: Tensor  # (k,)
-
-
-@dataclass(frozen=True)
-class Statistics(Sums):
-    """The sums over rows that a maximisation step needs, float64."""
-
-    count: Tensor  # (k,)
-    pull: Tensor  # (k, d)
-    bend: Tensor  # (k,)
-    score: Tensor  # (k,)
-    log_likelihood: Tensor  # ()
-    weight: Tensor  # ()
-
-    def __mul__(self, factor: float) -> Statistics:
-        return Statistics(*(factor * a for a in vars(self).values()))
-
-    def to(self, device: torch.device) -> Statistics:
-        """Return the same sums on another device."""
-        return Statistics(*(a.to(device) for a in vars(self).values()))
-
-    def mean_log_likelihood(self) -> float:
-        """Return the mean log-likelihood per row."""
-        return float(self.log_likelihood / self.weight)
-
-
-class Components(NamedTuple):
-    """The components of a mixture in the rows' dtype."""
-
-    family: Family
-    directions: Tensor  # (k, d)
-    kappa: Tensor  # the concentrations, (k, 1)
-    offsets: Tensor  # the terms of the log weighted densities that do not depend on the row, (k, 1)
-
-    def log_densities(self, block: Block) -> Tensor:
-        """Return the logs of the weighted densities, (k, b)."""
-        cosines, dim = block.cosines(self.directions), self.directions.shape[1]
-        return log_densities_(self.family, cosines, self.kappa, self.offsets, dim, keep=False)[0]
-
-    def statistics(self, blocks: Iterable[Block]) -> Statistics:
-        """Return the sums over blocks of rows."""
-        return summed(map(self.block_statistics, blocks))
-
-    def block_statistics(self, block: Block) -> Statistics:
-        """Return the sums over a block of rows."""
-        cosines, dim = block.cosines(self.directions), self.directions.shape[1]
-        shares, kept = log_densities_(self.family, cosines, self.kappa, self.offsets, dim, keep=True)
-        log_densities = normalise_(shares, block.weight)
-        sums = point_sums_(self.family, kept, shares, self.kappa, dim)
-        pull = block.sums(sums.pulls)
-        return Statistics(
-            count=sums.total,
-            bend=sums.bend,
-            pull=pull if sums.factor == 1 else pull.mul_(sums.factor),
-            score=sums.score,
-            log_likelihood=block.weighted_sum(log_densities),
-            weight=block.total_weight(),
-        )
-
-
-def components_of(family: Family, parameters: Parameters, dtype: torch.dtype) -> Components:
-    """Convert the parameters for a pass over rows of this dtype."""
-    kappa, dim = parameters.concentrations, parameters.directions.shape[1]
-    offsets = parameters.log_weights + log_offset(family, kappa, dim) - log_sphere_area(dim)
-    columns = (column.unsqueeze(1).to(dtype) for column in (kappa, offsets))
-    return Components(family, parameters.directions.to(dtype), *columns)
-
-
-def normalise_(log_densities: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Turn (k, b) log densities into responsibilities times ``weight``, in place; return the log-sum-exp, (b,)."""
-    largest = log_densities.amax(0)
-    sums = log_densities.sub_(largest).exp_().sum(0)
-    if weight is None:
-        log_densities.div_(sums)
-    else:
-        log_densities.mul_(weight / sums)
-    return largest.add_(sums.log_())
-
-
-def statistics_of(rows: Rows, family: Family, parameters: Parameters) -> Statistics:
-    """Return the statistics of all rows: the expectation step, in one pass."""
-    components = components_of(family, parameters, rows.dtype)
-    return rows.total(components.statistics, len(parameters.directions))
-
-
-@lru_cache
-def largest_concentration(family: Family, dim: int, dtype: torch.dtype) -> float:
-    """Return the largest concentration that rows of this dtype can resolve.
-
-    Outside of exponential families it is the one whose mean cosine is that of the limit for exponential families.
-    """
-    limit = _LARGEST_CONCENTRATION[dtype]
-    if isinstance(family, ExponentialFamily):
-        return limit
-    complement = torch.tensor(min(0.5, (dim - 1) / (2 * limit)), dtype=torch.float64)
-    return float(family.from_mean_cosine(1 - complement, complement, dim))
-
-
-def from_clusters(family: Family, directions: Tensor, clusters: Clusters, dtype: torch.dtype) -> Parameters:
-    """Return a start for EM: the weights of the clusters, and one concentration from their mean cosine."""
-    share = clusters.count + 1e-3 * clusters.weight / len(directions)  # an empty cluster gets some weight
-    cosine = (clusters.cosine / clusters.weight).clamp(1e-6, 1 - 1e-9)
-    dim = directions.shape[1]
-    kappa = family.from_mean_cosine(cosine, 1 - cosine, dim)
-    kappa = kappa.clamp(max=largest_concentration(family, dim, dtype)).expand(len(directions)).clone()
-    return Parameters((share / share.sum()).log(), directions, kappa)
-
-
-def maximised(
-    family: Family,
-    statistics: Statistics,
-    before: Parameters,
-    tied: bool,
-    dtype: torch.dtype,
-    fraction: float,
-) -> Parameters:
-    """Return the parameters after a maximisation step, for the statistics of rows of ``dtype``.
-
-    Directions move only a ``fraction`` of the full step. So does κ, except in an exponential family, where the new κ is
-    the exact maximum.
-    """
-    count, dim = statistics.count, before.directions.shape[1]
-    # Newton's step for rows that are symmetric around the direction, see ``distributions.fit``.
-    target = statistics.pull + (statistics.bend / (dim - 1)).unsqueeze(1) * before.directions
-    lengths = torch.linalg.vector_norm(target, dim=1, keepdim=True)
-    lost = lengths <= 1e-12 * count.unsqueeze(1)
-    directions = torch.where(lost, before.directions, target / torch.where(lost, 1.0, lengths))
-    if fraction < 1:
-        directions = torch.lerp(before.directions, directions, fraction)
-        directions = torch.nn.functional.normalize(directions, dim=1)
-    scores, kappa = statistics.score, before.concentrations
-    if family.linear:
-        scores = torch.linalg.vector_norm(statistics.pull, dim=1) - count  # T = t-1 at the new directions
-    means = scores.sum() / count.sum() if tied else scores / count
-    largest = largest_concentration(family, dim, dtype)
-    if isinstance(family, ExponentialFamily):
-        fitted = from_mean_score(family, means.clamp(max=-1e-12), dim)
-        fitted = fitted.clamp(max=largest).expand_as(kappa)
-    else:
-        fitted = fisher_step(family, means, kappa[0] if tied else kappa, dim)
-        fitted = torch.lerp(kappa, fitted.clamp(max=largest).expand_as(kappa), fraction)
-    kappa = fitted.clone() if tied else torch.where(count > 0, fitted, kappa)
-    return Parameters((count / count.sum()).log(), directions, kappa)
-
-
-class ExpectationMaximisation(Search[Parameters, Statistics]):
-    """EM from given parameters. The objective is the mean log-likelihood per row.
-
-    Unless the family is linear in t, the step in the directions is not an exact maximum. It is too long for clusters
-    that spread more in some directions than in others. A step that lowers the likelihood by more than rounding is
-    rejected, and this and all later steps are half as long. An empty component gets one new start, which is rejected
-    if it lowers the likelihood.
-    """
-
-    unsettled = "the likelihood still rose"
-
-    def __init__(self, rows: Rows, seeder: Seeder, start: Parameters, family: Family, tied: bool) -> None:
-        super().__init__(rows, seeder, start)
-        self._family, self._tied = family, tied
-        self._fraction = 1.0
-        self._had_a_restart = torch.zeros_like(start.log_weights, dtype=torch.bool)
-
-    def pass_over_rows(self, model: Parameters) -> Statistics:
-        return statistics_of(self.rows, self._family, model)
-
-    def step(self) -> Parameters:
-        dtype = self.rows.dtype
-        proposed = maximised(self._family, self.sums, self.model, self._tied, dtype, self._fraction)
-        empty = (self.sums.count < _EMPTY * self.sums.weight / self.rows.count) & ~self._had_a_restart
-        self.restarted = bool(empty.any())
-        if not self.restarted:
-            return proposed
-        self._had_a_restart |= empty
-        return _reseeded(proposed, empty, self.seeder)
-
-    def objective(self, sums: Statistics) -> float:
-        return sums.mean_log_likelihood()
-
-    def shown(self, sums: Statistics) -> str:
-        return f"mean log-likelihood per row {sums.mean_log_likelihood():.8g}"
-
-    def accepts(self, gain: float) -> bool:
-        return gain >= 0
-
-    def retries(self, gain: float) -> bool:
-        if self.restarted:
-            return True  # without the new starts
-        too_long = gain < -self.rounding() and self._fraction > _SHORTEST_STEP
-        self._fraction /= 2 if too_long else 1
-        return too_long
-
-
-def _reseeded(parameters: Parameters, empty: Tensor, seeder: Seeder) -> Parameters:
-    """Start empty components again, far from the others, with the mean concentration and little weight."""
-    directions, kappa = parameters.directions.clone(), parameters.concentrations.clone()
-    directions[empty] = seeder.reseed(directions[~empty], int(empty.sum()))
-    kappa[empty] = kappa[~empty].mean()
-    weights = parameters.log_weights.exp()
-    weights[empty] = 1e-3 / len(weights)
-    return Parameters((weights / weights.sum()).log(), directions, kappa)
-
 
 #: The mixture class of each family, by the family's name.
 _MIXTURES: dict[str, type[SphericalMixture]] = {}
@@ -271,18 +50,17 @@ def mixture_named(name: str) -> type[SphericalMixture]:
     distribution = distribution_named(name)  # raises if there is no such family
     if name not in _MIXTURES:
         members = {"distribution": distribution, "__module__": __name__}
-        copyreg.pickle(type(f"{distribution.__name__}Mixture", (SphericalMixture,), members), _reduced)
+        copyreg.pickle(type(f"{distribution.__name__}Mixture", (SphericalMixture,), members), _described)
     return _MIXTURES[name]
 
 
-def _reduced(mixture: SphericalMixture) -> tuple[Any, ...]:
+def _described(mixture: SphericalMixture) -> tuple[Any, ...]:
     """Describe an estimator of a class that ``mixture_named`` made to ``pickle``, which cannot import it."""
-    return _restored, (mixture.distribution.family,), mixture.__getstate__()
+    return _restored, (mixture.distribution,), mixture.__getstate__()
 
 
-def _restored(family: Family) -> SphericalMixture:
-    """Return an unfitted mixture. In a new process this registers the family."""
-    return mixture_named(register_family(family).name)()
+def _restored(distribution: type[RotationallySymmetric]) -> SphericalMixture:
+    return mixture_named(distribution.family.name)()
 
 
 def load(path: str | os.PathLike[str]) -> SavedEstimator:
@@ -304,6 +82,7 @@ def load(path: str | os.PathLike[str]) -> SavedEstimator:
     return SavedEstimator.load(path)
 
 
+@dataclass(eq=False, repr=False)
 class SphericalMixture(DensityMixin, SphericalEstimator):
     """The base class of mixtures. A subclass only names the ``distribution`` of its components.
 
@@ -334,6 +113,11 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     ((5, 3), (5,))
     """
 
+    n_components: int = 1
+    _: KW_ONLY
+    concentration_type: str = "tied"
+    warm_start: bool = False
+
     #: The distribution of the components.
     distribution: ClassVar[type[RotationallySymmetric]]
     _saved: ClassVar[dict[str, int]] = {
@@ -342,44 +126,16 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     }
     _directions = "mean_directions_"
     _count_parameter = "n_components"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SphericalEstimator._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+    _parameter_constraints = SphericalEstimator._parameter_constraints | {
+        "n_components": [AT_LEAST_ONE],
         "concentration_type": [StrOptions({"tied", "free"})],
         "warm_start": ["boolean"],
     }
-
-    weights_: Any
-    mean_directions_: Any
-    concentrations_: Any
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "distribution" in cls.__dict__:
             _MIXTURES.setdefault(cls.distribution.family.name, cls)
-
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        concentration_type: str = "tied",
-        n_init: int | str = "auto",
-        init: Any = "k-means++",
-        tol: float = 1e-4,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: Any = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.concentration_type = concentration_type
-        self.n_init = n_init
-        self.init = init
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows, a step of online EM (Cappé & Moulines, 2009), and return the estimator.
@@ -408,18 +164,17 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         rows = self._rows(X, sample_weight, reset=not resume)
         with without_grad_or_autocast(rows.device):
             start = self._start(rows, self._seeder(rows), resume)
-            batch = statistics_of(rows, self._family, start)
-            batch = batch * (1 / float(batch.weight))
+            batch = _averages(start.statistics(rows))
             if not hasattr(self, "_averages"):  # first batch, or attributes that were set by hand
                 self._averages, self._seen, self.n_iter_ = batch, 0, 0
             step = (1 + self._seen / rows.count) ** -_FORGETTING
-            self._averages = self._averages.to(rows.device) * (1 - step) + batch * step
+            past = self._averages.map(lambda a: a.to(rows.device) * (1 - step))
+            self._averages = past + batch.map(lambda a: a * step)
             tied = self.concentration_type == "tied"
-            found = maximised(self._family, self._averages, start, tied, rows.dtype, 1.0)
-            self._set_parameters(rows, found)
+            self._set_parameters(rows, start.maximised(self._averages, tied, rows.dtype))
         self._seen += rows.count
         self.n_iter_ += 1
-        self.lower_bound_, self.converged_ = self._averages.mean_log_likelihood(), False
+        self.lower_bound_, self.converged_ = self._averages.objective(), False
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -428,11 +183,11 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def predict(self, X: Any) -> Any:
         """Return the likeliest component of each row of ``X`` (n, d), as integers (n,)."""
-        return self._each(X, _likeliest, dtype=torch.int64)
+        return self._each(X, Components.likeliest, dtype=torch.int64)
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each component given each row of ``X`` (n, d), (n, n_components)."""
-        return self._each(X, _responsibilities, per_component=True)
+        return self._each(X, Components.responsibilities, per_component=True)
 
     def transform(self, X: Any) -> Any:
         """Return the soft assignments of ``predict_proba`` for the rows of ``X`` (n, d), (n, n_components)."""
@@ -443,7 +198,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
         It is a density with respect to the area of the sphere.
         """
-        return self._each(X, _log_density)
+        return self._each(X, Components.log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean of ``score_samples`` over rows ``X`` (n, d), weighted by ``sample_weight`` (n,) if given."""
@@ -498,7 +253,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def _search(self, rows: Rows, seeder: Seeder) -> ExpectationMaximisation:
         start = self._start(rows, seeder, self._resumes())
-        return ExpectationMaximisation(rows, seeder, start, self._family, self.concentration_type == "tied")
+        return ExpectationMaximisation(rows, seeder, start, self.concentration_type == "tied")
 
     def _start(self, rows: Rows, seeder: Seeder, resume: bool) -> Parameters:
         """Return where EM starts: at the last fit, or after a few steps of spherical k-means."""
@@ -516,10 +271,9 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         lloyd.run(_CLUSTER_TOL, steps, self._reporter("start"))
         return from_clusters(self._family, lloyd.model, lloyd.sums, rows.dtype)
 
-    def _set_fitted(self, search: Search[Parameters, Statistics]) -> None:
+    def _set_fitted(self, search: Any) -> None:
         self._set_parameters(search.rows, search.model)
-        self._averages = search.sums * (1 / float(search.sums.weight))
-        self._seen = search.rows.count
+        self._averages, self._seen = _averages(search.sums), search.rows.count
         self.converged_ = search.converged
         self.lower_bound_, self.lower_bounds_ = search.objectives[-1], search.objectives
 
@@ -535,15 +289,14 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
             torch.as_tensor(value).to(device=device, dtype=torch.float64)
             for value in (self.weights_, self.mean_directions_, self.concentrations_)
         )
-        return Parameters(weights.log(), directions, concentrations)
+        return Parameters(self._family, weights.log(), directions, concentrations)
 
     def _score(self, rows: Rows) -> float:
         with without_grad_or_autocast(rows.device):
-            found = statistics_of(rows, self._family, self._parameters(rows.device))
-        return found.mean_log_likelihood()
+            return self._parameters(rows.device).statistics(rows).objective()
 
     def _model(self, rows: Rows) -> Components:
-        return components_of(self._family, self._parameters(rows.device), rows.dtype)
+        return self._parameters(rows.device).components(rows.dtype)
 
     def _n_parameters(self) -> int:
         """Return the number of free parameters."""
@@ -551,31 +304,13 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         concentrations = 1 if self.concentration_type == "tied" else components
         return components - 1 + components * (dim - 1) + concentrations
 
-    def _fitted(self) -> dict[str, Any]:
-        fitted = super()._fitted()
-        if hasattr(self, "lower_bounds_"):
-            fitted["lower_bounds_"] = self.lower_bounds_
-        if hasattr(self, "_averages"):  # from which ``partial_fit`` continues
-            fitted |= {"seen": self._seen, "averages": vars(self._averages)}
-        return fitted
-
     def _restore(self, fitted: dict[str, Any]) -> None:
         super()._restore(fitted)
-        if "lower_bounds_" in fitted:
-            self.lower_bounds_ = fitted["lower_bounds_"]
-        if "averages" in fitted:
+        if "averages" in fitted:  # from which ``partial_fit`` continues
             self._averages, self._seen = Statistics(**fitted["averages"]), fitted["seen"]
 
 
-def _likeliest(components: Components, block: Block) -> Tensor:
-    return argmax_(components.log_densities(block))[1]
-
-
-def _responsibilities(components: Components, block: Block) -> Tensor:
-    shares = components.log_densities(block)
-    normalise_(shares)
-    return shares.T.contiguous()
-
-
-def _log_density(components: Components, block: Block) -> Tensor:
-    return normalise_(components.log_densities(block))
+def _averages(sums: Statistics) -> Statistics:
+    """Return the statistics over the total weight."""
+    factor = 1 / float(sums.weight)
+    return sums.map(lambda a: factor * a)

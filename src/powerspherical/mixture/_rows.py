@@ -55,9 +55,11 @@ class SparseMatrix:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        """The rows with these indices, dense."""
-        return torch.from_numpy(self.rows[indices.numpy()].toarray())
+    def __getitem__(self, index: slice | Tensor) -> SparseMatrix:
+        return SparseMatrix(self.rows[index if isinstance(index, slice) else index.numpy()])
+
+    def to_dense(self) -> Tensor:
+        return torch.from_numpy(self.rows.toarray())
 
 
 Matrix = Tensor | SparseMatrix
@@ -150,28 +152,25 @@ def argmax_(values: Tensor) -> tuple[Tensor, Tensor]:
     return largest, torch.add(indices, values.lt_(largest), alpha=count, out=values).amin(0).long()
 
 
-def unit_scale(rows: Matrix, start: int = 0) -> Tensor | None:
-    """Return the factors that normalise the rows, 0 for rows of zeros; None if all are unit vectors already.
-
-    Error messages count rows from ``start``.
-    """
-    lengths = row_lengths(rows if isinstance(rows, Tensor) else rows.rows, start=start, allow_zeros=True)
-    if (lengths - 1).abs().amax() <= 4 * torch.finfo(rows.dtype).eps * rows.shape[1] ** 0.5:  # rounding
-        return None
-    return torch.where(lengths > 0, 1 / lengths, 0.0).to(rows.dtype)
-
-
 def block_size(device: torch.device, numbers: int) -> int:
     """Return the number of rows per block. ``numbers`` counts the numbers in one row and its results."""
     rows = min(max(_NUMBERS_PER_BLOCK.get(device.type, 1 << 24) // numbers, 1 << 9), 1 << 20)
     return max(engines.block_size(rows * numbers) // numbers, 1)
 
 
-class Sums:
-    """Base of dataclasses of tensors that are sums over rows."""
+class Sums(ABC):
+    """Base of dataclasses of float64 tensors that are sums over rows. As text they show their objective."""
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*map(operator.add, vars(self).values(), vars(other).values()))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Apply a function to each tensor."""
+        return type(self)(*map(function, vars(self).values()))
+
+    @abstractmethod
+    def objective(self) -> float:
+        """Return what steps should raise, a mean over rows."""
 
 
 def summed(sums: Iterable[Sum]) -> Sum:
@@ -214,35 +213,50 @@ class Rows(ABC):
         return values.numpy()
 
 
-class _RowsInMemory(Rows):
-    """Rows in the memory of this process, with the weights of ``scaled_weight``.
+class RowsInMemory(Rows):
+    """Rows of a tensor, a NumPy array or a SciPy CSR matrix. Only blocks are copied, where needed.
 
-    ``start`` is the index that error messages give the first row.
+    Args:
+        rows: (n, d).
+        weight: (n,), from ``scaled_weight``.
+        start: the index that error messages give the first row.
     """
 
     #: Whether blocks are processed by as many threads as torch would use.
     threaded = True
 
-    def __init__(self, rows: Matrix, weight: Tensor | None, start: int) -> None:
-        self._rows = rows
+    def __init__(self, rows: Any, weight: Tensor | None = None, start: int = 0) -> None:
         self.count, self.dim = rows.shape
-        self.dtype, self.device = computed_dtype(rows.dtype), rows.device
+        self._gives_tensors, self._is_array = isinstance(rows, Tensor), isinstance(rows, np.ndarray)
+        self._numbers_per_row = self.dim
+        if self._gives_tensors or self._is_array:
+            self._rows: Matrix = shared_tensor(rows) if self._is_array else rows.detach()
+        else:
+            self._numbers_per_row = rows.nnz // self.count + 1
+            if not rows.has_canonical_format:
+                rows = rows.copy()
+                rows.sum_duplicates()  # the norm of a row needs its entries added up
+            self._rows = SparseMatrix(rows)
+        kind, self.device = self._rows.dtype, self._rows.device
+        # Half precision is computed in float32, integers in float64.
+        self.dtype = torch.promote_types(kind, torch.float32) if kind.is_floating_point else torch.float64
         self.scale = self._unit_scale(start)
-        self.weight = None if weight is None else weight.to(rows.device, self.dtype)
+        self.weight = None if weight is None else weight.to(self.device, self.dtype)
 
-    @abstractmethod
-    def _matrix(self, index: slice | np.ndarray) -> Matrix:
+    def _matrix(self, index: slice | Tensor) -> Matrix:
         """Return some of the rows."""
+        rows = self._rows[index]
+        if isinstance(rows, SparseMatrix):
+            return rows
+        rows = rows.to(self.dtype)
+        return rows.contiguous() if self._is_array else rows  # of an array in Fortran order
 
-    def _numbers_per_row(self) -> int:
-        return self.dim
-
-    def _block(self, index: Any) -> Block:
+    def _block(self, index: slice | Tensor) -> Block:
         parts = (None if part is None else part[index] for part in (self.scale, self.weight))
         return Block(self._matrix(index), *parts)
 
     def _slices(self, width: int) -> list[slice]:
-        size = block_size(self.device, self._numbers_per_row() + width)
+        size = block_size(self.device, self._numbers_per_row + width)
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
     def _map(self, function: Callable[[Iterable[Block]], Result], width: int) -> closing[Generator[Result]]:
@@ -256,12 +270,15 @@ class _RowsInMemory(Rows):
         return closing(in_order(lambda group: function(map(self._block, group)), groups, threads))
 
     def _unit_scale(self, start: int) -> Tensor | None:
-        """Return ``unit_scale`` of all rows, computed in blocks."""
+        """Return the factors (n,) that normalise the rows, 0 for rows of zeros; None if all are unit vectors."""
         scale, needed = torch.ones(self.count, dtype=self.dtype, device=self.device), False
+        rounding = 4 * torch.finfo(self.dtype).eps * self.dim**0.5
         for part in self._slices(0):
-            found = unit_scale(self._matrix(part), start + part.start)
-            if found is not None:
-                scale[part], needed = found, True
+            rows = self._matrix(part)
+            rows = rows if isinstance(rows, Tensor) else rows.rows
+            lengths = row_lengths(rows, start=start + part.start, allow_zeros=True)
+            if (lengths - 1).abs().amax() > rounding:
+                scale[part], needed = torch.where(lengths > 0, 1 / lengths, 0.0).to(self.dtype), True
         return scale if needed else None
 
     def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
@@ -275,62 +292,13 @@ class _RowsInMemory(Rows):
             return self.to_user_array(torch.cat([part for group in groups for part in group]))
 
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
-        rows, scale, weight = self._block(slice(None) if indices is None else indices)
+        rows, scale, weight = self._block(slice(None) if indices is None else torch.from_numpy(indices))
         if weight is None:
             weight = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
         return scaled(rows, scale), weight if scale is None else weight * (scale > 0)
 
-
-class TensorRows(_RowsInMemory):
-    """Rows of a tensor. Results are tensors on the same device."""
-
-    _rows: Tensor
-
-    def __init__(self, rows: Tensor, weight: Tensor | None = None, start: int = 0) -> None:
-        super().__init__(rows.detach(), weight, start)
-
-    def _matrix(self, index: slice | np.ndarray) -> Tensor:
-        where = torch.from_numpy(index).to(self.device) if isinstance(index, np.ndarray) else index
-        return self._rows[where].to(self.dtype)
-
     def to_user_array(self, values: Tensor) -> Any:
-        return values
-
-
-class ArrayRows(TensorRows):
-    """Rows of a NumPy array, of which only blocks are copied, where needed. Results are NumPy arrays."""
-
-    def __init__(self, rows: np.ndarray, weight: Tensor | None = None, start: int = 0) -> None:
-        super().__init__(shared_tensor(rows), weight, start)
-
-    def _matrix(self, index: slice | np.ndarray) -> Tensor:
-        return super()._matrix(index).contiguous()  # of an array in Fortran order
-
-    def to_user_array(self, values: Tensor) -> Any:
-        return values.numpy()
-
-
-class SparseRows(_RowsInMemory):
-    """Rows of a SciPy CSR matrix, which stay sparse. Results are NumPy arrays."""
-
-    _rows: SparseMatrix
-
-    def __init__(self, rows: Any, weight: Tensor | None = None, start: int = 0) -> None:
-        if not rows.has_canonical_format:
-            rows = rows.copy()
-            rows.sum_duplicates()  # the norm of a row needs its entries added up
-        super().__init__(SparseMatrix(rows), weight, start)
-
-    def _numbers_per_row(self) -> int:
-        return self._rows.rows.nnz // self.count + 1
-
-    def _matrix(self, index: slice | np.ndarray) -> Matrix:
-        return SparseMatrix(self._rows.rows[index])
-
-
-def computed_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which rows are computed: float32 for half precision, float64 for integers."""
-    return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else torch.float64
+        return values if self._gives_tensors else super().to_user_array(values)
 
 
 def scaled_weight(weight: Tensor, count: int) -> tuple[Tensor, float]:

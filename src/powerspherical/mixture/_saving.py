@@ -15,10 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from powerspherical._files.checkpoint import UNUSABLE, CheckpointError, load_checkpoint, save_checkpoint
+from powerspherical.mixture._rows import Sums
 
 FORMAT, VERSION = "powerspherical.mixture", 1
 #: Parameters that a file need not hold: their values may be NumPy generators or functions.
 _OPTIONAL_PARAMETERS = {"random_state", "verbose"}
+_OPTIONAL_ATTRIBUTES = ("feature_names_in_", "lower_bounds_", "_seen", "_averages")
 
 
 class SavedEstimator(BaseEstimator, ABC):
@@ -29,7 +31,6 @@ class SavedEstimator(BaseEstimator, ABC):
     #: The fitted attribute that holds directions, (k, d).
     _directions: ClassVar[str]
 
-    n_features_in_: int
     notes_: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str], *, notes: dict[str, Any] | None = None) -> Path:
@@ -111,11 +112,9 @@ class SavedEstimator(BaseEstimator, ABC):
         return estimator
 
     def _fitted(self) -> dict[str, Any]:
-        """Return the fitted attributes in the form that a file holds."""
-        fitted = {name: _plain(getattr(self, name)) for name in self._saved}
-        if hasattr(self, "feature_names_in_"):
-            fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
-        return fitted
+        """Return the fitted attributes as a file holds them."""
+        names = (*self._saved, *(name for name in _OPTIONAL_ATTRIBUTES if hasattr(self, name)))
+        return {name.lstrip("_"): _plain(getattr(self, name)) for name in names}
 
     def _restore(self, fitted: dict[str, Any]) -> None:
         """Set the fitted attributes; raise ``ValueError`` if their shapes do not belong together."""
@@ -127,6 +126,8 @@ class SavedEstimator(BaseEstimator, ABC):
             setattr(self, name, fitted[name])
         if "feature_names_in_" in fitted:
             self.feature_names_in_ = np.array(fitted["feature_names_in_"], dtype=object)
+        if "lower_bounds_" in fitted:
+            self.lower_bounds_ = list(map(float, fitted["lower_bounds_"]))
 
 
 def _plain(value: Any) -> Any:
@@ -134,8 +135,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray | list | tuple):
-        return torch.from_numpy(np.array(value, order="C"))
-    return value
+        array = np.array(value, order="C")
+        return array.tolist() if array.dtype == object else torch.from_numpy(array)
+    return vars(value) if isinstance(value, Sums) else value
 
 
 def _array(value: Any, kind: str) -> Any:

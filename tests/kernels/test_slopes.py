@@ -1,4 +1,4 @@
-"""The derivative in κ of a draw's cosine at fixed random numbers: each engine against mpmath and quadratures."""
+"""The derivative in κ of a draw's cosine at fixed random numbers: each engine against formulas of other kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from helpers import mpmath_tables
 from helpers.draws import draw, exact_ends, slopes
 from helpers.engines import Engine
 from helpers.examples import DOUBLE, FLOAT, family_objects
@@ -43,22 +42,13 @@ def quantiles(kappa: Tensor, dim: int, least: float = 1e-7) -> tuple[Tensor, Ten
     return *t, kappa
 
 
-@pytest.mark.parametrize("dim", mpmath_tables.dims("slopes.json", "von_mises_fisher"))
-def test_von_mises_fisher_against_mpmath(engine: Engine, dtype: torch.dtype, dim: int) -> None:
-    table = mpmath_tables.columns("slopes.json", "von_mises_fisher", dim)
-    near, mode = table["near"], table["sign"] > 0
-    ends = torch.where(mode, near, 2 - near), torch.where(mode, 2 - near, near)
-    found = fixed_probability(*on(engine, dtype, *ends, table["kappa"]), dim)
-    torch.testing.assert_close(found, table["slope"], rtol=TOLERANCE[dtype], atol=0)
-
-
 LOW = [0.0, 1e-4, 0.1, 0.3, 2.0, 7.0, 11.0, 15.9, 17.0, 24.0, 33.0, 39.9]
 HIGH = [40.0, 41.0, 70.0, 300.0, 1e3, 3e4, 1e6, 1e9]
 
 
 @pytest.mark.parametrize("dim", [2, 5, 12, 48, 63, 100, 1000, 10_000])
 def test_von_mises_fisher_against_a_quadrature(engine: Engine, dtype: torch.dtype, dim: int) -> None:
-    """On a finer grid than the table: low and high concentrations apart, and all in one call."""
+    """Low and high concentrations apart, and all in one call. ``tests/quadrature`` has the quadrature and mpmath."""
     if engine.is_interpreted and dim in (12, 63, 10_000):
         pytest.skip("the same formulas as next to it, and slow in the interpreter")
     for kappas in (LOW + HIGH,) if engine.is_interpreted else (LOW, HIGH, LOW + HIGH):

@@ -39,18 +39,17 @@ special/moments.py
 special/tables.py
   table-degree: _DEGREE = {4: 6, 8: 12} → _DEGREE = {4: 4, 8: 12}
   table-end: 2.0**TOP / (_decay(fit) - 1) → 2.0**TOP / (_decay(fit) + 1)
+  log-boost: 2 * (cells.kappa + half_sinh), dim) → 2 * cells.kappa + half_sinh, dim)
   log-loss-of-cauchy: cells.fit(_values(loss, _POINTS) / growth) → cells.fit(_values(loss, _POINTS) / growth**2)
   sampled-slope: own_slope=replace(slope, fit=-slope.fit) → own_slope=None
 special/curves.py
   curve-gain: torch.log(beyond), alpha=gain) → torch.log(beyond))
   curve-slope: dim, order: value(kappa, family, name, dim, order + 1 → dim, order: value(kappa, family, name, dim, order
+  inverse-end: torch.where(length < 0.5, low, → torch.where(length > 0.5, low,
 special/bessel.py
-  bessel-inverse-end: torch.where(ratio < 0.5, low, high) → torch.where(ratio > 0.5, low, high)
   order-zero: if not order >= 0: → if not order > 0:
 special/gamma.py
   cosine-normalizer: 1 / 128, 5 / 1024 → 1 / 128, -5 / 1024
-special/mobius.py
-  cauchy-newton: _NEWTON_STEPS = 5 → _NEWTON_STEPS = 2
 formulas/slopes.py
   slope-series: y * (1.875 * y + 1.25 → y * (1.875 * y - 1.25
   gamma-draw-decay: FALL = 18.0 → FALL = 5.0

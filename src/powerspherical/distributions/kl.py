@@ -6,6 +6,7 @@ their terms cancel if p is near q. ``Family.divergence`` has the closed forms of
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -31,11 +32,11 @@ from powerspherical.quadrature.cosine import Cosine
 
 def _common_batch_shape(p: Any, q: Any) -> torch.Size:
     """Return the broadcast batch shape; raise ``ValueError`` unless both are on the same sphere."""
-    if p.dim != q.dim:
+    if p.event_shape != q.event_shape:
         raise ValueError(
             f"kl_divergence needs two distributions of one dimension, got dim {p.dim} and dim {q.dim}"
         )
-    if not q.batch_shape:
+    if q.batch_shape in (torch.Size(), p.batch_shape):
         return p.batch_shape
     return validation.broadcast_shape(**{"p.batch_shape": p.batch_shape, "q.batch_shape": q.batch_shape})
 
@@ -69,11 +70,12 @@ def _kl_from_uniform(p: HypersphericalUniform, q: RotationallySymmetric) -> Tens
 @register_kl(RotationallySymmetric, RotationallySymmetric)
 def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
     _common_batch_shape(p, q)
-    dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
+    dtype = computing(torch.promote_types(p.loc.dtype, q.loc.dtype))
     angle = cosine_between(unit_vectors_as(p.loc, torch.float64), unit_vectors_as(q.loc, torch.float64))
     angle = Cosine(angle.minus.clamp(max=2.0), angle.plus.clamp(max=2.0))
     kappas = p.concentration.to(dtype), q.concentration.to(dtype)
-    return _divergence(p.family, q.family, *kappas, angle, p.dim, dtype)
+    # The compiler must specialise on d, which has its own formulas: operator.index does that.
+    return _divergence(p.family, q.family, *kappas, angle, operator.index(p.event_shape[0]), dtype)
 
 
 def _divergence(

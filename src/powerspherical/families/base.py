@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import called_plainly
-from powerspherical._torch.derivatives import value_and_slope, with_derivatives
+from powerspherical._torch.derivatives import value_and_slope
 from powerspherical.families import derived
 from powerspherical.quadrature import expectations, law
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
@@ -187,7 +187,7 @@ class Family(ABC):
         >>> POWER_SPHERICAL.from_mean_cosine(length, 1 - length, 3)
         tensor([0., 2.])
         """
-        return _from_mean_cosine(length.double(), loss.detach().double(), self.key, dim).to(length.dtype)
+        return curves.inverse_mean(length, loss, self.key, dim)
 
     # Probabilities of t, without derivatives, which ``derived`` adds. All tensors are float64 and of one shape.
 
@@ -306,11 +306,3 @@ def _tables(family: Family, dim: int) -> dict[str, tables.Curve]:
     found["offset"] = found["offset"].minus(1.0)
     found.setdefault("score_loss", found["offset"].slope)  # it may be zero up to rounding, too
     return found
-
-
-@with_derivatives(
-    lambda kappa, length, loss, key, dim: 1 / curves.value(kappa, key, "mean", dim, 1), None, from_output=True
-)
-def _from_mean_cosine(length: Tensor, loss: Tensor, key: str, dim: int) -> Tensor:
-    low = curves.inverse(length, key, "mean", dim, power=1)
-    return torch.where(length < 0.5, low, curves.inverse(loss, key, "loss", dim, power=0))

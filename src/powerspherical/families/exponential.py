@@ -17,9 +17,8 @@ from torch import Tensor
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.families.base import Family
 from powerspherical.families.derived import information, mean_score
-from powerspherical.quadrature import expectations
+from powerspherical.quadrature import expectations, gauss_legendre
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.special.quadrature import gauss_legendre
 
 _BREGMAN_NODES = 12
 
@@ -55,36 +54,30 @@ class ExponentialFamily(Family):
         return self.statistic(t)
 
     def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
+        # KL(p‖U) + Ψ - κ E_p T(νᵀX). Within the family, the Bregman divergence of Ψ and what the angle adds to it.
+        loss, misaligned = self.losses(p, kappa_p, angle, dim)
+        kappa_p, kappa = kappa_p.double(), kappa.double()
+        if p.key == self.key:
+            return bregman(kappa_p, kappa, self, dim) + kappa * misaligned
+        return p.relative_entropy(kappa_p, dim) - self.offset(kappa, dim) + kappa * (loss + misaligned)
+
+    def losses(self, p: Family, kappa_p: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
+        """Return -E T(μᵀX) ≥ 0 and E T(μᵀX) - E T(νᵀX) ≥ 0 in float64, for the member κ_p of the family ``p``.
+
+        X has the mean direction μ, and ν is at ``angle`` from it. The tensors have one shape, which the results have,
+        too. The default integrates over the cosine and the azimuth.
+
+        >>> from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY
+        >>> one, double = torch.ones(1), torch.ones(1, dtype=torch.float64)
+        >>> POWER_SPHERICAL.losses(SPHERICAL_CAUCHY, one, Cosine(double, double), 2)  # 2 log(3/2), -log(5/8)
+        (tensor([0.8109], dtype=torch.float64), tensor([0.4700], dtype=torch.float64))
+        """
+
         def loss(t: Cosine) -> Tensor:
             return -self.statistic(t)
 
         own = expectations.expectation(p, kappa_p.double(), dim, loss)
-        losses = own, expectations.excess(p, kappa_p, angle, dim, loss)
-        return divergence_from_losses(self, p, kappa_p, kappa, losses, dim)
-
-
-def divergence_from_losses(
-    q: ExponentialFamily, p: Family, kappa_p: Tensor, kappa: Tensor, losses: tuple[Tensor, Tensor], dim: int
-) -> Tensor:
-    """Return KL(p‖q) = KL(p‖U) + Ψ - κ E_p T(νᵀX) in float64.
-
-    Within the family this is the Bregman divergence of Ψ plus κ times what the angle adds to -E_p T.
-
-    Args:
-        q, kappa: the member κ of the family q, with the mean direction ν.
-        p, kappa_p: the member κ_p of the family p, with the mean direction μ.
-        losses: -E_p T(μᵀX) ≥ 0 and E_p T(μᵀX) - E_p T(νᵀX) ≥ 0, in the shape of the concentrations.
-        dim: the ambient dimension d.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> one, zero = torch.ones(1), torch.zeros(1)
-    >>> divergence_from_losses(POWER_SPHERICAL, POWER_SPHERICAL, one, zero, (one, zero), 3)  # from the uniform
-    tensor([0.1931], dtype=torch.float64)
-    """
-    (loss, misaligned), kappa_p, kappa = losses, kappa_p.double(), kappa.double()
-    if p.key == q.key:
-        return bregman(kappa_p, kappa, q, dim) + kappa * misaligned
-    return p.relative_entropy(kappa_p, dim) - q.offset(kappa, dim) + kappa * (loss + misaligned)
+        return own, expectations.excess(p, kappa_p, angle, dim, loss)
 
 
 @with_derivatives(lambda kappa, statistic: statistic, lambda kappa, statistic: kappa)
@@ -103,7 +96,7 @@ def bregman(kappa_p: Tensor, kappa: Tensor, family: ExponentialFamily, dim: int)
     change = kappa - kappa_p
     # If κ and κ_p are close, the difference cancels, and we use Δ²∫₀¹(1-s)Ψ''(κ_p+sΔ)ds instead.
     near = change.abs() < 0.7 * (torch.minimum(kappa_p, kappa) + (dim - 1) / 2)
-    nodes, weights = gauss_legendre(_BREGMAN_NODES, kappa_p)
+    nodes, weights = gauss_legendre(kappa_p, _BREGMAN_NODES).unbind()
     path = kappa_p.unsqueeze(-1) + torch.where(near, change, 0.0).unsqueeze(-1) * nodes
     curvature = (weights * (1 - nodes) * information(family, path, dim)).sum(-1)
     means = mean_score(family, kappa, dim) - mean_score(family, kappa_p, dim)

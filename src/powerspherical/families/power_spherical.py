@@ -11,13 +11,14 @@ from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
 from powerspherical._torch.random import standard_gamma
-from powerspherical.families import derived, two_sphere
+from powerspherical.families import two_sphere
 from powerspherical.families.base import Family
-from powerspherical.families.exponential import ExponentialFamily, divergence_from_losses
+from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.formulas import slopes
 from powerspherical.formulas.maps import power_spherical_ends_3
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
 from powerspherical.quadrature.misalignment import misalignment
+from powerspherical.special import curves
 
 
 @with_derivatives(lambda kappa, dim: (dim - 1) / (kappa + (dim - 1)).square())
@@ -102,9 +103,8 @@ class PowerSphericalFamily(ExponentialFamily):
     def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
         return misalignment(_log_shrink, kappa, angle, dim, is_power=True)
 
-    def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
-        losses = derived.mean_log_loss(p, kappa_p.double(), dim), p.misalignment(kappa_p, angle, dim)
-        return divergence_from_losses(self, p, kappa_p, kappa, losses, dim)
+    def losses(self, p: Family, kappa_p: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
+        return curves.value(kappa_p.double(), p.key, "log_loss", dim), p.misalignment(kappa_p, angle, dim)
 
 
 def _log_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:

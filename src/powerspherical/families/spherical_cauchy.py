@@ -21,7 +21,7 @@ from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
 from powerspherical.formulas.densities import cauchy_log_density, cauchy_slopes
 from powerspherical.quadrature import expectations
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.special import mobius
+from powerspherical.special.mobius import mean_log_boost
 
 _VALUES_PER_NODE = 64  # about how many values the average over the azimuth holds
 
@@ -114,8 +114,8 @@ class SphericalCauchyFamily(Family):
             # sinh²(τ/2) for the distance τ, by the hyperbolic law of cosines, as a sum of two terms ≥ 0
             growth, growth_p = 1 + kappa, 1 + kappa_p
             radial = 0.25 * (kappa - kappa_p).square() / growth / growth_p
-            sines = mobius.sinh_rapidity(kappa) * mobius.sinh_rapidity(kappa_p)
-            return (dim - 1) * mobius.mean_log_boost(radial + sines * (0.5 * angle.minus), dim)
+            sines = _sinh_rapidity(kappa) * _sinh_rapidity(kappa_p)
+            return (dim - 1) * mean_log_boost(radial + sines * (0.5 * angle.minus), dim)
 
         def loss(t: Cosine, angle: Cosine, k: Tensor) -> Tensor:
             return _mean_log_distortion(t, angle, k, dim)
@@ -133,6 +133,11 @@ class SphericalCauchyFamily(Family):
         return p.relative_entropy(kappa_p, dim) + (dim - 1) * cross
 
 
+def _sinh_rapidity(kappa: Tensor) -> Tensor:
+    """Return sinh τ for e^τ = 1+κ, without cancellation."""
+    return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
+
+
 def _mean_log_distortion(t: Cosine, angle: Cosine, kappa: Tensor, dim: int) -> Tensor:
     """Return the mean of log(cosh τ - νᵀX sinh τ) given the cosine t = μᵀX, where c = μᵀν is the cosine of ``angle``.
 
@@ -145,14 +150,14 @@ def _mean_log_distortion(t: Cosine, angle: Cosine, kappa: Tensor, dim: int) -> T
     c = angle.value
     apart = torch.where(near, t.minus * c + angle.minus, angle.plus - t.plus * c)  # 1 - tc
     gap = torch.where(near, angle.minus - t.minus, t.plus - angle.plus)  # t - c
-    sinh, shrink = mobius.sinh_rapidity(kappa), 1 / (1 + kappa)
+    sinh, shrink = _sinh_rapidity(kappa), 1 / (1 + kappa)
     square = apart + t.value * c * shrink.square() + (gap * sinh).square()
     if dim == 2:  # s = ±1
         return 0.5 * torch.log(square)
     r = torch.sqrt(square)
     total = shrink + sinh * apart + r
     crossed = 0.25 * t.minus * t.plus * angle.minus * angle.plus * sinh.square()
-    return 0.5 * torch.log(square) + mobius.mean_log_boost(2 * crossed / (r * total), dim - 1)
+    return 0.5 * torch.log(square) + mean_log_boost(2 * crossed / (r * total), dim - 1)
 
 
 def _shifted(minus: Tensor, plus: Tensor, growth: Tensor) -> Cosine:

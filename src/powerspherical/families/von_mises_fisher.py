@@ -10,12 +10,13 @@ from powerspherical._torch.modes import is_capturing
 from powerspherical._torch.random import standard_gamma
 from powerspherical.families import two_sphere
 from powerspherical.families.base import Family
-from powerspherical.families.exponential import ExponentialFamily, divergence_from_losses
+from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.formulas.maps import von_mises_fisher_ends_3
 from powerspherical.formulas.slopes import von_mises_fisher_slope, von_mises_fisher_slope_3
+from powerspherical.quadrature import gauss_legendre
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.quadrature.misalignment import misalignment
-from powerspherical.special.quadrature import gauss_legendre
+from powerspherical.special import curves
 
 #: After the first round, we draw about this many candidates per round even if fewer rows are left. Several candidates
 #: per row save rounds, which dominate the time of a small batch.
@@ -98,10 +99,9 @@ class VonMisesFisherFamily(ExponentialFamily):
     def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
         return misalignment(_log_shrink, kappa, angle, dim)
 
-    def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
+    def losses(self, p: Family, kappa_p: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
         kappa_p = kappa_p.double()
-        losses = p.mean_loss(kappa_p, dim), angle.minus * p.mean_cosine(kappa_p, dim)
-        return divergence_from_losses(self, p, kappa_p, kappa, losses, dim)
+        return p.mean_loss(kappa_p, dim), angle.minus * p.mean_cosine(kappa_p, dim)
 
 
 #: Nodes of the integral in ``_log_shrink``. Its integrand is analytic in a large region around a short interval.
@@ -113,14 +113,13 @@ def _log_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
 
     log e(b) is 2κb - offset(κb). Differences of the offset are integrals of 1 - E t where they would cancel.
     """
-    family, upper = VON_MISES_FISHER, lower + gap
     near = 2 * gap <= lower
     step = torch.where(near, gap, 0.0).unsqueeze(-1)
-    nodes, weights = gauss_legendre(_SHRINK_NODES, kappa)
-    losses = family.mean_loss(kappa.unsqueeze(-1) * (lower.unsqueeze(-1) + step * nodes), dim)
-    close = kappa * gap * (losses * weights).sum(-1)
-    far = family.offset(kappa * upper, dim) - family.offset(kappa * lower, dim)
-    return torch.where(near, close, far) - 2 * kappa * gap
+    nodes, weights = gauss_legendre(kappa, _SHRINK_NODES).unbind()
+    path = kappa.unsqueeze(-1) * (lower.unsqueeze(-1) + step * nodes)
+    close = kappa * gap * (curves.value(path, VON_MISES_FISHER.key, "loss", dim) * weights).sum(-1)
+    upper, low = curves.value(kappa * torch.stack((lower + gap, lower)), VON_MISES_FISHER.key, "offset", dim)
+    return torch.where(near, close, upper - low) - 2 * kappa * gap
 
 
 def _propose(

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from powerspherical._torch.derivatives import value_and_slope
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
 from powerspherical.quadrature.law import Kernel, Law
 from powerspherical.special.gamma import log_cosine_normalizer
-from powerspherical.special.mobius import uniform_cosine_rule
+from powerspherical.special.moments import rapidity_rule
 
 _NODES = 512
 _FALL = 50.0  # by how much the log-density falls from the mode to the ends of the window
@@ -212,7 +213,7 @@ def expectation_in_two_cosines(
     Tensors are float64 and of one shape. With s the cosine between the tangent directions of X and ν, which is uniform
     on S^{d-2}, νᵀX = tc + √(1-t²) s sin θ. We write 1 ± νᵀX as sums of squares, so that nothing cancels.
     """
-    s, s_complement, weights = _azimuths(kappa, dim)
+    s, s_complement, weights = _azimuths(kappa, dim).unbind()
 
     def average(t: Cosine, angle: Cosine, *rest: Tensor) -> Tensor:
         t, angle, more = t.unsqueeze(-1), angle.unsqueeze(-1), [x.unsqueeze(-1) for x in rest]
@@ -242,15 +243,11 @@ def excess(
 
 
 @tensor_constant
-def _circle_azimuths() -> Numbers:
-    return [[1.0, -1.0], [0.0, 0.0], [0.5, 0.5]]
-
-
-def _azimuths(like: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return s, 1-s² and weights for the cosine s of a uniform point of S^{d-2}; on the circle s = ±1."""
+def _azimuths(dim: int) -> Numbers:
+    """s, 1-s² and weights for the cosine s of a uniform point of S^{d-2}; on the circle s = ±1."""
     if dim == 2:
-        s, complements, weights = _circle_azimuths(like).unbind()
-        return s, complements, weights
-    complements, squares, weights = uniform_cosine_rule(like, dim - 1)
-    s = torch.sqrt(squares)
-    return torch.cat((s, -s)), complements.repeat(2), 0.5 * weights.repeat(2)
+        return [[1.0, -1.0], [0.0, 0.0], [0.5, 0.5]]
+    # The error for functions that grow at most like a logarithm in artanh s is below e^-37.
+    _, s, log_cosh, weights = rapidity_rule(dim - 1, 0.205, dim - 2)
+    weights *= np.exp((2 - dim) * log_cosh)
+    return [s.tolist(), np.exp(-2 * log_cosh).tolist(), (weights / weights.sum()).tolist()]

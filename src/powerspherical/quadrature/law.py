@@ -29,10 +29,10 @@ from torch import Tensor
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.modes import can_look, is_exporting, is_plain
+from powerspherical.quadrature import gauss_legendre, legendre
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.quadrature.interpolation import Cells, cells_around, coefficients, interpolated
 from powerspherical.special.gamma import log_cosine_normalizer
-from powerspherical.special.quadrature import gauss_legendre, legendre
 
 _FALL = 32.0  # a ray ends where the integrand has fallen by e^-32
 _NODES, _STRETCH = 64, 4.0  # of a ray, at sinh(_STRETCH·x)/sinh(_STRETCH) with Gauss–Legendre nodes x
@@ -220,7 +220,7 @@ class Law:
             inner, outer = torch.where(excess > 0, distance, inner), torch.where(excess > 0, outer, distance)
             distance = distance + change
             distance = torch.where((distance < inner) | (distance > outer), 0.5 * (inner + outer), distance)
-        unit, weights = gauss_legendre(_ARC_NODES, y)
+        unit, weights = gauss_legendre(y, _ARC_NODES).unbind()
         places = torch.cat((unit, unit.new_ones(1)))
         for _ in range(arcs):
             density = torch.exp(self.height(y + direction * change * places) - ray.height)

@@ -22,9 +22,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from powerspherical._torch.chunks import in_chunks
+from powerspherical.quadrature import gauss_legendre
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.special.quadrature import gauss_legendre
 
 #: Nodes by the dtype of κ, which says what accuracy is wanted. The computation is in float64 all the same.
 _NODES = {torch.float64: 64, torch.float32: 28}
@@ -46,7 +45,7 @@ def _rule(kappa: Tensor, y: Tensor, beta: float, turn: Tensor | None, count: int
     bound = _EXPONENT / (kappa * y)
     end = torch.where(bound < 0.5, -torch.log1p(-bound), torch.inf).clamp(max=_EXPONENT / beta)
     span = torch.asinh(end / scale).unsqueeze(-1)
-    nodes, weights = gauss_legendre(count, kappa)
+    nodes, weights = gauss_legendre(kappa, count).unbind()
     if turn is None:
         s, weights = span * nodes, span * weights
     else:
@@ -67,17 +66,17 @@ def misalignment(
     ``kappa`` and the angle have one shape. ``is_power`` says that e is a power.
     """
     beta, count = (dim - 1) / 2, _NODES[kappa.dtype]
-
-    def entries(kappa: Tensor, minus: Tensor, plus: Tensor) -> Tensor:
-        y, haversine = 0.5 * plus, 0.5 * minus  # the haversine is 1-y
-        # If e is a power, e(1-yv) turns from e^{-κx} into a constant as 1-v = e^{-x} falls below 1-y.
-        x, weights = _rule(kappa, y, beta, -torch.log(haversine) if is_power else None, count)
-        v, one_minus_v = -torch.expm1(-x), torch.exp(-x)
-        # One call for the shrinkage from 1 to 1-yv = 1-v + gap, and from there to 1-v
-        gap = haversine.unsqueeze(-1) * v
-        lower = torch.cat((one_minus_v + gap, one_minus_v), -1)
-        gaps = torch.cat((y.unsqueeze(-1) * v, gap), -1)
-        start, drop = log_shrink(kappa.unsqueeze(-1), lower, gaps, dim).chunk(2, -1)
-        return (weights * torch.exp(start) * -torch.expm1(drop)).sum(-1)
-
-    return in_chunks(entries, kappa.double(), *(x.double() for x in angle))
+    kappa, y, haversine = (
+        kappa.double(),
+        0.5 * angle.plus.double(),
+        0.5 * angle.minus.double(),
+    )  # haversine = 1-y
+    # If e is a power, e(1-yv) turns from e^{-κx} into a constant as 1-v = e^{-x} falls below 1-y.
+    x, weights = _rule(kappa, y, beta, -torch.log(haversine) if is_power else None, count)
+    v, one_minus_v = -torch.expm1(-x), torch.exp(-x)
+    # One call for the shrinkage from 1 to 1-yv = 1-v + gap, and from there to 1-v
+    gap = haversine.unsqueeze(-1) * v
+    lower = torch.cat((one_minus_v + gap, one_minus_v), -1)
+    gaps = torch.cat((y.unsqueeze(-1) * v, gap), -1)
+    start, drop = log_shrink(kappa.unsqueeze(-1), lower, gaps, dim).chunk(2, -1)
+    return (weights * torch.exp(start) * -torch.expm1(drop)).sum(-1)

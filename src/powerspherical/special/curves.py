@@ -191,3 +191,19 @@ def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> T
         beyond = 2.0**TOP * (target / top) ** (-1 / decay)
     kappa = torch.where(x > 1 + 1e-9, beyond, (x - minus_offset) / scale)
     return torch.where(sign * target > sign * begins[0], kappa, torch.where(target.isnan(), target, 0.0))
+
+
+def inverse_mean(length: Tensor, loss: Tensor, family: str, dim: float) -> Tensor:
+    """Return the κ ≥ 0 with E t = ``length`` = 1 - ``loss``, in the shape and dtype of ``length``.
+
+    It is differentiable in ``length``. The computation is in float64, because κ² leaves the range of float32.
+    """
+    return _inverse_mean(length.double(), loss.detach().double(), family, dim).to(length.dtype)
+
+
+@with_derivatives(
+    lambda kappa, length, loss, family, dim: 1 / value(kappa, family, "mean", dim, 1), None, from_output=True
+)
+def _inverse_mean(length: Tensor, loss: Tensor, family: str, dim: float) -> Tensor:
+    low = inverse(length, family, "mean", dim, power=1)
+    return torch.where(length < 0.5, low, inverse(loss, family, "loss", dim, power=0))

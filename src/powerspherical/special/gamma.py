@@ -7,6 +7,8 @@ With β = (d-1)/2 and α = β+κ, the log-partition relative to the uniform dist
 This follows from De Cao & Aziz (2020), theorem "Power Spherical density", by the duplication formula. Its
 derivatives are D' = E log(1+t) = log 2 + ψ(α) - ψ(α+β) and D'' = ψ₁(α) - ψ₁(α+β). ``moments.power_spherical`` has
 the only formula, that of D''; the other functions are its integrals, as ``tables``.
+
+Errors are stated for d from 2 to 1e7 and κ from 0 to 1e9. d need not be an integer.
 """
 
 from __future__ import annotations
@@ -48,13 +50,8 @@ def log_cosine_normalizer(dim: int) -> float:
 def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
     """Return ψ₁(α) - ψ₁(α+β) = D''(κ), the variance of log(1+t) under the Power Spherical distribution.
 
-    Here α = β+κ and β = (dim-1)/2.
-
-    Args:
-        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
-        dim: ambient dimension d ≥ 2.
-
-    Relative error about 1e-15 (float64) and 2e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. Differentiable.
+    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-7
+    (float32). Differentiable.
 
     >>> import torch
     >>> trigamma_difference(torch.tensor(1.0, dtype=torch.float64), 3)  # ψ₁(2) - ψ₁(3) = 1/4
@@ -64,15 +61,10 @@ def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
 
 
 def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
-    r"""Return ψ(α+β) - ψ(α), with α = β+κ and β = (dim-1)/2.
+    """Return ψ(α+β) - ψ(α) = -E log((1+t)/2) under the Power Spherical distribution.
 
-    It is -E log((1+t)/2) under the Power Spherical distribution on the unit sphere of R^dim.
-
-    Args:
-        kappa: concentration κ ≥ 0, any shape, float32 or float64.
-        dim: the ambient dimension d ≥ 2.
-
-    Relative error about 1e-15 (float64) and 2e-7 (float32) for every d and κ. Differentiable twice.
+    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-7
+    (float32). Differentiable twice.
 
     >>> import torch
     >>> digamma_difference(torch.tensor(1.0, dtype=torch.float64), 3)  # ψ(3) - ψ(2) = 1/2
@@ -84,15 +76,9 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
 def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
     """Return D'(κ) = E log(1+t) = log 2 - ψ(α+β) + ψ(α) under the Power Spherical distribution.
 
-    Here α = β+κ and β = (dim-1)/2.
-
-    Args:
-        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
-        dim: ambient dimension d ≥ 2.
-
-    Relative error about 1e-15 (float64) and 3e-7 (float32) for d from 2 to 1e7 and κ from 0 to 1e9. It is accurate
-    also for large d and small κ, where the value is about (κ-½)/d and log 2 would cancel. Near its zero the error
-    is relative to 1/d. Differentiable twice.
+    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-7
+    (float32), also for large d and small κ, where the value is about (κ-½)/d and log 2 would cancel. Near its zero the
+    error is relative to 1/d. Differentiable twice.
 
     >>> import torch
     >>> mean_log1p(torch.tensor(1.0, dtype=torch.float64), 3)  # log 2 - 1/2
@@ -104,12 +90,8 @@ def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
 def log_gamma_ratio(kappa: Tensor, dim: float) -> Tensor:
     """Return D(κ) = log E_U (1+t)^κ = κD' - KL, the Power Spherical log-partition relative to the uniform.
 
-    Args:
-        kappa: concentration κ ≥ 0, any shape, float32 or float64. The result has its shape and dtype.
-        dim: ambient dimension d ≥ 2.
-
-    Relative error about 1e-15 (float64) and 2e-6 (float32). Near the zeros D(0) = D(1) = 0 this is the absolute error.
-    Differentiable three times.
+    The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-6 (float32). Near the zeros
+    D(0) = D(1) = 0 this is the absolute error. Differentiable three times.
 
     >>> import torch
     >>> log_gamma_ratio(torch.tensor([0.0, 2.0], dtype=torch.float64), 3).exp()  # E(1+t)² = 1 + 1/3

@@ -116,8 +116,11 @@ def spherical_cauchy(kappa: Array, dim: float) -> dict[str, Array]:
 
         1 - t: A = (1 - sSe^{-τ})/D,    t: sS cosh τ/D,    1 - t²: s(s + (1+2S²)(1 + tanh²y))/2D²,
 
-    and the variance of t given ±y is tanh²y/D².
+    and the variance of t given ±y is tanh²y/D². On the circle there are closed forms.
     """
+    if dim == 2:
+        variance = 2 * (1 + kappa) / (kappa + 2) ** 2
+        return {"mean": kappa / (kappa + 2), "sines": variance, "variance": variance}
     y, tanh, log_cosh, share = rapidity_rule(dim, 0.17, max(dim - 5, 0.5))
     share *= np.exp((1 - dim) * log_cosh)
     share /= share.sum()

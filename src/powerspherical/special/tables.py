@@ -244,10 +244,19 @@ def _spherical_cauchy(dim: float) -> dict[str, Curve]:
     }
 
 
+def _log_boost(dim: float) -> dict[str, Curve]:
+    """Return the table of E log(cosh τ - t sinh τ) over uniform points, as a function of q = sinh²(τ/2)."""
+    cells = Cells(-7)
+    half_sinh = np.sqrt(cells.kappa * (1 + cells.kappa))  # sinh(τ)/2
+    mean = _sampled(moments.spherical_cauchy, 2 * (cells.kappa + half_sinh), dim)["mean"]
+    return {"mean": Curve.of(cells, cells.integral(cells.fit(mean / half_sinh)), logarithmic=True)}
+
+
 _BUILDERS: dict[str, Callable[[float], Mapping[str, Curve]]] = {
     "power_spherical": _power_spherical,
     "von_mises_fisher": _von_mises_fisher,
     "spherical_cauchy": _spherical_cauchy,
+    "log_boost": _log_boost,
 }
 
 

@@ -13,10 +13,16 @@ from contextlib import contextmanager
 
 __all__ = ["block_limit", "engine"]
 
-#: The names that ``engine`` takes.
-ENGINES = ("auto", "torch", "c", "triton")
+#: By engine, whose kernels may compute on other devices and on the CPU; None for torch operations.
+ENGINES = {
+    "auto": ("triton", "c"),
+    "torch": (None, None),
+    "c": (None, "c"),
+    "triton": ("triton", "triton"),
+}
 
-_chosen = "auto"
+#: The entry of the chosen engine.
+kernels: tuple[str | None, str | None] = ENGINES["auto"]
 
 #: The limit that ``block_limit`` sets.
 largest_block = sys.maxsize
@@ -42,21 +48,14 @@ def engine(name: str) -> Iterator[None]:
         >>> with engine("torch"):
         ...     x = q.sample()
     """
-    global _chosen
+    global kernels
     if name not in ENGINES:
         raise ValueError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
-    before, _chosen = _chosen, name
+    before, kernels = kernels, ENGINES[name]
     try:
         yield
     finally:
-        _chosen = before
-
-
-def kernels_on(*, cpu: bool) -> str | None:
-    """The engine whose kernels may compute on the CPU, or elsewhere; None for torch operations."""
-    if _chosen == "auto":
-        return "c" if cpu else "triton"
-    return _chosen if _chosen == "triton" or (_chosen == "c" and cpu) else None
+        kernels = before
 
 
 @contextmanager

@@ -424,7 +424,7 @@ def test_the_operator_draws_the_same(engine: Engine, dtype: torch.dtype, family:
     """Compiled code calls the operator, eager mode what it runs."""
     loc, kappa = (p.detach() for p in parameters(engine, (7,), (7,), dtype=dtype))
     torch.manual_seed(3)
-    x, _ = torch.ops.powerspherical.draw(loc, kappa, (7,), 0, 5, family.name)
+    x, _ = torch.ops.powerspherical.draw(loc, kappa, (7,), False, 0, 5, family.name)
     expected = after_seed(distribution_named(family.name), loc, kappa)
     torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-6)
 

@@ -45,7 +45,7 @@ def test_names() -> None:
 
 def test_settings_end_with_their_context() -> None:
     def settings() -> tuple[str | None, str | None, int]:
-        return engines.kernels_on(cpu=True), engines.kernels_on(cpu=False), engines.block_size(7)
+        return *reversed(engines.kernels), engines.block_size(7)
 
     def leave_early() -> None:
         with engines.engine("torch"), block_limit(3):

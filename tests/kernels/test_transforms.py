@@ -70,17 +70,16 @@ def test_operators_are_registered_soundly(family: Family) -> None:
     loc, kappa = parameters(4, dtype=dtype)
     forward, backward = torch.ops.powerspherical.draw.default, torch.ops.powerspherical.draw_backward.default
     rest = 0, 5, family.name
-    with_slope = torch.ops.powerspherical.draw_with_slope.default
     for directions, kappas in ((loc, kappa), (loc[0].expand(4, 5), kappa[0].expand(4))):
-        torch.library.opcheck(forward, (directions, kappas, (4,), *rest))
-        torch.library.opcheck(with_slope, (directions, kappas, (4,), None, *rest))
+        for with_slope in (False, True):
+            torch.library.opcheck(forward, (directions, kappas, (4,), with_slope, *rest))
     for loc_rows, kappa_rows, needs in (
         (slice(None), slice(None), (True, True)),
         (0, slice(None), (True, False)),
         (slice(1), 0, (False, True)),
     ):
         directions, kappas = loc[loc_rows], kappa[kappa_rows]
-        x, scalars = forward(directions, kappas, (3, 4), *rest)
+        x, scalars = forward(directions, kappas, (3, 4), False, *rest)
         saved = torch.randn_like(x), x, directions, scalars, kappas
         torch.library.opcheck(backward, (*saved, 5, family.name, *needs))
 

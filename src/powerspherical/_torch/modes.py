@@ -18,7 +18,7 @@ PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
 
 # Bound here, because ``is_plain`` runs in every call.
 _transforms_active, _dispatch_modes = private.transforms_active, private.dispatch_modes
-_forward_mode_active = private.forward_mode_active
+_forward_mode_level = private.forward_mode_level
 
 
 def is_plain(*tensors: Tensor) -> bool:
@@ -31,7 +31,7 @@ def is_plain(*tensors: Tensor) -> bool:
         and PLAIN_TYPES.issuperset(map(type, tensors))
         and not _transforms_active()
         and not _dispatch_modes()  # torch.export and the later stages of torch.compile have one
-        and not _forward_mode_active()
+        and _forward_mode_level() < 0
     )
 
 
@@ -56,7 +56,7 @@ def transforms_active() -> bool:
 @untraced
 def is_transformed() -> bool:
     """Whether a ``torch.func`` transform or forward-mode AD is running."""
-    return _transforms_active() or _forward_mode_active()
+    return _transforms_active() or _forward_mode_level() >= 0
 
 
 def is_tracing() -> bool:
@@ -104,7 +104,7 @@ def differentiates_through_functions() -> bool:
 @untraced
 def forward_mode_active() -> bool:
     """Whether a level of forward-mode AD is open."""
-    return _forward_mode_active()
+    return _forward_mode_level() >= 0
 
 
 def is_capturing(tensor: Tensor) -> bool:

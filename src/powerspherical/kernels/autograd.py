@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from powerspherical._torch.modes import is_plain, is_plain_backward
 from powerspherical.kernels.registry import Gradients, Kernel, Tensors, find
+
+_requires_grad = operator.attrgetter("requires_grad")
 
 
 class _ByKernel(torch.autograd.Function):
@@ -72,7 +75,7 @@ def differentiable(
     if is_plain(*tensors):
         kernel = find(what, tensors[-1], dim, family)
         if kernel is not None and (kernel.serves is None or kernel.serves(family, *tensors)):
-            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            if torch.is_grad_enabled() and any(map(_requires_grad, tensors)):
                 return _ByKernel.apply(kernel, compose, options(), *tensors)
             return kernel.run(tensors, options(), (False,) * len(tensors))[0]
     return compose(*tensors)

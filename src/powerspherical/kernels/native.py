@@ -90,25 +90,16 @@ register("check", "c", check, dtypes=_SIZES)
 
 def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return a function of κ, and its derivative if it is needed. That may have a second, better table."""
-    (kappa,), slope = tensors, None
-    if any(needed):
-        slope = kappa.new_empty(kappa.shape)
-        if len(tables) > 1:
-            _curve(kappa, tables[1], slope, None)
-            return _curve(kappa, tables[0], kappa.new_empty(kappa.shape), None), (
-                slope.masked_fill_(kappa < 0, 0.0),
-            )
-    value = _curve(kappa, tables[0], kappa.new_empty(kappa.shape), slope)
-    return value, () if slope is None else (slope,)
-
-
-def _curve(kappa: Tensor, table: Table, value: Tensor, slope: Tensor | None) -> Tensor:
-    """Write a function of κ to ``value``, and its derivative to ``slope``. Returns ``value``."""
-    rows, (first, gain, decay) = table
-    count = kappa.numel()
-    sizes = _threads(count, _VALUES), count, first, rows.shape[0] - 1
-    _call("curve", kappa.dtype, (value, slope, kappa, rows), *sizes, gain, decay)
-    return value
+    (kappa,), count = tensors, tensors[0].numel()
+    value = kappa.new_empty(kappa.shape)
+    slope = kappa.new_empty(kappa.shape) if any(needed) else None
+    results = [(value, slope)] if slope is None or len(tables) == 1 else [(value, None), (slope, None)]
+    for arrays, (rows, (first, gain, decay)) in zip(results, tables, strict=False):
+        sizes = _threads(count, _VALUES), count, first, rows.shape[0] - 1
+        _call("curve", kappa.dtype, (*arrays, kappa, rows), *sizes, gain, decay)
+    if slope is None:
+        return value, ()
+    return value, (slope if len(results) == 1 else slope.masked_fill_(kappa < 0, 0.0),)
 
 
 register("curve", "c", curve, slope_times_gradient, dtypes=_SIZES)
@@ -167,7 +158,7 @@ def _draw_call(
 ) -> None:
     """Call "draw" or "pull_back", with the arrays of ``sphere_call``. ``scalars`` is contiguous."""
     if loc is not None:
-        loc = unit_vectors_as(loc, kappa.dtype)
+        loc = loc if loc.dtype is kappa.dtype else unit_vectors_as(loc, kappa.dtype)
         loc = loc if layout.loc_shape is None else loc.expand(layout.loc_shape)
     if layout.kappa_shape is not None:
         kappa = kappa.expand(layout.kappa_shape)
@@ -375,8 +366,9 @@ def _density_call(
     if ends is not None:
         minus = ends.data_ptr()
         plus = minus + _SIZES[kappa.dtype] * rows
-    vectors = unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype)
-    arrays = value, minus, plus, *vectors, kappa, offset, mean, grad, *(gradients or (None,) * 3)
+    x = x if x.dtype is kappa.dtype else unit_vectors_as(x, kappa.dtype)
+    loc = loc if loc.dtype is kappa.dtype else unit_vectors_as(loc, kappa.dtype)
+    arrays = value, minus, plus, x, loc, kappa, offset, mean, grad, *(gradients or (None,) * 3)
     _call(name, kappa.dtype, arrays, grad_step, _threads(rows * dim), *layout.sizes, log_area)
 
 
@@ -440,15 +432,17 @@ def _latents_call(
     # The parameters μ and κ, and for the gradient those in them.
     scratch = outputs.new_empty((2 if name == "latents_gradient" else 1, rows * (dim + 1)))
     step, threads = 4 * rows, _threads(rows * dim)
-    loc, kappa, in_loc, in_kappa = (scratch.data_ptr() + step * k for k in (0, dim, dim + 1, 2 * dim + 1))
-    end = record.data_ptr() + 4 * record.numel()
-    minus, plus, noise, slope = (end - step * k for k in (4, 3, 2, 1))
+    loc = scratch.data_ptr()
+    kappa = loc + step * dim
+    in_loc, in_kappa = kappa + step, kappa + step * (dim + 1)
+    # The last numbers of the record: 1-t, 1+t and noise of each row, and the slope of the rate.
+    minus = record.data_ptr() + 4 * record.numel() - 4 * step
     head = 4, loc, kappa, outputs, None if grad is None else in_loc, in_kappa, gradient
     head_sizes = rows, dim, dim + 1, threads, *bounds, SHORT
-    draw = 4, x, minus, plus, noise, loc, kappa, seed, grad, in_loc, in_kappa, None, None
+    draw = 4, x, minus, minus + step, minus + 2 * step, loc, kappa, seed, grad, in_loc, in_kappa, None, None
     draw_sizes = threads, rows, dim, rows, 1, dim, NUMBERS[family]
-    curve = 4, rate, slope, kappa, cells
-    curve_sizes = threads, rows, first, len(cells) - 1, gain, decay
+    curve = 4, rate, minus + 3 * step, kappa, cells
+    curve_sizes = threads, rows, first, cells.shape[0] - 1, gain, decay
     _call(name, torch.float32, (*head, *head_sizes, *draw, *draw_sizes, *curve, *curve_sizes, grad_rate))
 
 

@@ -96,7 +96,7 @@ def find(
 
     Callers check for transforms and tracing themselves, once per call (``modes.is_plain``).
     """
-    engine = engines.kernels_on(cpu=tensor.is_cpu)
+    engine = engines.kernels[tensor.is_cpu]
     if engine == "c":
         if isinstance(library.loaded(), str):
             return None

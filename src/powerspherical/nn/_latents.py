@@ -17,24 +17,21 @@ from torch import Tensor
 
 from powerspherical import engines
 from powerspherical._torch.composites import composite
-from powerspherical._torch.modes import is_compiling, is_in_aot_autograd, is_plain, is_plain_backward
+from powerspherical._torch.modes import is_in_aot_autograd, is_plain, is_plain_backward
 from powerspherical._torch.operators import define_operator
 from powerspherical.families import family_named
-from powerspherical.families.derived import relative_entropy_and_slope
 from powerspherical.kernels import find
+from powerspherical.kernels.autograd import composed_gradients
 from powerspherical.kernels.record import Bounds, Settings, unpack_record, value_shapes, z_is_x
-from powerspherical.kernels.registry import Kernel, registered
+from powerspherical.kernels.registry import Gradients, Kernel, registered
 from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout
-from powerspherical.sampling.draws import draw, draw_gradients, next_number
+from powerspherical.sampling.draws import draw, next_number, redrawn
 from powerspherical.special.curves import kernel_tables
 
-#: The layout of outputs: the entries of each position along the last axis.
-_OUTPUTS = Layout(-1, 0)
 
-
-def packed(settings: Settings, layout: Layout = _OUTPUTS) -> str:
-    """Return settings and layout as one string.
+def packed(settings: Settings, layout: Layout) -> str:
+    """Return the settings of a head and the layout of its features as one string.
 
     Operators cannot take named tuples, and ``torch.compile`` then guards one attribute instead of many.
     """
@@ -62,7 +59,8 @@ def latents(
         packed_settings: ``packed`` settings and layout of the features.
         radius: the length of z.
 
-    z has the dtype and layout of the features. The rate of a product is the sum over its factors.
+    z has the dtype and layout of the features. The rate of a product is the sum over its factors. It is float64 for
+    float64 outputs, otherwise float32. It is differentiable twice, and z once.
 
     >>> features = torch.tensor([[3.0, 4.0, 20.0], [0.0, 1.0, 5.0]], dtype=torch.bfloat16)
     >>> settings = packed(Settings("power_spherical", 2, Bounds(0.0, 1e6)), Layout(-1, 0))
@@ -71,165 +69,126 @@ def latents(
     (torch.Size([2, 2]), torch.bfloat16, tensor([1.5827, 0.9275]))
     """
     settings, layout = _unpacked(packed_settings)
+    family, dim, _ = settings
     if outputs is None:
-        outputs = layout.outputs(features, settings.dim)
-    z, rate = drawn(outputs, settings, radius, features.dtype)
+        outputs = layout.outputs(features, dim)
+    if outputs.shape[-1] != dim + 1:
+        raise ValueError(f"the head has {outputs.shape[-1]} outputs per sphere, not {dim + 1}, for d = {dim}")
+    plain, dtype = is_plain(outputs), features.dtype
+    compiled = not plain and is_in_aot_autograd() and engines.kernels[outputs.is_cpu] == "triton"
+    kernel = find("latents", outputs, dim, family, compiling=compiled) if plain or compiled else None
+    if kernel is None:
+        z, rate = _composition(outputs, settings, radius, dtype)
+    elif compiled or (torch.is_grad_enabled() and outputs.requires_grad):
+        z, rate = _Latents.apply(kernel if plain else None, outputs, packed_settings, radius, dtype)
+    else:
+        z, rate, _ = _run(kernel, outputs, packed_settings, radius, dtype)
     return layout.merged(z, features), rate.sum(-1) if layout.product else rate
 
 
-def drawn(outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return radius·x of shape (…, d) in ``dtype``, with x drawn from q, and KL(q‖U) of shape (…).
-
-    The outputs (v, r) of shape (…, d + 1) give μ and κ as in ``_parameters.parameters``. The divergence is float64 for
-    float64 outputs, otherwise float32. It is differentiable twice, and the draw once. Their accuracy is that of
-    ``sampling.draw`` and of ``Family.relative_entropy``.
-    """
-    if outputs.shape[-1] != settings.dim + 1:
-        raise ValueError(
-            f"the head has {outputs.shape[-1]} outputs per sphere, not {settings.dim + 1}, for d = {settings.dim}"
-        )
-    plain = is_plain(outputs)
-    compiled = is_in_aot_autograd() and engines.kernels_on(cpu=outputs.is_cpu) == "triton"
-    kernel = None
-    if plain or compiled:
-        kernel = find("latents", outputs, settings.dim, settings.family, compiling=is_compiling())
-    if kernel is not None:
-        if compiled or (torch.is_grad_enabled() and outputs.requires_grad):
-            return _Latents.apply(kernel, outputs, settings, radius, dtype)
-        return _values(kernel, outputs, settings, radius, dtype)[:2]
+def _composition(
+    outputs: Tensor,
+    settings: Settings,
+    radius: float,
+    dtype: torch.dtype,
+    drawn: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return z and the rate by torch operations, for a new draw, or for the x and the scalars of an earlier one."""
     loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
-    return _scaled(draw(family, loc, kappa), radius, dtype), family.relative_entropy(kappa, settings.dim)
-
-
-def _scaled(x: Tensor, radius: float, dtype: torch.dtype) -> Tensor:
-    """Return radius·x in ``dtype``, rounded once."""
-    return (x if radius == 1 else radius * x).to(dtype)
+    x = draw(family, loc, kappa) if drawn is None else redrawn(family, loc, kappa, *drawn)
+    return (x if radius == 1 else radius * x).to(dtype), family.relative_entropy(kappa, settings.dim)
 
 
 class _Latents(torch.autograd.Function):
-    """``drawn`` by kernels."""
+    """z and the rate by a kernel; in compiled code, where it is None, by the operators."""
 
     @staticmethod
     def forward(
-        ctx: Any, kernel: Kernel, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
+        ctx: Any, kernel: Kernel | None, outputs: Tensor, settings: str, radius: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        if is_plain(outputs):  # packing the settings would cost host time
-            z, rate, record = _values(kernel, outputs, settings, radius, dtype)
+        if kernel is None:
+            z, rate, record = _draw_latents(outputs, settings, radius, dtype, next_number())
         else:
-            z, rate, record = _draw_latents(outputs, packed(settings), radius, dtype, next_number())
-        ctx.kernel, ctx.settings, ctx.radius = kernel, settings, radius
+            z, rate, record = _run(kernel, outputs, settings, radius, dtype)
+        ctx.kernel, ctx.options = kernel, (settings, radius)
+        ctx.dtype = dtype
         ctx.save_for_backward(outputs, record, z if z_is_x(radius, dtype) else None)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return z, rate
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, grad_rate: Tensor | None) -> tuple[Tensor | None, ...]:
-        outputs, record, z = ctx.saved_tensors
-        grads = [one for one in (grad, grad_rate) if one is not None]
-        given = outputs, record, z, grad, grad_rate
-        if not grads:
-            gradient = None
-        elif is_plain_backward(*grads):
-            gradient = _gradient(ctx.kernel, *given, ctx.settings, ctx.radius)
-        elif not torch.is_grad_enabled() and is_in_aot_autograd():
-            gradient = _pull_back_latents(*given, packed(ctx.settings), ctx.radius)
-        else:  # gradients that will be differentiated, or that belong to a transform, need torch operations
+    def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
+        outputs, record, z = saved = ctx.saved_tensors
+        given = [one for one in grads if one is not None]
+        gradient: Tensor | None = None
+        if given and ctx.kernel is not None and is_plain_backward(*given):
+            gradient = _run_gradient(ctx.kernel, *saved, *grads, *ctx.options)
+        elif given and ctx.kernel is None and not torch.is_grad_enabled() and is_in_aot_autograd():
+            gradient = _pull_back_latents(*saved, *grads, *ctx.options)
+        elif (
+            given
+        ):  # gradients that will be differentiated, or that belong to a transform, need torch operations
+            packed_settings, radius = ctx.options
+            settings, _ = _unpacked(packed_settings)
             x, scalars = unpack_record(outputs, record, z)
-            gradient = _differentiable_gradient(ctx, grad, grad_rate, outputs, x, scalars[:3])
+            drawn = x.detach(), scalars[:3]
+            (gradient,) = composed_gradients(
+                lambda outputs: _composition(outputs, settings, radius, ctx.dtype, drawn),
+                grads,
+                (True,),
+                (outputs,),
+            )
         return None, gradient, None, None, None
 
 
 def _table(settings: Settings, outputs: Tensor) -> Any:
     """Return the table of the rate as a function of κ."""
-    family, dim, _ = settings
-    (table,) = kernel_tables(family, "relative_entropy", dim, 0, torch.float32, outputs.device)
+    (table,) = kernel_tables(
+        settings.family, "relative_entropy", settings.dim, 0, torch.float32, outputs.device
+    )
     return table
 
 
-def _values(
-    kernel: Kernel, outputs: Tensor, settings: Settings, radius: float, dtype: torch.dtype
+def _run(
+    kernel: Kernel, outputs: Tensor, packed_settings: str, radius: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return z, the rate, and a record of the draw."""
+    settings, _ = _unpacked(packed_settings)
     values: tuple[Tensor, Tensor, Tensor] = kernel.run(
         outputs, _table(settings, outputs), settings, radius, dtype, None
     )
     return values
 
 
-def _gradient(kernel: Kernel, outputs: Tensor, *rest: Any) -> Tensor:
-    """Return the gradient in the outputs."""
-    *_, settings, _ = rest
+def _run_gradient(kernel: Kernel, outputs: Tensor, *rest: Any) -> Tensor | None:
+    """Return the gradient in the outputs. The arguments are those of the operator ``pull_back_latents``."""
+    *given, packed_settings, radius = rest
+    settings, _ = _unpacked(packed_settings)
     assert kernel.gradients is not None
-    (gradient,) = kernel.gradients(outputs, _table(settings, outputs), *rest)
-    assert gradient is not None
+    (gradient,) = kernel.gradients(outputs, _table(settings, outputs), *given, settings, radius)
     return gradient
 
 
-def _fake_values(
+def _fake(
     outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    z, rate, record = value_shapes(outputs.shape, _unpacked(settings)[0].dim, radius, dtype)
-    single = torch.float32
-    return (
-        outputs.new_empty(z, dtype=dtype),
-        outputs.new_empty(rate, dtype=single),
-        outputs.new_empty(record, dtype=single),
-    )
+) -> tuple[Tensor, ...]:
+    shapes = value_shapes(outputs.shape, _unpacked(settings)[0].dim, radius, dtype)
+    dtypes = dtype, torch.float32, torch.float32
+    return tuple(outputs.new_empty(shape, dtype=kind) for shape, kind in zip(shapes, dtypes, strict=True))
 
 
 _draw_latents = define_operator(
     "draw_latents(Tensor outputs, str settings, float radius, ScalarType dtype, int number) "
     "-> (Tensor, Tensor, Tensor)",
-    lambda outputs, settings, radius, dtype, number: _values(
-        registered("latents", "triton"), outputs, _unpacked(settings)[0], radius, dtype
-    ),
-    fake=_fake_values,
+    lambda *arguments: _run(registered("latents", "triton"), *arguments[:-1]),
+    fake=_fake,
     random=True,
 )
 _pull_back_latents = define_operator(
     "pull_back_latents(Tensor outputs, Tensor record, Tensor? z, Tensor? grad, Tensor? grad_rate, str settings, "
     "float radius) -> Tensor",
-    lambda outputs, record, z, grad, grad_rate, settings, radius: _gradient(
-        registered("latents", "triton"), outputs, record, z, grad, grad_rate, _unpacked(settings)[0], radius
-    ),
+    lambda *arguments: _run_gradient(registered("latents", "triton"), *arguments),
     fake=lambda outputs, *_: outputs.new_empty(outputs.shape),
 )
-
-
-def _differentiable_gradient(
-    ctx: Any, grad: Tensor | None, grad_rate: Tensor | None, outputs: Tensor, x: Tensor, scalars: Tensor
-) -> Tensor:
-    """The gradient in the outputs as a differentiable function of them, given those in z and the rate."""
-    name, dim, bounds = ctx.settings
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        loc, kappa = _parameters.composition(outputs, dim, bounds)
-        _, slope = relative_entropy_and_slope(family_named(name), kappa, dim)
-        grads = _in_parameters(ctx, grad, grad_rate, x, loc, scalars, kappa, slope)
-        pairs = [(value, one) for value, one in zip((loc, kappa), grads, strict=True) if one is not None]
-        values, given = zip(*pairs, strict=True)
-        (found,) = torch.autograd.grad(values, outputs, given, create_graph=create_graph)
-    return found
-
-
-def _in_parameters(
-    ctx: Any,
-    grad: Tensor | None,
-    grad_rate: Tensor | None,
-    x: Tensor,
-    loc: Tensor,
-    scalars: Tensor,
-    kappa: Tensor,
-    slope: Tensor,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients in μ and κ, given those in z and the rate, dKL/dκ, and the results of the draw."""
-    in_loc = in_kappa = None
-    if grad is not None:
-        grad = _scaled(grad.to(x.dtype), ctx.radius, x.dtype)
-        law = ctx.settings.dim, ctx.settings.family
-        in_loc, in_kappa = draw_gradients(grad, x, loc, scalars, kappa, *law, True, True)
-    if grad_rate is not None:
-        in_kappa = grad_rate * slope if in_kappa is None else torch.addcmul(in_kappa, grad_rate, slope)
-    return in_loc, in_kappa

@@ -9,7 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from powerspherical._torch.random import standard_gamma
 from powerspherical._torch.vectors import unit_vectors_as
+from powerspherical.families import family_named
+from powerspherical.kernels.layout import in_dtype_of
 from powerspherical.quadrature.cosine import Cosine
 
 #: Up to this dimension a tangent vector may be short. Its part along μ is then subtracted twice: the rounding error of
@@ -34,36 +37,65 @@ def tangent_gaussian(loc: Tensor, generator: torch.Generator | None) -> tuple[Te
     return v, torch.linalg.vector_norm(v, dim=-1).square()
 
 
-def placed(v: Tensor, squared_length: Tensor, loc: Tensor, t: Cosine) -> Tensor:
-    """Return x = tμ + √(1-t²) v/‖v‖. Overwrites v."""
-    stretch = (t.minus / squared_length * t.plus).sqrt_()
-    return v.mul_(stretch.unsqueeze(-1)).addcmul_((t.plus - t.minus).unsqueeze(-1), loc, value=0.5)
-
-
-def pull_back(
-    grad: Tensor, x: Tensor, loc: Tensor, t: Cosine, slope: Tensor | None
+def draw(
+    family: str,
+    loc: Tensor,
+    kappa: Tensor,
+    shape: torch.Size,
+    dim: int,
+    generator: torch.Generator | None,
+    *,
+    needs_scalars: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients in ``loc`` and in κ, given the gradient g (…, d) in x.
+    """Return points x in the dtype of ``loc``, and the scalars 1-t, 1+t and noise. See ``native.draw``."""
+    unit, kappa = unit_vectors_as(loc, kappa.dtype).expand(*shape, -1), kappa.expand(shape)
+    v, squared_length = tangent_gaussian(unit, generator)
+    chi_squared = squared_length
+    if dim != loc.shape[-1]:
+        chi_squared = standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
+    t, noise = family_named(family).draw_cosine(chi_squared, kappa, dim, generator)
+    stretch = (t.minus / squared_length * t.plus).sqrt_()
+    x = v.mul_(stretch.unsqueeze(-1)).addcmul_((t.plus - t.minus).unsqueeze(-1), unit, value=0.5)
+    return x.to(loc.dtype), torch.stack((*t, noise)) if needs_scalars else None
+
+
+def draw_gradient(
+    family: str,
+    grad: Tensor,
+    x: Tensor,
+    loc: Tensor,
+    scalars: Tensor,
+    kappa: Tensor,
+    mean: Tensor | None,
+    rule: Tensor | None,
+    dim: int,
+    *,
+    needs_loc: bool,
+    needs_kappa: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients in ``loc`` and in κ, given the gradient g (…, d) in x. See ``native.draw_gradient``.
 
     - In ``loc``: t g - (g·μ)x, by rotation coupling. The rotation that takes μ to μ + dμ in their plane moves x by
       dx = t dμ - (x·dμ)μ. The moved x has the law at the new μ, and this gradient has less variance than that of the
       projection.
-    - In κ, one number per row: w((1-t²) g·μ - t(g·x - t g·μ)), where ``slope`` is w = (dt/dκ)/(1-t²). As t changes, x
-      moves along the meridian through μ and v/‖v‖. None if ``slope`` is None.
+    - In κ, one number per row: w((1-t²) g·μ - t(g·x - t g·μ)), where w is (dt/dκ)/(1-t²). As t changes, x moves along
+      the meridian through μ and v/‖v‖.
 
     Half-precision ``loc`` is converted and normalised first, as in the draw.
     """
-    dtype = t.dtype
-    unit = unit_vectors_as(loc, dtype)
-    grad, x, cosine = grad.to(dtype), x.to(dtype), 0.5 * (t.plus - t.minus).unsqueeze(-1)
+    minus, plus, noise = scalars
+    unit = unit_vectors_as(loc, kappa.dtype)
+    grad, x, cosine = grad.to(kappa.dtype), x.to(kappa.dtype), 0.5 * (plus - minus).unsqueeze(-1)
     along = (grad * unit).sum(-1, keepdim=True)
-    in_kappa = None
-    if slope is not None:
+    in_loc = in_kappa = None
+    if needs_kappa:
+        slope = family_named(family).slope(Cosine(minus, plus), noise, kappa.expand(noise.shape), dim)
         # g·x - t g·μ as the inner product of the tangential parts of g and x, whose rounding error is of second order.
         # The plain difference has a first-order error, which is a bias at large κ, where 1-t² ~ 1/κ.
         across = ((grad - along * unit) * (x - cosine * unit)).sum(-1)
-        in_kappa = slope * (t.minus * t.plus * along.squeeze(-1) - cosine.squeeze(-1) * across)
-    in_loc = (cosine * grad - along * x).sum_to_size(loc.shape)
-    if loc.dtype != dtype:  # the gradient is tangential, so normalising loc only scales it
-        in_loc = (in_loc / torch.linalg.vector_norm(loc.to(dtype), dim=-1, keepdim=True)).to(loc.dtype)
+        in_kappa = slope * (minus * plus * along.squeeze(-1) - cosine.squeeze(-1) * across)
+    if needs_loc:
+        in_loc = (cosine * grad - along * x).sum_to_size(loc.shape)
+        if loc.dtype != kappa.dtype:
+            in_loc = in_dtype_of(in_loc, loc)
     return in_loc, in_kappa

@@ -3,24 +3,23 @@
 - In plain eager mode, a draw is one autograd function around kernels: ``_Draw``.
 - In compiled code and under dispatch modes, the same function calls two operators without derivatives:
 
-      draw(loc, concentration, shape, number, dim, family, generator) -> (x, scalars)
+      draw(loc, concentration, shape, with_slope, number, dim, family, seed, generator) -> (x, scalars)
       draw_backward(grad, x, loc, scalars, concentration, dim, family, needs_loc, needs_concentration)
           -> (gradient in loc, gradient in concentration)
 
 - Transforms of ``torch.func`` and forward-mode AD find the derivatives of ``_expression``, which is linear in small
-  changes of the parameters. Its values come from a third operator:
-
-      draw_with_slope(loc, concentration, shape, seed, number, dim, family, generator) -> (x, scalars, slope)
+  changes of the parameters. Its values come from the first operator.
 
 ``loc`` (…, d) and ``concentration`` (…) broadcast to ``shape``, the batch shape of the draws. We do not expand them
 first: a kernel reads a shared direction once, and returns the sum of the gradients of its rows. ``scalars``, of shape
-(3, *shape), holds 1-t, 1+t and the family's noise of each row; ``slope`` is d artanh(t)/dκ. ``number`` differs from
-call to call, so that the compiler does not merge equal calls. ``seed`` is a random tensor under ``vmap``: through it
-``vmap`` knows that the operator is random even if neither parameter is batched.
+(3, *shape), holds 1-t, 1+t and the family's noise of each row. With ``with_slope`` a fourth one is d artanh(t)/dκ.
+``number`` differs from call to call, so that the compiler does not merge equal calls. ``seed`` is a random tensor under
+``vmap``: through it ``vmap`` knows that the operator is random even if neither parameter is batched.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -38,13 +37,15 @@ from powerspherical._torch.modes import (
     is_transformed,
 )
 from powerspherical._torch.operators import define_operator
-from powerspherical._torch.random import check_generator, from_generator, standard_gamma
+from powerspherical._torch.random import check_generator, from_generator
 from powerspherical._torch.vectors import unit_vectors_as
-from powerspherical.families import SPHERICAL_CAUCHY, Family, derived, family_named
+from powerspherical.families import SPHERICAL_CAUCHY, Family, family_named
 from powerspherical.kernels import find
+from powerspherical.kernels.registry import Gradients, Table
 from powerspherical.quadrature import law
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling import composition
+from powerspherical.special.curves import kernel_tables
 
 
 def draw(
@@ -85,22 +86,22 @@ def draw(
         check_generator(generator, loc.device)
     if shape is None:
         shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
-    of_t = loc.shape[-1] if dim is None else dim, family.name
+    arguments = shape, loc.shape[-1] if dim is None else dim, family.name, generator
     if is_plain(loc, concentration):
         if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-            return _Draw.apply(loc, concentration, shape, *of_t, generator)
-        return run_draw(loc, concentration, shape, *of_t, generator, needs_scalars=False)[0]
+            return _Draw.apply(True, loc, concentration, *arguments)
+        return run_draw(loc, concentration, *arguments, needs_scalars=False)[0]
     if is_transformed():
-        return _transformed_draw(loc, concentration, shape, *of_t, generator)
+        return _transformed(loc, concentration, *arguments)
     if generator is None:
-        return _points(loc, concentration, shape, *of_t)
-    return _Draw.apply(loc, concentration, shape, *of_t, generator)
+        return _points(loc, concentration, *arguments[:-1])
+    return _Draw.apply(False, loc, concentration, *arguments)
 
 
 @composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
 def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, family: str) -> Tensor:
     """Draw x, recorded by ``torch.compile`` as one operator: its Python code would get many guards."""
-    return _Draw.apply(loc, concentration, shape, dim, family, None)
+    return _Draw.apply(False, loc, concentration, shape, dim, family, None)
 
 
 @untraced
@@ -122,43 +123,23 @@ class _Draw(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        loc: Tensor,
-        concentration: Tensor,
-        shape: Sequence[int],
-        dim: int,
-        family: str,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        if is_plain(loc, concentration):
-            x, scalars = run_draw(loc, concentration, shape, dim, family, generator)
+    def forward(ctx: Any, plain: bool, loc: Tensor, concentration: Tensor, *arguments: Any) -> Tensor:
+        shape, ctx.dim, ctx.family, generator = arguments
+        if plain:
+            x, scalars = run_draw(loc, concentration, *arguments)
         else:
-            x, scalars = _draw(loc, concentration, shape, next_number(), dim, family, generator)
-        ctx.dim, ctx.family = dim, family
+            law = ctx.dim, ctx.family
+            x, scalars = _draw(loc, concentration, shape, False, next_number(), *law, None, generator)
         ctx.save_for_backward(x, loc, scalars, concentration)
         return x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        needs_loc, needs_concentration = needs = ctx.needs_input_grad[:2]
-        grad_loc, grad_concentration = draw_gradients(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *needs)
-        in_parameters = grad_loc if needs_loc else None, grad_concentration if needs_concentration else None
-        return *in_parameters, None, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        found = draw_gradients(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *ctx.needs_input_grad[1:3])
+        return None, *found, None, None, None, None
 
 
 def draw_gradients(
-    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, concentration: Tensor, *law: Any
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a draw in ``loc`` and κ. The arguments are those of the operator ``draw_backward``."""
-    if is_plain_backward(grad):
-        return _run_backward(grad, x, loc, scalars, concentration, *law)
-    if not torch.is_grad_enabled() and not is_transformed() and not PLAIN_TYPES.issuperset((type(grad),)):
-        return _draw_backward(grad, x, loc, scalars, concentration, *law)
-    return _composed_gradients(grad, x, loc, scalars, concentration, *law)
-
-
-def _composed_gradients(
     grad: Tensor,
     x: Tensor,
     loc: Tensor,
@@ -167,22 +148,40 @@ def _composed_gradients(
     dim: int,
     family: str,
     *needs: bool,
-) -> tuple[Tensor, Tensor]:
-    """``draw_gradients`` by torch operations, for a gradient that is batched or that will be differentiated."""
+) -> Gradients:
+    """Return the gradients of a draw in ``loc`` and κ, None where they are not needed.
+
+    The arguments are those of the operator ``draw_backward``.
+    """
+    if is_plain_backward(grad):
+        return _pull_back(grad, x, loc, scalars, concentration, dim, family, *needs)
+    if not torch.is_grad_enabled() and not is_transformed() and type(grad) not in PLAIN_TYPES:
+        found = _draw_backward(grad, x, loc, scalars, concentration, dim, family, *needs)
+        return tuple(one if needed else None for one, needed in zip(found, needs, strict=True))
+    # The gradient is batched, or will be differentiated.
     create_graph = torch.is_grad_enabled()
-    mean, kappa = loc.detach(), concentration.detach()
-    slope = _slopes(scalars, kappa, dim, family)
-    wanted = [p.requires_grad_() for p, needed in zip((mean, kappa), needs, strict=True) if needed]
+    mean, kappa = (
+        p.detach().requires_grad_(needed) for p, needed in zip((loc, concentration), needs, strict=True)
+    )
     with torch.enable_grad():
-        point = _expression(mean, kappa, x.detach(), scalars, slope)
-        found = iter(torch.autograd.grad(point, wanted, grad, create_graph=create_graph))
-        if create_graph:  # they depend on the parameters themselves, so that a second derivative raises
-            found = (_Derivative.apply(one, loc, concentration) for one in found)
-    unused = grad.new_empty(0)
-    return next(found) if needs[0] else unused, next(found) if needs[1] else unused
+        point = redrawn(family_named(family), mean, kappa, x.detach(), scalars, dim)
+    wanted = [p for p in (mean, kappa) if p.requires_grad]
+    derivatives = torch.autograd.grad(point, wanted, grad, create_graph=create_graph)
+    if create_graph:  # they depend on the parameters themselves, so that a second derivative raises
+        derivatives = tuple(_Differentiable.apply(one, loc, concentration, 0) for one in derivatives)
+    rest = iter(derivatives)
+    return tuple(next(rest) if needed else None for needed in needs)
 
 
-def _transformed_draw(
+def redrawn(
+    family: Family, loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor, dim: int | None = None
+) -> Tensor:
+    """Return the points x of an earlier draw with these ``scalars``, as a function of the parameters."""
+    dim = loc.shape[-1] if dim is None else dim
+    return _expression(loc, concentration, x, _with_slopes(scalars, concentration.detach(), dim, family.name))
+
+
+def _transformed(
     loc: Tensor,
     concentration: Tensor,
     shape: Sequence[int],
@@ -195,20 +194,20 @@ def _transformed_draw(
     if is_batching():
         seed = torch.randint(2**63 - 1, (), device=loc.device, **from_generator(generator))
     values = loc.detach(), concentration.detach()
-    x, scalars, slope = _draw_with_slope(*values, shape, seed, next_number(), dim, family, generator)
-    return _expression(loc, concentration, x, scalars, slope)
+    x, scalars = _draw(*values, shape, True, next_number(), dim, family, seed, generator)
+    return _expression(loc, concentration, x, scalars)
 
 
-def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor, slope: Tensor) -> Tensor:
+def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor) -> Tensor:
     """Return x as a function of the parameters with the right first derivatives: x + (∂x/∂μ) dμ + (∂x/∂κ) dκ.
 
-    dμ = μ - μ̄ and dκ = κ - κ̄, with the detached μ̄ and κ̄, are zero. ``composition.pull_back`` has the formulas. A second
-    derivative would be wrong. ``_Output`` refuses it. The compiler ignores a custom derivative under a transform, so
-    there the term (Σdμ + dκ)^1.5 makes the second derivative infinite and changes nothing else.
+    dμ = μ - μ̄ and dκ = κ - κ̄, with the detached μ̄ and κ̄, are zero. ``composition`` has the formulas. A second
+    derivative would be wrong. ``_Differentiable`` refuses it. The compiler ignores a custom derivative under a
+    transform, so there the term (Σdμ + dκ)^1.5 makes the second derivative infinite and changes nothing else.
     """
-    mean, kappa, dtype = loc.detach(), concentration.detach(), slope.dtype
+    mean, kappa, dtype = loc.detach(), concentration.detach(), scalars.dtype
     unit, point = unit_vectors_as(mean, dtype), x.to(dtype)
-    minus, plus, _ = scalars.unsqueeze(-1).unbind(0)
+    minus, plus, _, slope = scalars.unsqueeze(-1)
     t = 0.5 * (plus - minus)
     change = loc.to(dtype) - mean.to(dtype)
     if mean.dtype != dtype:
@@ -218,10 +217,10 @@ def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor, 
     # An error of x - tμ along μ would be a bias at large κ, where 1-t² ~ 1/κ.
     across = point - t * unit
     across = across - (across * unit).sum(-1, keepdim=True) * unit
-    in_kappa = slope.unsqueeze(-1) * (minus * plus * unit - t * across)
+    in_kappa = slope * (minus * plus * unit - t * across)
     result = point + t * change - (point * change).sum(-1, keepdim=True) * unit + in_kappa * rise
     if not torch.compiler.is_compiling():
-        return _Output.apply(result.to(x.dtype), loc, concentration)
+        return _Differentiable.apply(result.to(x.dtype), loc, concentration, 1)
     return (result + (change.sum(-1, keepdim=True) + rise) ** 1.5).to(x.dtype)
 
 
@@ -232,47 +231,30 @@ _ONCE = (
 )
 
 
-class _Derivative(torch.autograd.Function):
-    """The identity for a first derivative, which depends on the parameters in a way that we do not know."""
+class _Differentiable(torch.autograd.Function):
+    """The identity for a value that depends on the parameters. It is differentiable so many ``times``."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(derivative: Tensor, loc: Tensor, concentration: Tensor) -> Tensor:
-        return derivative.clone()
+    def forward(value: Tensor, loc: Tensor, concentration: Tensor, times: int) -> Tensor:
+        return value.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        pass
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, *parameters, ctx.times = inputs
+        ctx.save_for_backward(*parameters)
+        ctx.save_for_forward(*parameters)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> None:
-        raise NotImplementedError(_ONCE)
-
-    jvp = backward
-
-
-class _Output(torch.autograd.Function):
-    """The identity for a draw. Its derivative cannot be differentiated."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, loc: Tensor, concentration: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:])
-        ctx.save_for_forward(*inputs[1:])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _Derivative.apply(grad, *ctx.saved_tensors), None, None
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        return _Differentiable.jvp(ctx, grad), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
-        result: Tensor = _Derivative.apply(tangent, *ctx.saved_tensors)
+        if not ctx.times:
+            raise NotImplementedError(_ONCE)
+        result: Tensor = _Differentiable.apply(tangent, *ctx.saved_tensors, ctx.times - 1)
         return result
 
 
@@ -286,35 +268,35 @@ def run_draw(
     *,
     needs_scalars: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    """The implementation of ``draw``: by a kernel, or a composition of torch operations.
-
-    It returns x, and the scalars 1-t, 1+t and noise of each row, or None if they are not needed.
-    """
-    if not isinstance(shape, torch.Size):
-        shape = torch.Size(shape)  # a list, if an operator was called
-    kernel = find("draw", concentration, loc.shape[-1], family) if 0 not in shape else None
-    if kernel is not None:
-        draws: tuple[Tensor, Tensor | None] = kernel.run(
-            family, loc, concentration, shape, dim, generator, needs_scalars=needs_scalars
-        )
-        return draws
+    """Return x, and the scalars of each row if they are needed: by a kernel, or a composition of torch operations."""
     if loc.is_meta:
-        return _fake_draw(loc, concentration, shape)
-    unit = unit_vectors_as(loc, concentration.dtype)
-    if unit.shape[:-1] != shape:
-        unit = unit.expand(*shape, -1)
-    if concentration.shape != shape:
-        concentration = concentration.expand(shape)
-    v, squared_length = composition.tangent_gaussian(unit, generator)
-    chi_squared = squared_length
-    if dim != loc.shape[-1]:
-        chi_squared = standard_gamma(torch.full_like(squared_length, (dim - 1) / 2), generator).mul_(2)
-    t, noise = family_named(family).draw_cosine(chi_squared, concentration, dim, generator)
-    x = composition.placed(v, squared_length, unit, t)
-    return x.to(loc.dtype), torch.stack((*t, noise)) if needs_scalars else None
+        return _fake_draw(loc, concentration, shape, False)
+    kernel = find("draw", concentration, loc.shape[-1], family) if 0 not in shape else None
+    run = composition.draw if kernel is None else kernel.run
+    draws: tuple[Tensor, Tensor | None] = run(
+        family, loc, concentration, torch.Size(shape), dim, generator, needs_scalars=needs_scalars
+    )
+    return draws
 
 
-def _run_backward(
+def _run_draw(
+    loc: Tensor,
+    concentration: Tensor,
+    shape: Sequence[int],
+    with_slope: bool,
+    number: int,
+    dim: int,
+    family: str,
+    seed: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The implementation of the operator ``draw``. The seed is for vmap and the number for the compiler."""
+    x, scalars = run_draw(loc, concentration, shape, dim, family, generator)
+    assert scalars is not None
+    return x, _with_slopes(scalars, concentration, dim, family) if with_slope else scalars
+
+
+def _pull_back(
     grad: Tensor,
     x: Tensor,
     loc: Tensor,
@@ -322,137 +304,136 @@ def _run_backward(
     concentration: Tensor,
     dim: int,
     family: str,
-    needs_loc: bool,
-    needs_concentration: bool,
-) -> tuple[Tensor, Tensor]:
-    """The implementation of ``draw_backward``: by a kernel, or a composition of torch operations."""
+    *needs: bool,
+) -> Gradients:
+    """``draw_gradients`` by a kernel, or a composition of torch operations."""
+    if loc.is_meta:
+        return _fake_backward(grad, x, loc, scalars, concentration, dim, family, *needs)
     kernel = find("draw_gradient", concentration, loc.shape[-1], family) if scalars.numel() else None
-    grad_loc: Tensor | None
-    grad_concentration: Tensor | None
+    needs_loc, needs_kappa = needs
+    run, mean, rule = composition.draw_gradient, None, None
     if kernel is not None:
-        grad_loc, grad_concentration = kernel.run(
-            family, grad, x, loc, scalars, concentration, *_quadrature(family, concentration, dim), dim,
-            needs_loc=needs_loc, needs_kappa=needs_concentration,
-        )  # fmt: skip
-    elif loc.is_meta:
-        return _fake_backward(grad, x, loc, concentration, dim, family, needs_loc, needs_concentration)
-    else:
-        minus, plus, _ = scalars
-        slope = _slopes(scalars, concentration, dim, family) if needs_concentration else None
-        grad_loc, grad_concentration = composition.pull_back(grad, x, loc, Cosine(minus, plus), slope)
-    # An operator cannot return None. A gradient that is not needed is an empty tensor.
-    if grad_loc is None:
-        grad_loc = x.new_empty(0)
-    if grad_concentration is None:
-        grad_concentration = concentration.new_empty(0)
-    elif grad_concentration.shape != concentration.shape:
-        grad_concentration = grad_concentration.sum_to_size(concentration.shape)
-    return grad_loc, grad_concentration
+        run = kernel.run
+        if needs_kappa and concentration.dtype is torch.float64:
+            mean, rule = _quadrature(family, concentration, dim)
+    in_loc, in_kappa = run(
+        family,
+        grad,
+        x,
+        loc,
+        scalars,
+        concentration,
+        mean,
+        rule,
+        dim,
+        needs_loc=needs_loc,
+        needs_kappa=needs_kappa,
+    )
+    if in_kappa is not None and in_kappa.shape != concentration.shape:
+        in_kappa = in_kappa.sum_to_size(concentration.shape)
+    return in_loc, in_kappa
 
 
-def _slopes(scalars: Tensor, kappa: Tensor, dim: int, family: str) -> Tensor:
-    """Return d artanh(t)/dκ of each row."""
+def _with_slopes(scalars: Tensor, kappa: Tensor, dim: int, family: str) -> Tensor:
+    """Append d artanh(t)/dκ of each row to the scalars."""
     kernel = find("slopes", kappa, dim, family) if scalars.numel() else None
     if kernel is not None and PLAIN_TYPES.issuperset((type(scalars), type(kappa))):
-        slopes: Tensor = kernel.run(family, scalars, kappa, *_quadrature(family, kappa, dim), dim)
-        return slopes
-    minus, plus, noise = scalars
-    return family_named(family).slope(Cosine(minus, plus), noise, kappa.expand(noise.shape), dim)
+        slope = kernel.run(family, scalars, kappa, *_quadrature(family, kappa, dim), dim)
+    else:
+        minus, plus, noise = scalars
+        slope = family_named(family).slope(Cosine(minus, plus), noise, kappa.expand(noise.shape), dim)
+    return torch.cat((scalars, slope.unsqueeze(0)))
 
 
 def _quadrature(family: str, kappa: Tensor, dim: int) -> tuple[Tensor | None, Tensor | None]:
     """Return what a kernel needs for slopes in double precision: E T, and the rule of a ray."""
     if kappa.dtype is not torch.float64 or dim == 3 or family == SPHERICAL_CAUCHY.name:
         return None, None
-    return derived.mean_score(family_named(family), kappa.detach(), dim), law.rule(kappa)
+    table, rule = _rule(family, dim)
+    kernel = find("curve", kappa)
+    assert kernel is not None
+    loss, _ = kernel.run((kappa.detach(),), (table,), (False,))
+    return loss.neg_(), rule
 
 
-def _run_with_slope(
-    loc: Tensor,
-    concentration: Tensor,
-    shape: Sequence[int],
-    _seed: Any,
-    _number: int,
-    dim: int,
-    family: str,
-    generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The implementation of ``draw_with_slope``. The seed is for vmap and the number for the compiler."""
-    x, scalars = run_draw(loc, concentration, shape, dim, family, generator)
-    assert scalars is not None
-    if loc.is_meta:
-        return x, scalars, scalars[0]
-    return x, scalars, _slopes(scalars, concentration, dim, family)
+@functools.lru_cache(256)
+def _rule(family: str, dim: int) -> tuple[Table, Tensor]:
+    """Return the table of -E T, and the rule of a ray, in float64 on the CPU."""
+    like = torch.empty((), dtype=torch.float64, device="cpu")
+    return kernel_tables(family, "score_loss", dim, 0, like.dtype, like.device)[0], law.rule(like)
 
 
-def _fake_draw(loc: Tensor, concentration: Tensor, shape: Sequence[int], *_: Any) -> tuple[Tensor, Tensor]:
-    return loc.new_empty((*shape, loc.shape[-1])), concentration.new_empty((3, *shape))
+def _fake_draw(
+    loc: Tensor, concentration: Tensor, shape: Sequence[int], with_slope: bool, *_: Any
+) -> tuple[Tensor, Tensor]:
+    return loc.new_empty((*shape, loc.shape[-1])), concentration.new_empty((3 + with_slope, *shape))
 
 
-def _fake_backward(grad: Tensor, x: Tensor, loc: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    *_, concentration, _, _, needs_loc, needs_concentration = rest
-    return (
-        loc.new_empty(loc.shape if needs_loc else 0),
-        concentration.new_empty(concentration.shape if needs_concentration else 0),
-    )
-
-
-def _with_axes(tensor: Tensor, dims: int) -> Tensor:
-    """Insert axes of size 1 after the batch axis, up to ``dims`` axes, so that the other axes broadcast as before."""
-    return tensor.reshape(tensor.shape[0], *[1] * (dims - tensor.dim()), *tensor.shape[1:])
-
-
-def _batch(
+def _batched_draw(
     info: Any,
     dims: tuple[int | None, ...],
     loc: Tensor,
     concentration: Tensor,
     shape: Sequence[int],
-    seed: Tensor | None,
+    with_slope: bool,
     number: int,
     dim: int,
     family: str,
+    seed: Tensor | None = None,
     generator: torch.Generator | None = None,
-) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
-    """The vmap rule of ``draw_with_slope``."""
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    """The vmap rule of ``draw``."""
     if info.randomness != "different":
         # torch's Gamma and Poisson raise as well: with rejection, "the same noise" for two parameters is undefined.
         raise RuntimeError(
             f"a draw from {family} inside vmap with a batched parameter needs randomness='different', "
             f"got randomness='{info.randomness}'"
         )
-    if dims[0] is not None:
-        loc = _with_axes(loc.movedim(dims[0], 0), len(shape) + 2)
-    if dims[1] is not None:
-        concentration = _with_axes(concentration.movedim(dims[1], 0), len(shape) + 1)
-    one_seed = seed if seed is None or dims[3] is None else seed.select(dims[3], 0)
+
+    def with_batch_first(tensor: Tensor, axis: int | None, axes: int) -> Tensor:
+        """Axes of size 1 after the batch axis, so that the other ``axes`` broadcast as before."""
+        if axis is None:
+            return tensor
+        tensor = tensor.movedim(axis, 0)
+        return tensor.reshape(tensor.shape[0], *[1] * (axes + 1 - tensor.dim()), *tensor.shape[1:])
+
+    loc = with_batch_first(loc, dims[0], len(shape) + 1)
+    concentration = with_batch_first(concentration, dims[1], len(shape))
+    if seed is not None and dims[7] is not None:
+        seed = seed.select(dims[7], 0)
     batched = info.batch_size, *shape
-    return _draw_with_slope(loc, concentration, batched, one_seed, number, dim, family, generator), (0, 1, 0)
+    return _draw(loc, concentration, batched, with_slope, number, dim, family, seed, generator), (0, 1)
 
 
 _draw = define_operator(
-    "draw(Tensor loc, Tensor concentration, SymInt[] shape, int number, int dim, str family, "
-    "Generator? generator=None) -> (Tensor, Tensor)",
-    lambda loc, concentration, shape, number, *rest, **options: run_draw(
-        loc, concentration, shape, *rest, **options
-    ),
+    "draw(Tensor loc, Tensor concentration, SymInt[] shape, bool with_slope, int number, int dim, str family, "
+    "Tensor? seed=None, Generator? generator=None) -> (Tensor, Tensor)",
+    _run_draw,
     fake=_fake_draw,
+    batch=_batched_draw,
     random=True,
 )
+
+
+def _run_backward(
+    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, concentration: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    """The implementation of ``draw_backward``. An operator cannot return None, but an empty tensor."""
+    found = _pull_back(grad, x, loc, scalars, concentration, *rest)
+    pairs = zip(found, (loc, concentration), strict=True)
+    return tuple(like.new_empty(0) if one is None else one for one, like in pairs)
+
+
+def _fake_backward(
+    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, concentration: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    pairs = zip((loc, concentration), rest[-2:], strict=True)
+    return tuple(like.new_empty(like.shape if needed else 0) for like, needed in pairs)
+
+
 _draw_backward = define_operator(
     "draw_backward(Tensor grad, Tensor x, Tensor loc, Tensor scalars, Tensor concentration, int dim, str family, "
     "bool needs_loc, bool needs_concentration) -> (Tensor, Tensor)",
     _run_backward,
     fake=_fake_backward,
-)
-_draw_with_slope = define_operator(
-    "draw_with_slope(Tensor loc, Tensor concentration, SymInt[] shape, Tensor? seed, int number, int dim, str family, "
-    "Generator? generator=None) -> (Tensor, Tensor, Tensor)",
-    _run_with_slope,
-    fake=lambda loc, concentration, shape, *_: (
-        *_fake_draw(loc, concentration, shape),
-        concentration.new_empty(shape),
-    ),
-    batch=_batch,
-    random=True,
 )

@@ -44,6 +44,15 @@ class _OwnConstructor(Distribution):
         return super().expand(batch_shape, _instance or self.__new__(type(self)))
 
 
+class _Scaled(_OwnConstructor):
+    concentration: Tensor
+
+    @property
+    def scale(self) -> Tensor:
+        """The concentration κ, of shape ``batch_shape``."""
+        return self.concentration
+
+
 class HypersphericalUniform(_OwnConstructor, distributions.HypersphericalUniform):
     """The uniform distribution on the unit sphere of R^dim, with ``device`` and ``dtype`` as positional arguments.
 
@@ -80,7 +89,7 @@ class HypersphericalUniform(_OwnConstructor, distributions.HypersphericalUniform
         return self._like.dtype
 
 
-class MarginalTDistribution(_OwnConstructor, distributions.PowerSphericalMarginal):
+class MarginalTDistribution(_Scaled, distributions.PowerSphericalMarginal):
     """The law of t = μᵀx for x Power Spherical: T = 2Z-1 with Z ~ Beta((dim-1)/2 + scale, (dim-1)/2).
 
     Args:
@@ -99,11 +108,6 @@ class MarginalTDistribution(_OwnConstructor, distributions.PowerSphericalMargina
         super().__init__(_integer(dim), _floating(scale, torch.get_default_dtype()), validate_args)
 
     @property
-    def scale(self) -> Tensor:
-        """The concentration κ, of shape ``batch_shape``."""
-        return self.concentration
-
-    @property
     def base_dist(self) -> Beta:
         """The distribution of (1+t)/2."""
         beta = torch.full_like(self.concentration, (self.dim - 1) / 2)
@@ -119,7 +123,7 @@ class Factors(NamedTuple):
     marginal_s: HypersphericalUniform | None
 
 
-class PowerSpherical(_OwnConstructor, distributions.PowerSpherical):
+class PowerSpherical(_Scaled, distributions.PowerSpherical):
     """The Power Spherical distribution with the arguments, attributes and methods of ``power_spherical`` 0.8.1.
 
     Args:
@@ -142,30 +146,23 @@ class PowerSpherical(_OwnConstructor, distributions.PowerSpherical):
 
     def __init__(self, loc: Tensor, scale: Tensor | float, validate_args: bool | None = None) -> None:
         if isinstance(scale, Tensor) and isinstance(loc, Tensor):
-            column = loc.dim() > 1 and scale.shape == (*loc.shape[:-1], 1)
-            scale = _floating(scale.squeeze(-1) if column else scale, loc.dtype)
+            if loc.dim() > 1 and scale.shape == (*loc.shape[:-1], 1):
+                scale = scale.squeeze(-1)
+            scale = _floating(scale, loc.dtype)
         super().__init__(loc, scale, validate_args)
-
-    @property
-    def scale(self) -> Tensor:
-        """The concentration κ, of shape ``batch_shape``."""
-        return self.concentration
 
     @property
     def base_dist(self) -> Factors:
         """The law of t = μᵀx, and the uniform distribution of the direction in the tangent space."""
         marginal_t = MarginalTDistribution(self.dim, self._exact_concentration, validate_args=False)
-        marginal_s = None
-        if self.dim > 2:
-            marginal_s = HypersphericalUniform(self.dim - 1, self.loc.device, self.loc.dtype)
-        return Factors(marginal_t, marginal_s)
+        tangent = self.dim - 1, self.loc.device, self.loc.dtype
+        return Factors(marginal_t, HypersphericalUniform(*tangent) if self.dim > 2 else None)
 
     def log_normalizer(self) -> Tensor:  # type: ignore[override]
         """Return minus the log of the integral of (1 + μᵀx)^κ over the sphere, of shape ``batch_shape``."""
         # The compiler cannot trace a property of super().
-        return -derived.log_partition(self.family, self._exact_concentration, self.dim) - log_sphere_area(
-            self.dim
-        )
+        partition = derived.log_partition(self.family, self._exact_concentration, self.dim)
+        return -partition - log_sphere_area(self.dim)
 
     @property
     def variance(self) -> Tensor:
@@ -196,8 +193,9 @@ class VonMisesFisher(_OwnConstructor, distributions.VonMisesFisher):
         self, loc: Tensor, scale: Tensor | float, validate_args: bool | None = None, k: int = 1
     ) -> None:
         if isinstance(scale, Tensor) and isinstance(loc, Tensor):
-            column = scale.dim() > 0 and scale.dim() == loc.dim() and scale.shape[-1] == 1
-            scale = _floating(scale.squeeze(-1) if column else scale, loc.dtype)
+            if 0 < scale.dim() == loc.dim():
+                scale = scale.squeeze(-1)  # unless the axis is longer
+            scale = _floating(scale, loc.dtype)
         super().__init__(loc, scale, validate_args)
 
     @property
@@ -221,10 +219,10 @@ def hyperspherical_uniform(
 
 
 def _integer(dim: Any) -> Any:
-    """Return the number in an integer tensor, and anything else as it is: the base class checks it."""
+    """Return the number in an integer tensor, and other values as they are."""
     return dim.item() if isinstance(dim, Tensor) and not dim.is_floating_point() else dim
 
 
 def _floating(value: Any, dtype: torch.dtype) -> Any:
-    """Return an integer tensor in this dtype, and anything else as it is: the base class checks it."""
+    """Return an integer tensor in this dtype, and other values as they are."""
     return value.to(dtype) if isinstance(value, Tensor) and not value.is_floating_point() else value

@@ -43,10 +43,5 @@ class SphericalCauchy(RotationallySymmetric):
 
     @property
     def rho(self) -> Tensor:
-        """ρ = κ/(κ+2) in [0, 1), of the batch shape: the length of the vector ψ = ρμ in the unit ball.
-
-        >>> import torch
-        >>> SphericalCauchy(torch.eye(3)[0], torch.tensor([2.0, 100.0])).rho
-        tensor([0.5000, 0.9804])
-        """
+        """ρ = κ/(κ+2) in [0, 1), of the batch shape: the length of the vector ψ = ρμ in the unit ball."""
         return self.concentration / (self.concentration + 2)

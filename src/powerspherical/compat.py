@@ -60,9 +60,8 @@ class HypersphericalUniform(_OwnConstructor, distributions.HypersphericalUniform
         dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
         device: device of samples and moments.
         dtype: dtype of samples and moments.
-        validate_args: whether ``log_prob`` checks that values lie on the sphere.
-
-    ``log_prob`` follows the dtype and device of its argument; the original uses its own.
+        validate_args: whether ``log_prob`` checks that values lie on the sphere. It follows their dtype and device, not
+            those of the distribution as in the original.
 
     >>> prior = HypersphericalUniform(3, "cpu", torch.float64)
     >>> prior.sample((5,)).shape, prior.dtype, prior.device
@@ -95,9 +94,7 @@ class MarginalTDistribution(_Scaled, distributions.PowerSphericalMarginal):
     Args:
         dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
         scale: the concentration κ ≥ 0, a number or a tensor; its shape is the batch shape.
-        validate_args: whether to check values. Default: torch's global setting.
-
-    The accuracy is that of ``powerspherical.PowerSphericalMarginal``.
+        validate_args: as for ``powerspherical.PowerSphericalMarginal``.
 
     >>> t = MarginalTDistribution(3, torch.tensor(2.0))
     >>> t.scale, t.mean, t.base_dist.mean
@@ -127,15 +124,14 @@ class PowerSpherical(_Scaled, distributions.PowerSpherical):
     """The Power Spherical distribution with the arguments, attributes and methods of ``power_spherical`` 0.8.1.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %.
+        loc, validate_args: as for ``powerspherical.PowerSpherical``, with ``loc`` of shape (…, d).
         scale: the concentration κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``. One value per
             vector in a column, such as (B, 1) with ``loc`` of shape (B, d), counts as the shape (B,). Integers are
             converted to the dtype of ``loc``.
-        validate_args: whether to check values. Default: torch's global setting.
 
-    The accuracy is that of ``powerspherical.PowerSpherical``. Three members differ from the class there, as they do in
-    the original: ``log_normalizer()`` is a method and has the opposite sign, ``variance`` is the covariance matrix, and
-    ``stddev`` is the elementwise square root of that, NaN where the covariance is negative.
+    As in the original, three members differ from ``powerspherical.PowerSpherical``: ``log_normalizer()`` is a method
+    and has the opposite sign, ``variance`` is the covariance matrix, and ``stddev`` is the elementwise square root of
+    that, NaN where the covariance is negative.
 
     >>> p = PowerSpherical(torch.tensor([0.0, 0.6, 0.8]), torch.tensor(4.0))
     >>> p.scale, p.log_normalizer()
@@ -146,9 +142,8 @@ class PowerSpherical(_Scaled, distributions.PowerSpherical):
 
     def __init__(self, loc: Tensor, scale: Tensor | float, validate_args: bool | None = None) -> None:
         if isinstance(scale, Tensor) and isinstance(loc, Tensor):
-            if loc.dim() > 1 and scale.shape == (*loc.shape[:-1], 1):
-                scale = scale.squeeze(-1)
-            scale = _floating(scale, loc.dtype)
+            column = loc.dim() > 1 and scale.shape == (*loc.shape[:-1], 1)
+            scale = _floating(scale.squeeze(-1) if column else scale, loc.dtype)
         super().__init__(loc, scale, validate_args)
 
     @property
@@ -174,14 +169,12 @@ class VonMisesFisher(_OwnConstructor, distributions.VonMisesFisher):
     """The von Mises–Fisher distribution with the arguments of s-vae-pytorch.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %.
+        loc, validate_args: as for ``powerspherical.VonMisesFisher``, with ``loc`` of shape (…, d).
         scale: the concentrations κ ≥ 0, with a last axis of length 1 that is dropped: (B, 1) for ``loc`` of shape
             (B, d). A number or a scalar tensor works too.
-        validate_args: whether to check values. Default: torch's global setting.
         k: ignored. In the original it is the number of proposals per rejection step.
 
-    The accuracy is that of ``powerspherical.VonMisesFisher``. ``log_prob``, ``entropy`` and KL divergences have the
-    shape (…), as in the original.
+    ``log_prob``, ``entropy`` and KL divergences have the shape (…), as in the original.
 
     >>> loc = torch.nn.functional.normalize(torch.randn(8, 5), dim=-1)
     >>> q = VonMisesFisher(loc, torch.full((8, 1), 20.0))
@@ -193,9 +186,8 @@ class VonMisesFisher(_OwnConstructor, distributions.VonMisesFisher):
         self, loc: Tensor, scale: Tensor | float, validate_args: bool | None = None, k: int = 1
     ) -> None:
         if isinstance(scale, Tensor) and isinstance(loc, Tensor):
-            if 0 < scale.dim() == loc.dim():
-                scale = scale.squeeze(-1)  # unless the axis is longer
-            scale = _floating(scale, loc.dtype)
+            column = 0 < scale.dim() == loc.dim()  # unless the axis is longer
+            scale = _floating(scale.squeeze(-1) if column else scale, loc.dtype)
         super().__init__(loc, scale, validate_args)
 
     @property

@@ -126,5 +126,9 @@ class ProductOfSpheres(Draws, Independent):
             raise ValueError(f"value must have the shape (…, {expected}), got {tuple(value.shape)}")
         return self.base_dist.log_prob(value).sum(-1)
 
+    def entropy(self) -> Tensor:
+        """Return the sum of the factors' entropies, of the batch shape. Torch's method fails if that is empty."""
+        return self.base_dist.entropy().sum(-1)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_dist})"

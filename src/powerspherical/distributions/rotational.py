@@ -159,9 +159,7 @@ class RotationallySymmetric(Reparameterised):
             )
         if is_dynamo_compiling():
             _look_up_divergences(type(self))
-        # For a small batch each call counts, so we call a check only if it is going to raise.
-        if not isinstance(loc, Tensor) or not loc.is_floating_point() or not loc.dim() or loc.shape[-1] < 2:
-            validation.vectors("loc", loc)
+        validation.vectors("loc", loc)
         dtype, shape = loc.dtype, loc.shape
         # In training, dtypes, devices and shapes usually agree. Then we skip all that brings them together.
         if (
@@ -345,9 +343,8 @@ class RotationallySymmetric(Reparameterised):
         It is log(area) plus the log-partition relative to the uniform. The error is at most 2e-6 of the larger term in
         float32, also where the two nearly cancel.
         """
-        return derived.log_partition(self.family, self._exact_concentration, self.dim) + log_sphere_area(
-            self.dim
-        )
+        log_partition = derived.log_partition(self.family, self._exact_concentration, self.dim)
+        return log_partition + log_sphere_area(self.dim)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.

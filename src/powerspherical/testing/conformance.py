@@ -268,29 +268,29 @@ class FamilyConformance:
             for cosine, kappa in zip(t.unbind(-1), p.concentration, strict=True):
                 assert_law(self.distribution(p.loc[0], kappa).marginal.cdf(cosine))
 
+    def _derivative(self, function: Callable[[Tensor], Tensor], kappa: Tensor) -> Tensor:
+        """Return the derivative in κ by central differences."""
+        step = 1e-4 * (1 + kappa)
+        return (function(kappa + step) - function(kappa - step)) / (2 * step)
+
     def test_derivatives_of_draws(self, dim: int) -> None:
         """The mean of dt/dκ over draws is the derivative of E t."""
+        mean = self._derivative(lambda kappa: self.family.mean_cosine(kappa, dim), self.kappa)
         for dtype in (torch.float64, torch.float32):
             kappa = self.kappa.to(dtype).expand(self.draws // 2, -1).contiguous()
             length = 2 * torch.distributions.Gamma(torch.full_like(kappa, (dim - 1) / 2), 1.0).sample()
             t, noise = self.family.draw_cosine(length, kappa, dim)
-            slope = self.family.slope(t, noise, kappa, dim)
-            step = 1e-4 * (1 + self.kappa)
-            ahead, behind = (self.family.mean_cosine(self.kappa + s, dim) for s in (step, -step))
-            assert_mean(t.minus * t.plus * slope, (ahead - behind) / (2 * step))
+            assert_mean(t.minus * t.plus * self.family.slope(t, noise, kappa, dim), mean)
 
     def test_implicit_slopes_are_derivatives_of_quantiles(self, dim: int) -> None:
-        kappa = self.kappa.unsqueeze(-1)
         u = torch.tensor([1e-4, 0.2, 0.6, 0.999], dtype=torch.float64)
-        step = 1e-4 * (1 + kappa)
+        kappa = self.kappa.unsqueeze(-1).repeat(1, len(u))
 
-        def rapidity(kappa: Tensor) -> Tensor:
-            return derived.quantile(self.family, u, 1 - u, kappa, dim).rapidity
+        def quantile(kappa: Tensor) -> Cosine:
+            return derived.quantile(self.family, u, 1 - u, kappa, dim)
 
-        expected = (rapidity(kappa + step) - rapidity(kappa - step)) / (2 * step)
-        t = derived.quantile(self.family, u, 1 - u, kappa, dim)
-        found = self.family.slope(t, None, kappa.expand_as(expected).contiguous(), dim)
-        self.assert_close(found, expected, rtol=1e-5)
+        expected = self._derivative(lambda kappa: quantile(kappa).rapidity, kappa)
+        self.assert_close(self.family.slope(quantile(kappa), None, kappa, dim), expected, rtol=1e-5)
 
     # Inverses and fits
 
@@ -344,29 +344,23 @@ class FamilyConformance:
             (reverse,) = torch.autograd.grad(function(kappa).sum(), kappa)
             self.assert_close(forward.reshape(-1, len(kappa)).sum(0), reverse)
 
+    def _members(self, p: RotationallySymmetric, x: Tensor, t: Tensor) -> list[Tensor]:
+        uniform = HypersphericalUniform(p.dim, dtype=p.loc.dtype)
+        return [p.mean, p.variance, p.entropy(), p.log_prob(x), p.marginal.cdf(t), kl_divergence(p, uniform)]
+
     def test_nan_concentration_gives_nan(self, dim: int) -> None:
         p = self.distribution(self.make(dim).loc[0], torch.nan, validate_args=False)
         u = torch.tensor(0.3, dtype=torch.float64)
-        for value in (p.sample(), p.mean, p.entropy(), p.log_prob(p.loc)):
+        for value in (*self._members(p, p.loc, u), p.sample(), p.marginal.icdf(u)):
             assert value.isnan().all()
-        assert p.marginal.cdf(u).isnan()
-        assert p.marginal.icdf(u).isnan()
 
     def test_single_precision(self, dim: int) -> None:
         exact, single = self.make(dim), self.make(dim, torch.float32)
         x = exact.sample((5,))
         t = (x * exact.loc).sum(-1).clamp(-1, 1).float()
-        for member in (
-            lambda p: p.mean,
-            lambda p: p.variance,
-            lambda p: p.entropy(),
-            lambda p: p.log_prob(x.to(p.loc.dtype)),
-            lambda p: p.marginal.cdf(t.to(p.loc.dtype)),
-            lambda p: kl_divergence(p, HypersphericalUniform(dim, dtype=p.loc.dtype)),
-        ):
-            found = member(single)
-            assert found.dtype == torch.float32
-            self.assert_close(found.double(), member(exact), self.single_rtol)
+        found, expected = self._members(single, x.float(), t), self._members(exact, x, t.double())
+        assert {value.dtype for value in found} == {torch.float32}
+        self.assert_close([value.double() for value in found], expected, self.single_rtol)
 
     # The object
 

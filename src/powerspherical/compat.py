@@ -44,6 +44,15 @@ class _OwnConstructor(Distribution):
         return super().expand(batch_shape, _instance or self.__new__(type(self)))
 
 
+class _Scaled(_OwnConstructor):
+    concentration: Tensor
+
+    @property
+    def scale(self) -> Tensor:
+        """The concentration κ, of shape ``batch_shape``."""
+        return self.concentration
+
+
 class HypersphericalUniform(_OwnConstructor, distributions.HypersphericalUniform):
     """The uniform distribution on the unit sphere of R^dim, with ``device`` and ``dtype`` as positional arguments.
 
@@ -51,9 +60,8 @@ class HypersphericalUniform(_OwnConstructor, distributions.HypersphericalUniform
         dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
         device: device of samples and moments.
         dtype: dtype of samples and moments.
-        validate_args: whether ``log_prob`` checks that values lie on the sphere.
-
-    ``log_prob`` follows the dtype and device of its argument; the original uses its own.
+        validate_args: whether ``log_prob`` checks that values lie on the sphere. It follows their dtype and device, not
+            those of the distribution as in the original.
 
     >>> prior = HypersphericalUniform(3, "cpu", torch.float64)
     >>> prior.sample((5,)).shape, prior.dtype, prior.device
@@ -80,15 +88,13 @@ class HypersphericalUniform(_OwnConstructor, distributions.HypersphericalUniform
         return self._like.dtype
 
 
-class MarginalTDistribution(_OwnConstructor, distributions.PowerSphericalMarginal):
+class MarginalTDistribution(_Scaled, distributions.PowerSphericalMarginal):
     """The law of t = μᵀx for x Power Spherical: T = 2Z-1 with Z ~ Beta((dim-1)/2 + scale, (dim-1)/2).
 
     Args:
         dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
         scale: the concentration κ ≥ 0, a number or a tensor; its shape is the batch shape.
-        validate_args: whether to check values. Default: torch's global setting.
-
-    The accuracy is that of ``powerspherical.PowerSphericalMarginal``.
+        validate_args: as for ``powerspherical.PowerSphericalMarginal``.
 
     >>> t = MarginalTDistribution(3, torch.tensor(2.0))
     >>> t.scale, t.mean, t.base_dist.mean
@@ -97,11 +103,6 @@ class MarginalTDistribution(_OwnConstructor, distributions.PowerSphericalMargina
 
     def __init__(self, dim: int | Tensor, scale: Tensor | float, validate_args: bool | None = None) -> None:
         super().__init__(_integer(dim), _floating(scale, torch.get_default_dtype()), validate_args)
-
-    @property
-    def scale(self) -> Tensor:
-        """The concentration κ, of shape ``batch_shape``."""
-        return self.concentration
 
     @property
     def base_dist(self) -> Beta:
@@ -119,19 +120,18 @@ class Factors(NamedTuple):
     marginal_s: HypersphericalUniform | None
 
 
-class PowerSpherical(_OwnConstructor, distributions.PowerSpherical):
+class PowerSpherical(_Scaled, distributions.PowerSpherical):
     """The Power Spherical distribution with the arguments, attributes and methods of ``power_spherical`` 0.8.1.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %.
+        loc, validate_args: as for ``powerspherical.PowerSpherical``, with ``loc`` of shape (…, d).
         scale: the concentration κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``. One value per
             vector in a column, such as (B, 1) with ``loc`` of shape (B, d), counts as the shape (B,). Integers are
             converted to the dtype of ``loc``.
-        validate_args: whether to check values. Default: torch's global setting.
 
-    The accuracy is that of ``powerspherical.PowerSpherical``. Three members differ from the class there, as they do in
-    the original: ``log_normalizer()`` is a method and has the opposite sign, ``variance`` is the covariance matrix, and
-    ``stddev`` is the elementwise square root of that, NaN where the covariance is negative.
+    As in the original, three members differ from ``powerspherical.PowerSpherical``: ``log_normalizer()`` is a method
+    and has the opposite sign, ``variance`` is the covariance matrix, and ``stddev`` is the elementwise square root of
+    that, NaN where the covariance is negative.
 
     >>> p = PowerSpherical(torch.tensor([0.0, 0.6, 0.8]), torch.tensor(4.0))
     >>> p.scale, p.log_normalizer()
@@ -147,25 +147,17 @@ class PowerSpherical(_OwnConstructor, distributions.PowerSpherical):
         super().__init__(loc, scale, validate_args)
 
     @property
-    def scale(self) -> Tensor:
-        """The concentration κ, of shape ``batch_shape``."""
-        return self.concentration
-
-    @property
     def base_dist(self) -> Factors:
         """The law of t = μᵀx, and the uniform distribution of the direction in the tangent space."""
         marginal_t = MarginalTDistribution(self.dim, self._exact_concentration, validate_args=False)
-        marginal_s = None
-        if self.dim > 2:
-            marginal_s = HypersphericalUniform(self.dim - 1, self.loc.device, self.loc.dtype)
-        return Factors(marginal_t, marginal_s)
+        tangent = self.dim - 1, self.loc.device, self.loc.dtype
+        return Factors(marginal_t, HypersphericalUniform(*tangent) if self.dim > 2 else None)
 
     def log_normalizer(self) -> Tensor:  # type: ignore[override]
         """Return minus the log of the integral of (1 + μᵀx)^κ over the sphere, of shape ``batch_shape``."""
         # The compiler cannot trace a property of super().
-        return -derived.log_partition(self.family, self._exact_concentration, self.dim) - log_sphere_area(
-            self.dim
-        )
+        partition = derived.log_partition(self.family, self._exact_concentration, self.dim)
+        return -partition - log_sphere_area(self.dim)
 
     @property
     def variance(self) -> Tensor:
@@ -177,14 +169,12 @@ class VonMisesFisher(_OwnConstructor, distributions.VonMisesFisher):
     """The von Mises–Fisher distribution with the arguments of s-vae-pytorch.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %.
+        loc, validate_args: as for ``powerspherical.VonMisesFisher``, with ``loc`` of shape (…, d).
         scale: the concentrations κ ≥ 0, with a last axis of length 1 that is dropped: (B, 1) for ``loc`` of shape
             (B, d). A number or a scalar tensor works too.
-        validate_args: whether to check values. Default: torch's global setting.
         k: ignored. In the original it is the number of proposals per rejection step.
 
-    The accuracy is that of ``powerspherical.VonMisesFisher``. ``log_prob``, ``entropy`` and KL divergences have the
-    shape (…), as in the original.
+    ``log_prob``, ``entropy`` and KL divergences have the shape (…), as in the original.
 
     >>> loc = torch.nn.functional.normalize(torch.randn(8, 5), dim=-1)
     >>> q = VonMisesFisher(loc, torch.full((8, 1), 20.0))
@@ -196,7 +186,7 @@ class VonMisesFisher(_OwnConstructor, distributions.VonMisesFisher):
         self, loc: Tensor, scale: Tensor | float, validate_args: bool | None = None, k: int = 1
     ) -> None:
         if isinstance(scale, Tensor) and isinstance(loc, Tensor):
-            column = scale.dim() > 0 and scale.dim() == loc.dim() and scale.shape[-1] == 1
+            column = 0 < scale.dim() == loc.dim()  # unless the axis is longer
             scale = _floating(scale.squeeze(-1) if column else scale, loc.dtype)
         super().__init__(loc, scale, validate_args)
 
@@ -221,10 +211,10 @@ def hyperspherical_uniform(
 
 
 def _integer(dim: Any) -> Any:
-    """Return the number in an integer tensor, and anything else as it is: the base class checks it."""
+    """Return the number in an integer tensor, and other values as they are."""
     return dim.item() if isinstance(dim, Tensor) and not dim.is_floating_point() else dim
 
 
 def _floating(value: Any, dtype: torch.dtype) -> Any:
-    """Return an integer tensor in this dtype, and anything else as it is: the base class checks it."""
+    """Return an integer tensor in this dtype, and other values as they are."""
     return value.to(dtype) if isinstance(value, Tensor) and not value.is_floating_point() else value

@@ -303,12 +303,8 @@ def _unit_vectors(name: str, value: Any, dim: int | None = None) -> Tensor:
     shape = tuple(vectors.shape)
     if dim is not None and shape[-1:] != (dim,):
         raise ValueError(f"{name} must have the shape (…, {dim}), got {shape}")
-    if not shape or shape[-1] < 2:
-        raise ValueError(
-            f"{name} must hold vectors, of shape (…, d) with d ≥ 2 (2 is the circle), got {shape}"
-        )
-    lengths = row_lengths(vectors.reshape(-1, shape[-1]), name, allow_zeros=True)
-    norms = lengths.reshape(*shape[:-1], 1)
+    validation.vectors(name, vectors)
+    norms = row_lengths(vectors.reshape(-1, shape[-1]), name, allow_zeros=True).reshape(*shape[:-1], 1)
     error = (norms - 1).abs()
     if not (error <= NORM_TOLERANCE).all():
         worst = norms.flatten()[error.argmax()].item()

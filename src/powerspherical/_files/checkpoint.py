@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any
 
 import torch
@@ -29,6 +29,8 @@ DTYPES = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
     *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
 }
+#: What JSON represents as it is.
+PLAIN = (NoneType, bool, int, float, str)
 #: What reading the fields of a forged checkpoint may raise.
 UNUSABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -44,16 +46,12 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Path
     ``{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}``. Other types raise
     ``TypeError`` before anything is written.
 
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import torch
-    >>> path = Path(tempfile.mkdtemp()) / "run.safetensors"
-    >>> _ = save_checkpoint(path, {"weights": torch.ones(2), "epoch": 3})
+    >>> import tempfile, torch
+    >>> path = save_checkpoint(f"{tempfile.mkdtemp()}/run.safetensors", {"weights": torch.ones(2), "epoch": 3})
     >>> load_checkpoint(path)
     {'weights': tensor([1., 1.]), 'epoch': 3}
     """
-    safetensors = _safetensors()
-    path = Path(path)
+    safetensors, path = _safetensors(), Path(path)
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_without_tensors(state, "state", tensors))
     content = safetensors.torch.save(tensors, {HEADER: skeleton, DIGEST: _digest(skeleton, tensors)})
@@ -68,12 +66,9 @@ def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "
     Raises ``FileNotFoundError`` if there is no file, ``CheckpointError`` if it is truncated, damaged or not a
     checkpoint.
 
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import torch
-    >>> path = Path(tempfile.mkdtemp()) / "run.safetensors"
+    >>> import tempfile, torch
     >>> model = torch.nn.Linear(2, 1)
-    >>> _ = save_checkpoint(path, {"model": model.state_dict()})
+    >>> path = save_checkpoint(f"{tempfile.mkdtemp()}/run.safetensors", {"model": model.state_dict()})
     >>> model.load_state_dict(load_checkpoint(path)["model"])
     <All keys matched successfully>
     """
@@ -88,7 +83,13 @@ def load_checkpoint(path: str | os.PathLike[str], device: torch.device | str = "
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if header.get(DIGEST) != _digest(header[HEADER], tensors):
             raise ValueError("its digest does not match its content")
-        state = _with_tensors(json.loads(header[HEADER]), tensors, device)
+
+        def restored(found: dict[str, Any]) -> Any:  # the inverse of ``_without_tensors``
+            if TENSOR in found:
+                return tensors[found[TENSOR]].to(device)
+            return tuple(found[TUPLE]) if TUPLE in found else dict(found[ITEMS])
+
+        state = json.loads(header[HEADER], object_hook=restored)
         if not isinstance(state, dict):
             raise ValueError("its header does not hold a state")
     except (safetensors.SafetensorError, *UNUSABLE) as error:
@@ -107,7 +108,7 @@ def _safetensors() -> ModuleType:
 
 
 def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
-    """A digest of everything in a checkpoint. safetensors itself does not detect a flipped bit in a tensor."""
+    """Return a digest of everything in a checkpoint. safetensors itself does not detect a flipped bit."""
     digest = hashlib.blake2b(skeleton.encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -129,7 +130,7 @@ def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {TENSOR: name}
     if isinstance(value, dict):
         for key in value:
-            if not _is_plain(key):
+            if not isinstance(key, PLAIN):
                 raise TypeError(f"a checkpoint cannot hold {name}, which has the key {key!r}")
         # Pairs, because JSON keys are strings, but optimisers number their parameters.
         items = [[key, _without_tensors(item, f"{name}[{key!r}]", tensors)] for key, item in value.items()]
@@ -137,24 +138,6 @@ def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, list | tuple):
         items = [_without_tensors(item, f"{name}[{index}]", tensors) for index, item in enumerate(value)]
         return {TUPLE: items} if isinstance(value, tuple) else items
-    if _is_plain(value):
+    if isinstance(value, PLAIN):
         return value
     raise TypeError(f"a checkpoint cannot hold {name} of type {type(value).__name__}")
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether JSON can represent the value as it is."""
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _with_tensors(value: Any, tensors: dict[str, Tensor], device: torch.device) -> Any:
-    """The inverse of ``_without_tensors``, with the tensors on ``device``."""
-    if isinstance(value, list):
-        return [_with_tensors(item, tensors, device) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if TENSOR in value:
-        return tensors[value[TENSOR]].to(device)
-    if TUPLE in value:
-        return tuple(_with_tensors(value[TUPLE], tensors, device))
-    return {key: _with_tensors(item, tensors, device) for key, item in value[ITEMS]}

@@ -11,9 +11,9 @@ True
 
 import json
 from functools import cache
-from importlib import resources
 from itertools import groupby, product
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,11 +23,11 @@ from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family, d
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special import log_sphere_area
 
+#: The families in the table.
 FAMILIES: dict[str, Family] = {family.name: family for family in (POWER_SPHERICAL, VON_MISES_FISHER)}
-"""The families in the table."""
+#: The largest error allowed to our functions in any cell of the table.
 TOLERANCES = {torch.float32: 2e-6, torch.float64: 1e-12}
-"""The largest error allowed to our functions in any cell of the table."""
-# `check` uses these dimensions only: a new dimension costs a tenth of a second, for its constants.
+#: The dimensions that ``check`` uses. Each costs a tenth of a second, for its constants.
 CHECKED = frozenset([2, 3, *(10**b for b in range(1, 8))])
 
 
@@ -64,8 +64,7 @@ class Check(NamedTuple):
 
 @cache
 def _document() -> dict[str, Any]:
-    path = resources.files("powerspherical._selfcheck").joinpath("accuracy.json")
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    document: dict[str, Any] = json.loads(Path(__file__).with_name("accuracy.json").read_bytes())
     return document
 
 
@@ -101,17 +100,13 @@ def check(device: torch.device | str = "cpu") -> list[Check]:
     Errors of the KL divergence are relative. The log-density passes through zero: its errors are relative where it is
     above 1 and absolute below.
     """
-    floors = {"kl_uniform": 0.0, "log_density": 1.0}
-    checks = []
+    floors, checks = {"kl_uniform": 0.0, "log_density": 1.0}, []
     for (name, family), (dtype, tolerance) in product(FAMILIES.items(), TOLERANCES.items()):
         worst = dict.fromkeys(floors, 0.0)
-        for dim, kappa, one_minus_t, exact in cells(name):
-            if dim not in CHECKED:
-                continue
+        for dim, kappa, one_minus_t, exact in (part for part in cells(name) if part.dim in CHECKED):
             values = evaluate(family, dim, kappa.to(device, dtype), one_minus_t.to(device, dtype))
-            for quantity, value, true in zip(floors, values, exact, strict=True):
-                largest = error(value, true, floor=floors[quantity]).max().item()
-                worst[quantity] = max(worst[quantity], largest)
+            for (quantity, floor), value, true in zip(floors.items(), values, exact, strict=True):
+                worst[quantity] = max(worst[quantity], error(value, true, floor=floor).max().item())
         checks += [Check(name, quantity, dtype_name(dtype), worst[quantity], tolerance) for quantity in worst]
     return checks
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -45,8 +46,7 @@ def hardware(device: torch.device | str = "cpu") -> dict[str, Any]:
 def cpu_model() -> str:
     """The model name of the processor, as far as the system reports it."""
     with suppress(OSError):  # only Linux has this file
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if found := re.search(r"^model name\s*: (.+)$", text, re.MULTILINE):
+            return found[1].strip()
     return platform.processor() or platform.machine() or "unknown"

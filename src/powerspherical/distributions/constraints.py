@@ -44,15 +44,8 @@ class UnitVector(constraints.Constraint):
         return "unit_vector"
 
     def check(self, value: Tensor) -> Tensor:
-        """Return whether each vector of ``value`` (…, d) has norm one to within 1 %, of shape (…); False for integers.
-
-        >>> import torch
-        >>> unit_vector.check(torch.tensor([0.6, 0.8]))
-        tensor(True)
-        """
-        if not value.is_floating_point():
-            return torch.zeros(value.shape[:-1], dtype=torch.bool, device=value.device)
-        return norm_error(value) <= NORM_TOLERANCE
+        """Return whether vectors (…, d) have norm one to within 1 %, of shape (…); False for integers."""
+        return (norm_error(value) <= NORM_TOLERANCE) & value.is_floating_point()
 
 
 unit_vector = UnitVector()

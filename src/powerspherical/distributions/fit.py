@@ -46,10 +46,6 @@ class _Point(NamedTuple):
     objective: Tensor
     rounding: Tensor
 
-    def is_settled(self, epsilon: float) -> Tensor:
-        """Return whether the step is negligible."""
-        return self.step.square().sum(-1) <= epsilon**1.5
-
 
 @torch.no_grad()
 def maximum_likelihood(
@@ -122,9 +118,9 @@ def _search(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[_
         index = torch.arange(1, x.shape[-1] + 1, dtype=torch.float64, device=x.device)
         start = start + epsilon**0.5 * directions_of(torch.cos(index.square() + index.sqrt()))
     here = _evaluated(family, torch.cat((start, torch.log1p(kappa)), -1), x, shares)
-    for _ in range(max_iter):
-        if here.is_settled(epsilon).all():
-            break
+    steps = 0
+    while not (settled := _is_settled(here.step, scale, epsilon)).all() and steps < max_iter:
+        steps += 1
         there = _evaluated(family, here.place + scale * here.step, x, shares)
         better = there.objective >= here.objective - here.rounding
         moved = there.place - here.place
@@ -132,7 +128,12 @@ def _search(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[_
         secant = torch.where(slackened > 0, moved.square().sum(-1, keepdim=True) / slackened, 2 * scale)
         scale = torch.where(better, secant, scale / 4)
         here = _Point(*(torch.where(better, new, old) for new, old in zip(there, here, strict=True)))
-    return here, here.is_settled(epsilon)
+    return here, settled
+
+
+def _is_settled(step: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    """Return whether the step is negligible, or rounding hides what it would gain."""
+    return (step.square().sum(-1) <= epsilon**1.5) | (scale[..., 0] < 1e-6)
 
 
 def _evaluated(family: Family, place: Tensor, x: Tensor, shares: Tensor) -> _Point:

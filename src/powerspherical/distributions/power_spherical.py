@@ -34,8 +34,8 @@ class PowerSpherical(RotationallySymmetric):
     >>> p = PowerSpherical(loc, 10.0)
     >>> p.rsample((5,)).shape
     torch.Size([5, 1, 3])
-    >>> p.mean
-    tensor([[0.2778, 0.5556, 0.5556]])
+    >>> p.mean, p.closest_von_mises_fisher().mean
+    (tensor([[0.2778, 0.5556, 0.5556]]), tensor([[0.2778, 0.5556, 0.5556]]))
     """
 
     family = POWER_SPHERICAL
@@ -46,17 +46,8 @@ class PowerSpherical(RotationallySymmetric):
 
         vMF is an exponential family with the statistic x, so q has the same mean: its concentration κ' solves
         A_d(κ') = κ/(κ+d-1).
-
-        >>> import torch
-        >>> p = PowerSpherical(torch.eye(3)[0], 10.0)
-        >>> q = p.closest_von_mises_fisher()
-        >>> q.concentration, q.mean, p.mean
-        (tensor(5.9996), tensor([0.8333, 0.0000, 0.0000]), tensor([0.8333, 0.0000, 0.0000]))
         """
         kappa = self._exact_concentration
-        length = self.family.mean_cosine(kappa, self.dim)
-        complement = self.family.mean_loss(kappa, self.dim)
-        closest = VON_MISES_FISHER.from_mean_cosine(length, complement, self.dim)
-        return VonMisesFisher(
-            self.loc, closest.to(self.concentration.dtype), validate_args=self._validate_args
-        )
+        ends = self.family.mean_cosine(kappa, self.dim), self.family.mean_loss(kappa, self.dim)
+        closest = VON_MISES_FISHER.from_mean_cosine(*ends, self.dim).to(self.concentration.dtype)
+        return VonMisesFisher(self.loc, closest, self._validate_args)

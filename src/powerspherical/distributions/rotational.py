@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -51,6 +52,18 @@ def distribution_named(name: str) -> type[RotationallySymmetric]:
         title = "".join(map(str.capitalize, name.split("_")))
         _Made(title, (RotationallySymmetric,), {"family": family, "__module__": __name__})
     return _DISTRIBUTIONS[name]
+
+
+def distribution_of(family: str | type[RotationallySymmetric]) -> type[RotationallySymmetric]:
+    """Return the distribution class of a family, given by its name or as the class itself."""
+    if isinstance(family, str):
+        return distribution_named(family)
+    if isinstance(family, type) and issubclass(family, RotationallySymmetric):
+        return family
+    raise ValueError(
+        'family must be a name such as "power_spherical" or a class such as powerspherical.PowerSpherical, '
+        f"got {family!r}"
+    )
 
 
 class _Made(type):
@@ -146,9 +159,7 @@ class RotationallySymmetric(Reparameterised):
             )
         if is_dynamo_compiling():
             _look_up_divergences(type(self))
-        # For a small batch each call counts, so we call a check only if it is going to raise.
-        if not isinstance(loc, Tensor) or not loc.is_floating_point() or not loc.dim() or loc.shape[-1] < 2:
-            validation.vectors("loc", loc)
+        validation.vectors("loc", loc)
         dtype, shape = loc.dtype, loc.shape
         # In training, dtypes, devices and shapes usually agree. Then we skip all that brings them together.
         if (
@@ -209,12 +220,13 @@ class RotationallySymmetric(Reparameterised):
         Differentiable; at ``nats`` = 0 the derivative is +∞. κ is computed and stored in at least float32. In
         float64 the divergence of the result agrees with ``nats`` to about 1e-13.
         """
-        nats, dim, dtype = cls._scalar_argument(loc, "nats", nats)
-        concentration = derived.from_relative_entropy(cls.family, nats, dim)
-        reachable = validation.reachable("nats", nats, concentration, dim, computing(dtype))
-        return cls._checked(
-            loc, concentration, dtype, validate_args, validation.non_negative("nats", nats), reachable
-        )
+
+        def solved(nats: Tensor, dim: int, dtype: torch.dtype) -> tuple[Tensor, list[validation.Check]]:
+            concentration = derived.from_relative_entropy(cls.family, nats, dim)
+            reachable = validation.reachable("nats", nats, concentration, dim, computing(dtype))
+            return concentration, [validation.non_negative("nats", nats), reachable]
+
+        return cls._solved(loc, "nats", nats, validate_args, solved)
 
     @classmethod
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
@@ -225,11 +237,13 @@ class RotationallySymmetric(Reparameterised):
             length: numbers in [0, 1) that broadcast against ``loc.shape[:-1]``.
             validate_args: as in the constructor. Without validation any other ``length`` gives κ = NaN.
         """
-        length, dim, dtype = cls._scalar_argument(loc, "length", length)
-        check = validation.between("length", length, 0.0, 1.0, below=True)
-        length = torch.where(check[0], length, torch.nan)
-        concentration = cls.family.from_mean_cosine(length, 1 - length, dim)
-        return cls._checked(loc, concentration, dtype, validate_args, check)
+
+        def solved(length: Tensor, dim: int, dtype: torch.dtype) -> tuple[Tensor, list[validation.Check]]:
+            check = validation.between("length", length, 0.0, 1.0, below=True)
+            length = torch.where(check[0], length, torch.nan)
+            return cls.family.from_mean_cosine(length, 1 - length, dim), [check]
+
+        return cls._solved(loc, "length", length, validate_args, solved)
 
     @classmethod
     def fit(
@@ -258,27 +272,24 @@ class RotationallySymmetric(Reparameterised):
         return cls(*found, validate_args=False)
 
     @classmethod
-    def _scalar_argument(
-        cls, loc: Tensor, name: str, value: Tensor | float
-    ) -> tuple[Tensor, int, torch.dtype]:
-        """Return ``value`` as a tensor of at least float32, d, and the common dtype of ``loc`` and ``value``."""
+    def _solved(
+        cls,
+        loc: Tensor,
+        name: str,
+        value: Tensor | float,
+        validate_args: bool | None,
+        solved: Callable[[Tensor, int, torch.dtype], tuple[Tensor, list[validation.Check]]],
+    ) -> Self:
+        """Return the distribution with a concentration that ``solved`` computes from a value, in at least float32.
+
+        ``solved`` is called with the value, d and the dtype of draws, mean and mode, to which κ is not rounded.
+        """
         dim = validation.vectors("loc", loc)
         number = validation.number_or_tensor(name, value, computing(loc.dtype), loc.device)
         validation.paired_shape("loc", loc, name, number)
         dtype = torch.promote_types(loc.dtype, number.dtype) if number.dim() else loc.dtype
         exact = torch.promote_types(computing(loc.dtype), computing(number.dtype))
-        return number.to(exact), dim, dtype
-
-    @classmethod
-    def _checked(
-        cls,
-        loc: Tensor,
-        concentration: Tensor,
-        dtype: torch.dtype,
-        validate_args: bool | None,
-        *checks: validation.Check,
-    ) -> Self:
-        """Return the distribution after the checks. Draws, mean and mode have ``dtype``; κ is not rounded to it."""
+        concentration, checks = solved(number.to(exact), dim, dtype)
         if validation.is_enabled(validate_args):
             validation.require(checks)
         new = cls(loc, concentration, validate_args)
@@ -332,9 +343,8 @@ class RotationallySymmetric(Reparameterised):
         It is log(area) plus the log-partition relative to the uniform. The error is at most 2e-6 of the larger term in
         float32, also where the two nearly cancel.
         """
-        return derived.log_partition(self.family, self._exact_concentration, self.dim) + log_sphere_area(
-            self.dim
-        )
+        log_partition = derived.log_partition(self.family, self._exact_concentration, self.dim)
+        return log_partition + log_sphere_area(self.dim)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.

@@ -21,21 +21,18 @@ class SphericalCauchy(RotationallySymmetric):
     KL between two members is symmetric and has a closed form.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %; vectors that are off by
-            more than rounding are normalised. Half precision is computed in float32.
+        loc: mean directions μ, unit vectors of shape (…, d), as for ``PowerSpherical``.
         concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. κ keeps
             the digits of 1-ρ = 2/(κ+2) that ρ loses near 1. For large κ points lie within angles of about 2/κ.
-        validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting.
+        validate_args: whether to check values, as for ``PowerSpherical``.
 
     KL between two members has a relative error of about 1e-15 in float64 and 1e-6 in float32, d from 2 to 1e6 and ρ up
     to 1-1e-9.
 
     >>> import torch
     >>> p = SphericalCauchy(torch.eye(3)[0], torch.tensor([2.0, 100.0]))
-    >>> p.rho
-    tensor([0.5000, 0.9804])
-    >>> p.rsample().shape
-    torch.Size([2, 3])
+    >>> p.rho, p.rsample().shape
+    (tensor([0.5000, 0.9804]), torch.Size([2, 3]))
     """
 
     family = SPHERICAL_CAUCHY
@@ -43,10 +40,5 @@ class SphericalCauchy(RotationallySymmetric):
 
     @property
     def rho(self) -> Tensor:
-        """ρ = κ/(κ+2) in [0, 1), of the batch shape: the length of the vector ψ = ρμ in the unit ball.
-
-        >>> import torch
-        >>> SphericalCauchy(torch.eye(3)[0], torch.tensor([2.0, 100.0])).rho
-        tensor([0.5000, 0.9804])
-        """
+        """ρ = κ/(κ+2) in [0, 1), of the batch shape: the length of the vector ψ = ρμ in the unit ball."""
         return self.concentration / (self.concentration + 2)

@@ -73,9 +73,9 @@ class HypersphericalUniform(Reparameterised):
         return f"{type(self).__name__}(dim: {self.dim}{batch})"
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        dtype, device = self._like.dtype, self._like.device
-        vectors = uniform((*shape, self.dim), dtype=computing(dtype), device=device, generator=generator)
-        return vectors.to(dtype)
+        like = self._like
+        size, dtype = (*shape, self.dim), computing(like.dtype)
+        return uniform(size, dtype=dtype, device=like.device, generator=generator).to(like.dtype)
 
     def _points(self, noise: Tensor) -> Tensor:
         points = directions_of(noise).to(self._like.dtype)
@@ -89,9 +89,7 @@ class HypersphericalUniform(Reparameterised):
         """
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
-        density = torch.full(
-            shape, -log_sphere_area(self.dim), dtype=computing(value.dtype), device=value.device
-        )
+        density = value.new_full(shape, -log_sphere_area(self.dim), dtype=computing(value.dtype))
         return density.masked_fill(value.detach().sum(-1).isnan(), torch.nan)
 
     def log_prob_matrix(self, x: Tensor) -> Tensor:
@@ -103,7 +101,7 @@ class HypersphericalUniform(Reparameterised):
     def entropy(self) -> Tensor:
         """Return log(area), of the batch shape."""
         dtype = computing(self._like.dtype)
-        return torch.full(self.batch_shape, log_sphere_area(self.dim), dtype=dtype, device=self._like.device)
+        return self._like.new_full(self.batch_shape, log_sphere_area(self.dim), dtype=dtype)
 
     @property
     def mean(self) -> Tensor:
@@ -123,5 +121,4 @@ class HypersphericalUniform(Reparameterised):
     @property
     def covariance_matrix(self) -> Tensor:
         """The identity divided by d, of shape batch_shape + (d, d)."""
-        identity = torch.eye(self.dim, dtype=self._like.dtype, device=self._like.device)
-        return (identity / self.dim).expand(*self.batch_shape, self.dim, self.dim)
+        return torch.diag_embed(self.variance)

@@ -17,12 +17,9 @@ class VonMisesFisher(RotationallySymmetric):
     the bias of differentiating through the rejection.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %; vectors that are off by
-            more than rounding are normalised. Half precision is computed in float32.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. The
-            shape (B, 1) with ``loc`` of shape (B, d) is an error: squeeze it, or pass ``loc[None]`` for all pairs.
-        validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting. Without
-            checks ``loc`` is used as it is, and NaN gives NaN.
+        loc: mean directions μ, unit vectors of shape (…, d), as for ``PowerSpherical``.
+        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
+        validate_args: whether to check values, as for ``PowerSpherical``.
 
     KL from the uniform and the mean have relative errors of about 3e-15 in float64 and 1e-6 in float32 for d from 2 to
     1e7 and κ from 0 to 1e9. The errors of entropy and normaliser are relative to the larger of their two terms.

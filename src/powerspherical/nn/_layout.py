@@ -46,8 +46,11 @@ class Layout(NamedTuple):
 
     def outputs(self, features: Tensor, dim: int) -> Tensor:
         """Return features that are the (v, r) of each sphere in turn, in the shape (…, d + 1) or (…, m, d + 1)."""
-        entries = self.axis_last("features", features, self.spheres * (dim + 1), outputs_hint(dim))
-        return self.split(entries, dim + 1)
+        return self.per_sphere("features", features, dim + 1, outputs_hint(dim))
+
+    def per_sphere(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:
+        """Return ``value`` in the shape (…, entries), or (…, m, entries), after a check of its entries."""
+        return self.split(self.axis_last(name, value, self.spheres * entries, hint), entries)
 
     def split(self, entries: Tensor, per_sphere: int) -> Tensor:
         """Split the last axis into (m, entries per sphere) if there is a product."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from powerspherical._torch.composites import is_ours
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric, validation
-from powerspherical.distributions.product import distribution_of
+from powerspherical.distributions.rotational import distribution_of
 from powerspherical.kernels.record import Bounds, Settings
 from powerspherical.nn._latents import packed
 from powerspherical.nn._layout import Layout, outputs_hint
@@ -74,13 +74,9 @@ class SphericalHead(nn.Module):
 
     >>> SphericalHead(32, dim=16, axis=1)(torch.randn(8, 32, 4, 4)).batch_shape
     torch.Size([8, 4, 4])
-    >>> from torch.distributions import kl_divergence
-    >>> from powerspherical import HypersphericalUniform, ProductOfSpheres
-    >>> q = SphericalHead(32, dim=2, family="von_mises_fisher", nats=3.0, product=4)(torch.randn(8, 32))
-    >>> q.event_shape
-    torch.Size([4, 2])
-    >>> round(kl_divergence(q, ProductOfSpheres(HypersphericalUniform(2).expand((4,))))[0].item(), 4)
-    12.0
+    >>> head = SphericalHead(32, dim=2, family="von_mises_fisher", nats=3.0, product=4)
+    >>> head(torch.randn(8, 32)).event_shape, round(head.fixed_rate, 4)
+    (torch.Size([4, 2]), 12.0)
     """
 
     #: The settings that the latents of a bottleneck depend on, see ``_latents.packed``. None if κ is fixed, or if the
@@ -129,17 +125,17 @@ class SphericalHead(nn.Module):
             concentration = self.distribution.from_kl(pole, nats).concentration.item()
         self.nats, self.product = nats, None if product is None else operator.index(product)
         self.concentration, self.validate_args = concentration, validate_args
-        self._layout = Layout(self.axis, self.product or 0)
-        self._per_sphere = self.dim + (concentration is None)  # number of outputs for each sphere
+        layout = self._layout = Layout(self.axis, self.product or 0)
         self._set_bounds(minimum, maximum)
         #: KL(q‖U) in nats, summed over the spheres of a product, if κ is fixed, else None.
         self.fixed_rate: float | None = None
         if concentration is not None:
             kappa = torch.tensor(concentration, dtype=torch.float64, device="cpu")
-            self.fixed_rate = (product or 1) * self.family.relative_entropy(kappa, self.dim).item()
-        self.linear: nn.Module = nn.Identity()
-        if in_features is not None:
-            self.linear = nn.Linear(in_features, self._per_sphere * (product or 1))
+            self.fixed_rate = layout.spheres * self.family.relative_entropy(kappa, self.dim).item()
+        self._per_sphere = self.dim + (concentration is None)  # number of outputs for each sphere
+        outputs = layout.spheres * self._per_sphere
+        self._entries = outputs if in_features is None else in_features
+        self.linear: nn.Module = nn.Identity() if in_features is None else nn.Linear(in_features, outputs)
         if initial is not None:
             self._set_initial(initial)
 
@@ -199,9 +195,8 @@ class SphericalHead(nn.Module):
                 "raw is for heads with in_features=None and without a fixed κ, but this head has "
                 f"in_features={self.in_features} and concentration={self.concentration}: leave raw out"
             )
-        layout = self._layout
-        v = layout.split(layout.axis_last("features", vectors, layout.spheres * self.dim), self.dim)
-        r = layout.split(layout.axis_last("raw", raw, layout.spheres), 1)
+        v = self._layout.per_sphere("features", vectors, self.dim)
+        r = self._layout.per_sphere("raw", raw, 1)
         if v.shape[:-1] != r.shape[:-1]:
             raise ValueError(
                 f"features and raw must agree except along axis {self.axis}, got the shapes {tuple(vectors.shape)} "
@@ -229,12 +224,11 @@ class SphericalHead(nn.Module):
         if raw is not None:
             outputs = self._joined(features, raw)
         else:
-            layout, entries, hint = self._layout, self.in_features, ""
-            if entries is None:
-                entries = layout.spheres * self._per_sphere
-                hint = outputs_hint(self.dim) if self.concentration is None else ""
-            outputs = self.linear(layout.axis_last("features", features, entries, hint))
-            outputs = layout.split(outputs, self._per_sphere)
+            hint = self.in_features is None and self.concentration is None
+            entries = self._layout.axis_last(
+                "features", features, self._entries, outputs_hint(self.dim) if hint else ""
+            )
+            outputs = self._layout.split(self.linear(entries), self._per_sphere)
         return outputs if outputs_only else self.distribution_from_outputs(outputs)
 
     def distribution_from_outputs(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:
@@ -251,11 +245,9 @@ class SphericalHead(nn.Module):
         return q if self.product is None else ProductOfSpheres(q, validate_args=False)
 
     def extra_repr(self) -> str:
-        if self.nats is not None:
-            concentration = f"nats={self.nats:g}"
-        elif self.concentration is not None:
-            concentration = f"concentration={self.concentration:g}"
-        else:
-            concentration = f"minimum={self.minimum:g}, maximum={self.maximum:g}"
-        product = "" if self.product is None else f", product={self.product}"
-        return f"dim={self.dim}, family={self.family.name!r}, axis={self.axis}, {concentration}{product}"
+        fixed = "concentration" if self.nats is None else "nats"
+        names = ["minimum", "maximum"] if self.concentration is None else [fixed]
+        if self.product is not None:
+            names.append("product")
+        shown = "".join(f", {name}={getattr(self, name):g}" for name in names)
+        return f"dim={self.dim}, family={self.family.name!r}, axis={self.axis}{shown}"

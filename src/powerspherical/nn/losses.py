@@ -109,17 +109,16 @@ def _checked_index(
 ) -> Tensor:
     """Return the target of each query. Raise ``ValueError`` if the arguments do not fit together."""
     if not isinstance(queries, RotationallySymmetric):
-        raise ValueError(
-            f"queries must be distributions, such as SphericalHead returns, got {type(queries).__name__}"
-        )
+        found = type(queries).__name__
+        raise ValueError(f"queries must be distributions, such as SphericalHead returns, got {found}")
     if not isinstance(targets, Tensor | RotationallySymmetric | HypersphericalUniform):
         raise ValueError(f"targets must be a tensor or distributions of this package, got {type(targets)}")
-    found = targets.shape[:-1] if isinstance(targets, Tensor) else targets.batch_shape
     if len(queries.batch_shape) != 1:
         raise ValueError(f"queries must have a batch shape (B,), got {tuple(queries.batch_shape)}")
-    if len(found) != 1:
-        raise ValueError(f"targets must have one batch axis, of N targets, got {tuple(found)}")
-    (count,), (others,) = queries.batch_shape, found
+    rows = targets.shape[:-1] if isinstance(targets, Tensor) else targets.batch_shape
+    if len(rows) != 1:
+        raise ValueError(f"targets must have one batch axis, of N targets, got {tuple(rows)}")
+    (count,), (others,) = queries.batch_shape, rows
     if index is None:
         if count != others:
             raise ValueError(

@@ -18,7 +18,6 @@ except ImportError as error:
 
 pytest.register_assert_rewrite("powerspherical.testing.conformance")
 
-from powerspherical.testing._references import plain_twin  # noqa: E402
-from powerspherical.testing.conformance import FamilyConformance  # noqa: E402
+from powerspherical.testing.conformance import FamilyConformance, plain_twin  # noqa: E402
 
 __all__ = ["FamilyConformance", "plain_twin"]

@@ -6,30 +6,134 @@ Densities and moments are also summed over a plain grid, which would reveal a mi
 
 from __future__ import annotations
 
+import functools
+import math
 import pickle
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import scipy.stats
 import torch
 from torch import Tensor
-from torch.distributions import kl_divergence
+from torch.distributions import Distribution, kl_divergence
 
 from powerspherical import HypersphericalUniform, RotationallySymmetric, VonMisesFisher
 from powerspherical.distributions import distribution_named
-from powerspherical.families import Family, derived, family_named, family_names
+from powerspherical.families import VON_MISES_FISHER, Family, derived, family_named, family_names
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.testing._references import (
-    CLOSED_FORMS,
-    FUNCTIONS_OF_KAPPA,
-    LEVEL,
-    assert_law,
-    assert_mean,
-    cosines,
-    grid_mean,
-    plain_twin,
-)
+from powerspherical.special.gamma import log_cosine_normalizer
+
+#: Significance level of the randomised tests, whose seed is fixed.
+LEVEL = 1e-6
+
+
+@functools.cache
+def plain_twin(family: Family) -> Family:
+    """Return a family with the same ``log_kernel``, whose other methods are the defaults by quadrature.
+
+    The defaults are those of ``powerspherical.families.Family``. The suite compares closed forms with them.
+
+    >>> import torch
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> kappa = torch.tensor([0.5, 20.0], dtype=torch.float64)
+    >>> twin = plain_twin(POWER_SPHERICAL)
+    >>> error = twin.mean_cosine(kappa, 3) - POWER_SPHERICAL.mean_cosine(kappa, 3)
+    >>> error.abs() < 1e-12
+    tensor([True, True])
+    """
+
+    class PlainTwin(Family):
+        name = f"{family.name}_by_quadrature"
+        title = f"{family.title} (by quadrature)"
+
+        def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
+            return family.log_kernel(t, kappa, dim)
+
+    return PlainTwin()
+
+
+def grid_mean(
+    family: Family, kappa: Tensor, dim: int, function: Callable[[Cosine], Tensor] | None = None
+) -> Tensor:
+    """E function(t), by default the integral of the density, for d up to 1e4.
+
+    Uses the trapezoidal rule on a fixed grid of artanh t.
+    """
+    y = torch.linspace(-40.0, 40.0, 16001, dtype=torch.float64)
+    t = Cosine.of_rapidity(y)
+    log_cosh = y.abs() + torch.log1p(torch.exp(-2 * y.abs())) - math.log(2)
+    log_uniform = log_cosine_normalizer(dim) - (dim - 1) * log_cosh
+    density = torch.exp(derived.log_density(family, t, kappa.unsqueeze(-1), dim) + log_uniform)
+    values = density if function is None else density * function(t)
+    return values.sum(-1) * (y[1] - y[0])
+
+
+def _ends(*minus: float) -> Cosine:
+    first = torch.tensor(minus, dtype=torch.float64)
+    return Cosine(first, 2 - first)
+
+
+COSINES = _ends(1.97, 1.7, 1.4, 1.1, 0.8, 0.5, 0.2, 0.03, 1e-12)
+#: Angles between two directions.
+ANGLES = _ends(0.0, 0.04, 1.0, 1.8)
+_U = torch.tensor([1e-12, 1e-3, 0.1, 0.3, 0.5], dtype=torch.float64)
+#: Probabilities and their complements, both with full relative accuracy.
+PROBABILITIES = torch.cat((_U, 1 - _U)), torch.cat((1 - _U, _U))
+
+
+def _with(kappa: Tensor, ends: Cosine) -> tuple[Tensor, Cosine]:
+    """Return κ of shape (k, 1) and cosines, broadcast to one shape."""
+    kappa, *both = torch.broadcast_tensors(kappa, *ends)
+    return kappa, Cosine(*both)
+
+
+def _quantile(family: Family, kappa: Tensor, dim: int) -> Cosine:
+    u, complement, kappa = torch.broadcast_tensors(*PROBABILITIES, kappa)
+    return family.quantile(u, complement, kappa, dim)
+
+
+def _divergence(family: Family, p: Family, kappa: Tensor, dim: int) -> Tensor:
+    first, angle = _with(kappa, ANGLES)
+    return family.divergence(p, first, 0.6 * first + 1, angle, dim)
+
+
+#: Functions of (family, κ of shape (k, 1), d) that call the methods which read tables of functions of κ.
+FUNCTIONS_OF_KAPPA: dict[str, Callable[[Family, Tensor, int], Any]] = {
+    "offset": lambda f, k, d: f.offset(k, d),
+    "relative_entropy": lambda f, k, d: f.relative_entropy(k, d),
+    "mean_cosine": lambda f, k, d: f.mean_cosine(k, d),
+    "mean_loss": lambda f, k, d: f.mean_loss(k, d),
+    "variance_cosine": lambda f, k, d: f.variance_cosine(k, d),
+    "log_partition": lambda f, k, d: derived.log_partition(f, k, d) - k * f.peak,
+    "from_mean_cosine": lambda f, k, d: f.from_mean_cosine(k / (k + 9), 9 / (k + 9), d),
+}
+
+#: The same for the other methods that may have a closed form.
+CLOSED_FORMS: dict[str, Callable[[Family, Tensor, int], Any]] = {
+    "log_tail": lambda f, k, d: derived.log_tails(f, COSINES, k, d),
+    "quantile": _quantile,
+    "slope": lambda f, k, d: f.slope(_with(k, COSINES)[1], None, _with(k, COSINES)[0], d),
+    "misalignment": lambda f, k, d: f.misalignment(*_with(k, ANGLES), d),
+    "divergence": lambda f, k, d: (_divergence(f, f, k, d), _divergence(f, VON_MISES_FISHER, k, d)),
+    "derivatives": lambda f, k, d: f.derivatives(_with(k, COSINES)[1], _with(k, COSINES)[0], d),
+}
+
+
+def assert_mean(draws: Tensor, expected: Tensor) -> None:
+    """Assert, by a z-test, that the mean over the first axis is ``expected``."""
+    draws = draws.detach().double()
+    error = (draws.mean(0) - expected).abs() * len(draws) ** 0.5
+    worst = (error / (draws.std(0) + 1e-9)).max()
+    limit = scipy.stats.norm.isf(LEVEL / 2 / error.numel())
+    assert worst < limit, f"the mean over {len(draws)} draws is off by {worst:.1f} standard errors"
+
+
+def assert_law(probabilities: Tensor) -> None:
+    """Assert, by a Kolmogorov–Smirnov test, that the CDF evaluated at draws is uniformly distributed."""
+    assert probabilities.isfinite().all()
+    found = scipy.stats.kstest(probabilities.double().numpy(), "uniform")
+    assert found.pvalue > LEVEL, f"Kolmogorov–Smirnov statistic {found.statistic:.4f} of the draws"
 
 
 class FamilyConformance:
@@ -102,8 +206,7 @@ class FamilyConformance:
     # Density and moments
 
     def test_the_density_integrates_to_one(self, dim: int) -> None:
-        total = grid_mean(self.family, self.kappa, dim)
-        self.assert_close(total, torch.ones_like(total))
+        self.assert_close(grid_mean(self.family, self.kappa, dim), torch.ones_like(self.kappa))
 
     def test_moments(self, dim: int) -> None:
         kappa, family = self.kappa, self.family
@@ -128,23 +231,21 @@ class FamilyConformance:
 
     def test_divergences_vanish_only_from_itself(self, dim: int) -> None:
         p = self.make(dim)
-        own = kl_divergence(p, p)
-        self.assert_close(own, torch.zeros_like(own))
+        self.assert_close(kl_divergence(p, p), torch.zeros_like(self.kappa))
         elsewhere = self.distribution(p.loc.roll(1, -1), p.concentration)
-        more = self.distribution(p.loc, 2 * p.concentration)
-        others = HypersphericalUniform(dim, dtype=p.loc.dtype), VonMisesFisher(p.loc.roll(1, -1), 3.0)
-        for q in (elsewhere, more, *others):
+        for q in (*self._others(p), elsewhere, self.distribution(p.loc, 2 * p.concentration)):
             assert (kl_divergence(p, q) > 0).all()
             assert (kl_divergence(q, p) > 0).all()
+
+    def _others(self, p: RotationallySymmetric) -> list[Distribution]:
+        elsewhere = p.loc.roll(1, -1)
+        uniform = HypersphericalUniform(p.dim, dtype=p.loc.dtype)
+        return [uniform, VonMisesFisher(elsewhere, 3.0), self.distribution(elsewhere, 1.0)]
 
     def test_divergences_are_mean_log_ratios(self, dim: int) -> None:
         p = self.make(dim)
         x = p.sample((self.draws,))
-        for q in (
-            HypersphericalUniform(dim, dtype=p.loc.dtype),
-            VonMisesFisher(p.loc.roll(1, -1), 3.0),
-            self.distribution(p.loc.roll(1, -1), 1.0),
-        ):
+        for q in self._others(p):
             assert_mean(p.log_prob(x) - q.log_prob(x), kl_divergence(p, q))
 
     # Probabilities and draws
@@ -167,29 +268,29 @@ class FamilyConformance:
             for cosine, kappa in zip(t.unbind(-1), p.concentration, strict=True):
                 assert_law(self.distribution(p.loc[0], kappa).marginal.cdf(cosine))
 
+    def _derivative(self, function: Callable[[Tensor], Tensor], kappa: Tensor) -> Tensor:
+        """Return the derivative in κ by central differences."""
+        step = 1e-4 * (1 + kappa)
+        return (function(kappa + step) - function(kappa - step)) / (2 * step)
+
     def test_derivatives_of_draws(self, dim: int) -> None:
         """The mean of dt/dκ over draws is the derivative of E t."""
+        mean = self._derivative(lambda kappa: self.family.mean_cosine(kappa, dim), self.kappa)
         for dtype in (torch.float64, torch.float32):
             kappa = self.kappa.to(dtype).expand(self.draws // 2, -1).contiguous()
             length = 2 * torch.distributions.Gamma(torch.full_like(kappa, (dim - 1) / 2), 1.0).sample()
             t, noise = self.family.draw_cosine(length, kappa, dim)
-            slope = self.family.slope(t, noise, kappa, dim)
-            step = 1e-4 * (1 + self.kappa)
-            ahead, behind = (self.family.mean_cosine(self.kappa + s, dim) for s in (step, -step))
-            assert_mean(t.minus * t.plus * slope, (ahead - behind) / (2 * step))
+            assert_mean(t.minus * t.plus * self.family.slope(t, noise, kappa, dim), mean)
 
     def test_implicit_slopes_are_derivatives_of_quantiles(self, dim: int) -> None:
-        kappa = self.kappa.unsqueeze(-1)
         u = torch.tensor([1e-4, 0.2, 0.6, 0.999], dtype=torch.float64)
-        step = 1e-4 * (1 + kappa)
+        kappa = self.kappa.unsqueeze(-1).repeat(1, len(u))
 
-        def rapidity(kappa: Tensor) -> Tensor:
-            return derived.quantile(self.family, u, 1 - u, kappa, dim).rapidity
+        def quantile(kappa: Tensor) -> Cosine:
+            return derived.quantile(self.family, u, 1 - u, kappa, dim)
 
-        expected = (rapidity(kappa + step) - rapidity(kappa - step)) / (2 * step)
-        t = derived.quantile(self.family, u, 1 - u, kappa, dim)
-        found = self.family.slope(t, None, kappa.expand_as(expected).contiguous(), dim)
-        self.assert_close(found, expected, rtol=1e-5)
+        expected = self._derivative(lambda kappa: quantile(kappa).rapidity, kappa)
+        self.assert_close(self.family.slope(quantile(kappa), None, kappa, dim), expected, rtol=1e-5)
 
     # Inverses and fits
 
@@ -222,18 +323,15 @@ class FamilyConformance:
     def test_concentration_zero_is_the_uniform(self, dim: int) -> None:
         zero = torch.zeros(1, dtype=torch.float64)
         family, nothing = self.family, torch.zeros(9, dtype=torch.float64)
-        assert torch.equal(family.log_kernel(cosines(), zero, dim), nothing)
-        self.assert_close(derived.log_density(family, cosines(), zero, dim), nothing)
-        for value in (
-            family.mean_cosine(zero, dim),
-            family.relative_entropy(zero, dim),
-            family.variance_cosine(zero, dim) - 1 / dim,
-        ):
-            self.assert_close(value, torch.zeros_like(value))
+        assert torch.equal(family.log_kernel(COSINES, zero, dim), nothing)
+        self.assert_close(derived.log_density(family, COSINES, zero, dim), nothing)
+        self.assert_close(family.mean_cosine(zero, dim), zero)
+        self.assert_close(family.relative_entropy(zero, dim), zero)
+        self.assert_close(family.variance_cosine(zero, dim), zero + 1 / dim)
 
     def test_derivatives_in_both_modes(self, dim: int) -> None:
         kappa = self.kappa.requires_grad_()
-        t = Cosine(*(end[:-1, None] for end in cosines()))
+        t = Cosine(*(end[:-1, None] for end in COSINES))
         for function in (
             lambda k: derived.log_density(self.family, t, k, dim),
             lambda k: self.family.relative_entropy(k, dim),
@@ -246,34 +344,23 @@ class FamilyConformance:
             (reverse,) = torch.autograd.grad(function(kappa).sum(), kappa)
             self.assert_close(forward.reshape(-1, len(kappa)).sum(0), reverse)
 
+    def _members(self, p: RotationallySymmetric, x: Tensor, t: Tensor) -> list[Tensor]:
+        uniform = HypersphericalUniform(p.dim, dtype=p.loc.dtype)
+        return [p.mean, p.variance, p.entropy(), p.log_prob(x), p.marginal.cdf(t), kl_divergence(p, uniform)]
+
     def test_nan_concentration_gives_nan(self, dim: int) -> None:
         p = self.distribution(self.make(dim).loc[0], torch.nan, validate_args=False)
         u = torch.tensor(0.3, dtype=torch.float64)
-        for value in (
-            p.sample(),
-            p.mean,
-            p.entropy(),
-            p.log_prob(p.loc),
-            p.marginal.cdf(u),
-            p.marginal.icdf(u),
-        ):
+        for value in (*self._members(p, p.loc, u), p.sample(), p.marginal.icdf(u)):
             assert value.isnan().all()
 
     def test_single_precision(self, dim: int) -> None:
         exact, single = self.make(dim), self.make(dim, torch.float32)
         x = exact.sample((5,))
         t = (x * exact.loc).sum(-1).clamp(-1, 1).float()
-        for member in (
-            lambda p: p.mean,
-            lambda p: p.variance,
-            lambda p: p.entropy(),
-            lambda p: p.log_prob(x.to(p.loc.dtype)),
-            lambda p: p.marginal.cdf(t.to(p.loc.dtype)),
-            lambda p: kl_divergence(p, HypersphericalUniform(dim, dtype=p.loc.dtype)),
-        ):
-            found = member(single)
-            assert found.dtype == torch.float32
-            self.assert_close(found.double(), member(exact), self.single_rtol)
+        found, expected = self._members(single, x.float(), t), self._members(exact, x, t.double())
+        assert {value.dtype for value in found} == {torch.float32}
+        self.assert_close([value.double() for value in found], expected, self.single_rtol)
 
     # The object
 

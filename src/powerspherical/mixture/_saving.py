@@ -55,17 +55,17 @@ class SavedEstimator(BaseEstimator, ABC):
         """
         check_is_fitted(self)
         self._validate_params()
-        parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-        for name in _OPTIONAL_PARAMETERS:
-            if not isinstance(parameters[name], int | str | None):
-                del parameters[name]
         state = {
             "format": FORMAT,
             "version": VERSION,
             "estimator": type(self).__name__,
             "notes": notes or {},
             "arrays": "torch" if isinstance(getattr(self, self._directions), Tensor) else "numpy",
-            "parameters": parameters,
+            "parameters": {
+                name: _plain(value)
+                for name, value in self.get_params(deep=False).items()
+                if name not in _OPTIONAL_PARAMETERS or isinstance(value, int | str | None)
+            },
             "fitted": self._fitted(),
         }
         return save_checkpoint(path, state)

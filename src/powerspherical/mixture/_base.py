@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from numbers import Integral, Real
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -23,15 +23,12 @@ from torch import Tensor
 
 import powerspherical
 from powerspherical._torch.rows import shared_tensor
-from powerspherical.mixture._rows import Block, Rows, RowsInMemory, Sums, scaled_weight
+from powerspherical.mixture._rows import Block, Rows, RowsInMemory, Sums, weight_unit
 from powerspherical.mixture._saving import SavedEstimator
 from powerspherical.mixture._seeding import Seeder
 
 Model = TypeVar("Model")
 Found = TypeVar("Found", bound=Sums)
-
-#: Called after each step with its number and the objective, in words.
-Report = Callable[[int, Any], None]
 
 #: Number of starts for ``n_init="auto"``, as in scikit-learn's ``KMeans``.
 _AUTO_STARTS = {"k-means++": 1, "random": 10}
@@ -89,8 +86,8 @@ class Search(ABC, Generic[Model, Found]):
         """Return the rounding error of the objective, a mean over rows."""
         return torch.finfo(self.rows.dtype).eps * max(1.0, abs(self.objectives[-1]))
 
-    def run(self, tol: float, max_iter: int, report: Report) -> None:
-        """Take steps until the gain is within the tolerance."""
+    def run(self, tol: float, max_iter: int, report: Callable[[int, Sums], None]) -> Self:
+        """Take steps until the gain is within the tolerance, report each with its number, and return the search."""
         self.sums = self.pass_over_rows(self.model)
         self.objectives, self.steps, self.converged = [self.sums.objective()], 0, False
         while self.steps < max_iter and not self.converged:
@@ -105,6 +102,7 @@ class Search(ABC, Generic[Model, Found]):
                 self.converged = gain <= self.tolerance(tol) and not self.restarted
             else:
                 self.converged = not self.retries(gain)
+        return self
 
     def beats(self, other: Self, tol: float) -> bool:
         """Return whether the result is better than the other's by more than the tolerance and rounding."""
@@ -154,14 +152,10 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
         self._validate_params()
         rows = self._rows(X, sample_weight, reset=True)
         seeder = self._seeder(rows)
-        best: Search[Any, Any] | None = None
         with without_grad_or_autocast(rows.device):
-            for run in range(self._n_starts()):
-                search = self._search(rows, seeder)
-                search.run(self.tol, self.max_iter, self._reporter(f"run {run}"))
-                if best is None or search.beats(best, self.tol):
-                    best = search
-            assert best is not None
+            reports = (partial(self._report, f"run {run}") for run in range(self._n_starts()))
+            searches = (self._search(rows, seeder).run(self.tol, self.max_iter, report) for report in reports)
+            best = reduce(lambda best, other: other if other.beats(best, self.tol) else best, searches)
             self._set_fitted(best)
         self.n_iter_ = best.steps
         if not best.converged:
@@ -226,10 +220,12 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
         if not isinstance(sample_weight, Tensor):
             array = check_array(sample_weight, dtype=np.float64, ensure_2d=False, ensure_all_finite=False)
             sample_weight = shared_tensor(array)
-        weight, unit = scaled_weight(sample_weight, X.shape[0])
-        rows = RowsInMemory(X, weight)
-        rows.weight_unit = unit
-        return rows
+        if sample_weight.shape != (X.shape[0],):
+            shape = tuple(sample_weight.shape)
+            raise ValueError(f"sample_weight must have the shape {(X.shape[0],)}, got {shape}")
+        weight = sample_weight.detach().double()
+        unit = weight_unit(*weight.aminmax())
+        return RowsInMemory(X, weight / unit, unit)
 
     def _n_starts(self) -> int:
         """Return the number of runs: one if ``init`` holds directions, else ``n_init``."""
@@ -251,15 +247,11 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
             task = partial(function, self._model(rows))
             return rows.each(task, count, count if per_component else None, dtype)
 
-    def _reporter(self, stage: str) -> Report:
-        """Return a function that prints the objective after each step, or passes it on, as ``verbose`` says."""
-
-        def report(step: int, objective: Any) -> None:
-            if self.verbose:
-                line = f"{type(self).__name__}: {stage}, step {step}: {objective}"
-                self.verbose(line) if callable(self.verbose) else print(line, flush=True)
-
-        return report
+    def _report(self, stage: str, step: int, sums: Sums) -> None:
+        """Print the objective after a step, or pass it on, as ``verbose`` says."""
+        if self.verbose:
+            line = f"{type(self).__name__}: {stage}, step {step}: {sums}"
+            self.verbose(line) if callable(self.verbose) else print(line, flush=True)
 
 
 @contextmanager

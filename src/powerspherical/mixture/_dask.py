@@ -68,14 +68,10 @@ class DaskRows(Rows):
             sums = [add(sums[first : first + _FAN_IN]) for first in range(0, len(sums), _FAN_IN)]
         return sums[0].compute()
 
-    def each(
-        self, function: Task, width: int, columns: int | None = None, dtype: torch.dtype | None = None
-    ) -> Any:
+    def each(self, function: Task, width: int, columns: int | None = None, dtype: Any = None) -> Any:
         kind = torch.empty(0, dtype=dtype or self.dtype).numpy().dtype
         empty = np.empty(0 if columns is None else (0, columns), kind)
-        shape: dict[str, Any] = (
-            {"drop_axis": 1} if columns is None else {"chunks": (self._lengths, (columns,))}
-        )
+        shape: Any = {"drop_axis": 1} if columns is None else {"chunks": (self._lengths, (columns,))}
         return self._rows.map_blocks(_each, function, width, empty, dtype=kind, meta=empty, **shape)
 
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
@@ -115,6 +111,6 @@ def _each(rows: Any, function: Task, width: int, empty: np.ndarray, block_info: 
 def _in_memory(rows: Any, weight: np.ndarray | None, start: int) -> RowsInMemory:
     """Wrap a NumPy or SciPy block whose first row has the index ``start``."""
     rows = rows if isinstance(rows, np.ndarray) else rows.tocsr()
-    block = RowsInMemory(rows, None if weight is None else torch.from_numpy(weight), start)
+    block = RowsInMemory(rows, None if weight is None else torch.from_numpy(weight), start=start)
     block.threaded = False  # the scheduler has its own threads or processes
     return block

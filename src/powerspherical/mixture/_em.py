@@ -87,7 +87,7 @@ class Components(NamedTuple):
     def block_statistics(self, block: Block) -> Statistics:
         """Return the sums over a block of rows."""
         shares, kept = self.log_densities(block, keep=True)
-        log_likelihood = block.weighted_sum(normalise_(shares, block.weight))
+        log_densities = normalise_(shares, block.weight)
         count = shares.sum(1).double()
         if self.family.linear:
             pull, bend = block.sums(shares), torch.zeros_like(count)
@@ -104,7 +104,8 @@ class Components(NamedTuple):
             bend = (shares * bends).sum(1).double()
             score = (shares * self.family.score(t, self.kappa, dim)).sum(1).double()
             pull = block.sums(shares * pulls)
-        return Statistics(count, pull, bend, score, log_likelihood, block.total_weight())
+        sums = (block.weighted_sum(values) for values in (log_densities, torch.ones_like(log_densities)))
+        return Statistics(count, pull, bend, score, *sums)
 
 
 def normalise_(log_densities: Tensor, weight: Tensor | None = None) -> Tensor:

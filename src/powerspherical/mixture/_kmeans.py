@@ -67,7 +67,7 @@ def _clusters_by_products(directions: Tensor, block: Block) -> Clusters:
     shares = cosine.new_zeros(len(directions), len(cosine))
     shares.scatter_(0, labels.unsqueeze(0), (ones if block.weight is None else block.weight).unsqueeze(0))
     count = torch.mv(shares, ones).double()
-    return Clusters(count, block.sums(shares), block.weighted_sum(cosine), block.total_weight())
+    return Clusters(count, block.sums(shares), block.weighted_sum(cosine), block.weighted_sum(ones))
 
 
 class Lloyd(Search[Tensor, Clusters]):

@@ -6,6 +6,7 @@ import copyreg
 import math
 import os
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -223,7 +224,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         share = parameters.log_weights.exp().cpu().numpy()
         counts = torch.from_numpy(random.multinomial(n_samples, share / share.sum()))
         device = parameters.directions.device
-        labels = torch.repeat_interleave(torch.arange(len(share)), counts).to(device)
+        labels = torch.repeat_interleave(counts).to(device)
         components = self.distribution(
             torch.nn.functional.normalize(parameters.directions, dim=1)[labels],
             parameters.concentrations[labels],
@@ -266,9 +267,9 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
                     f"{rows.dim}: set warm_start=False or make a new estimator"
                 )
             return start
-        lloyd = Lloyd(rows, seeder, seeder.start(self.init))
         steps = _CLUSTER_STEPS if isinstance(self.init, str) else 0
-        lloyd.run(_CLUSTER_TOL, steps, self._reporter("start"))
+        lloyd = Lloyd(rows, seeder, seeder.start(self.init))
+        lloyd.run(_CLUSTER_TOL, steps, partial(self._report, "start"))
         return from_clusters(self._family, lloyd.model, lloyd.sums, rows.dtype)
 
     def _set_fitted(self, search: Any) -> None:

@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import reduce
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -42,42 +41,32 @@ _SHARE_PER_GROUP, _LARGEST_GROUP = 1 / 4, 8
 _FEW_ROWS = 4096
 
 
-class SparseMatrix:
-    """A SciPy CSR matrix (b, d) with the few attributes of a tensor that are needed here."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, rows: Any) -> None:
-        self.rows = scipy.sparse.csr_array(rows)
-        self.dtype = torch.from_numpy(np.empty(0, self.rows.dtype)).dtype
-        self.shape: tuple[int, int] = self.rows.shape
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, index: slice | Tensor) -> SparseMatrix:
-        return SparseMatrix(self.rows[index if isinstance(index, slice) else index.numpy()])
-
-    def to_dense(self) -> Tensor:
-        return torch.from_numpy(self.rows.toarray())
+Matrix: TypeAlias = "Tensor | scipy.sparse.csr_array"
 
 
-Matrix = Tensor | SparseMatrix
+def dense(rows: Matrix) -> Tensor:
+    """Return a matrix as a tensor."""
+    return rows if isinstance(rows, Tensor) else torch.from_numpy(rows.toarray())
+
+
+def selected(rows: Matrix, index: slice | Tensor) -> Matrix:
+    """Return the rows with these indices."""
+    return rows[index] if isinstance(rows, Tensor) or isinstance(index, slice) else rows[index.numpy()]
 
 
 def products(directions: Tensor, rows: Matrix) -> Tensor:
     """Return the products of (k, d) ``directions`` with (b, d) rows, (k, b)."""
     if isinstance(rows, Tensor):
         return torch.mm(directions, rows.T)
-    return torch.from_numpy(rows.rows @ directions.numpy().T).T.contiguous()
+    return torch.from_numpy(rows @ directions.numpy().T).T.contiguous()
 
 
 def add_by_label_(sums: Tensor, labels: Tensor, rows: Matrix) -> None:
     """Add each of the (b, d) rows to the row of the float64 (k, d) ``sums`` that its label names, on a CPU."""
-    if isinstance(rows, SparseMatrix):
-        members = (np.ones(len(rows)), (labels.numpy(), np.arange(len(rows))))
-        shape = len(sums), len(rows)
-        sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ rows.rows).toarray())
+    if not isinstance(rows, Tensor):
+        members = (np.ones(len(labels)), (labels.numpy(), np.arange(len(labels))))
+        shape = len(sums), len(labels)
+        sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ rows).toarray())
     elif len(rows) > _FEW_ROWS:
         sums.index_add_(0, labels, rows.double())
     else:
@@ -90,31 +79,23 @@ def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:
         return rows
     if isinstance(rows, Tensor):
         return rows * factors.unsqueeze(1)
-    return SparseMatrix(rows.rows.multiply(factors.numpy()[:, None]))
+    return rows.multiply(factors.numpy()[:, None]).tocsr()
 
 
 def stacked(parts: Sequence[Matrix]) -> Matrix:
     """Concatenate matrices of one kind along the rows."""
-    if isinstance(parts[0], Tensor):
-        return torch.cat(list(parts))  # type: ignore[arg-type]
-    return SparseMatrix(scipy.sparse.vstack([part.rows for part in parts]))  # type: ignore[union-attr]
+    return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else scipy.sparse.vstack(parts, "csr")
 
 
 class Block(NamedTuple):
-    """A block of b rows."""
+    """A block of b rows (b, d) and, if they are not all ones, factors that normalise the rows and weights, (b,).
 
-    rows: Matrix  # (b, d)
-    scale: Tensor | None = (
-        None  # (b,), normalises the rows, 0 for rows of zeros; None if all are unit vectors
-    )
-    weight: Tensor | None = None  # (b,); None stands for ones
+    The scale of a row of zeros is 0.
+    """
 
-    def total_weight(self) -> Tensor:
-        """Return the sum of the weights in float64."""
-        if self.weight is None:
-            # A fill on the device: copying a number from the host would wait for everything in the queue.
-            return torch.full((), float(len(self.rows)), dtype=torch.float64, device=self.rows.device)
-        return self.weight.sum(dtype=torch.float64)
+    rows: Matrix
+    scale: Tensor | None = None
+    weight: Tensor | None = None
 
     def weighted_sum(self, values: Tensor) -> Tensor:
         """Return the sum of ``values`` (b,) times the weights, in float64."""
@@ -137,7 +118,7 @@ class Block(NamedTuple):
             shares.mul_(self.scale)
         if isinstance(self.rows, Tensor):
             return torch.mm(shares, self.rows).double()
-        return torch.from_numpy((self.rows.rows.T @ shares.numpy().T).T).double()
+        return torch.from_numpy((self.rows.T @ shares.numpy().T).T).double()
 
 
 def argmax_(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,9 +176,7 @@ class Rows(ABC):
         """
 
     @abstractmethod
-    def each(
-        self, function: Task, width: int, columns: int | None = None, dtype: torch.dtype | None = None
-    ) -> Any:
+    def each(self, function: Task, width: int, columns: int | None = None, dtype: Any = None) -> Any:
         """Return the results of ``function`` for all rows, as the user's kind of array.
 
         ``function`` computes ``width`` numbers for each row. For b rows it returns the shape (b,) or (b, ``columns``)
@@ -218,42 +197,43 @@ class RowsInMemory(Rows):
 
     Args:
         rows: (n, d).
-        weight: (n,), from ``scaled_weight``.
+        weight: (n,), the user's over ``weight_unit``.
+        weight_unit: see ``weight_unit``.
         start: the index that error messages give the first row.
     """
 
     #: Whether blocks are processed by as many threads as torch would use.
     threaded = True
 
-    def __init__(self, rows: Any, weight: Tensor | None = None, start: int = 0) -> None:
+    def __init__(
+        self, rows: Any, weight: Tensor | None = None, weight_unit: float = 1.0, start: int = 0
+    ) -> None:
         self.count, self.dim = rows.shape
+        self.weight_unit, self._numbers_per_row = weight_unit, self.dim
         self._gives_tensors, self._is_array = isinstance(rows, Tensor), isinstance(rows, np.ndarray)
-        self._numbers_per_row = self.dim
         if self._gives_tensors or self._is_array:
             self._rows: Matrix = shared_tensor(rows) if self._is_array else rows.detach()
+            self.device, kind = self._rows.device, self._rows.dtype
         else:
+            self._rows = scipy.sparse.csr_array(rows, copy=not rows.has_canonical_format)
+            self._rows.sum_duplicates()  # the norm of a row needs its entries added up
+            self.device, kind = torch.device("cpu"), torch.from_numpy(self._rows.data[:0]).dtype
             self._numbers_per_row = rows.nnz // self.count + 1
-            if not rows.has_canonical_format:
-                rows = rows.copy()
-                rows.sum_duplicates()  # the norm of a row needs its entries added up
-            self._rows = SparseMatrix(rows)
-        kind, self.device = self._rows.dtype, self._rows.device
         # Half precision is computed in float32, integers in float64.
         self.dtype = torch.promote_types(kind, torch.float32) if kind.is_floating_point else torch.float64
         self.scale = self._unit_scale(start)
         self.weight = None if weight is None else weight.to(self.device, self.dtype)
 
-    def _matrix(self, index: slice | Tensor) -> Matrix:
-        """Return some of the rows."""
-        rows = self._rows[index]
-        if isinstance(rows, SparseMatrix):
-            return rows
-        rows = rows.to(self.dtype)
-        return rows.contiguous() if self._is_array else rows  # of an array in Fortran order
-
     def _block(self, index: slice | Tensor) -> Block:
         parts = (None if part is None else part[index] for part in (self.scale, self.weight))
         return Block(self._matrix(index), *parts)
+
+    def _matrix(self, index: slice | Tensor) -> Matrix:
+        """Return some of the rows."""
+        rows = selected(self._rows, index)
+        if isinstance(rows, Tensor):
+            rows = rows.to(self.dtype)
+        return rows.contiguous() if self._is_array else rows  # of an array in Fortran order
 
     def _slices(self, width: int) -> list[slice]:
         size = block_size(self.device, self._numbers_per_row + width)
@@ -274,9 +254,7 @@ class RowsInMemory(Rows):
         scale, needed = torch.ones(self.count, dtype=self.dtype, device=self.device), False
         rounding = 4 * torch.finfo(self.dtype).eps * self.dim**0.5
         for part in self._slices(0):
-            rows = self._matrix(part)
-            rows = rows if isinstance(rows, Tensor) else rows.rows
-            lengths = row_lengths(rows, start=start + part.start, allow_zeros=True)
+            lengths = row_lengths(self._matrix(part), start=start + part.start, allow_zeros=True)
             if (lengths - 1).abs().amax() > rounding:
                 scale[part], needed = torch.where(lengths > 0, 1 / lengths, 0.0).to(self.dtype), True
         return scale if needed else None
@@ -285,29 +263,18 @@ class RowsInMemory(Rows):
         with self._map(function, width) as sums:
             return summed(sums)
 
-    def each(
-        self, function: Task, width: int, columns: int | None = None, dtype: torch.dtype | None = None
-    ) -> Any:
+    def each(self, function: Task, width: int, columns: int | None = None, dtype: Any = None) -> Any:
         with self._map(lambda blocks: [function(block) for block in blocks], width) as groups:
             return self.to_user_array(torch.cat([part for group in groups for part in group]))
 
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
         rows, scale, weight = self._block(slice(None) if indices is None else torch.from_numpy(indices))
         if weight is None:
-            weight = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
+            weight = torch.ones(rows.shape[0], dtype=self.dtype, device=self.device)
         return scaled(rows, scale), weight if scale is None else weight * (scale > 0)
 
     def to_user_array(self, values: Tensor) -> Any:
         return values if self._gives_tensors else super().to_user_array(values)
-
-
-def scaled_weight(weight: Tensor, count: int) -> tuple[Tensor, float]:
-    """Return the weights of ``count`` rows over ``weight_unit``, in float64, and this unit."""
-    if weight.shape != (count,):
-        raise ValueError(f"sample_weight must have the shape {(count,)}, got {tuple(weight.shape)}")
-    weight = weight.detach().double()
-    unit = weight_unit(*weight.aminmax())
-    return weight / unit, unit
 
 
 def weight_unit(smallest: Any, largest: Any) -> float:
@@ -346,11 +313,8 @@ def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads:
         return
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        futures = deque(pool.submit(function, item) for item in items)
-        try:
-            while futures:
-                yield futures.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(before)  # also for threads that start later
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(function, items)
+    finally:
+        torch.set_num_threads(before)  # also for threads that start later

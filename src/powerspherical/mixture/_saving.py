@@ -24,7 +24,17 @@ _OPTIONAL_ATTRIBUTES = ("feature_names_in_", "lower_bounds_", "_seen", "_average
 
 
 class SavedEstimator(BaseEstimator, ABC):
-    """Base of estimators that can be saved to a file once fitted."""
+    """Base of estimators that can be saved to a file once fitted.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from powerspherical.mixture import SphericalKMeans
+    >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
+    >>> path = kmeans.save(f"{tempfile.mkdtemp()}/kmeans.safetensors", notes={"data": "axes"})
+    >>> loaded = SphericalKMeans.load(path)
+    >>> np.array_equal(loaded.cluster_centers_, kmeans.cluster_centers_), loaded.notes_
+    (True, {'data': 'axes'})
+    """
 
     #: The fitted attributes to save, with their number of dimensions: 2 for (k, d), 1 for (k,), 0 for one value.
     _saved: ClassVar[dict[str, int]]
@@ -42,30 +52,20 @@ class SavedEstimator(BaseEstimator, ABC):
         Args:
             path: the file to write. An existing file is replaced.
             notes: texts and numbers to store with the estimator. The loaded estimator has them as ``notes_``.
-
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> import numpy as np
-        >>> from powerspherical.mixture import SphericalKMeans
-        >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
-        >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
-        >>> _ = kmeans.save(path, notes={"data": "axes"})
-        >>> SphericalKMeans.load(path).notes_
-        {'data': 'axes'}
         """
         check_is_fitted(self)
         self._validate_params()
-        parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-        for name in _OPTIONAL_PARAMETERS:
-            if not isinstance(parameters[name], int | str | None):
-                del parameters[name]
         state = {
             "format": FORMAT,
             "version": VERSION,
             "estimator": type(self).__name__,
             "notes": notes or {},
             "arrays": "torch" if isinstance(getattr(self, self._directions), Tensor) else "numpy",
-            "parameters": parameters,
+            "parameters": {
+                name: _plain(value)
+                for name, value in self.get_params(deep=False).items()
+                if name not in _OPTIONAL_PARAMETERS or isinstance(value, int | str | None)
+            },
             "fitted": self._fitted(),
         }
         return save_checkpoint(path, state)
@@ -74,20 +74,8 @@ class SavedEstimator(BaseEstimator, ABC):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return the estimator that ``save`` wrote, with NumPy arrays or CPU tensors, as it had them.
 
-        The attribute ``notes_`` has the notes that ``save`` stored.
-
         Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged or holds another
         estimator. ``powerspherical.mixture.load`` reads any estimator.
-
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> import numpy as np
-        >>> from powerspherical.mixture import SphericalKMeans
-        >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
-        >>> path = kmeans.save(Path(tempfile.mkdtemp()) / "kmeans.safetensors")
-        >>> loaded = SphericalKMeans.load(path)
-        >>> np.array_equal(loaded.cluster_centers_, kmeans.cluster_centers_)
-        True
         """
         state = _state(path)
         name = state.get("estimator")

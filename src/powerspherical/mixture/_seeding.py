@@ -13,7 +13,7 @@ from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
 from powerspherical._torch.rows import row_lengths, shared_tensor
-from powerspherical.mixture._rows import Matrix, Rows, products
+from powerspherical.mixture._rows import Matrix, Rows, dense, products, selected
 
 #: Directions are chosen from a sample of this many rows, or of so many per component if that is more. k-means++ gains
 #: little from more rows, and the sample has to fit in memory.
@@ -56,7 +56,7 @@ class Seeder:
         trials = 2 + int(math.log(len(kept) + count))
         found: list[Tensor] = []
         if len(kept):
-            distance = 1 - products(kept.to(rows.dtype), rows).amax(0)
+            distance = 1 - products(kept.to(weight.dtype), rows).amax(0)
         else:
             first = self._drawn(weight, 1)
             found.append(first[0])
@@ -78,14 +78,14 @@ class Seeder:
         chosen = self.random.choice(
             len(mass), self._count, replace=False, p=mass / mass.sum() if enough else None
         )
-        return self._without_zeros(rows[torch.from_numpy(chosen)].to_dense().double())
+        return self._without_zeros(dense(selected(rows, torch.from_numpy(chosen))).double())
 
     def _drawn(self, mass: Tensor, count: int) -> Tensor:
         """Return rows of the sample drawn with probability proportional to ``mass``; the last if all mass is zero."""
         cumulative = torch.cumsum(mass, 0, dtype=torch.float64)
         targets = torch.from_numpy(self.random.random_sample(count)).to(mass.device) * cumulative[-1]
         indices = torch.searchsorted(cumulative, targets, right=True).clamp_(max=len(mass) - 1)
-        return self._sample[0][indices].to_dense()
+        return dense(selected(self._sample[0], indices))
 
     def _without_zeros(self, vectors: Tensor) -> Tensor:
         """Replace zero vectors by random directions. They occur if too few other rows could be chosen."""

@@ -24,7 +24,7 @@ class Seeder:
     """Chooses directions among the rows: ``count`` to start from, and new ones for clusters that run empty."""
 
     def __init__(self, rows: Rows, count: int, random: np.random.RandomState) -> None:
-        self._rows, self._count, self.random = rows, count, random
+        self._rows, self._count, self._random = rows, count, random
 
     @cached_property
     def _sample(self) -> tuple[Matrix, Tensor]:
@@ -32,7 +32,7 @@ class Seeder:
         wanted = max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_COMPONENT * self._count)
         if self._rows.count <= wanted:
             return self._rows.take(None)
-        indices = sample_without_replacement(self._rows.count, wanted, random_state=self.random)
+        indices = sample_without_replacement(self._rows.count, wanted, random_state=self._random)
         return self._rows.take(np.sort(indices))
 
     def start(self, init: Any) -> Tensor:
@@ -75,7 +75,7 @@ class Seeder:
         rows, weight = self._sample
         mass = weight.double().cpu().numpy()
         enough = np.count_nonzero(mass) >= self._count
-        chosen = self.random.choice(
+        chosen = self._random.choice(
             len(mass), self._count, replace=False, p=mass / mass.sum() if enough else None
         )
         return self._without_zeros(dense(selected(rows, torch.from_numpy(chosen))).double())
@@ -83,7 +83,7 @@ class Seeder:
     def _drawn(self, mass: Tensor, count: int) -> Tensor:
         """Return rows of the sample drawn with probability proportional to ``mass``; the last if all mass is zero."""
         cumulative = torch.cumsum(mass, 0, dtype=torch.float64)
-        targets = torch.from_numpy(self.random.random_sample(count)).to(mass.device) * cumulative[-1]
+        targets = torch.from_numpy(self._random.random_sample(count)).to(mass.device) * cumulative[-1]
         indices = torch.searchsorted(cumulative, targets, right=True).clamp_(max=len(mass) - 1)
         return dense(selected(self._sample[0], indices))
 
@@ -91,6 +91,6 @@ class Seeder:
         """Replace zero vectors by random directions. They occur if too few other rows could be chosen."""
         zero = ~vectors.any(1)
         if missing := int(zero.sum()):
-            anywhere = torch.from_numpy(self.random.standard_normal((missing, vectors.shape[1]))).to(vectors)
+            anywhere = torch.from_numpy(self._random.standard_normal((missing, vectors.shape[1]))).to(vectors)
             vectors[zero] = torch.nn.functional.normalize(anywhere, dim=1)
         return vectors

@@ -9,8 +9,7 @@ there: first the tests nearest to the change with ``--fast``, then nearly all te
 after a change that deletes or rewrites many tests: no mutant that was killed may survive.
 
 A mutant is *killed* if a test fails, if the tests cannot be collected any more, if the process crashes, or if a test
-does not end. It *survived* if all tests pass, and was *not run* if pytest could not run. Test files that cannot be
-collected without the change either, for want of a package, are left out and named.
+does not end. It *survived* if all tests pass, and was *not run* if pytest could not run.
 """
 
 from __future__ import annotations
@@ -173,8 +172,10 @@ NEAR = {
 }
 #: Entries of ``tests`` that take long and are about something else: pages, experiments, benchmarks, the project itself.
 ELSEWHERE = re.compile(
-    r"docs|experiments|explorer|helpers|reference|files|plot|test_(bench|docs|exam|migr|mix|proj|read)"
+    r"docs|explorer|helpers|reference|files|plot|test_(bench|docs|exam|migr|mix|proj|read)"
 )
+OPTIONS = ["-x", "-v", "--tb=line", "-p", "no:cacheprovider", "--no-header", "--color=no"]
+OPTIONS += ["-o", "addopts=--doctest-modules --import-mode=importlib"]  # not in parallel
 
 
 class Mutant(NamedTuple):
@@ -183,11 +184,14 @@ class Mutant(NamedTuple):
     text: str
     replacement: str
 
+    @property
+    def part(self) -> str:
+        return self.file.split("/")[0]
+
 
 class Result(NamedTuple):
     status: str  # "killed", "survived" or "not run"
     by: str = ""  # the test that killed it, or why it was not run
-    left_out: tuple[str, ...] = ()  # test files that cannot be collected here
     seconds: float = 0.0
 
 
@@ -202,106 +206,75 @@ def mutants() -> list[Mutant]:
     return found
 
 
-class Runner:
-    def __init__(self, tree: Path, limit: float) -> None:
-        self.tree, self.limit = tree.resolve(), limit
-        files = (self.tree / "conftest.py", self.tree / "tests/conftest.py")
-        self.has_fast = any("--fast" in file.read_text() for file in files if file.exists())
+def stages(tree: Path, part: str) -> list[list[str]]:
+    """Return the arguments of one run of pytest after the other."""
+    names = (x.name for x in (tree / "tests").iterdir())
+    tests = sorted(name for name in names if re.match(r"test_.*\.py$|[a-z]\w*$", name))
+    near = [f"src/powerspherical/{part}", *(f"tests/{name}" for name in NEAR[part])]
+    far = [f"tests/{name}" for name in tests if name not in NEAR[part] and not ELSEWHERE.match(name)]
+    return [["--fast", *near], [*near, *far]]
 
-    def stages(self, part: str) -> list[list[str]]:
-        """Return the arguments of one run of pytest after the other."""
-        tests = sorted(
-            x.name for x in (self.tree / "tests").iterdir() if re.match(r"test_.*\.py$|[a-z]\w*$", x.name)
-        )
-        near = [name for name in NEAR[part] if name in tests]
-        far = [name for name in tests if name not in near and not ELSEWHERE.match(name)]
-        paths = [f"src/powerspherical/{part}", *(f"tests/{name}" for name in near)]
-        fast = [["--fast", *paths]] if self.has_fast else []
-        return [*fast, [*paths, *(f"tests/{name}" for name in far)]]
 
-    def run(self, mutant: Mutant | None, part: str) -> Result:
-        """Run the tests of a part with the mutant in place, or unchanged."""
-        start = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            copy = Path(folder)
-            for entry in self.tree.iterdir():
-                if entry.name in ("src", "tests"):
-                    shutil.copytree(entry, copy / entry.name)
-                elif not entry.name.startswith("."):
-                    (copy / entry.name).symlink_to(entry)
-            if mutant is not None:
-                path = copy / "src/powerspherical" / mutant.file
-                source = path.read_text() if path.exists() else ""
-                if (count := source.count(mutant.text)) != 1:
-                    return Result(
-                        "not run", f"{mutant.text!r} occurs {count} times in {mutant.file}, not once"
-                    )
-                path.write_text(source.replace(mutant.text, mutant.replacement))
-            left_out: list[str] = []
-            result = Result("survived")
-            for stage in self.stages(part):
-                result = self._stage(copy, stage, left_out)
-                if result.status != "survived":
-                    break
-            return result._replace(left_out=tuple(left_out), seconds=round(time.monotonic() - start, 1))
+def run(tree: Path, mutant: Mutant, limit: float) -> Result:
+    """Run the tests with the mutant in place."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = Path(folder)
+        for entry in tree.iterdir():
+            if entry.name in ("src", "tests"):
+                shutil.copytree(entry, copy / entry.name)
+            elif not entry.name.startswith("."):
+                (copy / entry.name).symlink_to(entry)
+        path = copy / "src/powerspherical" / mutant.file
+        source = path.read_text()
+        if (count := source.count(mutant.text)) != 1:
+            return Result("not run", f"{mutant.text!r} occurs {count} times in {mutant.file}, not once")
+        path.write_text(source.replace(mutant.text, mutant.replacement))
+        for stage in stages(tree, mutant.part):
+            result = judged(*pytest(copy, stage, limit))
+            if result.status != "survived":
+                break
+    return result._replace(seconds=round(time.monotonic() - start, 1))
 
-    def _stage(self, copy: Path, arguments: list[str], left_out: list[str]) -> Result:
-        while True:
-            code, output = self._pytest(copy, [*arguments, *(f"--ignore={path}" for path in left_out)])
-            started = re.findall(
-                r"^\S+::.*?(?= (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL)|$)", output, re.MULTILINE
-            )
-            last = started[-1].strip() if started else "the start"
-            failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
-            if code in (0, 5):  # 5: no test is left
-                return Result("survived")
-            if code is None:
-                return Result("killed", f"{last} (does not end)")
-            if code < 0:
-                return Result("killed", f"{last} (signal {-code})")
-            if code not in (1, 2) or not failed:
-                return Result("not run", f"pytest ended with {code}: {output[-500:]}")
-            if "::" in failed[-1]:
-                return Result("killed", failed[-1])
-            # The file could not be collected. Can it be without the mutant?
-            unchanged, _ = self._pytest(self.tree, ["--collect-only", failed[-1]])
-            if unchanged in (0, 5):
-                return Result("killed", f"{failed[-1]} (collection)")
-            left_out.append(failed[-1])
 
-    def _pytest(self, tree: Path, arguments: list[str]) -> tuple[int | None, str]:
-        """Return the exit code, None if a test took longer than the limit, and the output."""
-        options = ["-x", "-v", "--tb=line", "-p", "no:cacheprovider", "--no-header", "--color=no"]
-        options += ["-o", "addopts=--doctest-modules --import-mode=importlib"]  # not in parallel
-        path = os.pathsep.join(filter(None, (f"{tree}/src", os.environ.get("PYTHONPATH"))))
-        threads = os.environ.get("OMP_NUM_THREADS", "1")
-        environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": threads}
-        find = "import importlib.util; print(importlib.util.find_spec('powerspherical').origin)"
-        found = subprocess.check_output([sys.executable, "-c", find], cwd=tree, env=environment, text=True)
-        if not found.startswith(f"{tree}/src"):
-            raise RuntimeError(f"the tests would import {found.strip()} instead of {tree}/src")
-        command = [sys.executable, "-m", "pytest", *options, *arguments]
-        with tempfile.TemporaryFile("w+") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=tree,
-                env=environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            size, since = 0, time.monotonic()
-            while process.poll() is None:
-                time.sleep(0.1)
-                if (now := os.fstat(log.fileno()).st_size) != size:
-                    size, since = now, time.monotonic()
-                elif time.monotonic() - since > self.limit:
-                    os.killpg(process.pid, 9)
-                    process.wait()
-                    break
-            hangs = process.returncode == -9 and time.monotonic() - since > self.limit
-            log.seek(0)
-            return None if hangs else process.returncode, log.read()
+def judged(code: int | None, output: str) -> Result:
+    """Return what an exit code, or None for a test that took too long, and the output say of a mutant."""
+    started = re.findall(r"^\S+::.*?(?= (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL)|$)", output, re.MULTILINE)
+    last = started[-1].strip() if started else "the start"
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
+    if code == 0:
+        return Result("survived")
+    if code is None:
+        return Result("killed", f"{last} (does not end)")
+    if code < 0:
+        return Result("killed", f"{last} (signal {-code})")
+    if failed:
+        return Result("killed", failed[-1])
+    return Result("not run", f"pytest ended with {code}: {output[-500:]}")
+
+
+def pytest(tree: Path, arguments: list[str], limit: float) -> tuple[int | None, str]:
+    """Return the exit code, None if a test took longer than the limit, and the output."""
+    path = os.pathsep.join(filter(None, (f"{tree}/src", os.environ.get("PYTHONPATH"))))
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "pytest", *OPTIONS, *arguments],
+            **{"cwd": tree, "env": environment, "stdout": log, "stderr": subprocess.STDOUT},
+            start_new_session=True,
+        ) as process,
+    ):
+        size, since, hangs = 0, time.monotonic(), False
+        while process.poll() is None and not hangs:
+            time.sleep(0.1)
+            if (now := os.fstat(log.fileno()).st_size) != size:
+                size, since = now, time.monotonic()
+            hangs = time.monotonic() - since > limit
+        if hangs:
+            os.killpg(process.pid, 9)
+        log.seek(0)
+        return None if hangs else process.returncode, log.read()
 
 
 def main() -> None:
@@ -310,29 +283,15 @@ def main() -> None:
     )
     parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1], help="whose src and tests")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
-    parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="names of mutants, or of parts of the package"
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="where to write the results; others in it are kept"
-    )
-    parser.add_argument(
-        "--limit", type=float, default=300, metavar="SECONDS", help="a test that takes longer fails"
-    )
-    parser.add_argument("--check", action="store_true", help="run the tests without mutants first")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of mutants, or of parts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep the results")
+    parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="for one test")
     options = parser.parse_args()
-    runner = Runner(options.tree, options.limit)
-    chosen = [x for x in mutants() if not options.only or {x.name, x.file.split("/")[0]} & set(options.only)]
-    if options.check:
-        for part in dict.fromkeys(x.file.split("/")[0] for x in chosen):
-            result = runner.run(None, part)
-            print(f"{part} unchanged: {result.status} {result.by}", flush=True)
-            if result.status != "survived":
-                sys.exit("the tests fail without mutants: repair them first")
+    chosen = [x for x in mutants() if not options.only or {x.name, x.part} & set(options.only)]
     results = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
     with ThreadPoolExecutor(options.jobs) as pool:
-        futures = {x: pool.submit(runner.run, x, x.file.split("/")[0]) for x in chosen}
-        for mutant, future in futures.items():
+        futures = [pool.submit(run, options.tree.resolve(), mutant, options.limit) for mutant in chosen]
+        for mutant, future in zip(chosen, futures, strict=True):
             result = future.result()
             print(
                 f"{result.status:8}  {mutant.file}  {mutant.name}  {result.by}  {result.seconds} s",
@@ -341,10 +300,11 @@ def main() -> None:
             results[mutant.name] = {"file": mutant.file, **result._asdict()}
             if options.json:
                 options.json.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    survivors = sum(results[x.name]["status"] == "survived" for x in chosen)
-    missed = sum(results[x.name]["status"] == "not run" for x in chosen)
-    print(f"{len(chosen)} mutants: {survivors} survived, {missed} not run")
-    sys.exit(1 if missed else 0)
+    statuses = [results[mutant.name]["status"] for mutant in chosen]
+    print(
+        f"{len(chosen)} mutants: {statuses.count('survived')} survived, {statuses.count('not run')} not run"
+    )
+    sys.exit("not run" in statuses)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher
 from powerspherical_paper.baselines.published import REFERENCE
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -122,6 +122,7 @@ def test_clustering(labelled, tmp_path):
         ("clustering", ["labelled", "/no/such/file.npz"], "cannot read the data: "),
         ("clustering", ["outliers", "--device", "cuda"], "torch sees no CUDA device here: use --device cpu"),
         ("kl_uniform", ["--device", "cuda"], "this runs on the CPU"),
+        ("few_vectors", ["--device", "cuda"], "this runs on the CPU"),
         ("swaps", [], "the authors' package is left out"),
     ],
 )
@@ -229,3 +230,76 @@ def test_lazy_rows_are_the_same_each_time(monkeypatch):
     near = (first @ dask_mixture.directions(32).T).max(1) / np.linalg.norm(first, axis=1)
     assert 0.85 < near.mean() < 0.93  # about 1/√(1+¼)
     assert not np.array_equal(first[:100], first[300:400])
+
+
+# Results that a page of the documentation shows
+
+
+def published(name):
+    return json.loads((FOLDER.parent / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def page(name, benchmark):
+    """The words of a page, after a check that it has the table of a benchmark's published results."""
+    text = " ".join((FOLDER.parent / "docs" / f"{name}.md").read_text(encoding="utf-8").split())
+    for line in script(benchmark).lines(published(benchmark)["results"]):
+        assert f"| {' | '.join(line)} |" in text
+    return text
+
+
+def test_variances_are_those_of_averages():
+    q = PowerSpherical(torch.eye(3, dtype=torch.float64)[0], 10.0)
+    found = script("quasi_monte_carlo").variances(q, 64, lambda x: x[..., :1], 200)
+    assert found["random"].item() == pytest.approx(q.variance[0].item() / 64, rel=0.4)
+    assert found["Sobol"] < found["antithetic"] < found["random"]
+
+
+def test_gains_over_random_noise():
+    module, of = script("quasi_monte_carlo"), {"random": 6.0, "antithetic": 3.0, "Sobol": 0.5}
+    row = module.row("E f", PowerSpherical, 3, 64, of)
+    assert row["factor"] == {"antithetic": 2.0, "Sobol": 12.0}
+    assert list(module.lines([row])) == [["E f", "Power Spherical", "3", "2.0", "12"]]
+    found, text = published("quasi_monte_carlo"), page("noise", "quasi_monte_carlo")
+    for row in found["results"]:
+        assert row["factor"]["Sobol"] > row["draws"] ** 0.5
+        assert row["factor"]["antithetic"] > 1.5
+    assert f"| {' | '.join(module.HEADINGS)} |" in text
+    quantity, _, _, _, *sobol = list(module.lines(found["results"]))[-1]
+    assert quantity == "reconstruction"
+    assert "reconstruction term by factors of {}, {} and {} at 64, 256 and 1024 draws".format(*sobol) in text
+    assert f"averaged over {found['configuration']['images']} images" in text
+    assert f"mean cosine of {found['configuration']['mean_cosine']} with" in text
+
+
+def test_the_bias_is_measured():
+    row = script("few_vectors").measured(VonMisesFisher, 64, 5, 0.6, 40)
+    assert (row["family"], row["dim"], row["number"]) == ("von Mises–Fisher", 64, 5)
+    truth = VonMisesFisher.from_mean_length(torch.eye(1, 64, dtype=torch.float64)[0], 0.6)
+    assert row["concentration"] == pytest.approx(truth.concentration.item())
+    assert row["bias"] > 0.3
+    assert abs(row["bias_corrected"]) < 5 * row["standard_error"] + 0.02
+    assert row["standard_error"] == pytest.approx(row["spread"] / 40**0.5)
+
+
+def test_a_line_has_both_biases_for_each_cosine():
+    common = {"family": "F", "dim": 3, "number": 5, "bias": 1.5, "bias_corrected": -0.012, "scipy": None}
+    rows, lines = [common | {"mean_cosine": cosine} for cosine in (0.3, 0.6)], script("few_vectors").lines
+    assert list(lines(rows)) == [["F", "3", "5", *["+150.0 %, -1.2 %"] * 2, "–"]]
+    (line,) = lines([row | {"scipy": 1e-8} for row in rows])
+    assert line[-1] == "1e-08"
+
+
+def test_biases_of_few_vectors():
+    module, found, text = script("few_vectors"), published("few_vectors"), page("few_vectors", "few_vectors")
+    rows = found["results"]
+    assert {row["dim"] for row in rows} == set(module.SAMPLES)
+    assert found["worst"] == max(abs(row["bias_corrected"]) for row in rows) < module.WANTED
+    assert all(row["bias"] > module.WANTED for row in rows)
+    assert all(row["scipy"] == 1e-8 for row in rows if row["family"] == "von Mises–Fisher")
+    samples = list(dict.fromkeys(row["samples"] for row in rows))
+    assert "over {}, {} and {} samples".format(*samples) in text
+    assert f"the bias is at most {found['worst']:.1%}".replace("%", " %") in text
+    assert f"at most {max(row['standard_error'] for row in rows):.1%}.".replace("%", " %") in text
+    of = [row for row in rows if (row["family"], row["dim"], row["number"]) == ("von Mises–Fisher", 384, 5)]
+    spreads = [f"{row['spread']:.0%}".replace("%", " %") for row in of]
+    assert "κ is {}, {} and {} of κ".format(*spreads) in text

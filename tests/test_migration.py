@@ -10,18 +10,17 @@ import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, kl_divergence, register_kl
-from torch.nn.functional import normalize
+from torch.distributions import kl_divergence
 
 from helpers.examples import directions
-from powerspherical import HypersphericalUniform, PowerSpherical
+from powerspherical import HypersphericalUniform, PowerSpherical, compat
 from powerspherical_paper.baselines import formulas
-from powerspherical_paper.baselines.published import REFERENCE, has_reference
+from powerspherical_paper.baselines.published import REFERENCE, PublishedPowerSpherical, has_reference
 
 PAGE = Path(__file__).parents[1] / "docs" / "migration.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -33,33 +32,12 @@ STEP = re.compile(
 )
 
 
-class TheirUniform(Distribution):
-    """The uniform distribution, with the arguments of the authors' package."""
-
-    arg_constraints: ClassVar[dict] = {}
-
-    def __init__(self, dim: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
-        super().__init__(event_shape=(dim,), validate_args=False)
-        self.like = torch.empty((), device=device, dtype=dtype)
-
-    def sample(self, sample_shape: tuple[int, ...] = ()) -> Tensor:
-        return normalize(torch.randn(*sample_shape, *self.event_shape).to(self.like), dim=-1)
-
-    def entropy(self) -> Tensor:
-        return formulas.log_sphere_area(self.like.new_tensor(float(self.event_shape[0])))
-
-
-class TheirPowerSpherical(Distribution):
+class TheirPowerSpherical(PublishedPowerSpherical):
     """The Power Spherical distribution by the published formulas, with the arguments of the authors' package."""
 
-    arg_constraints: ClassVar[dict] = {}
-
     def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__(scale.shape, loc.shape[-1:], validate_args=False)
-        self.loc, self.scale, self.dim = loc, scale, scale.new_tensor(float(loc.shape[-1]))
-
-    def rsample(self, sample_shape: tuple[int, ...] = ()) -> Tensor:
-        return formulas.power_spherical(self.loc, self.scale.expand(*sample_shape, *self.scale.shape))
+        super().__init__(loc, scale)
+        self.scale, self.dim = scale, scale.new_tensor(float(loc.shape[-1]))
 
     def log_prob(self, value: Tensor) -> Tensor:
         return formulas.power_spherical_log_density(self.dim, self.scale, (self.loc * value).sum(-1))
@@ -68,17 +46,12 @@ class TheirPowerSpherical(Distribution):
         return formulas.power_spherical_entropy(self.dim, self.scale)
 
 
-@register_kl(TheirPowerSpherical, TheirUniform)
-def _their_divergence(p: TheirPowerSpherical, q: TheirUniform) -> Tensor:
-    return q.entropy() - p.entropy()
-
-
 def reference() -> ModuleType:
     """The authors' package, or the stand-in where it is not installed."""
     if has_reference():
         return importlib.import_module(REFERENCE)
     module = ModuleType(REFERENCE)
-    module.PowerSpherical, module.HypersphericalUniform = TheirPowerSpherical, TheirUniform
+    module.PowerSpherical, module.HypersphericalUniform = TheirPowerSpherical, compat.HypersphericalUniform
     return module
 
 

@@ -6,11 +6,10 @@ import itertools
 import math
 
 import pytest
-import scipy.special
 import torch
 from torch.distributions import Distribution, constraints, transform_to
 
-from helpers.examples import BRAIN, DOUBLE, FLOAT, Example, comparable, directions, dtypes, examples, families
+from helpers.examples import BRAIN, DOUBLE, FLOAT, Example, directions, dtypes, examples, families
 from helpers.statistical import assert_mean, assert_uncorrelated
 from powerspherical import HypersphericalUniform, PowerSpherical
 
@@ -79,20 +78,6 @@ class TestIndependence:
         for i, j in ((0, 0), (0, 1), (1, 1), (-1, -1)):
             assert_uncorrelated(first[:, i], second[:, j])
         assert_uncorrelated(first.norm(dim=-1), second.norm(dim=-1))
-
-
-class TestDensity:
-    @families
-    @pytest.mark.parametrize("kappa", [0.0, 0.5, 8.0, 100.0])
-    def test_integrates_to_one_on_the_sphere(self, family: type, kappa: float) -> None:
-        """By a product rule whose axis has nothing to do with ``loc``."""
-        height, weight = (torch.from_numpy(a) for a in scipy.special.roots_legendre(150))
-        turn = torch.arange(200, dtype=DOUBLE) * (2 * math.pi / 200)
-        ring = (1 - height**2).sqrt()[:, None]
-        x = torch.stack([ring * turn.cos(), ring * turn.sin(), height[:, None].expand(-1, 200)], -1)
-        p = family(directions(3), comparable(family, kappa, 3))
-        total = (weight[:, None] * p.log_prob(x).exp()).sum() * 2 * math.pi / 200
-        assert total.item() == pytest.approx(1, abs=1e-4 if kappa == 0.5 else 1e-12)
 
 
 class TestMoments:

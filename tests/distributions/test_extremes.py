@@ -64,7 +64,7 @@ def by_vmap(density: Callable[[Tensor], Tensor], kappa: Tensor) -> tuple[Tensor,
 
 
 def compiled(density: Callable[[Tensor], Tensor], kappa: Tensor) -> tuple[Tensor, Tensor]:
-    return eagerly(torch.compile(density, fullgraph=True), kappa)
+    return eagerly(torch.compile(density, backend="aot_eager", fullgraph=True), kappa)
 
 
 @pytest.mark.slow

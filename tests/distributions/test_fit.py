@@ -82,7 +82,7 @@ class TestRecovery:
     @exponential
     def test_uniform_points_are_told_from_none(self, family: type) -> None:
         """κ = 0 for about half of all uniform samples, and none far from it."""
-        x = family(directions(50), 0.0).sample((500, 200))
+        x = family(directions(50), 0.0).sample((200, 100))
         corrected = family.fit(x, bias_correction=True).concentration
         assert 0.2 < (corrected == 0).double().mean() < 0.8
         assert (corrected <= family.fit(x).concentration).all()

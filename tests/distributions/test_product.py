@@ -36,14 +36,19 @@ def test_is_the_independent_of_its_factors(family: type) -> None:
     x = p.sample((6,))
     assert x.shape == (6, 2, 3, 4)
     for ours, plain in [
-        (p.log_prob(x), plain_p.log_prob(x)),
-        (p.entropy(), plain_p.entropy()),
+        (p.log_prob(x), p.base_dist.log_prob(x).sum(-1)),
+        (p.entropy(), p.base_dist.entropy().sum(-1)),
+        (plain_p.log_prob(x), p.log_prob(x)),
+        (plain_p.entropy(), p.entropy()),
         (p.mean, plain_p.mean),
         (p.mode, plain_p.mode),
-        (kl_divergence(p, q), kl_divergence(plain_p, plain_q)),
+        (kl_divergence(p, q), kl_divergence(p.base_dist, q.base_dist).sum(-1)),
+        (kl_divergence(plain_p, plain_q), kl_divergence(p, q)),
         (kl_divergence(p, plain_q), kl_divergence(plain_p, plain_q)),
     ]:
         torch.testing.assert_close(ours, plain, rtol=0, atol=0)
+    assert plain_p.support.check(x).all()
+    assert plain_p.expand((4, 2)).sample().shape == (4, 2, 3, 4)
 
 
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (2, 4), (3, 5)], ids=str)

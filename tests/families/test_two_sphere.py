@@ -1,4 +1,4 @@
-"""The closed forms on the sphere of R³: laws and slopes, against mpmath and against the families' own functions."""
+"""The closed forms of draws and quantiles on the sphere of R³ against mpmath. ``test_tails.py`` has their slopes."""
 
 from __future__ import annotations
 
@@ -44,25 +44,6 @@ def exact_ends(family: Family, squared_length: float, kappa: float) -> tuple[flo
     return float(2 - one_plus_t), float(one_plus_t)
 
 
-def exact_slope(family: Family, one_minus_t: float, one_plus_t: float, kappa: float) -> float:
-    """-(∂F/∂κ)/(∂F/∂t)/(1-t²) with F the distribution function, differentiated by mpmath."""
-    plus = mpmath.mpf(one_plus_t) if one_plus_t < 1 else 2 - mpmath.mpf(one_minus_t)
-
-    def probability(t, k):
-        if family is POWER_SPHERICAL:
-            return ((1 + t) / 2) ** (k + 1)
-        return mpmath.expm1(k * (1 + t)) / mpmath.expm1(2 * k) if k else (1 + t) / 2
-
-    t, k = plus - 1, mpmath.mpf(max(kappa, 1e-30))
-    step = mpmath.mpf(10) ** -60 * (1 + k)
-    by_kappa = (probability(t, k * (1 + step)) - probability(t, k * (1 - step))) / (2 * k * step)
-    if family is POWER_SPHERICAL:
-        by_t = (k + 1) / 2 * ((1 + t) / 2) ** k
-    else:
-        by_t = k * mpmath.exp(k * (1 + t)) / mpmath.expm1(2 * k)
-    return float(-by_kappa / by_t / (1 - t * t))
-
-
 @families
 @dtypes
 @pytest.mark.parametrize("kappa", KAPPAS)
@@ -79,23 +60,6 @@ def test_ends_are_exact(family: Family, dtype: torch.dtype, kappa: float) -> Non
         if found is actual[1] and family is VON_MISES_FISHER and kappa >= 10:
             error = error[:-2]
         assert error.max() < TOLERANCE[dtype]
-
-
-@families
-@dtypes
-@pytest.mark.parametrize("kappa", KAPPAS)
-def test_slope_is_exact(family: Family, dtype: torch.dtype, kappa: float) -> None:
-    lengths = torch.tensor([1e-9, 1e-4, 0.1, 1.0, 1.4, 3.0, 10.0, 30.0, 60.0], dtype=dtype)
-    concentration = torch.full_like(lengths, kappa)
-    one_minus_t, one_plus_t = ends(family, lengths, concentration)
-    actual = slope(family, one_minus_t, one_plus_t, concentration).double()
-    with mpmath.workdps(200):
-        exact = [
-            exact_slope(family, minus, plus, concentration[0].item())
-            for minus, plus in zip(one_minus_t.tolist(), one_plus_t.tolist(), strict=True)
-        ]
-    expected = torch.tensor(exact, dtype=torch.float64)
-    torch.testing.assert_close(actual, expected, rtol=TOLERANCE[dtype], atol=0)
 
 
 @families

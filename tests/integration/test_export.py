@@ -183,11 +183,13 @@ def draw_inputs(dim: int, dtype: torch.dtype, farthest: float = 5.0) -> tuple[Te
 
 class TestDraws:
     @pytest.mark.slow
-    @families
-    def test_onnx(self, family: type) -> None:
-        program = assert_exports(
-            draws(family, 3, 16), *draw_inputs(16, torch.float32), near_zero=2, error=5e-7
-        )
+    @pytest.mark.parametrize(
+        ("family", "dims"), list(zip(FAMILIES, [(3, 16), (3,), (16,)], strict=True)), ids=IDS
+    )
+    def test_onnx(self, family: type, dims: tuple[int, ...]) -> None:
+        """By a quantile, by the closed forms of both families at d = 3, and by that of the spherical Cauchy."""
+        inputs = draw_inputs(dims[-1], torch.float32)
+        program = assert_exports(draws(family, *dims), *inputs, near_zero=2, error=5e-7)
         targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
         assert not [target for target in targets if "powerspherical" in target]
 

@@ -167,17 +167,6 @@ def test_law(normals: Sequence) -> None:
 
 
 @needs_compiler
-def test_tails(normals: Sequence) -> None:
-    """As many numbers lie beyond a threshold as expected, on either side."""
-    count = 1 << 24
-    x = normals(count)
-    for threshold in (3.0, 4.0, 5.0):
-        law = scipy.stats.binom(count, scipy.stats.norm.sf(threshold))
-        for beyond in (x > threshold).sum(), (x < -threshold).sum():
-            assert law.ppf(LEVEL / 2) <= beyond <= law.isf(LEVEL / 2)
-
-
-@needs_compiler
 @pytest.mark.parametrize("transform", [np.positive, np.sign, lambda x: (x * x - 1) / math.sqrt(2)])
 def test_no_correlation_by_lag(normals: Sequence, transform: Callable[[np.ndarray], np.ndarray]) -> None:
     """Within a pair (lag 16), within a block, and beyond."""

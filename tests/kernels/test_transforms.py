@@ -330,9 +330,3 @@ class TestCompile:
 
         compiled = torch.compile(function, backend="aot_eager")
         torch.testing.assert_close(compiled(loc, kappa), function(loc, kappa))
-
-    @one_family
-    def test_dynamic_shapes(self, draws) -> None:
-        compiled = torch.compile(draws, backend="aot_eager", fullgraph=True, dynamic=True)
-        for count in (3, 8):
-            assert compiled(*parameters(count)).shape == (count, 5)

@@ -301,7 +301,7 @@ class LiveMemory(TorchFunctionMode):
 
 
 class TestBlocks:
-    @estimators
+    @pytest.mark.parametrize("estimator", [PowerSphericalMixture, SphericalKMeans])
     @pytest.mark.parametrize(
         ("dtype", "order"), [("f8", "F"), ("f4", "C"), ("f2", "C"), ("i8", "F"), ("u1", "C")]
     )

@@ -181,12 +181,7 @@ class TestConcentration:
         expected = minimum + nn.functional.softplus(small)
         torch.testing.assert_close(found, expected, rtol=6 / maximum + 1e-6, atol=0)
 
-    def test_the_documented_formula(self) -> None:
-        """The layer outputs v first, then r."""
-        for dtype in (torch.float32, torch.float64):
-            kappa = concentrations(torch.tensor(5.0, dtype=dtype), minimum=1.0, maximum=11.0)
-            softplus = nn.functional.softplus(torch.tensor(5.0, dtype=dtype))
-            torch.testing.assert_close(kappa, 1 + softplus / (1 + softplus / 10))
+    def test_the_layer_outputs_v_first_then_r(self) -> None:
         head, features = SphericalHead(FEATURES, DIM), torch.randn(3, FEATURES)
         outputs = features @ head.linear.weight.T + head.linear.bias
         q = head(features)
@@ -224,19 +219,6 @@ class TestDirections:
         for gradient in (features.grad, head.linear.weight.grad, head.linear.bias.grad):
             assert gradient.isfinite().all()
         assert head.linear.bias.grad.abs().sum() > 0
-
-
-@families
-@pytest.mark.parametrize("options", [{"product": 2, "minimum": 1.0, "maximum": 99.0}, {"nats": 3.0}], ids=str)
-def test_gradients_reach_everything(family: type, options: dict) -> None:
-    head = SphericalHead(FEATURES, DIM, family, **options)
-    features = torch.randn(16, FEATURES, requires_grad=True)
-    q = head(features)
-    (q.rsample().cumsum(-1).square().sum() + base(q).entropy().sum()).backward()
-    assert (features.grad != 0).all()
-    for parameter in head.parameters():
-        assert parameter.grad.isfinite().all()
-        assert (parameter.grad.reshape(parameter.shape[0], -1) != 0).any(-1).all()
 
 
 class TestPrecision:

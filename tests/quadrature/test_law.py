@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers.kernels import KERNELS, Hinted, Kernel
+from helpers.kernels import KERNELS, Kernel
 from helpers.mpmath_tables import load
+from powerspherical.families import VON_MISES_FISHER
 from powerspherical.quadrature import law
 from powerspherical.quadrature.cosine import Cosine
 
@@ -51,12 +52,9 @@ def test_table(name: str, dim: int) -> None:
 
 def test_closed_forms_of_a_family_are_used() -> None:
     """On the sphere of R³ the Langevin law has the cdf (e^{κt} - e^{-κ})/(e^κ - e^{-κ})."""
-    kappa, rapidity = (
-        torch.tensor([[0.5], [3.0], [80.0]], dtype=DOUBLE),
-        torch.linspace(-2, 4, 7, dtype=DOUBLE),
-    )
-    kappa, rapidity = torch.broadcast_tensors(kappa, rapidity)
-    t, family = Cosine.of_rapidity(rapidity), Hinted()
+    kappas, rapidities = torch.tensor([0.5, 3.0, 80.0]).double(), torch.linspace(-2, 4, 7, dtype=DOUBLE)
+    kappa, rapidity = torch.meshgrid(kappas, rapidities, indexing="ij")
+    t, family = Cosine.of_rapidity(rapidity), VON_MISES_FISHER
     below = torch.expm1(kappa * t.plus) / torch.expm1(2 * kappa)
     above = torch.expm1(-kappa * t.minus) / torch.expm1(-2 * kappa)
     log_tail, is_below = law.log_near_tail(family, t, kappa, 3)
@@ -71,10 +69,7 @@ def test_closed_forms_of_a_family_are_used() -> None:
 
 
 def test_small_probability_of_a_nearly_uniform_circle() -> None:
-    kappa, u = (
-        torch.tensor(0.014997462106707361, dtype=DOUBLE),
-        torch.tensor(4.83409470273421e-07, dtype=DOUBLE),
-    )
+    kappa, u = torch.tensor([0.014997462106707361, 4.83409470273421e-07], dtype=DOUBLE)
     t = law.quantile(KERNELS["power_spherical"], u, 1 - u, kappa, 2)
     with mpmath.workdps(30):
         half = mpmath.mpf(1) / 2
@@ -115,7 +110,7 @@ def test_batched_by_vmap(name: str) -> None:
 
 
 @pytest.mark.slow
-@kernels
+@pytest.mark.parametrize("name", ["von_mises_fisher", "pole"])
 def test_exported(name: str) -> None:
     class Quantile(torch.nn.Module):
         def forward(self, u: Tensor, complement: Tensor, kappa: Tensor) -> Cosine:

@@ -1,16 +1,17 @@
 """Make law.json: tails of the cosine t = mu . x, and slopes at a fixed probability, of six families with log-kernels.
 
-In y = artanh t the log-density is h = log_kernel - (d-1) log cosh y. With I the integral of exp(h) over the line, I_g
-that of g exp(h) over the tail from y away from the mode, s = d log_kernel / dk, and E the mean over the line,
-    log_tail = log(I_1 / I),   hazard = exp(h(y)) / I_1,   slope = +-(I_s - I_1 E s) exp(-h(y)),   + above the mode.
-Points lie where h is lower than at the mode by a given amount. Panels of Gauss-Legendre nodes double in length.
+In y = artanh t the log-density is h = log_kernel - (d-1) log cosh y. With I the integral of exp(h) over the line, J
+that over the tail from y away from the mode, and s = d log_kernel / dk,
+    log_tail = log(J / I),   hazard = exp(h(y)) / J,   slope = +-(E[s | tail] - E s) J exp(-h(y)),   + above the mode.
+Points lie where h is lower than at the mode by a given amount.
 """
 
-import itertools
 from collections.abc import Callable
 
 from mpmath import mp, mpf
 from tables import digits, recipe, save
+
+from quadrature import half_line, trapezoid
 
 mp.dps = 34
 NOTE = "near is 1 - t where sign is 1, and 1 + t where it is -1"
@@ -65,24 +66,6 @@ def pole(k: mpf, minus: mpf, plus: mpf, d: int) -> tuple[mpf, mpf]:
 FAMILIES: list[Callable] = [power_spherical, von_mises_fisher, spherical_cauchy, squared, mixed, pole]
 
 
-def gauss(count: int) -> list[tuple[mpf, mpf]]:
-    """The Gauss-Legendre rule on [0, 1]."""
-    rule = []
-    for i in range(count):
-        x = mp.cos(mp.pi * (i + mpf(3) / 4) / (count + mpf(1) / 2))
-        for _ in range(8):
-            before, value = mpf(1), x
-            for j in range(2, count + 1):
-                before, value = value, ((2 * j - 1) * x * value - (j - 1) * before) / j
-            slope = count * (x * value - before) / (x * x - 1)
-            x -= value / slope
-        rule.append(((1 + x) / 2, 1 / ((1 - x * x) * slope**2)))
-    return rule
-
-
-RULE = gauss(40)
-
-
 class Law:
     def __init__(self, family: Callable, d: int, k: mpf) -> None:
         self.family, self.d, self.k = family, d, k
@@ -90,17 +73,15 @@ class Law:
         for _ in range(120):  # ternary search for the mode
             a, b = low + (high - low) / 3, high - (high - low) / 3
             low, high = (a, high) if self.height(a)[0] < self.height(b)[0] else (low, b)
-        self.mode = low
-        sides = [self.ray(self.mode, sign) for sign in (-1, 1)]
-        self.total, moment = (sum(part) for part in zip(*sides, strict=True))
-        self.mean = moment / self.total
+        self.mode, self.width = low, self.reach(low, 1, 1)
+        self.log_integral, (self.mean,) = trapezoid(self.height, self.mode, self.width)
 
-    def height(self, y: mpf) -> tuple[mpf, mpf]:
-        """Return h and s."""
+    def height(self, y: mpf) -> tuple[mpf, list[mpf]]:
+        """Return h, and d - s, whose mean is not zero."""
         e = mp.exp(-2 * abs(y))
         ends = (2 * e / (1 + e), 2 / (1 + e))
         value, score = self.family(self.k, *(ends if y > 0 else ends[::-1]), self.d)
-        return value - (self.d - 1) * mp.log(mp.cosh(y)), score
+        return value - (self.d - 1) * mp.log(mp.cosh(y)), [self.d - score]
 
     def reach(self, y: mpf, sign: int, fall: float) -> mpf:
         """Return how far from y, away from the mode, h has fallen by `fall`."""
@@ -110,26 +91,14 @@ class Law:
             low, high = (middle, high) if self.height(y + sign * middle)[0] > target else (low, middle)
         return high
 
-    def ray(self, y: mpf, sign: int) -> tuple[mpf, mpf]:
-        """Return the integrals of exp(h) and s exp(h) over the tail from y, relative to exp(h(y))."""
-        start, mass, moment = self.height(y)[0], mpf(0), mpf(0)
-        reach = self.reach(y, sign, 80)
-        edges = [mpf(0), *(reach * mpf(2) ** -j for j in range(12, -1, -1))]
-        for a, b in itertools.pairwise(edges):
-            for x, weight in RULE:
-                height, score = self.height(y + sign * (a + (b - a) * x))
-                part = mp.exp(height - start) * weight * (b - a)
-                mass, moment = mass + part, moment + part * score
-        return mass, moment
-
     def row(self, sign: int, fall: float) -> list:
         y = self.mode + sign * self.reach(self.mode, sign, fall)
         near = float(2 / (1 + mp.exp(2 * abs(y))))
         end = mp.sign(y)
         y = end * mp.log(2 / mpf(near) - 1) / 2
-        mass, moment = self.ray(y, sign)
-        log_tail = self.height(y)[0] - self.height(self.mode)[0] + mp.log(mass / self.total)
-        values = log_tail, 1 / mass, sign * (moment - mass * self.mean)
+        log_tail, (mean,) = half_line(self.height, y, sign, self.width)
+        mass = mp.exp(log_tail - self.height(y)[0])
+        values = log_tail - self.log_integral, 1 / mass, sign * mass * (self.mean - mean)
         return [self.family.__name__, self.d, float(self.k), int(end), near, sign < 0, *map(digits, values)]
 
 

@@ -6,16 +6,14 @@ from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 
-import mpmath
 import pytest
 import torch
-from torch.distributions import kl_divergence
 
 from helpers import mpmath_tables
-from powerspherical import HypersphericalUniform, PowerSpherical, VonMisesFisher, cli
+from powerspherical import cli
 from powerspherical.families import POWER_SPHERICAL
 
-FAMILIES = {"power_spherical": PowerSpherical, "von_mises_fisher": VonMisesFisher}
+FAMILIES = ("power_spherical", "von_mises_fisher")
 TABLE = json.loads(files("powerspherical").joinpath("_selfcheck", "accuracy.json").read_bytes())
 families = pytest.mark.parametrize("family", FAMILIES)
 
@@ -88,32 +86,6 @@ def test_the_table_agrees_with_the_one_of_the_tests(family):
             assert len(ours)
             torch.testing.assert_close(kl[ours], other["kl_uniform"][theirs], rtol=1e-15, atol=0)
             torch.testing.assert_close(one_minus_t[ours], other["mean_complement"][theirs], rtol=1e-7, atol=0)
-
-
-@families
-def test_the_table_agrees_with_the_distributions(family):
-    for dim, kappa, c, kl, log_density in cells(family):
-        if dim <= 1000:
-            loc, across = torch.eye(dim, dtype=torch.float64)[:2]
-            q = FAMILIES[family](loc, kappa)
-            torch.testing.assert_close(kl_divergence(q, HypersphericalUniform(dim)), kl, rtol=1e-12, atol=0)
-            x = (1 - c.unsqueeze(-1)) * loc + torch.sqrt(c * (2 - c)).unsqueeze(-1) * across
-            torch.testing.assert_close(q.log_prob(x), log_density, rtol=1e-12, atol=1e-12)
-
-
-@families
-def test_the_densities_in_three_dimensions(family):
-    """log of (κ+1)/4π ((1+t)/2)^κ and of κ/(4π sinh κ) exp(κt), with enough digits."""
-    _, kappas, points, _, exact = next(found for found in cells(family) if found[0] == 3)
-    with mpmath.workdps(40):
-        for k, c, log_density in zip(kappas, points, exact, strict=True):
-            kappa, z = mpmath.mpf(k.item()), 1 - mpmath.mpf(c.item()) / 2
-            if family == "power_spherical":
-                expected = mpmath.log((kappa + 1) / (4 * mpmath.pi)) + kappa * mpmath.log(z)
-            else:
-                scale = kappa / (2 * mpmath.pi * -mpmath.expm1(-2 * kappa))
-                expected = mpmath.log(scale) + 2 * kappa * (z - 1)
-            assert log_density.item() == pytest.approx(float(expected), rel=1e-15)
 
 
 @families

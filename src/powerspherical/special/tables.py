@@ -32,17 +32,17 @@ _NODES = 12  # per cell
 _DEGREE = {4: 6, 8: 12}
 
 _ANGLES = np.pi * (np.arange(_NODES) + 0.5) / _NODES
-_POINTS = np.cos(_ANGLES / 2) ** 2  # Chebyshev's nodes in [0, 1]
+POINTS = np.cos(_ANGLES / 2) ** 2  # Chebyshev's nodes in [0, 1]
 #: Takes values at the nodes to coefficients of Chebyshev polynomials.
-_TO_CHEBYSHEV = np.cos(np.outer(_ANGLES, np.arange(_NODES))) * ([1] + [2] * (_NODES - 1)) / _NODES
+TO_CHEBYSHEV = np.cos(np.outer(_ANGLES, np.arange(_NODES))) * ([1] + [2] * (_NODES - 1)) / _NODES
 #: Rows of T_j(2x-1) = T_2j(√x) in powers of x, and of T_j(2x-1) in powers of x - ½, with Chebyshev's polynomials T_j.
-_TO_POWERS, _TO_CENTRED_POWERS = np.zeros((2, _NODES, _NODES))
+TO_POWERS, _TO_CENTRED_POWERS = np.zeros((2, _NODES, _NODES))
 for _j in range(_NODES):
-    _TO_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * 2 * _j + [1])[::2]
+    TO_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * 2 * _j + [1])[::2]
     _TO_CENTRED_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * _j + [1]) * 2.0 ** np.arange(
         _j + 1
     )
-_FROM_POWERS = np.linalg.inv(_TO_POWERS)
+_FROM_POWERS = np.linalg.inv(TO_POWERS)
 
 #: Takes a number d and κ, an array with one axis, to functions of κ.
 Formula = Callable[[Array, float], Mapping[str, Array]]
@@ -74,17 +74,17 @@ class Cells:
         self.low = low
         self.offset = np.r_[0.0, _PER_OCTAVE + part]
         self.scale = np.r_[2.0**-low, np.ldexp(float(_PER_OCTAVE), -(octave + low))]
-        self.kappa = (_POINTS + self.offset[:, None]) / self.scale[:, None]
+        self.kappa = (POINTS + self.offset[:, None]) / self.scale[:, None]
 
     def fit(self, values: Array, power: int = 0) -> Array:
         """Fit polynomials to values at the nodes of a function that is κ^power times an analytic one near κ = 0."""
-        values = np.r_[values[:1] / _POINTS**power, values[1:]]
+        values = np.r_[values[:1] / POINTS**power, values[1:]]
         middle = values[:, _NODES // 2]
-        chebyshev = (values - middle[:, None]) @ _TO_CHEBYSHEV
+        chebyshev = (values - middle[:, None]) @ TO_CHEBYSHEV
         chebyshev[:, 0] += middle
-        fit = chebyshev @ _TO_POWERS
+        fit = chebyshev @ TO_POWERS
         kept = _NODES - power
-        fit[0] = np.r_[np.zeros(power), chebyshev[0, :kept] @ _TO_POWERS[:kept, :kept]]
+        fit[0] = np.r_[np.zeros(power), chebyshev[0, :kept] @ TO_POWERS[:kept, :kept]]
         return fit
 
     def integral(self, fit: Array, start: float = 0.0) -> Array:
@@ -117,7 +117,7 @@ def _shortened(fit: Array, degree: int) -> Array:
     short = slopes @ _FROM_POWERS[:count, :degree] @ _TO_CENTRED_POWERS[:degree, :degree]
     power = max(0, int((fit[0] != 0).argmax()) - 1)  # near κ = 0 slopes are ∝ κ^power
     kept = degree - power
-    first = slopes[0, power:] @ _FROM_POWERS[: count - power, :kept] @ _TO_POWERS[:kept, :kept]
+    first = slopes[0, power:] @ _FROM_POWERS[: count - power, :kept] @ TO_POWERS[:kept, :kept]
     short[0] = np.r_[np.zeros(power), first]
     constants = np.r_[fit[0, 0], _values(fit[1:], np.array([0.5]))[:, 0]]
     return np.c_[constants, short / np.arange(1, degree + 1)]
@@ -194,7 +194,7 @@ def _exponential(cells: Cells, variance: Array, start: float = 0.0) -> dict[str,
     return {
         "information": Curve.of(cells, fit),
         "score_loss": Curve.of(cells, loss),
-        "offset": Curve.of(cells, cells.integral(cells.fit(_values(loss, _POINTS))), logarithmic=True),
+        "offset": Curve.of(cells, cells.integral(cells.fit(_values(loss, POINTS))), logarithmic=True),
         "log_partition_slope": Curve.of(cells, cells.integral(fit, start)),
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
@@ -240,7 +240,7 @@ def _spherical_cauchy(dim: float) -> dict[str, Curve]:
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit((dim - 1) * sampled["mean"] / growth, power=1)), logarithmic=True
         ),
-        "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(_values(loss, _POINTS) / growth))),
+        "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(_values(loss, POINTS) / growth))),
     }
 
 
@@ -278,12 +278,12 @@ _LOWS = np.arange(-30, 31)  # cell 0 of a sampled curve may be [0, 2^low)
 _BETWEEN = np.cos(np.pi * np.arange(_NODES) / (2 * _NODES)) ** 2  # where interpolation errs most
 _CHEBYSHEV_BETWEEN = np.polynomial.chebyshev.chebvander(2 * _BETWEEN - 1, _NODES - 1).T
 _TRIED = np.r_[:_NODES, _NODES + 2, _NODES + _NODES // 2]  # of these, the ones that every cell has
-_CHECKS = np.r_[_POINTS, _BETWEEN][_TRIED[_NODES:]]
+_CHECKS = np.r_[POINTS, _BETWEEN][_TRIED[_NODES:]]
 #: An octave is sampled at Chebyshev's nodes, and interpolated from there to the nodes of its cells.
 _OCTAVE_NODES = 22
 _OCTAVE_POINTS = np.cos(np.pi * (np.arange(_OCTAVE_NODES) + 0.5) / _OCTAVE_NODES / 2) ** 2
 _TO_CELLS = np.polynomial.chebyshev.chebvander(
-    2 * ((np.r_[_POINTS, _CHECKS] + np.arange(_PER_OCTAVE)[:, None]) / _PER_OCTAVE).ravel() - 1,
+    2 * ((np.r_[POINTS, _CHECKS] + np.arange(_PER_OCTAVE)[:, None]) / _PER_OCTAVE).ravel() - 1,
     _OCTAVE_NODES - 1,
 ) @ np.linalg.inv(np.polynomial.chebyshev.chebvander(2 * _OCTAVE_POINTS - 1, _OCTAVE_NODES - 1))
 
@@ -311,7 +311,7 @@ def sampled_curves(
         complements: by the name of a function f, that of 1 - f. If f tends to 1, the slope comes from there.
     """
     with np.errstate(all="ignore"):
-        trials = _sampled(formula, np.ldexp(np.r_[_POINTS, _BETWEEN], _LOWS[:, None]), dim)
+        trials = _sampled(formula, np.ldexp(np.r_[POINTS, _BETWEEN], _LOWS[:, None]), dim)
         starts = {name: start for name, values in trials.items() if (start := _start(values))}
         lowest = Cells(min((low for low, _ in starts.values()), default=TOP - 1))
         sampled = _interpolated(
@@ -331,7 +331,7 @@ def sampled_curves(
 
 
 def _interpolated(octaves: dict[str, Array]) -> dict[str, Array]:
-    """Take values at _OCTAVE_POINTS of octaves to values at _POINTS and _CHECKS of their cells."""
+    """Take values at _OCTAVE_POINTS of octaves to values at POINTS and _CHECKS of their cells."""
     return {
         name: (values @ _TO_CELLS.T).reshape(-1, _NODES + len(_CHECKS)) for name, values in octaves.items()
     }
@@ -343,16 +343,16 @@ def _start(values: Array) -> tuple[int, int] | None:
     A lower cell 0 has a smaller error of interpolation, but a formula may be less accurate near κ = 0.
 
     Args:
-        values: of the function at _POINTS and _BETWEEN in [0, 2^low), per low in _LOWS.
+        values: of the function at POINTS and _BETWEEN in [0, 2^low), per low in _LOWS.
     """
-    x = np.r_[_POINTS, _BETWEEN]
+    x = np.r_[POINTS, _BETWEEN]
     steepness = np.log(np.abs(values[:, _NODES - 2] / values[:, _NODES - 1]))
-    steepness /= np.log(_POINTS[-2] / _POINTS[-1])
+    steepness /= np.log(POINTS[-2] / POINTS[-1])
     powers = np.clip(np.nan_to_num(np.rint(steepness)), 0, 4)
     at_first, sizes = values[0, 0], np.abs(values).max(1)
     values = values / x ** powers[:, None]
     middle, exact = values[:, :1], values[:, _NODES:]
-    chebyshev = (values[:, :_NODES] - middle) @ _TO_CHEBYSHEV
+    chebyshev = (values[:, :_NODES] - middle) @ TO_CHEBYSHEV
     errors = {}
     for size, degree in _DEGREE.items():
         kept = np.arange(_NODES) < np.minimum(degree + 1, _NODES) - powers[:, None]

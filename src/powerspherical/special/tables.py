@@ -3,7 +3,7 @@
 The axis of κ is cut into *cells*. Cell 0 is [0, 2^low), where the polynomial starts with the exact power of κ, so that
 κ = 0 and κ → 0 need no rule. Above it, every octave up to 2^64 has eight cells: the exponent of κ and the first three
 bits of its mantissa are their number. Beyond 2^64 a function continues as its value there plus gain·log κ, or as a
-power of κ. Evaluating a function, in torch, C or Triton, is the same few lines everywhere:
+power of κ. Torch, C and Triton evaluate a function in the same few lines:
 
     cell = clamp((bits of κ >> shift) - first, 0, last);  x = κ·scale[cell] - offset[cell];  value = Σ c_j[cell] x^j
 
@@ -18,7 +18,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -39,9 +38,8 @@ TO_CHEBYSHEV = np.cos(np.outer(_ANGLES, np.arange(_NODES))) * ([1] + [2] * (_NOD
 TO_POWERS, _TO_CENTRED_POWERS = np.zeros((2, _NODES, _NODES))
 for _j in range(_NODES):
     TO_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * 2 * _j + [1])[::2]
-    _TO_CENTRED_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * _j + [1]) * 2.0 ** np.arange(
-        _j + 1
-    )
+    _TO_CENTRED_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * _j + [1])
+_TO_CENTRED_POWERS *= 2.0 ** np.arange(_NODES)
 _FROM_POWERS = np.linalg.inv(TO_POWERS)
 
 #: Takes a number d and κ, an array with one axis, to functions of κ.
@@ -291,9 +289,7 @@ _TO_CELLS = np.polynomial.chebyshev.chebvander(
 _TOLERANCE = {4: 2e-7, 8: 1e-9}
 
 
-def sampled_curves(
-    formula: Formula, dim: float, complements: Mapping[str, str] = MappingProxyType({"mean": "loss"})
-) -> dict[str, Curve]:
+def sampled_curves(formula: Formula, dim: float) -> dict[str, Curve]:
     """Return tables of functions that are given by any NumPy formula.
 
     Every function is fitted directly. Near κ = 0 it must be κ^n times an analytic function, n = 0, 1, 2, …; beyond
@@ -303,38 +299,28 @@ def sampled_curves(
     relative error between the nodes is above 1e-9. That is relative to the largest value in the cell, as functions may
     have zeros.
 
-    The derivative of a table has about 1000 times the noise of the formula, relative to |f|/κ.
+    The derivative of a table has about 1000 times the noise of the formula, relative to |f|/κ. That of ``mean``, which
+    tends to 1, comes from its complement ``loss`` if there is one.
 
     Args:
         formula: ``formula(kappa, dim)`` returns arrays by name. It is called with about 3,500 values of κ, in 32 calls.
         dim: the ambient dimension d.
-        complements: by the name of a function f, that of 1 - f. If f tends to 1, the slope comes from there.
     """
     with np.errstate(all="ignore"):
         trials = _sampled(formula, np.ldexp(np.r_[POINTS, _BETWEEN], _LOWS[:, None]), dim)
         starts = {name: start for name, values in trials.items() if (start := _start(values))}
         lowest = Cells(min((low for low, _ in starts.values()), default=TOP - 1))
-        sampled = _interpolated(
-            _sampled(formula, np.ldexp(1 + _OCTAVE_POINTS, np.arange(lowest.low, TOP)[:, None]), dim)
-        )
+        octaves = _sampled(formula, np.ldexp(1 + _OCTAVE_POINTS, np.arange(lowest.low, TOP)[:, None]), dim)
         result = {}
         for name, (low, power) in starts.items():
             zeroth = trials[name][low - _LOWS[0]][_TRIED]
-            rest = sampled[name][_PER_OCTAVE * (low - lowest.low) :]
+            rest = (octaves[name][low - lowest.low :] @ _TO_CELLS.T).reshape(-1, len(_TRIED))
             if curve := _checked(Cells(low), np.r_[zeroth[None], rest], power):
                 result[name] = curve
-    for name, complement in complements.items():
-        if {name, complement} <= result.keys():
-            slope = result[complement].slope
-            result[name] = replace(result[name], own_slope=replace(slope, fit=-slope.fit))
+    if {"mean", "loss"} <= result.keys():
+        slope = result["loss"].slope
+        result["mean"] = replace(result["mean"], own_slope=replace(slope, fit=-slope.fit))
     return result
-
-
-def _interpolated(octaves: dict[str, Array]) -> dict[str, Array]:
-    """Take values at _OCTAVE_POINTS of octaves to values at POINTS and _CHECKS of their cells."""
-    return {
-        name: (values @ _TO_CELLS.T).reshape(-1, _NODES + len(_CHECKS)) for name, values in octaves.items()
-    }
 
 
 def _start(values: Array) -> tuple[int, int] | None:

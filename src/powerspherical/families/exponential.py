@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import with_derivatives
+from powerspherical._torch.elementary import log1p
 from powerspherical.families.base import Family
 from powerspherical.families.derived import information, mean_score
 from powerspherical.quadrature import expectations, gauss_legendre
@@ -102,3 +103,10 @@ def bregman(kappa_p: Tensor, kappa: Tensor, family: ExponentialFamily, dim: int)
     means = mean_score(family, kappa, dim) - mean_score(family, kappa_p, dim)
     entropies = family.relative_entropy(kappa_p, dim) - family.relative_entropy(kappa, dim)
     return torch.where(near, change * change * curvature, entropies + kappa * means)
+
+
+def squared_length(u: Tensor, complement: Tensor) -> Tensor:
+    """Return the S with e^{-S/2} = u for draws on S² by inversion, given u and 1-u; NaN for u outside [0, 1]."""
+    near = complement < 0.5
+    log_u = torch.where(near, log1p(-torch.where(near, complement, 0.0)), torch.log(u))
+    return torch.where(log_u <= 0, -2 * log_u, torch.nan)

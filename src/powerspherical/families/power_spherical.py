@@ -11,9 +11,8 @@ from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
 from powerspherical._torch.random import standard_gamma
-from powerspherical.families import two_sphere
 from powerspherical.families.base import Family
-from powerspherical.families.exponential import ExponentialFamily
+from powerspherical.families.exponential import ExponentialFamily, squared_length
 from powerspherical.formulas import slopes
 from powerspherical.formulas.maps import power_spherical_ends_3
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
@@ -64,7 +63,7 @@ class PowerSphericalFamily(ExponentialFamily):
 
     def quantile(self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
         if dim == 3:
-            return Cosine(*two_sphere.power_spherical_quantile(u, complement, kappa))
+            return Cosine(*power_spherical_ends_3(squared_length(u, complement), kappa))
         return super().quantile(u, complement, kappa, dim)
 
     def draw_cosine(

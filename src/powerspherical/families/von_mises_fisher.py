@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from powerspherical._torch.elementary import hypot
+from powerspherical._torch.elementary import hypot, log1p
 from powerspherical._torch.modes import is_capturing
 from powerspherical._torch.random import standard_gamma
-from powerspherical.families import two_sphere
 from powerspherical.families.base import Family
-from powerspherical.families.exponential import ExponentialFamily
-from powerspherical.formulas.maps import von_mises_fisher_ends_3
+from powerspherical.families.exponential import ExponentialFamily, squared_length
+from powerspherical.formulas.maps import LARGE_KAPPA, von_mises_fisher_ends_3
 from powerspherical.formulas.slopes import von_mises_fisher_slope, von_mises_fisher_slope_3
 from powerspherical.quadrature import gauss_legendre
 from powerspherical.quadrature.cosine import Cosine
@@ -60,7 +59,7 @@ class VonMisesFisherFamily(ExponentialFamily):
 
     def quantile(self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
         if dim == 3:
-            return Cosine(*two_sphere.von_mises_fisher_quantile(u, complement, kappa))
+            return _quantile_3(squared_length(u, complement), kappa)
         return super().quantile(u, complement, kappa, dim)
 
     def draw_cosine(
@@ -102,6 +101,20 @@ class VonMisesFisherFamily(ExponentialFamily):
     def losses(self, p: Family, kappa_p: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
         kappa_p = kappa_p.double()
         return p.mean_loss(kappa_p, dim), angle.minus * p.mean_cosine(kappa_p, dim)
+
+
+def _quantile_3(squared_length: Tensor, kappa: Tensor) -> Cosine:
+    """Return the t with P(T ≤ t) = u = e^{-S/2} for d = 3, given S.
+
+    Unlike in ``von_mises_fisher_ends_3``, a small 1+t keeps its digits at any κ: κ(1+t) = log(1 + e^x) with
+    x = 2κ + log u + log(1-e^{-2κ}).
+    """
+    one_minus_t, one_plus_t = von_mises_fisher_ends_3(squared_length, kappa)
+    far = (one_minus_t > 1.5) & (kappa >= LARGE_KAPPA)
+    large = torch.where(far, kappa, LARGE_KAPPA)
+    exponent = 2 * large - 0.5 * squared_length + log1p(-torch.exp(-2 * large))
+    tail = torch.logaddexp(exponent, torch.zeros_like(exponent)) / large
+    return Cosine(one_minus_t, torch.where(far, tail, one_plus_t))
 
 
 #: Nodes of the integral in ``_log_shrink``. Its integrand is analytic in a large region around a short interval.

@@ -8,21 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from powerspherical._torch.elementary import expm1, hypot, log1p
-
-__all__ = [
-    "Lanes",
-    "Number",
-    "at_least",
-    "at_most",
-    "exp",
-    "expm1",
-    "horner",
-    "hypot",
-    "log",
-    "log1p",
-    "where",
-]
+from powerspherical._torch.elementary import expm1 as expm1
+from powerspherical._torch.elementary import hypot as hypot
+from powerspherical._torch.elementary import log1p as log1p
 
 Lanes = Tensor
 Number = float

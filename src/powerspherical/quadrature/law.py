@@ -21,8 +21,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,8 +33,8 @@ from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.modes import can_look, is_exporting, is_plain
 from powerspherical.quadrature import gauss_legendre, legendre
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.quadrature.interpolation import Cells, cells_around, coefficients, interpolated
 from powerspherical.special.gamma import log_cosine_normalizer
+from powerspherical.special.tables import POINTS, TO_CHEBYSHEV, TO_POWERS
 
 _FALL = 32.0  # a ray ends where the integrand has fallen by e^-32
 _NODES, _STRETCH = 64, 4.0  # of a ray, at sinh(_STRETCH·x)/sinh(_STRETCH) with Gauss–Legendre nodes x
@@ -68,7 +70,6 @@ class Kernel(Protocol):
 
 
 MeanScore = Callable[[Any, Tensor, int], Tensor]
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @tensor_constant
@@ -260,24 +261,15 @@ def _sign(positive: Tensor, like: Tensor) -> Tensor:
     return torch.where(positive, 1.0, -1.0).to(like.dtype)
 
 
-def _without_gradients(function: F) -> F:
-    """Run a function under ``torch.no_grad``, except during an export.
+def _values_only() -> AbstractContextManager[object]:
+    """Return ``torch.no_grad``, except during an export.
 
     ``torch.export`` traces the ``forward`` of an ``autograd.Function`` and ignores its ``backward``. There the program
     needs the derivatives of the steps, and leaving ``torch.no_grad`` would not switch gradients on again.
     """
-
-    @functools.wraps(function)
-    def wrapped(*args: Any) -> Any:
-        if is_exporting():
-            return function(*args)
-        with torch.no_grad():
-            return function(*args)
-
-    return wrapped  # type: ignore[return-value]
+    return nullcontext() if is_exporting() else torch.no_grad()
 
 
-@_without_gradients
 def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the log-probability of the tail at t that does not contain the mode, and whether it is below t.
 
@@ -287,52 +279,53 @@ def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[T
     def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
         return Law(family, kappa, dim).log_near_tail(Cosine(minus, plus))
 
-    return in_chunks(entries, *t, kappa, chunk=_CHUNK)
+    with _values_only():
+        return in_chunks(entries, *t, kappa, chunk=_CHUNK)
 
 
-@_without_gradients
 def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int, mean_score: MeanScore | None = None) -> Tensor:
     """Return d artanh(t)/dκ at a fixed probability. ``mean_score(family, κ, d)`` returns E s, if it is known.
 
     In plain eager mode on the CPU, large batches with a single κ interpolate the slope in artanh t. This changes it by
     less than 1e-9 of its value. On CUDA it would take a host sync.
     """
-    if not kappa.is_cuda and _all_equal(kappa):
-        law = Law(family, kappa.reshape(-1)[:1], dim)
-        # Densities are analytic within a distance π/2 of the real line. We measure artanh t in units of 1/2, or of the
-        # standard deviation if that is smaller.
-        both = law.both()
-        masses, nodes = both.masses.flatten(-2), both.nodes.flatten(-2)
-        masses = masses / masses.sum()
-        unit = (masses * (nodes - (masses * nodes).sum()).square()).sum().sqrt().clamp(max=0.5)
-        place = t.rapidity / unit
-        if cells := cells_around(place):
-            table = coefficients(lambda x: law.slope(Cosine.of_rapidity(x * unit), mean_score), cells, place)
-            return interpolated(table, cells, place)
 
     def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Tensor:
         return Law(family, kappa, dim).slope(Cosine(minus, plus), mean_score)
 
-    return in_chunks(entries, *t, kappa, chunk=_CHUNK)
+    with _values_only():
+        if not kappa.is_cuda and _all_equal(kappa):
+            law = Law(family, kappa.reshape(-1)[:1], dim)
+            # Densities are analytic within a distance π/2 of the real line. We measure artanh t in units of 1/2, or of
+            # the standard deviation if that is smaller.
+            both = law.both()
+            masses, nodes = both.masses.flatten(-2), both.nodes.flatten(-2)
+            masses = masses / masses.sum()
+            unit = (masses * (nodes - (masses * nodes).sum()).square()).sum().sqrt().clamp(max=0.5)
+            place = t.rapidity / unit
+            if cells := _cells_around(place):
+                table = _table(lambda x: law.slope(Cosine.of_rapidity(x * unit), mean_score), cells, place)
+                return _interpolated(table, cells, place)
+        return in_chunks(entries, *t, kappa, chunk=_CHUNK)
 
 
-@_without_gradients
 def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
     """Return t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u.
 
     In plain eager mode, large batches with a single κ interpolate artanh t in the logit of u. This changes 1-t and 1+t
     by less than 1e-10 of their values.
     """
-    if _all_equal(kappa):
-        logit = torch.log(u) - torch.log(complement)
-        if cells := cells_around(logit):
-            table = _rapidities(family, float(kappa.reshape(-1)[0]), dim, cells, kappa.device)
-            return Cosine.of_rapidity(interpolated(table, cells, logit))
 
     def entries(u: Tensor, complement: Tensor, kappa: Tensor) -> Cosine:
         return Law(family, kappa, dim).quantile(u, complement)
 
-    return Cosine(*in_chunks(entries, u, complement, kappa, chunk=_CHUNK))
+    with _values_only():
+        if _all_equal(kappa):
+            logit = torch.log(u) - torch.log(complement)
+            if cells := _cells_around(logit):
+                table = _rapidities(family, float(kappa.reshape(-1)[0]), dim, cells, kappa.device)
+                return Cosine.of_rapidity(_interpolated(table, cells, logit))
+        return Cosine(*in_chunks(entries, u, complement, kappa, chunk=_CHUNK))
 
 
 def _all_equal(kappa: Tensor) -> bool:
@@ -343,12 +336,56 @@ def _all_equal(kappa: Tensor) -> bool:
 
 
 @functools.lru_cache(64)
-def _rapidities(family: Kernel, kappa: float, dim: int, cells: Cells, device: torch.device) -> Tensor:
-    """Return the coefficients of artanh t as a function of the logit of u. A fixed κ needs them again and again."""
+def _rapidities(family: Kernel, kappa: float, dim: int, cells: range, device: torch.device) -> Tensor:
+    """Return the table of artanh t as a function of the logit of u. A fixed κ needs it again and again."""
     with torch.inference_mode(False), torch.no_grad():
         law = Law(family, torch.tensor([kappa], dtype=torch.float64, device=device), dim)
 
         def at(logit: Tensor) -> Tensor:
             return law.quantile(torch.sigmoid(logit), torch.sigmoid(-logit)).rapidity
 
-        return coefficients(at, cells, law.kappa)
+        return _table(at, cells, law.kappa)
+
+
+# Interpolation of functions that are expensive to evaluate, by a polynomial in each of many cells of length 1. If they
+# are analytic within a distance of about π of the real line, the error is below 1e-12 of their values.
+
+_BLOCK = 8  # cells
+_LEAST_GAIN = 2  # how many times fewer nodes than arguments make an interpolation worthwhile
+
+
+@tensor_constant
+def _transform() -> Numbers:
+    """Nodes on [0, 1], and the matrices from values there to coefficients of Chebyshev polynomials and on to powers."""
+    return np.r_[POINTS[None], TO_CHEBYSHEV, TO_POWERS].tolist()
+
+
+def _cells_around(x: Tensor) -> range | None:
+    """Return cells that cover x, or None if their nodes are not far fewer than the entries of x. The host reads x.
+
+    Cell j covers the interval from j to j + 1. The ends are multiples of ``_BLOCK``, so that similar arguments have the
+    same cells.
+    """
+    if x.numel() < _BLOCK * len(POINTS) * _LEAST_GAIN:
+        return None
+    low, high = (float(end) / _BLOCK for end in x.aminmax())
+    if not math.isfinite(high - low):
+        return None
+    cells = range(_BLOCK * math.floor(low), _BLOCK * (math.floor(high) + 1))
+    return cells if len(cells) * len(POINTS) * _LEAST_GAIN <= x.numel() else None
+
+
+def _table(function: Callable[[Tensor], Tensor], cells: range, like: Tensor) -> Tensor:
+    """Return the coefficients of an elementwise function, of shape (cells, degree + 1)."""
+    nodes, to_chebyshev, to_powers = _transform(like).split((1, len(POINTS), len(POINTS)))
+    x = torch.arange(cells.start, cells.stop, dtype=like.dtype, device=like.device).unsqueeze(-1) + nodes
+    return function(x.flatten()).view_as(x) @ to_chebyshev @ to_powers
+
+
+def _interpolated(table: Tensor, cells: range, x: Tensor) -> Tensor:
+    """Return the function with this table at x, which lies in the cells."""
+    cell = torch.floor(x)
+    *coefficients, value = torch.embedding(table, cell.long() - cells.start).unbind(-1)
+    for coefficient in reversed(coefficients):
+        value = torch.addcmul(coefficient, value, x - cell)
+    return value

@@ -70,21 +70,21 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
         dim = operator.index(dim)  # the compiler's symbolic integer as a plain one
     rows, (first, gain, decay) = table(kappa, family, name, dim, order)
     integers, shift, bias = _BITS[kappa.dtype]
-    inside = kappa.clamp(0.0, 2.0**TOP)
+    inside, plain = kappa.clamp(0.0, 2.0**TOP), is_plain(kappa)
     # ONNX has no bits of numbers, and vmap has them from torch 2.13 on. At the end of a cell its neighbour is as good.
-    if is_exporting() or transforms_active():
+    if not plain and (is_exporting() or transforms_active()):
         fraction, exponent = _split(inside.detach().clamp(min=2.0 ** ((first + 1) // 8 - bias - 1)))
         number = (8 * (exponent + bias) + torch.floor(8 * fraction)).to(torch.int64)
     else:
         number = inside.detach().view(integers) >> shift
-    row = torch.embedding(rows, (number - first).clamp(0, len(rows) - 1))
+    row = torch.embedding(rows, number.sub_(first).clamp_(0, len(rows) - 1))
     minus_offset, scale, *coefficients, value = row.unbind(-1)
     x = torch.addcmul(minus_offset, inside, scale)
     for coefficient in reversed(coefficients):
         value = torch.addcmul(coefficient, value, x)
     # Where the host may look, it skips the values beyond the table if there are none.
-    looks = kappa.is_cpu and is_plain(kappa) and kappa.numel() > 0
-    if (gain or decay) and not (looks and kappa.max() <= 2.0**TOP):
+    looks = plain and kappa.is_cpu and kappa.numel() > 0
+    if (gain or decay) and not (looks and float(kappa.max()) <= 2.0**TOP):
         beyond = kappa.clamp(min=2.0**TOP) * 2.0**-TOP  # 1 inside the table
         value = torch.add(value, torch.log(beyond), alpha=gain) if gain else value * beyond**-decay
     return value
@@ -125,12 +125,20 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
         raise ValueError(
             f"kappa must be a float32 or float64 tensor, got {kind}: convert it with kappa.float()"
         )
-    found: Tensor = differentiable(
-        "curve",
-        lambda kappa: _smooth(kappa, family, name, dim, order),
-        lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
-        kappa,
-    )
+    found: Tensor
+    if is_plain(kappa) and not (torch.is_grad_enabled() and kappa.requires_grad):
+        if kernel := find("curve", kappa):
+            tables = kernel_tables(family, name, dim, order, kappa.dtype, kappa.device)
+            found = kernel.run((kappa,), tables, (False,))[0]
+        else:
+            found = _by_operations(kappa, family, name, dim, order)
+    else:
+        found = differentiable(
+            "curve",
+            lambda kappa: _smooth(kappa, family, name, dim, order),
+            lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
+            kappa,
+        )
     return torch.where(kappa < 0, 0.0, found) if order else found
 
 

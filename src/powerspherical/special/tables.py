@@ -3,7 +3,7 @@
 The axis of κ is cut into *cells*. Cell 0 is [0, 2^low), where the polynomial starts with the exact power of κ, so that
 κ = 0 and κ → 0 need no rule. Above it, every octave up to 2^64 has eight cells: the exponent of κ and the first three
 bits of its mantissa are their number. Beyond 2^64 a function continues as its value there plus gain·log κ, or as a
-power of κ. Evaluating a function, in torch, C or Triton, is the same few lines everywhere:
+power of κ. Torch, C and Triton evaluate a function in the same few lines:
 
     cell = clamp((bits of κ >> shift) - first, 0, last);  x = κ·scale[cell] - offset[cell];  value = Σ c_j[cell] x^j
 
@@ -18,7 +18,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -32,17 +31,16 @@ _NODES = 12  # per cell
 _DEGREE = {4: 6, 8: 12}
 
 _ANGLES = np.pi * (np.arange(_NODES) + 0.5) / _NODES
-_POINTS = np.cos(_ANGLES / 2) ** 2  # Chebyshev's nodes in [0, 1]
+POINTS = np.cos(_ANGLES / 2) ** 2  # Chebyshev's nodes in [0, 1]
 #: Takes values at the nodes to coefficients of Chebyshev polynomials.
-_TO_CHEBYSHEV = np.cos(np.outer(_ANGLES, np.arange(_NODES))) * ([1] + [2] * (_NODES - 1)) / _NODES
+TO_CHEBYSHEV = np.cos(np.outer(_ANGLES, np.arange(_NODES))) * ([1] + [2] * (_NODES - 1)) / _NODES
 #: Rows of T_j(2x-1) = T_2j(√x) in powers of x, and of T_j(2x-1) in powers of x - ½, with Chebyshev's polynomials T_j.
-_TO_POWERS, _TO_CENTRED_POWERS = np.zeros((2, _NODES, _NODES))
+TO_POWERS, _TO_CENTRED_POWERS = np.zeros((2, _NODES, _NODES))
 for _j in range(_NODES):
-    _TO_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * 2 * _j + [1])[::2]
-    _TO_CENTRED_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * _j + [1]) * 2.0 ** np.arange(
-        _j + 1
-    )
-_FROM_POWERS = np.linalg.inv(_TO_POWERS)
+    TO_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * 2 * _j + [1])[::2]
+    _TO_CENTRED_POWERS[_j, : _j + 1] = np.polynomial.chebyshev.cheb2poly([0] * _j + [1])
+_TO_CENTRED_POWERS *= 2.0 ** np.arange(_NODES)
+_FROM_POWERS = np.linalg.inv(TO_POWERS)
 
 #: Takes a number d and κ, an array with one axis, to functions of κ.
 Formula = Callable[[Array, float], Mapping[str, Array]]
@@ -74,17 +72,17 @@ class Cells:
         self.low = low
         self.offset = np.r_[0.0, _PER_OCTAVE + part]
         self.scale = np.r_[2.0**-low, np.ldexp(float(_PER_OCTAVE), -(octave + low))]
-        self.kappa = (_POINTS + self.offset[:, None]) / self.scale[:, None]
+        self.kappa = (POINTS + self.offset[:, None]) / self.scale[:, None]
 
     def fit(self, values: Array, power: int = 0) -> Array:
         """Fit polynomials to values at the nodes of a function that is κ^power times an analytic one near κ = 0."""
-        values = np.r_[values[:1] / _POINTS**power, values[1:]]
+        values = np.r_[values[:1] / POINTS**power, values[1:]]
         middle = values[:, _NODES // 2]
-        chebyshev = (values - middle[:, None]) @ _TO_CHEBYSHEV
+        chebyshev = (values - middle[:, None]) @ TO_CHEBYSHEV
         chebyshev[:, 0] += middle
-        fit = chebyshev @ _TO_POWERS
+        fit = chebyshev @ TO_POWERS
         kept = _NODES - power
-        fit[0] = np.r_[np.zeros(power), chebyshev[0, :kept] @ _TO_POWERS[:kept, :kept]]
+        fit[0] = np.r_[np.zeros(power), chebyshev[0, :kept] @ TO_POWERS[:kept, :kept]]
         return fit
 
     def integral(self, fit: Array, start: float = 0.0) -> Array:
@@ -117,7 +115,7 @@ def _shortened(fit: Array, degree: int) -> Array:
     short = slopes @ _FROM_POWERS[:count, :degree] @ _TO_CENTRED_POWERS[:degree, :degree]
     power = max(0, int((fit[0] != 0).argmax()) - 1)  # near κ = 0 slopes are ∝ κ^power
     kept = degree - power
-    first = slopes[0, power:] @ _FROM_POWERS[: count - power, :kept] @ _TO_POWERS[:kept, :kept]
+    first = slopes[0, power:] @ _FROM_POWERS[: count - power, :kept] @ TO_POWERS[:kept, :kept]
     short[0] = np.r_[np.zeros(power), first]
     constants = np.r_[fit[0, 0], _values(fit[1:], np.array([0.5]))[:, 0]]
     return np.c_[constants, short / np.arange(1, degree + 1)]
@@ -194,7 +192,7 @@ def _exponential(cells: Cells, variance: Array, start: float = 0.0) -> dict[str,
     return {
         "information": Curve.of(cells, fit),
         "score_loss": Curve.of(cells, loss),
-        "offset": Curve.of(cells, cells.integral(cells.fit(_values(loss, _POINTS))), logarithmic=True),
+        "offset": Curve.of(cells, cells.integral(cells.fit(_values(loss, POINTS))), logarithmic=True),
         "log_partition_slope": Curve.of(cells, cells.integral(fit, start)),
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
@@ -240,7 +238,7 @@ def _spherical_cauchy(dim: float) -> dict[str, Curve]:
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit((dim - 1) * sampled["mean"] / growth, power=1)), logarithmic=True
         ),
-        "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(_values(loss, _POINTS) / growth))),
+        "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(_values(loss, POINTS) / growth))),
     }
 
 
@@ -278,12 +276,12 @@ _LOWS = np.arange(-30, 31)  # cell 0 of a sampled curve may be [0, 2^low)
 _BETWEEN = np.cos(np.pi * np.arange(_NODES) / (2 * _NODES)) ** 2  # where interpolation errs most
 _CHEBYSHEV_BETWEEN = np.polynomial.chebyshev.chebvander(2 * _BETWEEN - 1, _NODES - 1).T
 _TRIED = np.r_[:_NODES, _NODES + 2, _NODES + _NODES // 2]  # of these, the ones that every cell has
-_CHECKS = np.r_[_POINTS, _BETWEEN][_TRIED[_NODES:]]
+_CHECKS = np.r_[POINTS, _BETWEEN][_TRIED[_NODES:]]
 #: An octave is sampled at Chebyshev's nodes, and interpolated from there to the nodes of its cells.
 _OCTAVE_NODES = 22
 _OCTAVE_POINTS = np.cos(np.pi * (np.arange(_OCTAVE_NODES) + 0.5) / _OCTAVE_NODES / 2) ** 2
 _TO_CELLS = np.polynomial.chebyshev.chebvander(
-    2 * ((np.r_[_POINTS, _CHECKS] + np.arange(_PER_OCTAVE)[:, None]) / _PER_OCTAVE).ravel() - 1,
+    2 * ((np.r_[POINTS, _CHECKS] + np.arange(_PER_OCTAVE)[:, None]) / _PER_OCTAVE).ravel() - 1,
     _OCTAVE_NODES - 1,
 ) @ np.linalg.inv(np.polynomial.chebyshev.chebvander(2 * _OCTAVE_POINTS - 1, _OCTAVE_NODES - 1))
 
@@ -291,9 +289,7 @@ _TO_CELLS = np.polynomial.chebyshev.chebvander(
 _TOLERANCE = {4: 2e-7, 8: 1e-9}
 
 
-def sampled_curves(
-    formula: Formula, dim: float, complements: Mapping[str, str] = MappingProxyType({"mean": "loss"})
-) -> dict[str, Curve]:
+def sampled_curves(formula: Formula, dim: float) -> dict[str, Curve]:
     """Return tables of functions that are given by any NumPy formula.
 
     Every function is fitted directly. Near κ = 0 it must be κ^n times an analytic function, n = 0, 1, 2, …; beyond
@@ -303,38 +299,28 @@ def sampled_curves(
     relative error between the nodes is above 1e-9. That is relative to the largest value in the cell, as functions may
     have zeros.
 
-    The derivative of a table has about 1000 times the noise of the formula, relative to |f|/κ.
+    The derivative of a table has about 1000 times the noise of the formula, relative to |f|/κ. That of ``mean``, which
+    tends to 1, comes from its complement ``loss`` if there is one.
 
     Args:
         formula: ``formula(kappa, dim)`` returns arrays by name. It is called with about 3,500 values of κ, in 32 calls.
         dim: the ambient dimension d.
-        complements: by the name of a function f, that of 1 - f. If f tends to 1, the slope comes from there.
     """
     with np.errstate(all="ignore"):
-        trials = _sampled(formula, np.ldexp(np.r_[_POINTS, _BETWEEN], _LOWS[:, None]), dim)
+        trials = _sampled(formula, np.ldexp(np.r_[POINTS, _BETWEEN], _LOWS[:, None]), dim)
         starts = {name: start for name, values in trials.items() if (start := _start(values))}
         lowest = Cells(min((low for low, _ in starts.values()), default=TOP - 1))
-        sampled = _interpolated(
-            _sampled(formula, np.ldexp(1 + _OCTAVE_POINTS, np.arange(lowest.low, TOP)[:, None]), dim)
-        )
+        octaves = _sampled(formula, np.ldexp(1 + _OCTAVE_POINTS, np.arange(lowest.low, TOP)[:, None]), dim)
         result = {}
         for name, (low, power) in starts.items():
             zeroth = trials[name][low - _LOWS[0]][_TRIED]
-            rest = sampled[name][_PER_OCTAVE * (low - lowest.low) :]
+            rest = (octaves[name][low - lowest.low :] @ _TO_CELLS.T).reshape(-1, len(_TRIED))
             if curve := _checked(Cells(low), np.r_[zeroth[None], rest], power):
                 result[name] = curve
-    for name, complement in complements.items():
-        if {name, complement} <= result.keys():
-            slope = result[complement].slope
-            result[name] = replace(result[name], own_slope=replace(slope, fit=-slope.fit))
+    if {"mean", "loss"} <= result.keys():
+        slope = result["loss"].slope
+        result["mean"] = replace(result["mean"], own_slope=replace(slope, fit=-slope.fit))
     return result
-
-
-def _interpolated(octaves: dict[str, Array]) -> dict[str, Array]:
-    """Take values at _OCTAVE_POINTS of octaves to values at _POINTS and _CHECKS of their cells."""
-    return {
-        name: (values @ _TO_CELLS.T).reshape(-1, _NODES + len(_CHECKS)) for name, values in octaves.items()
-    }
 
 
 def _start(values: Array) -> tuple[int, int] | None:
@@ -343,16 +329,16 @@ def _start(values: Array) -> tuple[int, int] | None:
     A lower cell 0 has a smaller error of interpolation, but a formula may be less accurate near κ = 0.
 
     Args:
-        values: of the function at _POINTS and _BETWEEN in [0, 2^low), per low in _LOWS.
+        values: of the function at POINTS and _BETWEEN in [0, 2^low), per low in _LOWS.
     """
-    x = np.r_[_POINTS, _BETWEEN]
+    x = np.r_[POINTS, _BETWEEN]
     steepness = np.log(np.abs(values[:, _NODES - 2] / values[:, _NODES - 1]))
-    steepness /= np.log(_POINTS[-2] / _POINTS[-1])
+    steepness /= np.log(POINTS[-2] / POINTS[-1])
     powers = np.clip(np.nan_to_num(np.rint(steepness)), 0, 4)
     at_first, sizes = values[0, 0], np.abs(values).max(1)
     values = values / x ** powers[:, None]
     middle, exact = values[:, :1], values[:, _NODES:]
-    chebyshev = (values[:, :_NODES] - middle) @ _TO_CHEBYSHEV
+    chebyshev = (values[:, :_NODES] - middle) @ TO_CHEBYSHEV
     errors = {}
     for size, degree in _DEGREE.items():
         kept = np.arange(_NODES) < np.minimum(degree + 1, _NODES) - powers[:, None]

@@ -40,16 +40,6 @@ def log_density(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
     return family.log_kernel(t, kappa, dim) + family.offset(kappa, dim)
 
 
-def relative_entropy_and_slope(family: Family, kappa: Tensor, dim: int) -> Pair:
-    """Return KL(p‖U) and its derivative in κ, which one look-up finds.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> relative_entropy_and_slope(POWER_SPHERICAL, torch.tensor([0.0, 3.0]), 3)
-    (tensor([0.0000, 0.6363]), tensor([0.0000, 0.1875]))
-    """
-    return curves.value_and_slope(kappa, family.key, "relative_entropy", dim)
-
-
 def mean_score(family: Family, kappa: Tensor, dim: int) -> Tensor:
     """Return E ∂log_kernel/∂κ, in the shape of ``kappa``. In an exponential family it is E T.
 
@@ -78,17 +68,6 @@ def mean_log_loss(family: Family, kappa: Tensor, dim: int) -> Tensor:
     tensor([1.3863e+00, 2.0000e-06])
     """
     return curves.value(kappa, family.key, "log_loss", dim)
-
-
-def offset_and_mean_score(family: Family, kappa: Tensor, dim: int) -> Pair:
-    """Return -Ψ and Ψ' = E T of an exponential family, which one look-up finds. They have no derivatives.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> offset_and_mean_score(POWER_SPHERICAL, torch.tensor([0.0, 1.0]), 3)  # log 2
-    (tensor([0.0000, 0.6931]), tensor([-1.0000, -0.5000]))
-    """
-    offset, loss = curves.value_and_slope(kappa, family.key, "offset", dim)
-    return offset, -loss
 
 
 def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:

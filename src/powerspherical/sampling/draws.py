@@ -89,19 +89,19 @@ def draw(
     arguments = shape, loc.shape[-1] if dim is None else dim, family.name, generator
     if is_plain(loc, concentration):
         if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-            return _Draw.apply(True, loc, concentration, *arguments)
+            return _Draw.apply(loc, concentration, True, arguments)
         return run_draw(loc, concentration, *arguments, needs_scalars=False)[0]
     if is_transformed():
         return _transformed(loc, concentration, *arguments)
     if generator is None:
         return _points(loc, concentration, *arguments[:-1])
-    return _Draw.apply(False, loc, concentration, *arguments)
+    return _Draw.apply(loc, concentration, False, arguments)
 
 
 @composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
 def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, family: str) -> Tensor:
     """Draw x, recorded by ``torch.compile`` as one operator: its Python code would get many guards."""
-    return _Draw.apply(False, loc, concentration, shape, dim, family, None)
+    return _Draw.apply(loc, concentration, False, (shape, dim, family, None))
 
 
 @untraced
@@ -123,20 +123,20 @@ class _Draw(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, plain: bool, loc: Tensor, concentration: Tensor, *arguments: Any) -> Tensor:
-        shape, ctx.dim, ctx.family, generator = arguments
+    def forward(
+        ctx: Any, loc: Tensor, concentration: Tensor, plain: bool, arguments: tuple[Any, ...]
+    ) -> Tensor:
+        shape, *ctx.law, generator = arguments
         if plain:
             x, scalars = run_draw(loc, concentration, *arguments)
         else:
-            law = ctx.dim, ctx.family
-            x, scalars = _draw(loc, concentration, shape, False, next_number(), *law, None, generator)
+            x, scalars = _draw(loc, concentration, shape, False, next_number(), *ctx.law, None, generator)
         ctx.save_for_backward(x, loc, scalars, concentration)
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        found = draw_gradients(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *ctx.needs_input_grad[1:3])
-        return None, *found, None, None, None, None
+        return *draw_gradients(grad, *ctx.saved_tensors, *ctx.law, *ctx.needs_input_grad[:2]), None, None
 
 
 def draw_gradients(

@@ -19,7 +19,7 @@ from torch import Tensor
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.modes import is_exporting, is_plain, transforms_active
-from powerspherical.kernels import differentiable, find
+from powerspherical.kernels import differentiable
 from powerspherical.kernels.registry import Table
 from powerspherical.special.tables import TOP, Curve, curves
 
@@ -132,16 +132,6 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
         kappa,
     )
     return torch.where(kappa < 0, 0.0, found) if order else found
-
-
-def value_and_slope(kappa: Tensor, family: str, name: str, dim: float) -> tuple[Tensor, Tensor]:
-    """Return a function of κ and its derivative."""
-    records = torch.is_grad_enabled() and kappa.requires_grad
-    if kappa.dtype in _BITS and not records and is_plain(kappa) and (kernel := find("curve", kappa)):
-        tables = kernel_tables(family, name, dim, 0, kappa.dtype, kappa.device)
-        result, (slope,) = kernel.run((kappa,), tables, (True,))
-        return result, slope
-    return value(kappa, family, name, dim), value(kappa, family, name, dim, 1)
 
 
 @with_derivatives(lambda kappa, family, dim: value(kappa, family, "log_partition_slope", dim))

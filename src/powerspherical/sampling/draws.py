@@ -32,6 +32,7 @@ from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import (
     PLAIN_TYPES,
     is_batching,
+    is_compiled_backward,
     is_plain,
     is_plain_backward,
     is_transformed,
@@ -155,7 +156,7 @@ def draw_gradients(
     """
     if is_plain_backward(grad):
         return _pull_back(grad, x, loc, scalars, concentration, dim, family, *needs)
-    if not torch.is_grad_enabled() and not is_transformed() and type(grad) not in PLAIN_TYPES:
+    if is_compiled_backward(grad):
         found = _draw_backward(grad, x, loc, scalars, concentration, dim, family, *needs)
         return tuple(one if needed else None for one, needed in zip(found, needs, strict=True))
     # The gradient is batched, or will be differentiated.

@@ -419,6 +419,20 @@ def test_generators(engine: Engine, dtype: torch.dtype, family: type, dim: int) 
     assert_reproducible(family(unit(7, dim, dtype=dtype), 4.0))
 
 
+@families
+@pytest.mark.parametrize("dim", [2, 3, 5])
+def test_an_infinite_concentration_gives_the_mean_direction(
+    engine: Engine, dtype: torch.dtype, family: type, dim: int
+) -> None:
+    loc = unit(7, dim, dtype=dtype, device=engine.device).requires_grad_()
+    kappa = torch.full((7,), torch.inf, dtype=dtype, device=engine.device, requires_grad=True)
+    x = family(loc, kappa, validate_args=False).rsample()
+    torch.testing.assert_close(x, loc)
+    x[:, 0].sum().backward()
+    assert loc.grad.isfinite().all()
+    torch.testing.assert_close(kappa.grad, torch.zeros_like(kappa))
+
+
 @family_objects
 def test_the_operator_draws_the_same(engine: Engine, dtype: torch.dtype, family: Family) -> None:
     """Compiled code calls the operator, eager mode what it runs."""

@@ -133,7 +133,7 @@ class _Latents(torch.autograd.Function):
             packed_settings, radius = ctx.options
             settings, _ = _unpacked(packed_settings)
             x, scalars = unpack_record(outputs, record, z)
-            drawn = x.detach(), scalars[:3]
+            drawn = x, scalars[:3]
             (gradient,) = composed_gradients(
                 lambda outputs: _composition(outputs, settings, radius, ctx.dtype, drawn),
                 grads,

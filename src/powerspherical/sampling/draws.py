@@ -42,9 +42,9 @@ from powerspherical._torch.random import check_generator, from_generator
 from powerspherical._torch.vectors import unit_vectors_as
 from powerspherical.families import SPHERICAL_CAUCHY, Family, family_named
 from powerspherical.kernels import find
+from powerspherical.kernels.autograd import composed_gradients
 from powerspherical.kernels.registry import Gradients, Table
 from powerspherical.quadrature import law
-from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling import composition
 from powerspherical.special.curves import kernel_tables
 
@@ -160,18 +160,10 @@ def draw_gradients(
         found = _draw_backward(grad, x, loc, scalars, concentration, dim, family, *needs)
         return tuple(one if needed else None for one, needed in zip(found, needs, strict=True))
     # The gradient is batched, or will be differentiated.
-    create_graph = torch.is_grad_enabled()
-    mean, kappa = (
-        p.detach().requires_grad_(needed) for p, needed in zip((loc, concentration), needs, strict=True)
-    )
-    with torch.enable_grad():
-        point = redrawn(family_named(family), mean, kappa, x.detach(), scalars, dim)
-    wanted = [p for p in (mean, kappa) if p.requires_grad]
-    derivatives = torch.autograd.grad(point, wanted, grad, create_graph=create_graph)
-    if create_graph:  # they depend on the parameters themselves, so that a second derivative raises
-        derivatives = tuple(_Differentiable.apply(one, loc, concentration, 0) for one in derivatives)
-    rest = iter(derivatives)
-    return tuple(next(rest) if needed else None for needed in needs)
+    return composed_gradients(
+        lambda mean, kappa: redrawn(family_named(family), mean, kappa, x, scalars, dim),
+        (grad,), needs, (loc, concentration),
+    )  # fmt: skip
 
 
 def redrawn(
@@ -179,7 +171,8 @@ def redrawn(
 ) -> Tensor:
     """Return the points x of an earlier draw with these ``scalars``, as a function of the parameters."""
     dim = loc.shape[-1] if dim is None else dim
-    return _expression(loc, concentration, x, _with_slopes(scalars, concentration.detach(), dim, family.name))
+    scalars = _with_slopes(scalars.detach(), concentration.detach(), dim, family.name)
+    return _expression(loc, concentration, x.detach(), scalars)
 
 
 def _transformed(
@@ -311,25 +304,12 @@ def _pull_back(
     if loc.is_meta:
         return _fake_backward(grad, x, loc, scalars, concentration, dim, family, *needs)
     kernel = find("draw_gradient", concentration, loc.shape[-1], family) if scalars.numel() else None
-    needs_loc, needs_kappa = needs
     run, mean, rule = composition.draw_gradient, None, None
     if kernel is not None:
         run = kernel.run
-        if needs_kappa and concentration.dtype is torch.float64:
-            mean, rule = _quadrature(family, concentration, dim)
-    in_loc, in_kappa = run(
-        family,
-        grad,
-        x,
-        loc,
-        scalars,
-        concentration,
-        mean,
-        rule,
-        dim,
-        needs_loc=needs_loc,
-        needs_kappa=needs_kappa,
-    )
+        mean, rule = _quadrature(family, concentration, dim) if needs[1] else (None, None)
+    law = scalars, concentration, mean, rule, dim
+    in_loc, in_kappa = run(family, grad, x, loc, *law, needs_loc=needs[0], needs_kappa=needs[1])
     if in_kappa is not None and in_kappa.shape != concentration.shape:
         in_kappa = in_kappa.sum_to_size(concentration.shape)
     return in_loc, in_kappa
@@ -341,8 +321,7 @@ def _with_slopes(scalars: Tensor, kappa: Tensor, dim: int, family: str) -> Tenso
     if kernel is not None and PLAIN_TYPES.issuperset((type(scalars), type(kappa))):
         slope = kernel.run(family, scalars, kappa, *_quadrature(family, kappa, dim), dim)
     else:
-        minus, plus, noise = scalars
-        slope = family_named(family).slope(Cosine(minus, plus), noise, kappa.expand(noise.shape), dim)
+        slope = composition.slopes(family, scalars, kappa, dim)
     return torch.cat((scalars, slope.unsqueeze(0)))
 
 

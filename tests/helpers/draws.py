@@ -30,7 +30,7 @@ def draw(
     seed = int(torch.randint(2**31, ()))
     torch.manual_seed(seed)
     values = loc.detach(), kappa.detach()
-    _, scalars = torch.ops.powerspherical.draw(*values, shape, False, 0, dim, family.name)
+    _, scalars = torch.ops.powerspherical.draw(*values, shape, False, 0, dim, family.name, None, None)
     torch.manual_seed(seed)
     return Draw(sampling.draw(family, loc, kappa, shape, dim), *scalars)
 

@@ -419,12 +419,28 @@ def test_generators(engine: Engine, dtype: torch.dtype, family: type, dim: int) 
     assert_reproducible(family(unit(7, dim, dtype=dtype), 4.0))
 
 
+@families
+@pytest.mark.parametrize("dim", [2, 3, 5])
+def test_an_infinite_concentration_gives_the_mean_direction(
+    engine: Engine, dtype: torch.dtype, family: type, dim: int
+) -> None:
+    if engine.name == "triton":
+        pytest.skip("validation refuses it, and a formula of this kernel is ∞ - ∞")
+    loc = unit(7, dim, dtype=dtype, device=engine.device).requires_grad_()
+    kappa = torch.full((7,), torch.inf, dtype=dtype, device=engine.device, requires_grad=True)
+    x = family(loc, kappa, validate_args=False).rsample()
+    torch.testing.assert_close(x, loc)
+    x[:, 0].sum().backward()
+    assert loc.grad.isfinite().all()
+    torch.testing.assert_close(kappa.grad, torch.zeros_like(kappa))
+
+
 @family_objects
 def test_the_operator_draws_the_same(engine: Engine, dtype: torch.dtype, family: Family) -> None:
     """Compiled code calls the operator, eager mode what it runs."""
     loc, kappa = (p.detach() for p in parameters(engine, (7,), (7,), dtype=dtype))
     torch.manual_seed(3)
-    x, _ = torch.ops.powerspherical.draw(loc, kappa, (7,), False, 0, 5, family.name)
+    x, _ = torch.ops.powerspherical.draw(loc, kappa, (7,), False, 0, 5, family.name, None, None)
     expected = after_seed(distribution_named(family.name), loc, kappa)
     torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-6)
 

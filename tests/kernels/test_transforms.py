@@ -69,7 +69,7 @@ def test_operators_are_registered_soundly(family: Family) -> None:
     dtype = DOUBLE if family is VON_MISES_FISHER else FLOAT
     loc, kappa = parameters(4, dtype=dtype)
     forward, backward = torch.ops.powerspherical.draw.default, torch.ops.powerspherical.draw_backward.default
-    rest = 0, 5, family.name
+    rest = 0, 5, family.name, None, None
     for directions, kappas in ((loc, kappa), (loc[0].expand(4, 5), kappa[0].expand(4))):
         for with_slope in (False, True):
             torch.library.opcheck(forward, (directions, kappas, (4,), with_slope, *rest))

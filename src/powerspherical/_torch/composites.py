@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -40,7 +41,7 @@ def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         _LIBRARY.define(f"{name}({arguments}, str sources) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
-        _LIBRARY.impl(name, lambda *inputs: function(*inputs[:-1]), "CompositeImplicitAutograd")
+        _LIBRARY.impl(name, functools.partial(_run_recorded, function), "CompositeImplicitAutograd")
         operator = getattr(torch.ops.powerspherical, name).default
 
         @functools.wraps(function)
@@ -52,6 +53,28 @@ def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
         return cast(F, call)
 
     return decorate
+
+
+class _State(threading.local):
+    recorded = False
+
+
+_state = _State()
+
+
+def _run_recorded(function: Callable[..., Any], *inputs: Any) -> Any:
+    """The implementation of the operators: run the function, without the sources."""
+    before, _state.recorded = _state.recorded, True
+    try:
+        return function(*inputs[:-1])
+    finally:
+        _state.recorded = before
+
+
+@untraced
+def is_recorded() -> bool:
+    """Whether this call is inside of a function that ``torch.compile`` has recorded as one operator."""
+    return _state.recorded
 
 
 @untraced

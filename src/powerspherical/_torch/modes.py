@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling as torch_is_compiling
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from powerspherical._torch import private
 from powerspherical._torch.constants import untraced
@@ -40,11 +39,21 @@ def is_plain_backward(*grads: Tensor) -> bool:
 
     They must be plain tensors, not batches of gradients, and their own derivatives must not be needed.
     """
-    return (
-        not torch.is_grad_enabled()
-        and is_plain(*grads)
-        and not any(map(private.is_batch_of_gradients, grads))
-    )
+    return not torch.is_grad_enabled() and is_plain(*grads) and not any(map(_is_batch_of_gradients, grads))
+
+
+def is_compiled_backward(*grads: Tensor) -> bool:
+    """Whether a backward pass, given these gradients, is traced by the compiler, and computes values only."""
+    return not (torch.is_grad_enabled() or is_transformed() or PLAIN_TYPES.issuperset(map(type, grads)))
+
+
+def _is_batch_of_gradients(tensor: Tensor) -> bool:
+    """Whether a plain tensor has no memory, as in ``torch.autograd.grad(is_grads_batched=True)``."""
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return True
+    return False
 
 
 @untraced
@@ -61,35 +70,12 @@ def is_transformed() -> bool:
 
 def is_tracing() -> bool:
     """Whether the call is compiled, or runs under a mode such as FakeTensorMode."""
-    return torch_is_compiling() or bool(_dispatch_modes())
+    return is_compiling() or bool(_dispatch_modes())
 
 
 def is_exporting() -> bool:
     """Whether ``torch.export`` or ``torch.onnx.export`` is tracing the call."""
     return torch.compiler.is_exporting()
-
-
-def is_compiling() -> bool:
-    """Whether the operations of this call become part of a compiled program.
-
-    ``torch.compiler.is_compiling`` answers this while dynamo traces Python code. It is False in AOTAutograd, the next
-    stage, which runs our operators and backward passes to record the torch operations in them.
-    """
-    return torch_is_compiling() or private.tracing_context() is not None
-
-
-def is_in_aot_autograd() -> bool:
-    """Whether AOTAutograd, the stage of ``torch.compile`` after dynamo, is tracing this call.
-
-    It traces both passes of an ``autograd.Function``, so an operator called in either becomes part of the compiled
-    code.
-    """
-    return (
-        not is_dynamo_compiling()
-        and private.tracing_context() is not None
-        and bool(_dispatch_modes())  # without a dispatch mode, tensors are real and nothing is traced
-        and not is_exporting()
-    )
 
 
 def differentiates_through_functions() -> bool:
@@ -98,7 +84,7 @@ def differentiates_through_functions() -> bool:
     Forward-mode AD ignores it. So do ``torch.func`` transforms inside ``torch.compile``: they differentiate the traced
     operations of ``forward``.
     """
-    return forward_mode_active() or (torch_is_compiling() and transforms_active())
+    return forward_mode_active() or (is_compiling() and transforms_active())
 
 
 @untraced

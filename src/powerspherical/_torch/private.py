@@ -58,19 +58,6 @@ def _tracing_modes() -> int:
 dispatch_modes: Callable[[], int] = _private("_C._len_torch_dispatch_stack", _tracing_modes)
 
 
-def _without_memory(tensor: Tensor) -> bool:
-    try:
-        tensor.data_ptr()
-    except RuntimeError:
-        return True
-    return False
-
-
-#: Whether a plain tensor is a batch of gradients, from ``torch.autograd.grad(is_grads_batched=True)``.
-is_batch_of_gradients: Callable[[Tensor], bool] = _private(
-    "_C._functorch.is_legacy_batchedtensor", _without_memory
-)
-
 _layers: Callable[[], Any] | None = _private("_C._functorch.get_interpreter_stack", None)
 
 
@@ -100,17 +87,6 @@ def _level_by_probe() -> int:
 forward_mode_level: Callable[[], int] = _level_by_probe
 if not PUBLIC_ONLY and hasattr(forward_ad, "_current_level"):
     forward_mode_level = functools.partial(vars(forward_ad).__getitem__, "_current_level")
-
-
-_thread: Any = _private("_guards._TLS", None)
-
-
-def tracing_context() -> Any:
-    """The context in which ``torch.compile`` or ``torch.export`` traces in this thread, or None.
-
-    Without it, compiled code for CUDA fuses the operations of a bottleneck instead of calling one kernel.
-    """
-    return getattr(_thread, "tracing_context", None)
 
 
 def _validates_by_probe() -> bool:

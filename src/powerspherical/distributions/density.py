@@ -11,7 +11,8 @@ from powerspherical._torch.vectors import unit_vectors_as
 from powerspherical.distributions.geometry import cosine_between
 from powerspherical.families import Family, derived
 from powerspherical.families.exponential import ExponentialFamily
-from powerspherical.kernels import differentiable
+from powerspherical.kernels import differentiable, find
+from powerspherical.special.curves import kernel_tables
 from powerspherical.special.gamma import log_sphere_area
 
 
@@ -37,10 +38,13 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
         return compose(x, loc, kappa)
 
     def options() -> tuple[str, Tensor, Tensor, float]:
-        dim, concentrations = x.shape[-1], kappa.detach()
-        offset = mean = concentrations  # other families use neither
-        if isinstance(family, ExponentialFamily):
-            offset, mean = derived.offset_and_mean_score(family, concentrations, dim)
+        dim = x.shape[-1]
+        offset = mean = kappa  # other families use neither
+        curve = find("curve", kappa)
+        if curve is not None and isinstance(family, ExponentialFamily):
+            tables = kernel_tables(family.key, "offset", dim, 0, kappa.dtype, kappa.device)
+            offset, (loss,) = curve.run((kappa,), tables, (True,))  # -Ψ and its slope -E T
+            mean = loss.neg_()
         return family.name, offset, mean, log_sphere_area(dim)
 
     return differentiable("density", compose, options, x, loc, kappa, dim=x.shape[-1], family=family.name)

@@ -34,10 +34,8 @@ def is_enabled(validate_args: bool | None) -> bool:
 
 def require(checks: Sequence[Check]) -> None:
     """Raise the message of the first check that fails. All are read at once."""
-    held = _read([condition for condition, _ in checks])
-    if held is None:
-        return
-    for holds, (_, message) in zip(held, checks, strict=True):
+    held = _read([condition for condition, _ in checks]) or ()
+    for holds, (_, message) in zip(held, checks, strict=False):
         if not holds:
             raise ValueError(message())
 
@@ -124,6 +122,10 @@ def _limits(dtype: torch.dtype, dim: int) -> tuple[float, float]:
     return norm_rounding(dtype, dim), torch.finfo(dtype).max
 
 
+def _others(values: Tensor, digits: int = 6) -> str:
+    return f"{values.numel()} other value(s), such as {values[0].item():.{digits}g}"
+
+
 def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
     """Return ``value`` (…, d), normalised; raise ``ValueError`` if a norm is off by 1 % or another check fails.
 
@@ -174,13 +176,12 @@ def non_negative(
     proper = (value >= 0) & (value <= largest)
 
     def message() -> str:
-        bad = value[~proper].flatten()
-        example = bad[0].item()
-        if dtype is not None and largest < example < math.inf:
-            return _overflow(name, example, dtype, "loc.double()")
+        bad = value[~proper]
+        if dtype is not None and largest < bad[0] < math.inf:
+            return _overflow(name, bad[0].item(), dtype, "loc.double()")
         told = (
             f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0 (0 is the uniform distribution), but has "
-            f"{bad.numel()} other value(s), such as {example:.6g}"
+            f"{_others(bad)}"
         )
         return f"{told}; {way_out}" if (bad < 0).any() else told
 
@@ -194,10 +195,7 @@ def weights(name: str, value: Tensor) -> Check:
     def message() -> str:
         bad = value[~proper]
         if bad.numel():
-            return (
-                f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0, but has {bad.numel()} other value(s), "
-                f"such as {bad[0].item():.6g}"
-            )
+            return f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0, but has {_others(bad)}"
         return f"{name} of shape {tuple(value.shape)} must have a positive sum along the first axis: all are zero"
 
     return proper & (value > 0).any(0), message
@@ -208,12 +206,8 @@ def between(name: str, value: Tensor, low: float, high: float, *, below: bool = 
     value = value.detach()
     inside = (value >= low) & ((value < high) if below else (value <= high))
 
-    def message() -> str:
-        bad = value[~inside].flatten()
-        example = f"{bad.numel()} other value(s), such as {bad[0].item():.9g}"
-        return f"{name} must lie in [{low:g}, {high:g}{')' if below else ']'}, but has {example}"
-
-    return inside, message
+    end = ")" if below else "]"
+    return inside, lambda: f"{name} must lie in [{low:g}, {high:g}{end}, but has {_others(value[~inside], 9)}"
 
 
 def reachable(name: str, value: Tensor, concentration: Tensor, dim: int, dtype: torch.dtype) -> Check:
@@ -274,10 +268,14 @@ def paired_shape(vectors_name: str, vectors: Tensor, name: str, value: Tensor) -
 
 def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, check_values: bool) -> Tensor:
     """Check the argument of ``log_prob``: its shape and, with ``check_values``, its norms (see ``unit_vectors``)."""
-    floating_tensor("value", value)
-    if value.dim() < 1 or value.shape[-1] != dim:
-        raise ValueError(f"value must have the shape (…, {dim}), got {tuple(value.shape)}")
-    broadcast_shape(**{"value.shape[:-1]": value.shape[:-1], "batch_shape": batch_shape})
+    # For a small batch each call counts, so we call a check only if it may raise.
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        floating_tensor("value", value)
+    shape = value.shape
+    if not shape or shape[-1] != dim:
+        raise ValueError(f"value must have the shape (…, {dim}), got {tuple(shape)}")
+    if shape[:-1] != batch_shape:
+        broadcast_shape(**{"value.shape[:-1]": shape[:-1], "batch_shape": batch_shape})
     return unit_vectors("value", value) if check_values else value
 
 

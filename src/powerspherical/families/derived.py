@@ -40,11 +40,6 @@ def log_density(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
     return family.log_kernel(t, kappa, dim) + family.offset(kappa, dim)
 
 
-def relative_entropy_and_slope(family: Family, kappa: Tensor, dim: int) -> Pair:
-    """Return KL(p‖U) and its derivative in κ, which one look-up finds."""
-    return curves.value_and_slope(kappa, family.key, "relative_entropy", dim)
-
-
 def mean_score(family: Family, kappa: Tensor, dim: int) -> Tensor:
     """Return E ∂log_kernel/∂κ, in the shape of ``kappa``. In an exponential family it is E T.
 
@@ -63,12 +58,6 @@ def information(family: Family, kappa: Tensor, dim: int) -> Tensor:
 def mean_log_loss(family: Family, kappa: Tensor, dim: int) -> Tensor:
     """Return -E log((1+t)/2) ≥ 0, in the shape of ``kappa``."""
     return curves.value(kappa, family.key, "log_loss", dim)
-
-
-def offset_and_mean_score(family: Family, kappa: Tensor, dim: int) -> Pair:
-    """Return -Ψ and Ψ' = E T of an exponential family, which one look-up finds. They have no derivatives."""
-    offset, loss = curves.value_and_slope(kappa, family.key, "offset", dim)
-    return offset, -loss
 
 
 def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import math
 import struct
+import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,8 +32,9 @@ from powerspherical.kernels.registry import (
     slope_times_gradient,
 )
 
-_SIZES = {torch.float32: 4, torch.float64: 8}
+_EXACT = torch.float32, torch.float64
 _HALVES = torch.float16, torch.bfloat16
+_NUMBERS = frozenset((int, float))
 
 #: By function, what packs its struct.
 _PACK = {name: struct.Struct("q" + fields).pack for name, fields in library.FUNCTIONS.items()}
@@ -48,21 +50,23 @@ def _threads(numbers: int, per_thread: int = _COORDINATES) -> int:
     return 1 if numbers < 2 * least else min(torch.get_num_threads(), numbers // least)
 
 
-def _call(name: str, dtype: torch.dtype, arrays: Sequence[Tensor | float | None], *numbers: float) -> bool:
+def _call(name: str, dtype: torch.dtype, arrays: Sequence[Any], *numbers: float) -> bool:
     """Call a function of the library for numbers of ``dtype``, and return its result.
 
     ``arrays`` and ``numbers`` are the fields of its struct after the first. A tensor is passed as the address of its
     memory, None as a null pointer, and other fields as they are.
     """
     copies: list[Tensor] = []
-    values: list[float] = [_SIZES[dtype]]
+    values: list[float] = [dtype.itemsize]
     for array in arrays:
-        if isinstance(array, Tensor):
+        if array is None:
+            array = 0
+        elif type(array) not in _NUMBERS:
             if array.is_neg() or not array.is_contiguous():
                 array = readable(array)
                 copies.append(array)  # lives until the call returns
             array = array.data_ptr()
-        values.append(array or 0)
+        values.append(array)
     passed = library.function(name)(_PACK[name](*values, *numbers))
     if not passed and name != "check":
         raise MemoryError("not enough memory for the gradients of shared directions")
@@ -82,7 +86,7 @@ def check(vectors: Tensor, tolerance: float, numbers: Tensor | None, largest: fl
     return _call("check", vectors.dtype, (vectors, numbers), *sizes, tolerance, largest, 0)
 
 
-register("check", "c", check, dtypes=_SIZES)
+register("check", "c", check, dtypes=_EXACT)
 
 
 # Functions of κ
@@ -90,19 +94,30 @@ register("check", "c", check, dtypes=_SIZES)
 
 def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return a function of κ, and its derivative if it is needed. That may have a second, better table."""
-    (kappa,), count = tensors, tensors[0].numel()
-    value = kappa.new_empty(kappa.shape)
-    slope = kappa.new_empty(kappa.shape) if any(needed) else None
-    results = [(value, slope)] if slope is None or len(tables) == 1 else [(value, None), (slope, None)]
-    for arrays, (rows, (first, gain, decay)) in zip(results, tables, strict=False):
-        sizes = _threads(count, _VALUES), count, first, rows.shape[0] - 1
-        _call("curve", kappa.dtype, (*arrays, kappa, rows), *sizes, gain, decay)
-    if slope is None:
+    (kappa,) = tensors
+    value = torch.empty_like(kappa, memory_format=torch.contiguous_format)
+    if not any(needed):
+        _curve(kappa, tables[0], value, None)
         return value, ()
-    return value, (slope if len(results) == 1 else slope.masked_fill_(kappa < 0, 0.0),)
+    slope = torch.empty_like(value)
+    if len(tables) == 1:
+        _curve(kappa, tables[0], value, slope)
+    else:
+        _curve(kappa, tables[0], value, None)
+        _curve(kappa, tables[1], slope, None)
+        slope.masked_fill_(kappa < 0, 0.0)
+    return value, (slope,)
 
 
-register("curve", "c", curve, slope_times_gradient, dtypes=_SIZES)
+def _curve(kappa: Tensor, table: Table, value: Tensor, slope: Tensor | None) -> None:
+    """Write a function of κ to ``value``, and its derivative to ``slope``."""
+    rows, (first, gain, decay) = table
+    count = kappa.numel()
+    sizes = _threads(count, _VALUES), count, first, rows.shape[0] - 1
+    _call("curve", kappa.dtype, (value, slope, kappa, rows), *sizes, gain, decay)
+
+
+register("curve", "c", curve, slope_times_gradient, dtypes=_EXACT)
 
 
 # Draws
@@ -164,7 +179,7 @@ def _draw_call(
         kappa = kappa.expand(layout.kappa_shape)
         mean = None if mean is None else mean.expand(layout.kappa_shape)
     rows, dim, *_ = layout.sizes
-    minus, step = 0 if scalars is None else scalars.data_ptr(), _SIZES[kappa.dtype] * rows
+    minus, step = 0 if scalars is None else scalars.data_ptr(), kappa.dtype.itemsize * rows
     # Without scalars, the library only looks whether the first of their three pointers is null.
     arrays = x, minus, minus + step, minus + 2 * step, loc, kappa, seed, grad, in_loc, in_kappa, mean, rule
     # A slope by quadrature takes the time of about 64 coordinates.
@@ -172,12 +187,22 @@ def _draw_call(
     _call(name, kappa.dtype, arrays, threads, *layout.sizes)
 
 
-def _key(generator: torch.Generator | None) -> Tensor:
-    """Return a key for the library's own generator, Philox."""
-    key = torch.empty((), dtype=torch.int64, device="cpu")
+class _Key(threading.local):
+    """Memory for the key of the library's own generator, Philox; one per thread."""
+
+    def __init__(self) -> None:
+        with torch.inference_mode(False):
+            self.memory = torch.empty((), dtype=torch.int64, device="cpu")
+
+
+_key = _Key()
+
+
+def _new_key(generator: torch.Generator | None) -> Tensor:
+    """Return a random key, until the next call in this thread."""
     if isinstance(generator, KeyedGenerator):
-        return key.fill_(generator.key)
-    return key.random_(generator=generator)
+        return _key.memory.fill_(generator.key)
+    return _key.memory.random_(generator=generator)
 
 
 def draw(
@@ -198,11 +223,11 @@ def draw(
     layout = _draw_layout(family, dim, loc.shape, kappa.shape, shape)
     x = kappa.new_empty(layout.points)
     scalars = kappa.new_empty((3, *shape)) if needs_scalars else None
-    _draw_call("draw", layout, x, scalars, loc, kappa, _key(generator))
+    _draw_call("draw", layout, x, scalars, loc, kappa, _new_key(generator))
     return x if x.dtype is loc.dtype else x.to(loc.dtype), scalars
 
 
-register("draw", "c", draw, dtypes=_SIZES)
+register("draw", "c", draw, dtypes=_EXACT)
 
 
 def draw_gradient(
@@ -240,7 +265,7 @@ def draw_gradient(
     return in_loc, in_kappa
 
 
-register("draw_gradient", "c", draw_gradient, dtypes=_SIZES)
+register("draw_gradient", "c", draw_gradient, dtypes=_EXACT)
 
 
 def slopes(
@@ -256,7 +281,7 @@ def slopes(
     return result
 
 
-register("slopes", "c", slopes, dtypes=_SIZES)
+register("slopes", "c", slopes, dtypes=_EXACT)
 
 
 # Log-densities
@@ -269,12 +294,14 @@ class _DensityLayout(NamedTuple):
         shape: the shape of the values.
         tiles: of x, loc and kappa.
         results: shapes of the gradients in x, loc and kappa, as the library writes them.
+        is_direct: whether these are the shapes of the arguments.
         sizes: the last integers of the struct, after the number of threads.
     """
 
     shape: tuple[int, ...]
     tiles: tuple[Tile, Tile, Tile]
     results: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    is_direct: bool
     sizes: tuple[int, ...]
 
 
@@ -293,7 +320,8 @@ def _density_layout(family: str, x: torch.Size, loc: torch.Size, kappa: torch.Si
         tuple(kappa) if kappa_tile.count == rows else (rows,),
     )
     sizes = rows, dim, directions, *x_tile, *loc_tile, *kappa_tile, NUMBERS[family]
-    return _DensityLayout(tuple(shape), (x_tile, loc_tile, kappa_tile), results, sizes)
+    is_direct = results == (x, loc, kappa)
+    return _DensityLayout(tuple(shape), (x_tile, loc_tile, kappa_tile), results, is_direct, sizes)
 
 
 def density_serves(family: str, x: Tensor, loc: Tensor, kappa: Tensor) -> bool:
@@ -329,21 +357,23 @@ def density_gradients(
     assert grad is not None
     if not any(grad.stride()):  # one number for all rows, such as the gradient of a sum
         grad = grad.as_strided((1,), (1,))
-    found = []
-    for shape, needs in zip(layout.results, needed, strict=True):
-        found.append(kappa.new_empty(shape) if needs else None)
+    in_x = kappa.new_empty(layout.results[0]) if needed[0] else None
+    in_loc = kappa.new_empty(layout.results[1]) if needed[1] else None
+    in_kappa = kappa.new_empty(layout.results[2]) if needed[2] else None
+    found = in_x, in_loc, in_kappa
     step = 0 if grad.numel() == 1 else 1
-    _density_call(
-        "density_gradient", layout, None, readable(ends), x, loc, kappa, options, step, grad, *found
-    )
-    for place, (tensor, tile) in enumerate(zip(tensors, layout.tiles, strict=True)):
-        result = found[place]
-        if result is not None and result.shape != tensor.shape:
-            result = tile.add_up(result, tensor)
-        if result is not None and result.dtype is not tensor.dtype:
-            result = in_dtype_of(result, tensor)
-        found[place] = result
-    return tuple(found)
+    _density_call("density_gradient", layout, None, readable(ends), x, loc, kappa, options, step, grad, found)
+    if layout.is_direct and x.dtype is loc.dtype is kappa.dtype:
+        return found
+    return tuple(map(_settled, found, layout.tiles, tensors))
+
+
+def _settled(grad: Tensor | None, tile: Tile, like: Tensor) -> Tensor | None:
+    """Return the gradient in an argument, given the one that the library wrote."""
+    if grad is None:
+        return None
+    grad = tile.add_up(grad, like)
+    return grad if grad.dtype is like.dtype else in_dtype_of(grad, like)
 
 
 def _density_call(
@@ -357,22 +387,20 @@ def _density_call(
     options: DensityOptions,
     grad_step: int = 0,
     grad: Tensor | None = None,
-    *gradients: Tensor | None,
+    gradients: Sequence[Tensor | None] = (None, None, None),
 ) -> None:
     """Call the function of this name, with the arrays of ``density_call``. ``ends`` is contiguous."""
     _, offset, mean, log_area = options
     rows, dim, *_ = layout.sizes
-    minus = plus = 0
-    if ends is not None:
-        minus = ends.data_ptr()
-        plus = minus + _SIZES[kappa.dtype] * rows
+    minus = 0 if ends is None else ends.data_ptr()
+    plus = minus and minus + kappa.dtype.itemsize * rows
     x = x if x.dtype is kappa.dtype else unit_vectors_as(x, kappa.dtype)
     loc = loc if loc.dtype is kappa.dtype else unit_vectors_as(loc, kappa.dtype)
-    arrays = value, minus, plus, x, loc, kappa, offset, mean, grad, *(gradients or (None,) * 3)
+    arrays = value, minus, plus, x, loc, kappa, offset, mean, grad, *gradients
     _call(name, kappa.dtype, arrays, grad_step, _threads(rows * dim), *layout.sizes, log_area)
 
 
-register("density", "c", density, density_gradients, serves=density_serves, dtypes=_SIZES)
+register("density", "c", density, density_gradients, serves=density_serves, dtypes=_EXACT)
 
 
 # Heads
@@ -407,7 +435,7 @@ def head_gradients(
     return (result.to(outputs.dtype),)
 
 
-register("head", "c", head, head_gradients, dtypes=(*_SIZES, *_HALVES))
+register("head", "c", head, head_gradients, dtypes=(*_EXACT, *_HALVES))
 
 
 # Bottlenecks: a head, draws around its directions, and the rate. They compute in float32.
@@ -469,7 +497,7 @@ def latents(
     size = 4 * rate.numel()
     is_z = record.numel() == size
     x = outputs.new_empty(points) if is_z else record[:-size].view(points)
-    _latents_call("latents", outputs, table, settings, x, record, _key(generator), rate)
+    _latents_call("latents", outputs, table, settings, x, record, _new_key(generator), rate)
     if not is_z:
         x = (x if radius == 1 else radius * x).to(dtype, copy=radius == 1)
     return x, rate, record

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from powerspherical import engines
-from powerspherical._torch.composites import composite
-from powerspherical._torch.modes import is_in_aot_autograd, is_plain, is_plain_backward
+from powerspherical._torch.composites import composite, is_recorded
+from powerspherical._torch.modes import is_compiled_backward, is_plain, is_plain_backward
 from powerspherical._torch.operators import define_operator
 from powerspherical.families import family_named
 from powerspherical.kernels import find
@@ -75,7 +75,7 @@ def latents(
     if outputs.shape[-1] != dim + 1:
         raise ValueError(f"the head has {outputs.shape[-1]} outputs per sphere, not {dim + 1}, for d = {dim}")
     plain, dtype = is_plain(outputs), features.dtype
-    compiled = not plain and is_in_aot_autograd() and engines.kernels[outputs.is_cpu] == "triton"
+    compiled = not plain and is_recorded() and engines.kernels[outputs.is_cpu] == "triton"
     kernel = find("latents", outputs, dim, family, compiling=compiled) if plain or compiled else None
     if kernel is None:
         z, rate = _composition(outputs, settings, radius, dtype)
@@ -125,7 +125,7 @@ class _Latents(torch.autograd.Function):
         gradient: Tensor | None = None
         if given and ctx.kernel is not None and is_plain_backward(*given):
             gradient = _run_gradient(ctx.kernel, *saved, *grads, *ctx.options)
-        elif given and ctx.kernel is None and not torch.is_grad_enabled() and is_in_aot_autograd():
+        elif given and ctx.kernel is None and is_compiled_backward(*given):
             gradient = _pull_back_latents(*saved, *grads, *ctx.options)
         elif (
             given
@@ -133,7 +133,7 @@ class _Latents(torch.autograd.Function):
             packed_settings, radius = ctx.options
             settings, _ = _unpacked(packed_settings)
             x, scalars = unpack_record(outputs, record, z)
-            drawn = x.detach(), scalars[:3]
+            drawn = x, scalars[:3]
             (gradient,) = composed_gradients(
                 lambda outputs: _composition(outputs, settings, radius, ctx.dtype, drawn),
                 grads,

@@ -48,7 +48,7 @@ def draw(
     needs_scalars: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Return points x in the dtype of ``loc``, and the scalars 1-t, 1+t and noise. See ``native.draw``."""
-    unit, kappa = unit_vectors_as(loc, kappa.dtype).expand(*shape, -1), kappa.expand(shape)
+    unit, kappa = unit_vectors_as(loc, kappa.dtype).expand(*shape, -1), _finite(kappa).expand(shape)
     v, squared_length = tangent_gaussian(unit, generator)
     chi_squared = squared_length
     if dim != loc.shape[-1]:
@@ -83,13 +83,13 @@ def draw_gradient(
 
     Half-precision ``loc`` is converted and normalised first, as in the draw.
     """
-    minus, plus, noise = scalars
+    minus, plus, _ = scalars
     unit = unit_vectors_as(loc, kappa.dtype)
     grad, x, cosine = grad.to(kappa.dtype), x.to(kappa.dtype), 0.5 * (plus - minus).unsqueeze(-1)
     along = (grad * unit).sum(-1, keepdim=True)
     in_loc = in_kappa = None
     if needs_kappa:
-        slope = family_named(family).slope(Cosine(minus, plus), noise, kappa.expand(noise.shape), dim)
+        slope = slopes(family, scalars, kappa, dim)
         # g·x - t g·μ as the inner product of the tangential parts of g and x, whose rounding error is of second order.
         # The plain difference has a first-order error, which is a bias at large κ, where 1-t² ~ 1/κ.
         across = ((grad - along * unit) * (x - cosine * unit)).sum(-1)
@@ -99,3 +99,14 @@ def draw_gradient(
         if loc.dtype != kappa.dtype:
             in_loc = in_dtype_of(in_loc, loc)
     return in_loc, in_kappa
+
+
+def slopes(family: str, scalars: Tensor, kappa: Tensor, dim: int) -> Tensor:
+    """Return d artanh(t)/dκ of each row, given the scalars of ``draw``."""
+    minus, plus, noise = scalars
+    return family_named(family).slope(Cosine(minus, plus), noise, _finite(kappa).expand(noise.shape), dim)
+
+
+def _finite(kappa: Tensor) -> Tensor:
+    """Return κ with the largest number in place of ∞, where formulas are ∞ - ∞. The points are μ either way."""
+    return kappa.clamp(max=torch.finfo(kappa.dtype).max)

@@ -32,6 +32,7 @@ from powerspherical._torch.constants import untraced
 from powerspherical._torch.modes import (
     PLAIN_TYPES,
     is_batching,
+    is_compiled_backward,
     is_plain,
     is_plain_backward,
     is_transformed,
@@ -41,9 +42,9 @@ from powerspherical._torch.random import check_generator, from_generator
 from powerspherical._torch.vectors import unit_vectors_as
 from powerspherical.families import SPHERICAL_CAUCHY, Family, family_named
 from powerspherical.kernels import find
-from powerspherical.kernels.registry import Gradients, Table
+from powerspherical.kernels.autograd import composed_gradients
+from powerspherical.kernels.registry import Gradients, Table, Tensors
 from powerspherical.quadrature import law
-from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling import composition
 from powerspherical.special.curves import kernel_tables
 
@@ -86,22 +87,27 @@ def draw(
         check_generator(generator, loc.device)
     if shape is None:
         shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
-    arguments = shape, loc.shape[-1] if dim is None else dim, family.name, generator
+    law = loc.shape[-1] if dim is None else dim, family.name
     if is_plain(loc, concentration):
         if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-            return _Draw.apply(True, loc, concentration, *arguments)
-        return run_draw(loc, concentration, *arguments, needs_scalars=False)[0]
+            return _Draw.apply(loc, concentration, shape, law, generator, True)
+        return _run_draw(loc, concentration, shape, law, generator, needs_scalars=False)[0]
     if is_transformed():
-        return _transformed(loc, concentration, *arguments)
+        seed = None
+        if is_batching():
+            seed = torch.randint(2**63 - 1, (), device=loc.device, **from_generator(generator))
+        values = loc.detach(), concentration.detach()
+        x, scalars = _draw(*values, shape, True, next_number(), *law, seed, generator)
+        return _expression(loc, concentration, x, scalars)
     if generator is None:
-        return _points(loc, concentration, *arguments[:-1])
-    return _Draw.apply(False, loc, concentration, *arguments)
+        return _points(loc, concentration, shape, *law)
+    return _Draw.apply(loc, concentration, shape, law, generator, False)
 
 
 @composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
 def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, family: str) -> Tensor:
     """Draw x, recorded by ``torch.compile`` as one operator: its Python code would get many guards."""
-    return _Draw.apply(False, loc, concentration, shape, dim, family, None)
+    return _Draw.apply(loc, concentration, shape, (dim, family), None, False)
 
 
 @untraced
@@ -123,54 +129,31 @@ class _Draw(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, plain: bool, loc: Tensor, concentration: Tensor, *arguments: Any) -> Tensor:
-        shape, ctx.dim, ctx.family, generator = arguments
+    def forward(ctx: Any, loc: Tensor, concentration: Tensor, *arguments: Any) -> Tensor:
+        shape, ctx.law, generator, plain = arguments
         if plain:
-            x, scalars = run_draw(loc, concentration, *arguments)
+            x, scalars = _run_draw(loc, concentration, shape, ctx.law, generator)
         else:
-            law = ctx.dim, ctx.family
-            x, scalars = _draw(loc, concentration, shape, False, next_number(), *law, None, generator)
+            x, scalars = _draw(loc, concentration, shape, False, next_number(), *ctx.law, None, generator)
         ctx.save_for_backward(x, loc, scalars, concentration)
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        found = draw_gradients(grad, *ctx.saved_tensors, ctx.dim, ctx.family, *ctx.needs_input_grad[1:3])
-        return None, *found, None, None, None, None
-
-
-def draw_gradients(
-    grad: Tensor,
-    x: Tensor,
-    loc: Tensor,
-    scalars: Tensor,
-    concentration: Tensor,
-    dim: int,
-    family: str,
-    *needs: bool,
-) -> Gradients:
-    """Return the gradients of a draw in ``loc`` and κ, None where they are not needed.
-
-    The arguments are those of the operator ``draw_backward``.
-    """
-    if is_plain_backward(grad):
-        return _pull_back(grad, x, loc, scalars, concentration, dim, family, *needs)
-    if not torch.is_grad_enabled() and not is_transformed() and type(grad) not in PLAIN_TYPES:
-        found = _draw_backward(grad, x, loc, scalars, concentration, dim, family, *needs)
-        return tuple(one if needed else None for one, needed in zip(found, needs, strict=True))
-    # The gradient is batched, or will be differentiated.
-    create_graph = torch.is_grad_enabled()
-    mean, kappa = (
-        p.detach().requires_grad_(needed) for p, needed in zip((loc, concentration), needs, strict=True)
-    )
-    with torch.enable_grad():
-        point = redrawn(family_named(family), mean, kappa, x.detach(), scalars, dim)
-    wanted = [p for p in (mean, kappa) if p.requires_grad]
-    derivatives = torch.autograd.grad(point, wanted, grad, create_graph=create_graph)
-    if create_graph:  # they depend on the parameters themselves, so that a second derivative raises
-        derivatives = tuple(_Differentiable.apply(one, loc, concentration, 0) for one in derivatives)
-    rest = iter(derivatives)
-    return tuple(next(rest) if needed else None for needed in needs)
+        """Return the gradients in ``loc`` and κ, None where they are not needed."""
+        saved, (dim, family), needs = ctx.saved_tensors, ctx.law, ctx.needs_input_grad[:2]
+        if is_plain_backward(grad):
+            found = _pull_back(grad, saved, dim, family, needs)
+        elif is_compiled_backward(grad):
+            found = _draw_backward(grad, *saved, dim, family, *needs)
+            found = tuple(one if needed else None for one, needed in zip(found, needs, strict=True))
+        else:  # the gradient is batched, or will be differentiated
+            x, loc, scalars, concentration = saved
+            found = composed_gradients(
+                lambda mean, kappa: redrawn(family_named(family), mean, kappa, x, scalars, dim),
+                (grad,), needs, (loc, concentration),
+            )  # fmt: skip
+        return *found, None, None, None, None
 
 
 def redrawn(
@@ -178,24 +161,8 @@ def redrawn(
 ) -> Tensor:
     """Return the points x of an earlier draw with these ``scalars``, as a function of the parameters."""
     dim = loc.shape[-1] if dim is None else dim
-    return _expression(loc, concentration, x, _with_slopes(scalars, concentration.detach(), dim, family.name))
-
-
-def _transformed(
-    loc: Tensor,
-    concentration: Tensor,
-    shape: Sequence[int],
-    dim: int,
-    family: str,
-    generator: torch.Generator | None,
-) -> Tensor:
-    """Draw x as a function that any transform differentiates."""
-    seed = None
-    if is_batching():
-        seed = torch.randint(2**63 - 1, (), device=loc.device, **from_generator(generator))
-    values = loc.detach(), concentration.detach()
-    x, scalars = _draw(*values, shape, True, next_number(), dim, family, seed, generator)
-    return _expression(loc, concentration, x, scalars)
+    scalars = _with_slopes(scalars.detach(), concentration.detach(), dim, family.name)
+    return _expression(loc, concentration, x.detach(), scalars)
 
 
 def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor) -> Tensor:
@@ -258,77 +225,38 @@ class _Differentiable(torch.autograd.Function):
         return result
 
 
-def run_draw(
+def _run_draw(
     loc: Tensor,
     concentration: Tensor,
     shape: Sequence[int],
-    dim: int,
-    family: str,
-    generator: torch.Generator | None = None,
-    *,
+    law: tuple[int, str],
+    generator: torch.Generator | None,
     needs_scalars: bool = True,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor]:
     """Return x, and the scalars of each row if they are needed: by a kernel, or a composition of torch operations."""
     if loc.is_meta:
         return _fake_draw(loc, concentration, shape, False)
+    dim, family = law
     kernel = find("draw", concentration, loc.shape[-1], family) if 0 not in shape else None
-    run = composition.draw if kernel is None else kernel.run
-    draws: tuple[Tensor, Tensor | None] = run(
+    run: Any = composition.draw if kernel is None else kernel.run
+    draws: tuple[Tensor, Tensor] = run(
         family, loc, concentration, torch.Size(shape), dim, generator, needs_scalars=needs_scalars
     )
     return draws
 
 
-def _run_draw(
-    loc: Tensor,
-    concentration: Tensor,
-    shape: Sequence[int],
-    with_slope: bool,
-    number: int,
-    dim: int,
-    family: str,
-    seed: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The implementation of the operator ``draw``. The seed is for vmap and the number for the compiler."""
-    x, scalars = run_draw(loc, concentration, shape, dim, family, generator)
-    assert scalars is not None
-    return x, _with_slopes(scalars, concentration, dim, family) if with_slope else scalars
-
-
-def _pull_back(
-    grad: Tensor,
-    x: Tensor,
-    loc: Tensor,
-    scalars: Tensor,
-    concentration: Tensor,
-    dim: int,
-    family: str,
-    *needs: bool,
-) -> Gradients:
-    """``draw_gradients`` by a kernel, or a composition of torch operations."""
+def _pull_back(grad: Tensor, saved: Tensors, dim: int, family: str, needs: Sequence[bool]) -> Gradients:
+    """Return the gradients in ``loc`` and κ by a kernel, or a composition of torch operations."""
+    x, loc, scalars, concentration = saved
     if loc.is_meta:
-        return _fake_backward(grad, x, loc, scalars, concentration, dim, family, *needs)
+        return _fake_backward(grad, *saved, dim, family, *needs)
     kernel = find("draw_gradient", concentration, loc.shape[-1], family) if scalars.numel() else None
-    needs_loc, needs_kappa = needs
     run, mean, rule = composition.draw_gradient, None, None
     if kernel is not None:
         run = kernel.run
-        if needs_kappa and concentration.dtype is torch.float64:
-            mean, rule = _quadrature(family, concentration, dim)
-    in_loc, in_kappa = run(
-        family,
-        grad,
-        x,
-        loc,
-        scalars,
-        concentration,
-        mean,
-        rule,
-        dim,
-        needs_loc=needs_loc,
-        needs_kappa=needs_kappa,
-    )
+        mean, rule = _quadrature(family, concentration, dim) if needs[1] else (None, None)
+    law = scalars, concentration, mean, rule, dim
+    in_loc, in_kappa = run(family, grad, x, loc, *law, needs_loc=needs[0], needs_kappa=needs[1])
     if in_kappa is not None and in_kappa.shape != concentration.shape:
         in_kappa = in_kappa.sum_to_size(concentration.shape)
     return in_loc, in_kappa
@@ -340,8 +268,7 @@ def _with_slopes(scalars: Tensor, kappa: Tensor, dim: int, family: str) -> Tenso
     if kernel is not None and PLAIN_TYPES.issuperset((type(scalars), type(kappa))):
         slope = kernel.run(family, scalars, kappa, *_quadrature(family, kappa, dim), dim)
     else:
-        minus, plus, noise = scalars
-        slope = family_named(family).slope(Cosine(minus, plus), noise, kappa.expand(noise.shape), dim)
+        slope = composition.slopes(family, scalars, kappa, dim)
     return torch.cat((scalars, slope.unsqueeze(0)))
 
 
@@ -369,20 +296,25 @@ def _fake_draw(
     return loc.new_empty((*shape, loc.shape[-1])), concentration.new_empty((3 + with_slope, *shape))
 
 
+def _operator_draw(
+    loc: Tensor, concentration: Tensor, shape: Sequence[int], with_slope: bool, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    """The implementation of ``draw``. The seed is for vmap and the number for the compiler."""
+    _, dim, family, _, generator = rest
+    x, scalars = _run_draw(loc, concentration, shape, (dim, family), generator)
+    return x, _with_slopes(scalars, concentration, dim, family) if with_slope else scalars
+
+
 def _batched_draw(
     info: Any,
-    dims: tuple[int | None, ...],
+    dims: Sequence[int | None],
     loc: Tensor,
     concentration: Tensor,
     shape: Sequence[int],
-    with_slope: bool,
-    number: int,
-    dim: int,
-    family: str,
-    seed: Tensor | None = None,
-    generator: torch.Generator | None = None,
+    *rest: Any,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     """The vmap rule of ``draw``."""
+    *others, family, seed, generator = rest
     if info.randomness != "different":
         # torch's Gamma and Poisson raise as well: with rejection, "the same noise" for two parameters is undefined.
         raise RuntimeError(
@@ -399,41 +331,38 @@ def _batched_draw(
 
     loc = with_batch_first(loc, dims[0], len(shape) + 1)
     concentration = with_batch_first(concentration, dims[1], len(shape))
-    if seed is not None and dims[7] is not None:
-        seed = seed.select(dims[7], 0)
-    batched = info.batch_size, *shape
-    return _draw(loc, concentration, batched, with_slope, number, dim, family, seed, generator), (0, 1)
+    seed = seed if dims[-2] is None else seed.select(dims[-2], 0)
+    return _draw(loc, concentration, (info.batch_size, *shape), *others, family, seed, generator), (0, 1)
 
 
 _draw = define_operator(
     "draw(Tensor loc, Tensor concentration, SymInt[] shape, bool with_slope, int number, int dim, str family, "
-    "Tensor? seed=None, Generator? generator=None) -> (Tensor, Tensor)",
-    _run_draw,
+    "Tensor? seed, Generator? generator) -> (Tensor, Tensor)",
+    _operator_draw,
     fake=_fake_draw,
     batch=_batched_draw,
     random=True,
 )
 
 
-def _run_backward(
-    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, concentration: Tensor, *rest: Any
-) -> tuple[Tensor, ...]:
+def _operator_backward(grad: Tensor, *rest: Any) -> Tensors:
     """The implementation of ``draw_backward``. An operator cannot return None, but an empty tensor."""
-    found = _pull_back(grad, x, loc, scalars, concentration, *rest)
-    pairs = zip(found, (loc, concentration), strict=True)
-    return tuple(like.new_empty(0) if one is None else one for one, like in pairs)
+    *saved, dim, family, needs_loc, needs_kappa = rest
+    in_loc, in_kappa = _pull_back(grad, tuple(saved), dim, family, (needs_loc, needs_kappa))
+    empty = _fake_backward(grad, *saved, dim, family, False, False)
+    return empty[0] if in_loc is None else in_loc, empty[1] if in_kappa is None else in_kappa
 
 
 def _fake_backward(
-    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, concentration: Tensor, *rest: Any
-) -> tuple[Tensor, ...]:
-    pairs = zip((loc, concentration), rest[-2:], strict=True)
-    return tuple(like.new_empty(like.shape if needed else 0) for like, needed in pairs)
+    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, kappa: Tensor, *rest: Any
+) -> Tensors:
+    *_, needs_loc, needs_kappa = rest
+    return loc.new_empty(loc.shape if needs_loc else 0), kappa.new_empty(kappa.shape if needs_kappa else 0)
 
 
 _draw_backward = define_operator(
     "draw_backward(Tensor grad, Tensor x, Tensor loc, Tensor scalars, Tensor concentration, int dim, str family, "
     "bool needs_loc, bool needs_concentration) -> (Tensor, Tensor)",
-    _run_backward,
+    _operator_backward,
     fake=_fake_backward,
 )

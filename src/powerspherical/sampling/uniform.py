@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.vectors import computing
 from powerspherical.families import SPHERICAL_CAUCHY
 from powerspherical.sampling.draws import draw
@@ -32,13 +31,8 @@ def uniform(
     *batch, dim = shape
     if dim < 2:
         raise ValueError(f"shape must be (…, d) with d ≥ 2 (2 is the circle), got {tuple(shape)}")
-    pole = _pole(torch.empty((), dtype=dtype, device=device), dim)
+    # Made on the device: a copy from the host would be a synchronisation.
+    pole = torch.eye(1, dim, dtype=dtype, device=device)[0]
     # The uniform is the member κ = 0 of every family. This one draws it fastest.
     kappa = torch.zeros((), dtype=computing(pole.dtype), device=pole.device)
     return draw(SPHERICAL_CAUCHY, pole, kappa, batch, generator=generator)
-
-
-@tensor_constant
-def _pole(dim: int) -> Numbers:
-    """The first unit vector."""
-    return [1.0] + [0.0] * (dim - 1)

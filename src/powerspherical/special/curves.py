@@ -142,16 +142,6 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
     return torch.where(kappa < 0, 0.0, found) if order else found
 
 
-def value_and_slope(kappa: Tensor, family: str, name: str, dim: float) -> tuple[Tensor, Tensor]:
-    """Return a function of κ and its derivative."""
-    records = torch.is_grad_enabled() and kappa.requires_grad
-    if kappa.dtype in _BITS and not records and is_plain(kappa) and (kernel := find("curve", kappa)):
-        tables = kernel_tables(family, name, dim, 0, kappa.dtype, kappa.device)
-        result, (slope,) = kernel.run((kappa,), tables, (True,))
-        return result, slope
-    return value(kappa, family, name, dim), value(kappa, family, name, dim, 1)
-
-
 @with_derivatives(lambda kappa, family, dim: value(kappa, family, "log_partition_slope", dim))
 def log_partition(kappa: Tensor, family: str, dim: float) -> Tensor:
     """Return the log of the mean over uniform points of the density e^{κT} of an exponential family: κΨ' - KL."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -19,6 +20,7 @@ from torch.distributions import Distribution, constraints
 
 from powerspherical._torch.constants import untraced
 from powerspherical._torch.divergences import look_up_divergences
+from powerspherical._torch.private import validates_by_default
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
@@ -162,7 +164,10 @@ class RotationallySymmetric(Reparameterised):
             )
         if is_dynamo_compiling():
             _look_up_divergences(type(self))
-        self.dim = validation.vectors("loc", loc)
+        # For a small batch each call counts, so we call a check only if it is going to raise.
+        if not isinstance(loc, Tensor) or not loc.is_floating_point() or not loc.dim() or loc.shape[-1] < 2:
+            validation.vectors("loc", loc)
+        self.dim = operator.index(loc.shape[-1])  # the compiler specialises on d
         dtype, shape = loc.dtype, loc.shape
         # In training, dtypes, devices and shapes usually agree. Then we skip all that brings them together.
         if (
@@ -186,7 +191,8 @@ class RotationallySymmetric(Reparameterised):
         agree = concentration.shape == batch_shape
         if not agree:
             batch_shape = validation.paired_shape("loc", loc, "concentration", concentration)
-        validate_args = validation.is_enabled(validate_args)
+        if validate_args is None:
+            validate_args = validates_by_default()
         if validate_args and not validation.are_proper(loc, concentration):
             usable = validation.non_negative("concentration", concentration, computing(dtype))
             loc = validation.unit_vectors("loc", loc, usable)

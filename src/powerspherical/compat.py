@@ -112,11 +112,9 @@ class MarginalTDistribution(_Scaled, distributions.PowerSphericalMarginal):
 
 
 class Factors(NamedTuple):
-    """The two independent parts of a Power Spherical draw, as ``PowerSpherical.base_dist`` returns them."""
+    """The laws of t = μᵀx and of the direction in the tangent space, which on the circle is a sign (None)."""
 
-    #: The law of the cosine t = μᵀx.
     marginal_t: MarginalTDistribution
-    #: The direction in the tangent space. On the circle (d = 2) this is a sign, and the entry is None.
     marginal_s: HypersphericalUniform | None
 
 

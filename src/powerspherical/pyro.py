@@ -30,13 +30,12 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, Normal, constraints
 
 from powerspherical import distributions
 from powerspherical._extras import install_hint
 from powerspherical._torch.vectors import directions_of
 from powerspherical.distributions.constraints import UnitVector
-from powerspherical.distributions.validation import dimension
 from powerspherical.special import log_sphere_area
 
 try:
@@ -120,10 +119,7 @@ class PowerSpherical(distributions.PowerSpherical, TorchDistributionMixin):
     """
 
     _marginal_class = PowerSphericalMarginal
-
-    def closest_von_mises_fisher(self) -> VonMisesFisher:
-        closest = super().closest_von_mises_fisher()
-        return VonMisesFisher(closest.loc, closest.concentration, validate_args=self._validate_args)
+    _closest_class = VonMisesFisher
 
 
 class SphereReparam(Reparam):
@@ -200,6 +196,6 @@ class _WithLength(TorchDistribution):
         return x * torch.linalg.vector_norm(torch.randn_like(x), dim=-1, keepdim=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        dim = dimension(self.event_shape[-1])
-        normal = -0.5 * (value.square().sum(-1) + dim * math.log(2 * math.pi)) + log_sphere_area(dim)
-        return self.direction.log_prob(directions_of(value)) + sum_rightmost(normal, self.event_dim - 1)
+        *vectors, dim = self.event_shape
+        relative = self.direction.log_prob(directions_of(value)) + math.prod(vectors) * log_sphere_area(dim)
+        return relative + sum_rightmost(Normal(0.0, 1.0).log_prob(value), self.event_dim)

@@ -19,15 +19,14 @@ PACKAGES = ("powerspherical", "torch", "numpy", "scipy", "matplotlib")
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
     """The versions of Python and of the packages; `None` for a package that is not installed."""
+    # The metadata may omit the build of torch, and be missing for this package.
+    known = {"torch": str(torch.__version__), "powerspherical": powerspherical.__version__}
     found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in packages:
+    for name in [*packages, "torch"]:
         try:
-            found[name] = version(name)
+            found[name] = known.get(name) or version(name)
         except PackageNotFoundError:
             found[name] = None
-    found["torch"] = str(torch.__version__)  # includes the build, which the metadata may omit
-    if "powerspherical" in found:
-        found["powerspherical"] = powerspherical.__version__  # known even when the package is not installed
     return found
 
 

@@ -1,9 +1,8 @@
 """Distributions on the unit sphere, and the marginals of their cosines."""
 
-from powerspherical.distributions import kl as _kl  # noqa: F401  (registers the divergences)
 from powerspherical.distributions.constraints import NormalizeTransform, UnitVector, unit_vector
 from powerspherical.distributions.fit import ConvergenceWarning
-from powerspherical.distributions.kl import pairwise_kl
+from powerspherical.distributions.kl import pairwise_kl  # the module registers the divergences
 from powerspherical.distributions.marginal import (
     Marginal,
     PowerSphericalMarginal,

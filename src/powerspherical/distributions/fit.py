@@ -21,7 +21,6 @@ from powerspherical._torch.derivatives import value_and_slope
 from powerspherical._torch.modes import without_autocast
 from powerspherical._torch.vectors import computing, directions_of, unit_vectors_as
 from powerspherical.distributions import validation
-from powerspherical.distributions.geometry import cosine_between
 from powerspherical.families import ExponentialFamily, Family, derived
 from powerspherical.quadrature.cosine import Cosine
 
@@ -133,7 +132,7 @@ def _search(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[_
 
 def _is_settled(step: Tensor, scale: Tensor, epsilon: float) -> Tensor:
     """Return whether the step is negligible, or rounding hides what it would gain."""
-    return (step.square().sum(-1) <= epsilon**1.5) | (scale[..., 0] < 1e-6)
+    return (step.square().sum(-1) <= 4 * epsilon**1.5) | (scale[..., 0] < 1e-6)
 
 
 def _evaluated(family: Family, place: Tensor, x: Tensor, shares: Tensor) -> _Point:
@@ -141,8 +140,9 @@ def _evaluated(family: Family, place: Tensor, x: Tensor, shares: Tensor) -> _Poi
     epsilon, dim = torch.finfo(x.dtype).eps, x.shape[-1]
     loc = directions_of(place[..., :-1])
     kappa = torch.expm1(place[..., -1]).clamp(min=0.0, max=1 / CLOSEST[x.dtype])
-    ends = cosine_between(x, loc.to(x.dtype))
-    t = Cosine(*(end.double().clamp(min=epsilon**2) for end in ends))
+    # The ends of ``geometry.cosine_between``, without its derivatives.
+    ends = ((x - end.to(x.dtype)).square().sum(-1).double() / 2 for end in (loc, -loc))
+    t = Cosine(*(end.clamp(min=epsilon**2) for end in ends))
     pull, bend = derived.forces(family, t, kappa.expand_as(t.minus), dim)
     total = _weighted_sum(shares * pull, x)
     along = torch.linalg.vecdot(total, loc).unsqueeze(-1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from powerspherical.distributions.marginal import PowerSphericalMarginal
 from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.von_mises_fisher import VonMisesFisher
@@ -40,6 +42,7 @@ class PowerSpherical(RotationallySymmetric):
 
     family = POWER_SPHERICAL
     _marginal_class = PowerSphericalMarginal
+    _closest_class: ClassVar[type[VonMisesFisher]] = VonMisesFisher
 
     def closest_von_mises_fisher(self) -> VonMisesFisher:
         """Return the von Mises–Fisher distribution q that minimises KL(self‖q), with the same batch shape.
@@ -50,4 +53,4 @@ class PowerSpherical(RotationallySymmetric):
         kappa = self._exact_concentration
         ends = self.family.mean_cosine(kappa, self.dim), self.family.mean_loss(kappa, self.dim)
         closest = VON_MISES_FISHER.from_mean_cosine(*ends, self.dim).to(self.concentration.dtype)
-        return VonMisesFisher(self.loc, closest, self._validate_args)
+        return self._closest_class(self.loc, closest, self._validate_args)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -99,6 +100,8 @@ class RotationallySymmetric(Reparameterised):
         concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
         validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting.
 
+    Attributes ``loc`` and ``concentration`` have the batch shape, and ``dim`` is d.
+
     >>> from powerspherical.families import POWER_SPHERICAL
     >>> class Mine(RotationallySymmetric):
     ...     family = POWER_SPHERICAL
@@ -148,6 +151,8 @@ class RotationallySymmetric(Reparameterised):
             register_family(cls.family)
             _DISTRIBUTIONS.setdefault(cls.family.name, cls)
 
+    #: The ambient dimension d.
+    dim: int
     loc: Tensor
     concentration: Tensor
     _parameters: tuple[Tensor, Tensor]
@@ -159,7 +164,10 @@ class RotationallySymmetric(Reparameterised):
             )
         if is_dynamo_compiling():
             _look_up_divergences(type(self))
-        validation.vectors("loc", loc)
+        # For a small batch each call counts, so we call a check only if it is going to raise.
+        if not isinstance(loc, Tensor) or not loc.is_floating_point() or not loc.dim() or loc.shape[-1] < 2:
+            validation.vectors("loc", loc)
+        self.dim = operator.index(loc.shape[-1])  # the compiler specialises on d
         dtype, shape = loc.dtype, loc.shape
         # In training, dtypes, devices and shapes usually agree. Then we skip all that brings them together.
         if (
@@ -213,9 +221,8 @@ class RotationallySymmetric(Reparameterised):
         """Return the distribution whose KL divergence from the uniform is ``nats``.
 
         Args:
-            loc: mean directions, unit vectors of shape (…, d).
-            nats: numbers ≥ 0 that broadcast against ``loc.shape[:-1]``.
-            validate_args: as in the constructor. Without validation ``nats`` < 0 gives κ = NaN.
+            loc, validate_args: as in the constructor, with ``loc`` of shape (…, d).
+            nats: numbers ≥ 0 that broadcast against ``loc.shape[:-1]``. Without validation, negative ones give NaN.
 
         Differentiable; at ``nats`` = 0 the derivative is +∞. κ is computed and stored in at least float32. In
         float64 the divergence of the result agrees with ``nats`` to about 1e-13.
@@ -233,9 +240,8 @@ class RotationallySymmetric(Reparameterised):
         """Return the distribution whose mean resultant length ‖E x‖ is ``length``; differentiable.
 
         Args:
-            loc: mean directions, unit vectors of shape (…, d).
-            length: numbers in [0, 1) that broadcast against ``loc.shape[:-1]``.
-            validate_args: as in the constructor. Without validation any other ``length`` gives κ = NaN.
+            loc, validate_args: as in the constructor, with ``loc`` of shape (…, d).
+            length: numbers in [0, 1) that broadcast against ``loc.shape[:-1]``. Without validation, others give NaN.
         """
 
         def solved(length: Tensor, dim: int, dtype: torch.dtype) -> tuple[Tensor, list[validation.Check]]:
@@ -252,15 +258,13 @@ class RotationallySymmetric(Reparameterised):
         """Return the maximum-likelihood distribution for points on the sphere.
 
         Args:
-            x: unit vectors of shape (n, *batch, d), n ≥ 1, the shape of ``sample((n,))``. Norms may be off by 1 %;
-                vectors that are off by more than rounding are normalised. Half precision is computed in float32. No
-                gradient flows back to ``x``.
+            x: unit vectors of shape (n, *batch, d), n ≥ 1, the shape of ``sample((n,))``. Norms and precision are
+                treated as those of ``loc``. No gradient flows back to ``x``.
             weights: numbers ≥ 0 of shape (n, *batch) with a positive sum. Default: equal weights.
             bias_correction: whether to remove the bias of κ. Because the direction is fitted too, the
                 maximum-likelihood κ is too large, by a lot if κ is small relative to d/√n. The corrected κ is 0 if the
                 points cannot be told from uniform ones. For d ≥ 384, n ≥ 5 and ‖E x‖ ≥ 0.3 the remaining bias is
-                below 2 %. In low dimensions few points leave κ too large: by 4 to 8 % at d = 3, n = 20 and ‖E x‖ ≥ 0.6.
-                With weights, n is (Σw)²/Σw².
+                below 2 %; at d = 3, n = 20 and ‖E x‖ ≥ 0.6 it is 4 to 8 %. With weights, n is (Σw)²/Σw².
             max_iter: the maximum number of steps in the search for the direction (von Mises–Fisher needs none). If
                 they are not enough, ``fit`` warns with a ``ConvergenceWarning``.
 
@@ -304,15 +308,10 @@ class RotationallySymmetric(Reparameterised):
         new = self._get_checked_instance(RotationallySymmetric, _instance)
         batch_shape = torch.Size(batch_shape)
         self.concentration.expand(batch_shape)  # raises unless the batch shape itself can expand
-        new._parameters = self._parameters
+        new.dim, new._parameters = self.dim, self._parameters
         new._broadcast(batch_shape)
         super(RotationallySymmetric, new).__init__(batch_shape, self.event_shape, self._validate_args)
         return new
-
-    @property
-    def dim(self) -> int:
-        """The ambient dimension d."""
-        return validation.dimension(self._event_shape[0])
 
     @property
     def mean_direction(self) -> Tensor:

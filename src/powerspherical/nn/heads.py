@@ -224,10 +224,9 @@ class SphericalHead(nn.Module):
         if raw is not None:
             outputs = self._joined(features, raw)
         else:
-            hint = self.in_features is None and self.concentration is None
-            entries = self._layout.axis_last(
-                "features", features, self._entries, outputs_hint(self.dim) if hint else ""
-            )
+            are_outputs = self.in_features is None and self.concentration is None
+            hint = outputs_hint(self.dim) if are_outputs else ""
+            entries = self._layout.axis_last("features", features, self._entries, hint)
             outputs = self._layout.split(self.linear(entries), self._per_sphere)
         return outputs if outputs_only else self.distribution_from_outputs(outputs)
 

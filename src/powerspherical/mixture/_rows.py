@@ -215,9 +215,9 @@ class RowsInMemory(Rows):
             self._rows: Matrix = shared_tensor(rows) if self._is_array else rows.detach()
             self.device, kind = self._rows.device, self._rows.dtype
         else:
-            self._rows = scipy.sparse.csr_array(rows, copy=not rows.has_canonical_format)
-            self._rows.sum_duplicates()  # the norm of a row needs its entries added up
-            self.device, kind = torch.device("cpu"), torch.from_numpy(self._rows.data[:0]).dtype
+            self._rows = rows = scipy.sparse.csr_array(rows, copy=not rows.has_canonical_format)
+            rows.sum_duplicates()  # the norm of a row needs its entries added up
+            self.device, kind = torch.device("cpu"), torch.from_numpy(rows.data[:0]).dtype
             self._numbers_per_row = rows.nnz // self.count + 1
         # Half precision is computed in float32, integers in float64.
         self.dtype = torch.promote_types(kind, torch.float32) if kind.is_floating_point else torch.float64

@@ -155,6 +155,7 @@ class Table:
         if left_out:
             notice += f"; left out: {listed(left_out)}"
         rows = gathered(self._blocks(chosen, dim, dtype), dim, dtype) if dim else np.empty((0, 0))
+        pa.default_memory_pool().release_unused()  # tens of megabytes that Arrow read ahead
         return rows, names if named else [], notice
 
     def texts(self, name: str, rows: Collection[int]) -> dict[int, str]:

@@ -176,11 +176,10 @@ class Rows(ABC):
         """
 
     @abstractmethod
-    def each(self, function: Task, width: int, columns: int | None = None, dtype: Any = None) -> Any:
+    def each(self, function: Task, width: int) -> Any:
         """Return the results of ``function`` for all rows, as the user's kind of array.
 
-        ``function`` computes ``width`` numbers for each row. For b rows it returns the shape (b,) or (b, ``columns``)
-        in ``dtype`` (default: the dtype of the rows).
+        ``function`` computes ``width`` numbers for each row and returns one or several, (b,) or (b, m).
         """
 
     @abstractmethod
@@ -263,7 +262,7 @@ class RowsInMemory(Rows):
         with self._map(function, width) as sums:
             return summed(sums)
 
-    def each(self, function: Task, width: int, columns: int | None = None, dtype: Any = None) -> Any:
+    def each(self, function: Task, width: int) -> Any:
         with self._map(lambda blocks: [function(block) for block in blocks], width) as groups:
             return self.to_user_array(torch.cat([part for group in groups for part in group]))
 

@@ -52,17 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     try:
-        if "reproduce" in arguments[:1] and not metadata.entry_points(group=COMMANDS, name="reproduce"):
-            raise Failure(
-                "reproduce comes with the package in paper/: in a checkout of the project, run pip install ./paper",
-                2,
-            )
-        if "info" in arguments[:1] and find_spec("typer") is None:
-            info.run(arguments[1:])
-            return 0
-        require("rich", "typer", needed_for="the command")
-    except Failure as failure:
-        return _fail(str(failure), failure.status)
+        return _run(arguments)
+    except Exception as error:
+        tell(describe(error))
+        return error.status if isinstance(error, Failure) else 1
+
+
+def _run(arguments: Sequence[str]) -> int:
+    if "reproduce" in arguments[:1] and not metadata.entry_points(group=COMMANDS, name="reproduce"):
+        where = "the package in paper/: in a checkout of the project, run pip install ./paper"
+        raise Failure(f"reproduce comes with {where}", 2)
+    if "info" in arguments[:1] and find_spec("typer") is None:
+        info.run(arguments[1:])
+        return 0
+    require("rich", "typer", needed_for="the command")
     import typer
 
     try:
@@ -73,13 +76,9 @@ def run(arguments: Sequence[str]) -> int:
             return 2
         context = getattr(error, "ctx", None)
         command = "powerspherical" if context is None else context.command_path
-        return _fail(f"{error.format_message()} (see {command} --help)", 2)
-    except Failure as failure:
-        return _fail(str(failure), failure.status)
-    except Exception as error:
-        return _fail(describe(error), 1)
+        raise Failure(f"{error.format_message()} (see {command} --help)", 2) from error
     if status == 130:  # typer turns Ctrl-C into this status
-        return _fail("interrupted", 130)
+        tell("interrupted")
     return status if isinstance(status, int) else 0
 
 
@@ -123,9 +122,3 @@ def application() -> "Typer":
         except Exception as error:  # must not stop the other commands
             tell(f"the command {point.name} cannot be loaded: {describe(error)}")
     return app
-
-
-def _fail(message: str, status: int) -> int:
-    """Print an error in one line and return the status."""
-    tell(message)
-    return status

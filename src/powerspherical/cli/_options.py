@@ -1,8 +1,7 @@
 """Arguments and options that several commands share. Needs typer."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
@@ -35,39 +34,32 @@ Columns = Annotated[
         show_default="all numeric columns",
     ),
 ]
-Drop = Annotated[
-    str | None,
-    Option(metavar="NAME,…", help="Columns of a .csv or Parquet file to ignore, such as an identifier."),
-]
+Drop = Annotated[str | None, Option(metavar="NAME,…", help="Columns of a .csv or Parquet file to ignore.")]
 Header = Annotated[
     bool | None,
-    Option(
-        "--header/--no-header",
-        help="Whether the first line of a .csv file holds column names.",
-        show_default="detected",
-    ),
+    Option(help="Whether the first line of a .csv file holds column names.", show_default="detected"),
 ]
-Strict = Annotated[
-    bool, Option("--strict", help="Fail if a row is not a unit vector, instead of normalising it.")
-]
+Strict = Annotated[bool, Option("--strict", help="Fail if a row is not a unit vector; else normalise it.")]
 Force = Annotated[bool, Option("--force", help="Replace existing files.")]
-Seed = Annotated[
-    int,
-    Option(metavar="N", min=0, max=LARGEST_SEED, help="Random seed: the same seed gives the same result."),
-]
+Seed = Annotated[int, Option(metavar="N", min=0, max=LARGEST_SEED, help="Random seed.")]
+Device = Annotated[str, Option(metavar="DEVICE", help="Where to compute: cpu, cuda, cuda:1, …")]
 
 
-def family_choices() -> list[str]:
-    """The names of all registered families as the command line spells them, with hyphens."""
-    return [name.replace("_", "-") for name in family_names()]
+def family(kind: Any = Option, *others: str, metavar: str = "NAME", **options: Any) -> Any:
+    """An option, or another kind of parameter, that accepts the name of a registered family or one of `others`.
 
-
-def one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """A parser that accepts only these choices. (They are known at run time only, so typer's enums do not serve.)"""
+    Names have hyphens. They are known at run time only, so typer's enums do not serve.
+    """
+    choices = [*family_choices(), *others]
 
     def parse(text: str) -> str:
         if text not in choices:
             raise BadParameter(f"{text!r} is not one of {', '.join(choices)}")
         return text
 
-    return parse
+    return kind(metavar=metavar, parser=parse, help=f"Family: {', '.join(choices)}.", **options)
+
+
+def family_choices() -> list[str]:
+    """The names of all registered families as the command line spells them, with hyphens."""
+    return [name.replace("_", "-") for name in family_names()]

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from typer import Option, Typer
 
@@ -18,7 +19,7 @@ from powerspherical.cli.columns import Array, Wanted, listed
 from powerspherical.cli.common import plain, require, status, wrong
 from powerspherical.cli.fit import fit_mixture
 from powerspherical.cli.outputs import all_or_nothing, require_free
-from powerspherical.cli.rows import Data, check, open_text, read
+from powerspherical.cli.rows import Data, check, open_text, read, reading
 
 if TYPE_CHECKING:
     from powerspherical.mixture import SphericalMixture
@@ -31,16 +32,13 @@ SHOWN = 5000  # maximum number of points in the picture
 
 def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    choices = options.family_choices()
 
     @app.command()
     def cluster(
         data: options.DataFile,
         clusters: Annotated[int, Option("--clusters", "-k", metavar="K", min=1, help="Number of clusters.")],
         out: Annotated[Path, Option(metavar="DIR", help="Folder to write to.")],
-        model: Annotated[
-            str, Option(metavar="NAME", parser=options.one_of(choices), help=f"Family: {', '.join(choices)}.")
-        ] = options.DEFAULT_FAMILY,
+        model: Annotated[str, options.family()] = options.DEFAULT_FAMILY,
         concentration: Annotated[
             Literal["tied", "free"],
             Option(
@@ -49,14 +47,9 @@ def add_to(app: Typer) -> None:
             ),
         ] = "tied",
         starts: Annotated[
-            int,
-            Option(
-                metavar="N", min=1, help="Number of random starts; keeps the fit with the highest likelihood."
-            ),
+            int, Option(metavar="N", min=1, help="Random starts; keeps the likeliest fit.")
         ] = 1,
-        max_iter: Annotated[
-            int, Option(metavar="N", min=1, help="Maximum number of EM iterations per start.")
-        ] = 200,
+        max_iter: Annotated[int, Option(metavar="N", min=1, help="Maximum of EM steps per start.")] = 200,
         seed: options.Seed = 0,
         key: options.Key = None,
         columns: options.Columns = None,
@@ -87,30 +80,31 @@ def add_to(app: Typer) -> None:
         texts = find_texts(text, rows) if text else None
         if clusters > rows.count:
             raise wrong("-k", f"{data} has {rows.count} row(s), fewer than {clusters} clusters")
+        mixture = mixture_named(model.replace("-", "_"))(
+            clusters, concentration_type=concentration, n_init=starts, max_iter=max_iter, random_state=seed
+        )
         with all_or_nothing(out, FILES) as draft, status(f"reading {data}") as show:
             check(rows, strict=strict, show=show)
-            mixture = mixture_named(model.replace("-", "_"))(
-                clusters,
-                concentration_type=concentration,
-                n_init=starts,
-                max_iter=max_iter,
-                random_state=seed,
-                verbose=show,
-            )
-            fit_mixture(mixture, rows.rows, advice=f": try --max-iter {5 * max_iter}")
-            found = assign(mixture, rows, show)
-            summary = {
+            fit_mixture(mixture, rows.rows, show, advice=f": try --max-iter {5 * max_iter}")
+            labels, central = assign(mixture, rows, show)
+            summary: dict[str, Any] = {
                 "command": "powerspherical cluster",
                 "model": model,
                 "concentration": concentration,
                 "seed": seed,
-                **facts(mixture, rows),
-                "clusters": found.summary(mixture, texts),
+                "data": rows.name,
+                "rows": rows.count,
+                "dim": rows.dim,
+                "columns": list(rows.columns),
+                "converged": bool(mixture.converged_),
+                "steps": int(mixture.n_iter_),
+                "log_likelihood": float(mixture.lower_bound_),  # per row
+                "clusters": described(mixture, labels, central, texts),
             }
             show("writing")
-            np.save(draft / LABELS, found.labels)
+            np.save(draft / LABELS, labels)
             mixture.save(draft / MODEL, notes={"columns": list(rows.columns)})
-            found.save_picture(draft / PICTURE)
+            save_picture(draft / PICTURE, rows.rows, labels)
             content = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
             (draft / SUMMARY).write_text(content + "\n", encoding="utf-8")
         likelihood = f"log-likelihood per row {mixture.lower_bound_:.4f}"
@@ -120,95 +114,62 @@ def add_to(app: Typer) -> None:
             print(f"written: {plain(out / name)}")
 
 
-@dataclass(frozen=True)
-class Clusters:
-    """The rows of a file, assigned to clusters.
+def assign(
+    mixture: "SphericalMixture", data: Data, show: Callable[[str], None]
+) -> tuple[Array, list[list[tuple[int, float]]]]:
+    """The most likely cluster of each row, (n,), and the most central rows of each cluster.
 
-    Attributes:
-        labels: the cluster of each row, (n,).
-        central: for each cluster, the rows closest to its mean direction and their cosines with it, closest first.
-        shown: unit vectors of a random subset of rows, for the picture.
-        shown_labels: the clusters of these rows.
+    These are the rows closest to its mean direction, with their cosines, closest first.
     """
-
-    labels: Array
-    central: list[list[tuple[int, float]]]
-    shown: Array
-    shown_labels: Array
-
-    def summary(self, mixture: "SphericalMixture", texts: "Texts | None") -> list[dict[str, Any]]:
-        """Everything about each cluster but its rows, as JSON values."""
-        sizes = np.bincount(self.labels, minlength=len(self.central)).tolist()
-        shown = texts({row for rows in self.central for row, _ in rows}) if texts else {}
-        return [
-            {
-                "cluster": cluster,
-                "size": sizes[cluster],
-                "weight": float(mixture.weights_[cluster]),
-                "concentration": float(mixture.concentrations_[cluster]),
-                "central_rows": [
-                    {"row": row, "cosine": cosine} | ({"text": shown[row]} if texts else {})
-                    for row, cosine in central
-                ],
-            }
-            for cluster, central in enumerate(self.central)
-        ]
-
-    def save_picture(self, path: Path) -> None:
-        """Save a plot of the subset of rows, coloured and numbered by cluster."""
-        from matplotlib.figure import Figure
-
-        from powerspherical.plot import plot_clusters
-
-        figure = Figure(figsize=(7, 7), layout="constrained")
-        axes = figure.add_subplot(projection="3d" if self.shown.shape[1] == 3 else None)
-        plot_clusters(self.shown, self.shown_labels, axes)
-        figure.savefig(path, format="png", dpi=150)
-
-
-def assign(mixture: "SphericalMixture", data: Data, show: Callable[[str], None]) -> Clusters:
-    """Assign each row to its most likely cluster, in one pass over the rows. `show` displays the progress."""
     directions = np.asarray(mixture.mean_directions_, dtype=np.float64)
-    random = np.random.default_rng(0)
-    picked = np.sort(random.choice(data.count, min(SHOWN, data.count), replace=False, shuffle=False))
-    labels = np.empty(data.count, np.int64)
-    best = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))  # clusters, rows, cosines
-    shown = np.empty((len(picked), data.dim))
+    labels, cosines = np.empty(data.count, np.int64), np.empty(data.count)
     for start, block in data.blocks():
-        stop = start + len(block)
-        labels[start:stop] = found = mixture.predict(block)
+        here = slice(start, start + len(block))
+        labels[here] = mixture.predict(block)
         unit = block / row_lengths(block).numpy()[:, None]
-        cosines = np.einsum("nd,nd->n", unit, directions[found])
-        here = (found, np.arange(start, stop), cosines)
-        best = _most_central(*(np.concatenate(pair) for pair in zip(best, here, strict=True)))
-        first, last = np.searchsorted(picked, (start, stop))
-        shown[first:last] = unit[picked[first:last] - start]
-        show(f"labelling: {stop:,} of {data.count:,} rows")
-    central: list[list[tuple[int, float]]] = [[] for _ in directions]
-    for cluster, row, cosine in zip(*(part.tolist() for part in best), strict=True):
-        central[cluster].append((row, cosine))
-    return Clusters(labels, central, shown, labels[picked])
+        cosines[here] = np.einsum("nd,nd->n", unit, directions[labels[here]])
+        show(f"labelling: {here.stop:,} of {data.count:,} rows")
+    order = np.lexsort((-cosines, labels))
+    firsts = np.searchsorted(labels[order], np.arange(len(directions) + 1))
+    central = [order[first : min(first + CENTRAL, last)] for first, last in pairwise(firsts)]
+    return labels, [list(zip(rows.tolist(), cosines[rows].tolist(), strict=True)) for rows in central]
 
 
-def _most_central(clusters: Array, rows: Array, cosines: Array) -> tuple[Array, Array, Array]:
-    """The `CENTRAL` rows with the largest cosines in each cluster, in order."""
-    order = np.lexsort((rows, -cosines, clusters))
-    clusters, rows, cosines = clusters[order], rows[order], cosines[order]
-    rank = np.arange(len(clusters)) - np.searchsorted(clusters, clusters)
-    return clusters[rank < CENTRAL], rows[rank < CENTRAL], cosines[rank < CENTRAL]
+def described(
+    mixture: "SphericalMixture",
+    labels: Array,
+    central: list[list[tuple[int, float]]],
+    texts: "Texts | None",
+) -> list[dict[str, Any]]:
+    """What the summary says about each cluster."""
+    shown = texts({row for rows in central for row, _ in rows}) if texts else {}
+    return [
+        {
+            "cluster": cluster,
+            "size": int((labels == cluster).sum()),
+            "weight": float(mixture.weights_[cluster]),
+            "concentration": float(mixture.concentrations_[cluster]),
+            "central_rows": [
+                {"row": row, "cosine": cosine} | ({"text": shown[row]} if texts else {})
+                for row, cosine in rows
+            ],
+        }
+        for cluster, rows in enumerate(central)
+    ]
 
 
-def facts(mixture: "SphericalMixture", data: Data) -> dict[str, Any]:
-    """What the summary says about the rows and the fit."""
-    return {
-        "data": data.name,
-        "rows": data.count,
-        "dim": data.dim,
-        "columns": list(data.columns),
-        "converged": bool(mixture.converged_),
-        "steps": int(mixture.n_iter_),
-        "log_likelihood": float(mixture.lower_bound_),  # per row
-    }
+def save_picture(path: Path, rows: Array, labels: Array) -> None:
+    """Save a plot of a random subset of rows, coloured and numbered by cluster."""
+    from matplotlib.figure import Figure
+
+    from powerspherical.plot import plot_clusters
+
+    shown = np.random.default_rng(0).choice(len(rows), min(SHOWN, len(rows)), replace=False, shuffle=False)
+    shown.sort()
+    figure = Figure(figsize=(7, 7), layout="constrained")
+    axes = figure.add_subplot(projection="3d" if rows.shape[1] == 3 else None)
+    plot_clusters(rows[shown], labels[shown], axes)
+    figure.savefig(path, format="png", dpi=150)
 
 
 #: Maps rows to the texts they stand for.
@@ -220,8 +181,7 @@ def find_texts(name: str, data: Data) -> Texts:
 
     Raises if there is neither, if there are both, or if the file has another number of lines than `data` has rows.
     """
-    path = Path(name)
-    columns = data.table.names if data.table else []
+    path, columns = Path(name), data.table.names if data.table else []
     if columns.count(name) + path.is_file() > 1:
         raise wrong(
             "--text",
@@ -229,21 +189,15 @@ def find_texts(name: str, data: Data) -> Texts:
             f" {'a' if path.is_file() else 'no'} file {name}; write ./{name} for the file",
         )
     if data.table and name in columns:
-        table = data.table
-        return lambda rows: table.texts(name, rows)
+        return partial(data.table.texts, name)
     if not path.is_file():
         found = f"its columns are {listed(columns)}" if columns else "it has no named columns"
         raise wrong("--text", f"there is no file {name}, and no column {name!r} in {data.name}: {found}")
-    try:
-        with open_text(path) as lines:
-            count = sum(1 for _ in lines)
-    except (OSError, ValueError) as error:
-        raise wrong("--text", f"cannot read {name}: {error}; it must be UTF-8 text") from error
+    with reading(path, "--text"), open_text(path) as lines:
+        count = sum(1 for _ in lines)
     if count != data.count:
-        raise wrong(
-            "--text",
-            f"{name} has {count} line(s), but {data.name} has {data.count} row(s): write one line per row",
-        )
+        counts = f"{name} has {count} line(s), but {data.name} has {data.count} row(s)"
+        raise wrong("--text", f"{counts}: write one line per row")
 
     def lines_of(rows: Collection[int]) -> dict[int, str]:
         with open_text(path) as lines:
@@ -254,11 +208,11 @@ def find_texts(name: str, data: Data) -> Texts:
 
 def _table(clusters: list[dict[str, Any]]) -> Table:
     """One line per cluster, the largest first."""
-    shown = Table()
-    for heading in ("cluster", "rows", "concentration"):
-        shown.add_column(heading, justify="right")
     with_texts = any("text" in row for cluster in clusters for row in cluster["central_rows"])
-    shown.add_column("most central rows", no_wrap=with_texts, overflow="ellipsis")
+    shown = Table(
+        *(Column(heading, justify="right") for heading in ("cluster", "rows", "concentration")),
+        Column("most central rows", no_wrap=with_texts, overflow="ellipsis"),
+    )
     for cluster in sorted(clusters, key=lambda cluster: -cluster["size"]):
         central = [
             f"{row['row']}: {plain(row['text'])}" if with_texts else str(row["row"])

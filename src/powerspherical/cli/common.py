@@ -93,15 +93,7 @@ def status(doing: str) -> Iterator[Callable[[str], None]]:
 
 def bars(console: "Console", *, hidden: bool = False) -> "Progress":
     """Progress bars that disappear when they end. Disabled unless the console is a terminal."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
-    return Progress(
-        TextColumn("{task.description:<12}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=hidden or not console.is_terminal,
-    )
+    columns = ("{task.description:<12}", BarColumn(), TimeElapsedColumn(), "left:", TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal)

@@ -1,14 +1,16 @@
 """`powerspherical fit`: one distribution for the rows of a file."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from typer import Option, Typer
 
+from powerspherical import ConvergenceWarning
 from powerspherical.cli import _options as options
 from powerspherical.cli.columns import Array, Wanted
 from powerspherical.cli.common import plain, require, require_folder, status, tell, wrong
@@ -26,28 +28,18 @@ _STEPS = 1000
 
 def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    choices = options.family_choices()
 
     @app.command()
     def fit(
         data: options.DataFile,
-        model: Annotated[
-            str | None,
-            Option(
-                metavar="NAME",
-                parser=options.one_of(choices),
-                help=f"Family: {', '.join(choices)}.",
-                show_default="all",
-            ),
-        ] = None,
+        model: Annotated[str | None, options.family(show_default="all")] = None,
         key: options.Key = None,
         columns: options.Columns = None,
         drop: options.Drop = None,
         header: options.Header = None,
         strict: options.Strict = False,
         out: Annotated[
-            str | None,
-            Option(metavar="FILE", help="Save the fit with the highest likelihood as FILE.safetensors."),
+            str | None, Option(metavar="FILE", help="FILE.safetensors for the likeliest fit.")
         ] = None,
         force: options.Force = False,
     ) -> None:
@@ -67,10 +59,10 @@ def add_to(app: Typer) -> None:
         fits = []
         with status(f"reading {data}") as show:
             check(rows, strict=strict, show=show)
-            for name in [model] if model else choices:
+            for name in [model] if model else options.family_choices():
                 make = mixture_named(name.replace("-", "_"))
-                mixture = make(tol=_TOLERANCE, max_iter=_STEPS, random_state=0, verbose=show)
-                fits.append(fit_mixture(mixture, rows.rows))
+                mixture = make(tol=_TOLERANCE, max_iter=_STEPS, random_state=0)
+                fits.append(fit_mixture(mixture, rows.rows, show))
         best = max(fits, key=lambda mixture: mixture.lower_bound_)
         print(f"{rows.count} rows in {rows.dim} dimensions: {plain(rows.name)}")
         Console().print(_table(rows, fits))  # before writing, which may fail
@@ -90,13 +82,13 @@ def _output(out: str, data: Path, force: bool) -> Path:
     return path
 
 
-def fit_mixture(mixture: "SphericalMixture", rows: Any, advice: str = "") -> "SphericalMixture":
+def fit_mixture(
+    mixture: "SphericalMixture", rows: Array, show: Callable[[str], None], advice: str = ""
+) -> "SphericalMixture":
     """Fit and return the mixture. If it does not converge, print one line that ends with the advice."""
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        mixture.fit(rows)
+        mixture.set_params(verbose=show).fit(rows)
     if not mixture.converged_:
         tell(f"the fit did not converge in {mixture.max_iter} step(s){advice}")
     return mixture
@@ -117,10 +109,8 @@ def _table(data: Data, fits: "list[SphericalMixture]") -> Table:
 
     "50 % within" is the angle around the mean direction that holds half of the probability.
     """
-    shown = Table()
-    shown.add_column("distribution", no_wrap=True)
-    for heading in ("concentration", "‖mean‖", "50 % within", "log-likelihood\nper row"):
-        shown.add_column(heading, justify="right")
+    numbers = ("concentration", "‖mean‖", "50 % within", "log-likelihood\nper row")
+    shown = Table(Column("distribution", no_wrap=True), *(Column(name, justify="right") for name in numbers))
     for mixture in fits:
         loc = torch.nn.functional.normalize(torch.from_numpy(mixture.mean_directions_[0]).double(), dim=0)
         distribution = mixture.distribution(loc, float(mixture.concentrations_[0]))

@@ -6,7 +6,7 @@ It also runs without typer, so that it works in a bare install; `argparse` then 
 import argparse
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
@@ -31,12 +31,11 @@ def add_to(app: "Typer") -> None:
     """Add the command to the application."""
     from typer import Option
 
+    from powerspherical.cli._options import Device
+
     @app.command()
     def info(
-        device: Annotated[
-            str,
-            Option("--device", metavar="DEVICE", help="Where to check the accuracy: cpu, cuda, cuda:1, …"),
-        ] = "cpu",
+        device: Device = "cpu",
         as_json: Annotated[bool, Option("--json", help="Print JSON instead of tables.")] = False,
     ) -> None:
         """Show versions and devices, and check the accuracy.
@@ -72,15 +71,9 @@ def show(device: str, *, as_json: bool) -> None:
     """Print the facts. Raises `Failure` if a function is not accurate on this machine."""
     require_device(device)
     facts = gather(device)
-    print(
-        json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False)
-        if as_json
-        else "\n".join(lines(facts))
-    )
+    print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text(facts))
     failed = [
-        f"{check['family']} {check['quantity']} in {check['dtype']}"
-        for check in facts["accuracy"]
-        if not check["passed"]
+        "{family} {quantity} in {dtype}".format(**check) for check in facts["accuracy"] if not check["passed"]
     ]
     if failed:
         raise Failure(f"not accurate on this machine: {', '.join(failed)}", 1)
@@ -101,23 +94,11 @@ def gather(device: str) -> Facts:
     }
 
 
-def lines(facts: Facts) -> Iterator[str]:
-    """The facts as text for a person."""
-    yield from aligned(
-        "Versions", [(name, number or "not installed") for name, number in facts["versions"].items()]
-    )
+def text(facts: Facts) -> str:
+    """The facts in tables for a person."""
     machine = facts["hardware"]
-    yield from aligned(
-        "Devices",
-        [
-            (
-                "cpu",
-                f"{machine['cpu']}, cores: {machine['cores']}, torch threads: {machine['torch_threads']}",
-            ),
-            ("native kernel", machine["native_kernel"]),
-            *((f"cuda:{index}", name) for index, name in enumerate(machine["cuda"])),
-        ],
-    )
+    shown = {key: value for key, value in machine.items() if key not in ("cuda", "device")}
+    shown |= {f"cuda:{index}": name for index, name in enumerate(machine["cuda"])}
     checks = [
         (
             *(check[key].replace("_", " ") for key in ("family", "quantity", "dtype")),
@@ -127,14 +108,16 @@ def lines(facts: Facts) -> Iterator[str]:
         )
         for check in facts["accuracy"]
     ]
-    title = f"Accuracy on {machine['device']}: the largest error against exact values"
-    yield from aligned(title, [("family", "quantity", "type", "worst", "allowed", ""), *checks])
-
-
-def aligned(title: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A title, the rows with their cells in columns, and an empty line."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    yield title
-    for row in rows:
-        yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
-    yield ""
+    tables: dict[str, list[tuple[str, ...]]] = {
+        "Versions": [(name, number or "not installed") for name, number in facts["versions"].items()],
+        "Hardware": [(name.replace("_", " "), str(value)) for name, value in shown.items()],
+        f"Accuracy on {machine['device']}: the largest error against exact values": [
+            ("family", "quantity", "type", "worst", "allowed", ""),
+            *checks,
+        ],
+    }
+    lines = []
+    for title, rows in tables.items():
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += [title, *("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows), ""]
+    return "\n".join(lines)

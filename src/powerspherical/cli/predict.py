@@ -19,14 +19,7 @@ def add_to(app: Typer) -> None:
 
     @app.command()
     def predict(
-        model: Annotated[
-            Path,
-            Argument(
-                metavar="MODEL",
-                help="The model.safetensors that `powerspherical cluster` wrote.",
-                show_default=False,
-            ),
-        ],
+        model: Annotated[Path, Argument(metavar="MODEL", help="The model.safetensors that `cluster` wrote.")],
         data: options.DataFile,
         key: options.Key = None,
         columns: options.Columns = None,

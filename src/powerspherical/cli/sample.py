@@ -13,8 +13,8 @@ from torch.distributions import Distribution
 from typer import Argument, Option, Typer
 
 from powerspherical import HypersphericalUniform
+from powerspherical.cli import _options as options
 from powerspherical.cli import outputs
-from powerspherical.cli._options import DEFAULT_FAMILY, Force, family_choices, one_of
 from powerspherical.cli.columns import Array
 from powerspherical.cli.common import LARGEST_SEED, bars, plain, require_device, require_folder, tell, wrong
 from powerspherical.cli.rows import load_array, reading
@@ -29,20 +29,14 @@ BLOCK = 2**20  # coordinates per block of draws: a few megabytes
 
 def add_to(app: Typer) -> None:
     """Add the command to the application."""
-    choices = [*family_choices(), UNIFORM]
 
     @app.command()
     def sample(
-        family: Annotated[
-            str, Argument(metavar="FAMILY", parser=one_of(choices), help=f"Family: {', '.join(choices)}.")
-        ] = DEFAULT_FAMILY,
+        family: Annotated[str, options.family(Argument, UNIFORM, metavar="FAMILY")] = options.DEFAULT_FAMILY,
         dim: Annotated[
             int | None,
             Option(
-                metavar="D",
-                min=2,
-                help="Dimension of the vectors; 2 is the circle.",
-                show_default="that of --loc, or 3",
+                metavar="D", min=2, help="Dimension; 2 is the circle.", show_default="that of --loc, or 3"
             ),
         ] = None,
         concentration: Annotated[
@@ -61,21 +55,15 @@ def add_to(app: Typer) -> None:
         seed: Annotated[
             int | None,
             Option(
-                metavar="N",
-                min=0,
-                max=LARGEST_SEED,
-                help="Random seed: the same seed gives the same draws.",
-                show_default="new draws each time",
+                metavar="N", min=0, max=LARGEST_SEED, help="Random seed.", show_default="new draws each time"
             ),
         ] = None,
         dtype: Annotated[DType, Option(metavar="TYPE", help="float32 or float64.")] = "float32",
-        device: Annotated[
-            str, Option("--device", metavar="DEVICE", help="Where to draw: cpu, cuda, cuda:1, …")
-        ] = "cpu",
+        device: options.Device = "cpu",
         out: Annotated[
             str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - prints CSV.")
         ] = outputs.STDOUT,
-        force: Force = False,
+        force: options.Force = False,
     ) -> None:
         """Draw random unit vectors, one per row.
 
@@ -96,10 +84,7 @@ def add_to(app: Typer) -> None:
             mean = np.eye(1, dim)[0] if mean is None else mean
             make = distribution_named(family.replace("-", "_"))
             distribution = make(torch.tensor(mean, dtype=kind, device=device), concentration)
-        if seed is None:
-            torch.seed()
-        else:
-            torch.manual_seed(seed)
+        torch.manual_seed(torch.seed() if seed is None else seed)
         _draw(distribution, number, path)
 
 

@@ -49,15 +49,15 @@ class TextFile:
         self._skipped = lines if self.has_names else comments
         self._names = [name.strip() if self.has_names else str(index) for index, name in enumerate(first)]
         with self._reader({}) as reader:
-            self.head = pa.Table.from_batches(
-                [batch.slice(0, _HEAD) for batch in islice(reader, 1)], reader.schema
-            )
+            self.head = pa.Table.from_batches(islice(reader, 1), reader.schema).slice(0, _HEAD)
         self.columns = [self._column(index, name) for index, name in enumerate(self._names)]
 
-    def batches(self, columns: Sequence[Column], dim: int) -> Iterator[Any]:
-        """Yield record batches of columns of numbers. Raises ``ValueError`` for a cell that is not a number."""
+    def batches(self, columns: Sequence[Column], dim: int, as_text: bool = False) -> Iterator[Any]:
+        """Yield record batches. Raises ``ValueError`` for a cell that is not a number, unless they are read as text."""
         try:
-            with self._reader({column.key: pa.float64() for column in columns}) as reader:
+            with self._reader(
+                {column.key: pa.binary() if as_text else pa.float64() for column in columns}
+            ) as reader:
                 yield from reader
         except pa.ArrowInvalid as error:
             found = _BAD_CELL.search(str(error))
@@ -68,11 +68,6 @@ class TextFile:
                 f"its column {name!r} has {text!r} in row {row} (counted from 0), which is not a number with a decimal"
                 " point: repair it, or leave the column out with --drop"
             ) from error
-
-    def texts(self, column: Column) -> Iterator[Any]:
-        """Yield the texts of a column, in arrays."""
-        with self._reader({column.key: pa.binary()}) as reader:
-            yield from (batch.column(0) for batch in reader)
 
     def _reader(self, types: dict[str, Any]) -> Any:
         """A reader of the columns with these types. Without types, of all columns, whose types it guesses."""
@@ -117,15 +112,11 @@ class ParquetPart:
             islice(self._file.iter_batches(_HEAD, use_threads=False), 1), self._file.schema_arrow
         )
 
-    def batches(self, columns: Sequence[Column], dim: int) -> Iterator[Any]:
+    def batches(self, columns: Sequence[Column], dim: int, as_text: bool = False) -> Iterator[Any]:
         """Yield record batches of columns that hold `dim` numbers per row."""
         keys, size = [column.key for column in columns], max(1, block_size(BLOCK) // dim)
         for group in range(self._file.num_row_groups):  # Arrow would decode all groups at once
             yield from self._file.iter_batches(size, [group], keys, use_threads=False)
-
-    def texts(self, column: Column) -> Iterator[Any]:
-        """Yield the values of a column, in arrays."""
-        return (batch.column(0) for batch in self.batches([column], 1))
 
 
 class Table:
@@ -156,30 +147,29 @@ class Table:
         dim, dtype = self._layout(chosen)
         names = [column.name for column in chosen]
         named = self._first.has_names and all(column.holds_numbers for column in chosen)
-        left_out = [
-            "the index" if column.is_index else column.name or "an unnamed one"
-            for column in self.columns
-            if column not in chosen
-        ]
+        others = (column for column in self.columns if column not in chosen)
+        left_out = ["the index" if column.is_index else column.name or "an unnamed one" for column in others]
         notice = ""
         if left_out or (named and dim > 1):
             notice = f"columns used as coordinates: {listed(names)} ({len(names)} of {len(self.columns)})"
         if left_out:
             notice += f"; left out: {listed(left_out)}"
         rows = gathered(self._blocks(chosen, dim, dtype), dim, dtype) if dim else np.empty((0, 0))
+        pa.default_memory_pool().release_unused()  # tens of megabytes that Arrow read ahead
         return rows, names if named else [], notice
 
     def texts(self, name: str, rows: Collection[int]) -> dict[int, str]:
         """The values of a column in these rows, as text. A missing value gives an empty text."""
         column = self.columns[self.names.index(name)]
-        found, start, left = {}, 0, sorted(rows, reverse=True)
-        for values in chain.from_iterable(self._opened(path).texts(column) for path in self._files):
-            while left and left[-1] < start + len(values):
-                row = left.pop()
-                value = values[row - start].as_py()
+        found, start, wanted = {}, 0, set(rows)
+        for batch in chain.from_iterable(
+            self._opened(path).batches([column], 1, True) for path in self._files
+        ):
+            for row in wanted.intersection(range(start, start + len(batch))):
+                value = batch.column(0)[row - start].as_py()
                 text = value.decode(errors="replace") if isinstance(value, bytes) else value
                 found[row] = "" if text is None else str(text)
-            start += len(values)
+            start += len(batch)
         return found
 
     def _opened(self, path: Path) -> TextFile | ParquetPart:
@@ -293,9 +283,7 @@ def _is_header(cells: list[str]) -> bool:
     above_index = not cells[0].strip()
     names = cells[1:] if above_index else cells
     numbers = [_is_number(cell) for cell in names]
-    counted = names == [
-        str(index) for index in range(len(names))
-    ]  # pandas' names for the columns of an array
+    counted = names == list(map(str, range(len(names))))  # pandas' names for the columns of an array
     if not any(numbers) or (above_index and counted):
         return True
     if all(numbers) and not above_index and not counted:

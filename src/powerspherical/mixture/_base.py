@@ -238,14 +238,11 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
         """The number of components, for scikit-learn."""
         return len(getattr(self, self._directions))
 
-    def _each(
-        self, X: Any, function: Callable[[Any, Block], Tensor], per_component: bool = False, dtype: Any = None
-    ) -> Any:
-        """Return ``function(model, block)`` for all rows of ``X``, with one column or one ``per_component``."""
-        rows, count = self._rows(X), self._n_features_out
+    def _each(self, X: Any, function: Callable[[Any, Block], Tensor]) -> Any:
+        """Return ``function(model, block)`` for all rows of ``X``."""
+        rows = self._rows(X)
         with without_grad_or_autocast(rows.device):
-            task = partial(function, self._model(rows))
-            return rows.each(task, count, count if per_component else None, dtype)
+            return rows.each(partial(function, self._model(rows)), self._n_features_out)
 
     def _report(self, stage: str, step: int, sums: Sums) -> None:
         """Print the objective after a step, or pass it on, as ``verbose`` says."""

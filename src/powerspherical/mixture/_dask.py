@@ -68,11 +68,10 @@ class DaskRows(Rows):
             sums = [add(sums[first : first + _FAN_IN]) for first in range(0, len(sums), _FAN_IN)]
         return sums[0].compute()
 
-    def each(self, function: Task, width: int, columns: int | None = None, dtype: Any = None) -> Any:
-        kind = torch.empty(0, dtype=dtype or self.dtype).numpy().dtype
-        empty = np.empty(0 if columns is None else (0, columns), kind)
-        shape: Any = {"drop_axis": 1} if columns is None else {"chunks": (self._lengths, (columns,))}
-        return self._rows.map_blocks(_each, function, width, empty, dtype=kind, meta=empty, **shape)
+    def each(self, function: Task, width: int) -> Any:
+        none = function(Block(torch.empty(0, self.dim, dtype=self.dtype))).numpy()
+        shape: Any = {"chunks": (self._lengths, none.shape[1:])} if none.ndim == 2 else {"drop_axis": 1}
+        return self._rows.map_blocks(_each, function, width, none, dtype=none.dtype, meta=none, **shape)
 
     def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
         call, tasks = delayed(_call, pure=False), []
@@ -101,9 +100,9 @@ def _call(method: str, rows: Any, weight: np.ndarray | None, start: int, *argume
     return getattr(_in_memory(rows, weight, start), method)(*arguments)
 
 
-def _each(rows: Any, function: Task, width: int, empty: np.ndarray, block_info: Any = None) -> np.ndarray:
+def _each(rows: Any, function: Task, width: int, none: np.ndarray, block_info: Any = None) -> np.ndarray:
     if not rows.shape[0]:
-        return empty
+        return none
     (start, _), *_ = block_info[0]["array-location"]
     return _in_memory(rows, None, start).each(function, width)
 

@@ -146,16 +146,16 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
     def _set_fitted(self, search: Search[Tensor, Clusters]) -> None:
         rows, directions = search.rows, search.model.to(search.rows.dtype)
         self.cluster_centers_ = rows.to_user_array(directions)
-        self.labels_ = rows.each(partial(_nearest, directions), self.n_clusters, dtype=torch.int64)
+        self.labels_ = rows.each(partial(_nearest, directions), self.n_clusters)
         self.inertia_ = search.sums.inertia(rows.weight_unit)
 
     def predict(self, X: Any) -> Any:
         """Return the index of the nearest centre for each row of ``X`` (n, d), (n,)."""
-        return self._each(X, _nearest, dtype=torch.int64)
+        return self._each(X, _nearest)
 
     def transform(self, X: Any) -> Any:
         """Return the distance √(2-2t) of each row's direction from each centre, (n, n_clusters), for ``X`` (n, d)."""
-        return self._each(X, _distances, per_component=True)
+        return self._each(X, _distances)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the inertia of rows ``X`` (n, d), weighted by ``sample_weight`` (n,) if given."""

@@ -184,11 +184,11 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     def predict(self, X: Any) -> Any:
         """Return the likeliest component of each row of ``X`` (n, d), as integers (n,)."""
-        return self._each(X, Components.likeliest, dtype=torch.int64)
+        return self._each(X, Components.likeliest)
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each component given each row of ``X`` (n, d), (n, n_components)."""
-        return self._each(X, Components.responsibilities, per_component=True)
+        return self._each(X, Components.responsibilities)
 
     def transform(self, X: Any) -> Any:
         """Return the soft assignments of ``predict_proba`` for the rows of ``X`` (n, d), (n, n_components)."""

@@ -176,11 +176,10 @@ class Rows(ABC):
         """
 
     @abstractmethod
-    def each(self, function: Task, width: int, columns: int | None = None, dtype: Any = None) -> Any:
+    def each(self, function: Task, width: int) -> Any:
         """Return the results of ``function`` for all rows, as the user's kind of array.
 
-        ``function`` computes ``width`` numbers for each row. For b rows it returns the shape (b,) or (b, ``columns``)
-        in ``dtype`` (default: the dtype of the rows).
+        ``function`` computes ``width`` numbers for each row and returns one or several, (b,) or (b, m).
         """
 
     @abstractmethod
@@ -215,9 +214,9 @@ class RowsInMemory(Rows):
             self._rows: Matrix = shared_tensor(rows) if self._is_array else rows.detach()
             self.device, kind = self._rows.device, self._rows.dtype
         else:
-            self._rows = scipy.sparse.csr_array(rows, copy=not rows.has_canonical_format)
-            self._rows.sum_duplicates()  # the norm of a row needs its entries added up
-            self.device, kind = torch.device("cpu"), torch.from_numpy(self._rows.data[:0]).dtype
+            self._rows = rows = scipy.sparse.csr_array(rows, copy=not rows.has_canonical_format)
+            rows.sum_duplicates()  # the norm of a row needs its entries added up
+            self.device, kind = torch.device("cpu"), torch.from_numpy(rows.data[:0]).dtype
             self._numbers_per_row = rows.nnz // self.count + 1
         # Half precision is computed in float32, integers in float64.
         self.dtype = torch.promote_types(kind, torch.float32) if kind.is_floating_point else torch.float64
@@ -263,7 +262,7 @@ class RowsInMemory(Rows):
         with self._map(function, width) as sums:
             return summed(sums)
 
-    def each(self, function: Task, width: int, columns: int | None = None, dtype: Any = None) -> Any:
+    def each(self, function: Task, width: int) -> Any:
         with self._map(lambda blocks: [function(block) for block in blocks], width) as groups:
             return self.to_user_array(torch.cat([part for group in groups for part in group]))
 

@@ -83,7 +83,8 @@ class Seeder:
     def _drawn(self, mass: Tensor, count: int) -> Tensor:
         """Return rows of the sample drawn with probability proportional to ``mass``; the last if all mass is zero."""
         cumulative = torch.cumsum(mass, 0, dtype=torch.float64)
-        targets = torch.from_numpy(self._random.random_sample(count)).to(mass.device) * cumulative[-1]
+        uniforms = self._random.random_sample(count)
+        targets = torch.from_numpy(uniforms).to(mass.device) * cumulative[-1]
         indices = torch.searchsorted(cumulative, targets, right=True).clamp_(max=len(mass) - 1)
         return dense(selected(self._sample[0], indices))
 
@@ -91,6 +92,6 @@ class Seeder:
         """Replace zero vectors by random directions. They occur if too few other rows could be chosen."""
         zero = ~vectors.any(1)
         if missing := int(zero.sum()):
-            anywhere = torch.from_numpy(self._random.standard_normal((missing, vectors.shape[1]))).to(vectors)
-            vectors[zero] = torch.nn.functional.normalize(anywhere, dim=1)
+            normals = self._random.standard_normal((missing, vectors.shape[1]))
+            vectors[zero] = torch.nn.functional.normalize(torch.from_numpy(normals), dim=1).to(vectors)
         return vectors

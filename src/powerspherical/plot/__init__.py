@@ -18,8 +18,6 @@ except ImportError as error:
 from powerspherical.plot._clusters import plot_clusters
 from powerspherical.plot._density import plot_density
 from powerspherical.plot._marginal import plot_marginal
-from powerspherical.plot._style import (
-    PALETTE as PALETTE,
-)  # not public, but other figures of this project use it
+from powerspherical.plot._shared import PALETTE as PALETTE  # not public: for other figures of this project
 
 __all__ = ["plot_clusters", "plot_density", "plot_marginal"]

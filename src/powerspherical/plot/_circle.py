@@ -1,6 +1,7 @@
 """The unit circle, with curves and histograms that rise outwards from it."""
 
 import math
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,7 +9,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Circle
 from matplotlib.typing import ColorType
 
-from powerspherical.plot._style import FAINT, Array
+from powerspherical.plot._shared import FAINT, Array, side
 
 BINS = 90  # of 4 degrees each
 
@@ -40,23 +41,15 @@ def draw_bars(axes: Axes, heights: Array, colour: ColorType) -> None:
         if height > 0:
             rim = on_circle(np.linspace(low, high, 6))
             bars.append(np.concatenate([rim, (1 + height) * rim[::-1]]))
-    axes.add_collection(
-        PolyCollection(bars, facecolor=colour, alpha=0.32, edgecolor="white", linewidth=0.5, zorder=2)
-    )
+    style: Any = {"facecolor": colour, "alpha": 0.32, "edgecolor": "white", "linewidth": 0.5}
+    axes.add_collection(PolyCollection(bars, zorder=2, **style))
     axes.autoscale_view()
 
 
 def draw_name(axes: Axes, direction: Array, radius: float, text: str, colour: ColorType) -> None:
     """Write a text in this direction, just beyond this radius."""
     x, y = radius * direction
-    axes.text(
-        x,
-        y,
-        text,
-        color=colour,
-        fontsize=11,
-        ha="center" if abs(direction[0]) < 0.1 else ("left" if x > 0 else "right"),
-        va="center" if abs(direction[1]) < 0.9 else ("bottom" if y > 0 else "top"),
-    )
+    above = "center" if abs(direction[1]) < 0.9 else ("bottom" if y > 0 else "top")
+    axes.text(x, y, text, color=colour, fontsize=11, ha=side(direction[0]), va=above)
     axes.update_datalim([(x, y)])
     axes.autoscale_view()

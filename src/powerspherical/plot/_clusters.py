@@ -10,8 +10,7 @@ from mpl_toolkits.mplot3d import Axes3D
 from torch import Tensor
 
 from powerspherical.plot import _circle, _globe
-from powerspherical.plot._points import unit_rows
-from powerspherical.plot._style import FAINT, Array, distinct_colours, plane_axes, space_axes
+from powerspherical.plot._shared import FAINT, Array, distinct_colours, plane_axes, space_axes, unit_rows
 
 NAMED = 150  # maximum number of clusters with a name in the plot
 _PLANE_FROM = 1000  # number of points that determine the plane, with fewer than three clusters
@@ -60,15 +59,12 @@ def plot_clusters(
         )
     outside = labels == -1
     found = np.unique(labels[~outside])
-    if names is None:
-        names = [str(label) for label in found]
+    names = [str(label) for label in found] if names is None else names
     if len(names) != len(found):
         raise ValueError(f"names has {len(names)} texts for {len(found)} clusters: pass one name per cluster")
-    names = [name if place < NAMED else "" for place, name in enumerate(names)]
-    clusters: list[Cluster] = [
-        (name, colour, rows[labels == label])
-        for name, colour, label in zip(names, distinct_colours(len(found)), found, strict=True)
-    ]
+    shown = [name if place < NAMED else "" for place, name in enumerate(names)]
+    points = [rows[labels == label] for label in found]
+    clusters: list[Cluster] = list(zip(shown, distinct_colours(len(found)), points, strict=True))
     others = rows[outside]
     if rows.shape[1] == 2:
         return _on_circle(plane_axes(ax), clusters, others)

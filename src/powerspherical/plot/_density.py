@@ -12,9 +12,16 @@ from mpl_toolkits.mplot3d import Axes3D
 
 from powerspherical.distributions import Marginal, RotationallySymmetric
 from powerspherical.plot import _circle, _globe
-from powerspherical.plot._law import cosine_law, profile
-from powerspherical.plot._points import unit_rows
-from powerspherical.plot._style import COLOURS, INK, Array, plane_axes, space_axes
+from powerspherical.plot._shared import (
+    COLOURS,
+    INK,
+    Array,
+    cosine_law,
+    plane_axes,
+    profile,
+    space_axes,
+    unit_rows,
+)
 
 
 def plot_density(
@@ -71,20 +78,29 @@ def plot_density(
     if label is None:
         label = f"κ = {q.concentration.item():.3g}"
     if q.dim == 2:
-        return _on_circle(law, loc, plane_axes(ax), rows, color, label, scale)
-    return _on_sphere(law, loc, space_axes(ax), rows, color or COLOURS[0], label, view, colorbar)
+        flat = plane_axes(ax)
+        _on_circle(flat, law, loc, rows, color or COLOURS[len(flat.lines) % len(COLOURS)], label, scale)
+        return flat
+    axes = space_axes(ax)
+    elevation, azimuth = _globe.view_of(loc)
+    # From the side, the label is beside the density, not on it.
+    _globe.set_view(axes, view or (elevation + (25 if elevation < 25 else -25), azimuth + 35))
+    shades = _on_sphere(axes, law, loc, rows, color or COLOURS[0], label)
+    if colorbar:
+        bar = axes.figure.colorbar(shades, ax=axes, shrink=0.55, aspect=25, label="density per steradian")
+        bar.outline.set_visible(False)
+    return axes
 
 
 def _on_circle(
+    axes: Axes,
     law: Marginal,
     loc: Array,
-    axes: Axes,
     points: Array | None,
-    colour: ColorType | None,
+    colour: ColorType,
     label: str,
     scale: float | None,
-) -> Axes:
-    colour = colour or COLOURS[len(axes.lines) % len(COLOURS)]
+) -> None:
     offsets, heights = profile(law, 360)
     scale = min(1, 0.75 / heights[0]) if scale is None else scale
     offsets = np.concatenate([-offsets[::-1], offsets])
@@ -94,44 +110,24 @@ def _on_circle(
         _circle.draw_bars(axes, scale * _circle.bar_heights(points), colour)
     directions = _circle.on_circle(math.atan2(loc[1], loc[0]) + offsets)
     radius = np.where(heights > 0.012, 1 + heights, np.nan)  # a lower curve would only cover the circle
-    axes.plot(
-        *(radius[:, None] * directions).T, color=colour, linewidth=1.6, solid_capstyle="round", zorder=4
-    )
+    style: Any = {"color": colour, "linewidth": 1.6, "solid_capstyle": "round"}
+    axes.plot(*(radius[:, None] * directions).T, zorder=4, **style)
     arrow = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", xy=(loc[0], loc[1]), xytext=(0, 0), arrowprops=arrow, zorder=3)
     _circle.draw_name(axes, loc, 1.12 + heights.max(), label, colour)
-    return axes
 
 
 def _on_sphere(
-    law: Marginal,
-    loc: Array,
-    axes: Axes3D,
-    points: Array | None,
-    colour: ColorType,
-    label: str,
-    view: tuple[float, float] | None,
-    colorbar: bool,
-) -> Axes:
-    elevation, azimuth = _globe.view_of(loc)
-    # From the side, the label is beside the density, not on it.
-    beside = elevation + (25 if elevation < 25 else -25), azimuth + 35
-    _globe.set_view(axes, view or beside)
+    axes: Axes3D, law: Marginal, loc: Array, points: Array | None, colour: ColorType, label: str
+) -> ScalarMappable:
+    """Draw on axes whose view is set, and return the colours of the densities."""
     polar, heights = profile(law, 120)
-    red, green, blue = to_rgb(colour)
-    shades = LinearSegmentedColormap.from_list(
-        "density", [(0.97, 0.97, 0.97), (red, green, blue), (0.4 * red, 0.4 * green, 0.4 * blue)]
-    )
+    middle = np.array(to_rgb(colour))
+    shades = LinearSegmentedColormap.from_list("density", np.array([[0.97] * 3, middle, 0.4 * middle]))
     scale = Normalize(0, heights.max())
-    colours = shades(scale(heights))[:, None, :3]
-    _globe.draw_ball(axes, _globe.mesh(loc, polar), colours)
+    _globe.draw_ball(axes, _globe.mesh(loc, polar), shades(scale(heights))[:, None, :3])
     if points is not None:
         _globe.draw_points(axes, points, "black")
     if label:
         _globe.draw_name(axes, loc, label, INK)
-    if colorbar:
-        bar = axes.figure.colorbar(
-            ScalarMappable(scale, shades), ax=axes, shrink=0.55, aspect=25, label="density per steradian"
-        )
-        bar.outline.set_visible(False)
-    return axes
+    return ScalarMappable(scale, shades)

@@ -11,7 +11,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.typing import ColorType
 from mpl_toolkits.mplot3d import Axes3D
 
-from powerspherical.plot._style import FAINT, INK, Array
+from powerspherical.plot._shared import FAINT, INK, Array, side
 
 View = tuple[float, float]  # elevation and azimuth in degrees
 
@@ -53,27 +53,13 @@ def mesh(pole: Array, polar: Array) -> Array:
 
 
 def draw_ball(axes: Axes3D, points: Array, colours: Array) -> None:
-    """Draw the sphere, lit from the upper left.
-
-    Args:
-        axes: the axes, after `set_view`.
-        points: a mesh (n, m, 3).
-        colours: red, green and blue in [0, 1], of a shape that broadcasts to that of `points`.
-    """
+    """Draw a mesh (n, m, 3) of the sphere, lit from the upper left, in RGB colours that broadcast to its shape."""
     eye, right, up = camera(axes)
     light = eye - 0.35 * right + 0.55 * up
     brightness = np.clip(points @ light / np.linalg.norm(light), 0, 1)[..., None]
-    axes.plot_surface(
-        *np.moveaxis(points, -1, 0),
-        rstride=1,
-        cstride=1,
-        facecolors=(0.82 + 0.18 * brightness) * colours,
-        shade=False,
-        linewidth=0,
-        antialiased=False,
-        zorder=1,
-        rasterized=True,
-    )
+    lit = (0.82 + 0.18 * brightness) * colours
+    style = {"shade": False, "linewidth": 0, "antialiased": False, "rasterized": True}
+    axes.plot_surface(*np.moveaxis(points, -1, 0), rstride=1, cstride=1, facecolors=lit, zorder=1, **style)
     _draw_grid(axes)
 
 
@@ -97,10 +83,9 @@ def _draw_grid(axes: Axes3D) -> None:
 def draw_points(axes: Axes3D, points: Array, colour: ColorType) -> None:
     """Draw points (n, 3), faintly on the far side."""
     near = points @ camera(axes)[0] >= 0
+    style = {"color": colour, "linewidth": 0, "depthshade": False}
     for which, size, alpha, order in ((~near, 5.0, 0.12, 3), (near, 7.0, 0.6, 5)):
-        axes.scatter(
-            *points[which].T, s=size, alpha=alpha, zorder=order, color=colour, linewidth=0, depthshade=False
-        )
+        axes.scatter(*points[which].T, s=size, alpha=alpha, zorder=order, **style)
 
 
 def draw_name(axes: Axes3D, direction: Array, text: str, colour: ColorType) -> None:
@@ -110,15 +95,8 @@ def draw_name(axes: Axes3D, direction: Array, text: str, colour: ColorType) -> N
     shown = {"alpha": 1.0 if near else 0.3}
     axes.plot(*np.stack([direction, 1.3 * direction]).T, color=INK, linewidth=1.1, zorder=6, **shown)
     axes.scatter(*direction, s=14, color=INK, depthshade=False, zorder=7, **shown)
-    aside = direction @ right
+    place = {"ha": side(float(direction @ right)), "va": "bottom" if direction @ up > 0 else "center"}
+    halo = [withStroke(linewidth=2.5, foreground="white")]
     axes.text(
-        *(1.36 * direction),
-        text,
-        color=colour,
-        fontsize=11,
-        ha="center" if abs(aside) < 0.1 else ("left" if aside > 0 else "right"),
-        va="bottom" if direction @ up > 0 else "center",
-        zorder=8,
-        path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        **shown,
+        *(1.36 * direction), text, color=colour, fontsize=11, zorder=8, path_effects=halo, **place, **shown
     )

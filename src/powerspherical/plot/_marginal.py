@@ -7,8 +7,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from powerspherical.distributions import Marginal, RotationallySymmetric
-from powerspherical.plot._law import angles, cosine_law
-from powerspherical.plot._style import distinct_colours, plane_axes
+from powerspherical.plot._shared import angles, cosine_law, distinct_colours, plane_axes
 
 
 def plot_marginal(
@@ -52,9 +51,8 @@ def plot_marginal(
         axes.plot(t, height, color=colour, linewidth=1.8, label=label)
         if not cdf:
             axes.fill_between(t, height, color=colour, alpha=0.1, linewidth=0)
-    axes.set_xlim(*_range(laws))
-    axes.set_ylim(0, 1.05 * max(float(top) for _, _, top in curves))
-    axes.set_xlabel("$t = \\mu^\\top x$")
+    highest = 1.05 * max(float(top) for _, _, top in curves)
+    axes.set(xlim=_range(laws), ylim=(0, highest), xlabel="$t = \\mu^\\top x$")
     axes.set_ylabel("$P(T \\leq t)$" if cdf else "density of $t$")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)

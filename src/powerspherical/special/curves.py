@@ -77,7 +77,7 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
         number = (8 * (exponent + bias) + torch.floor(8 * fraction)).to(torch.int64)
     else:
         number = inside.detach().view(integers) >> shift
-    row = torch.embedding(rows, number.sub_(first).clamp_(0, len(rows) - 1))
+    row = torch.embedding(rows, number.sub_(first).clamp(0, len(rows) - 1))
     minus_offset, scale, *coefficients, value = row.unbind(-1)
     x = torch.addcmul(minus_offset, inside, scale)
     for coefficient in reversed(coefficients):

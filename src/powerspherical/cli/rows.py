@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -121,21 +122,25 @@ def check(data: Data, *, strict: bool, show: Callable[[str], None]) -> None:
 
     Rows that are not unit vectors raise if `strict`, and otherwise print a notice. `show` displays the progress.
     """
-    lengths = np.empty(data.count)
+    others, first, shortest, longest = 0, -1, inf, 0.0
     for start, block in data.blocks():
         try:
-            lengths[start : start + len(block)] = row_lengths(block, data.name, start=start)
+            norms = row_lengths(block, data.name, start=start).numpy()
         except ValueError as error:
             raise wrong("DATA", f"{error} (rows are counted from 0)") from error
+        off = np.abs(norms - 1) > TOLERANCE
+        if off.any():
+            first = first if others else start + int(np.argmax(off))
+            others += int(off.sum())
+            shortest, longest = min(shortest, float(norms.min())), max(longest, float(norms.max()))
         show(f"reading {data.name}: {start + len(block):,} rows")
-    others = np.flatnonzero(np.abs(lengths - 1) > TOLERANCE)
-    found = f"{len(others)} of {data.count} rows are not unit vectors"
-    if len(others) and strict:
-        raise wrong("--strict", f"{found}, the first is row {others[0]} of {data.name}: normalise them")
+    found = f"{others} of {data.count} rows are not unit vectors"
+    if others and strict:
+        raise wrong("--strict", f"{found}, the first is row {first} of {data.name}: normalise them")
     if data.notice:
         tell(data.notice)
-    if len(others):
-        tell(f"{found} (lengths from {lengths.min():.4g} to {lengths.max():.4g}); normalised")
+    if others:
+        tell(f"{found} (lengths from {shortest:.4g} to {longest:.4g}); normalised")
 
 
 def files_in(path: Path) -> tuple[list[Path], str]:

@@ -57,8 +57,8 @@ formulas/densities.py
   rounded-distance: where(kappa < 1, error / distance, 0.0) → 0.0 * error
 kernels/layout.py
   repeated-rows: math.prod(result[end:]), math.prod(padded) → math.prod(result[end:]), 1
-kernels/autograd.py
-  kernel-of-second-derivatives: if given and is_plain_backward(*given): → if given:
+kernels/dispatch.py
+  kernel-of-second-derivatives: if given and may_run(*given): → if given:
 families/power_spherical.py
   beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
   cosine-variance: / (total + 1) → / (total + 2)

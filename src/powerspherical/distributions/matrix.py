@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import is_ours
-from powerspherical._torch.modes import is_plain, is_plain_backward, without_autocast
+from powerspherical._torch.modes import without_autocast
 from powerspherical._torch.vectors import computing
 from powerspherical.distributions.cosine_matrix import log_densities_, pulls_
 from powerspherical.engines import block_size
 from powerspherical.families import Family
 from powerspherical.families.exponential import ExponentialFamily
-from powerspherical.kernels import find
-from powerspherical.kernels.autograd import composed_gradients
+from powerspherical.kernels.dispatch import composed_gradients, find, is_plain, is_plain_backward
 from powerspherical.kernels.registry import Gradients, Kernel
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special.gamma import log_sphere_area
@@ -46,7 +45,7 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
     )
     dim = operator.index(loc.shape[-1])
     # The kernels compute the whole density of families that are no exponential ones.
-    kernel = _kernel("matrix", family, directions) if is_plain(directions, points) else None
+    kernel = _kernel("matrix", family, directions)
     whole = kernel is not None and not isinstance(family, ExponentialFamily)
     offset = torch.zeros_like(concentrations) if whole else family.offset(concentrations, dim)
     tensors = directions, concentrations, offset, points
@@ -68,7 +67,7 @@ def cosines_between(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _kernel(what: str, family: Family, like: Tensor) -> Kernel | None:
-    return find(what, like, like.shape[-1], family.name) if is_ours(type(family)) else None
+    return find(what, like, dim=like.shape[-1], family=family.name) if is_ours(type(family)) else None
 
 
 def _composition(family: Family, loc: Tensor, kappa: Tensor, offset: Tensor, x: Tensor) -> Tensor:

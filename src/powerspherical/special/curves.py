@@ -18,8 +18,8 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_exporting, is_plain, transforms_active
-from powerspherical.kernels import differentiable, find
+from powerspherical._torch.modes import is_exporting, transforms_active
+from powerspherical.kernels.dispatch import differentiable, find, is_plain
 from powerspherical.kernels.registry import Table
 from powerspherical.special.tables import TOP, Curve, curves
 
@@ -126,16 +126,16 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
             f"kappa must be a float32 or float64 tensor, got {kind}: convert it with kappa.float()"
         )
     found: Tensor
-    if is_plain(kappa) and not (torch.is_grad_enabled() and kappa.requires_grad):
-        if kernel := find("curve", kappa):
-            tables = kernel_tables(family, name, dim, order, kappa.dtype, kappa.device)
-            found = kernel.run((kappa,), tables, (False,))[0]
-        else:
-            found = _by_operations(kappa, family, name, dim, order)
+    needs_slope = torch.is_grad_enabled() and kappa.requires_grad
+    if not needs_slope and (kernel := find("curve", kappa)):
+        tables = kernel_tables(family, name, dim, order, kappa.dtype, kappa.device)
+        found = kernel.run((kappa,), tables, (False,))[0]
+    elif not needs_slope and is_plain(kappa):
+        found = _by_operations(kappa, family, name, dim, order)
     else:
         found = differentiable(
             "curve",
-            lambda kappa: _smooth(kappa, family, name, dim, order),
+            lambda kappa, *_: _smooth(kappa, family, name, dim, order),
             lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
             kappa,
         )

@@ -19,7 +19,7 @@ from torch import Tensor
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.modes import is_exporting, is_plain, transforms_active
-from powerspherical.kernels import differentiable, find
+from powerspherical.kernels import differentiable
 from powerspherical.kernels.registry import Table
 from powerspherical.special.tables import TOP, Curve, curves
 
@@ -64,6 +64,7 @@ def table(like: Tensor, family: str, name: str, dim: float, order: int = 0) -> T
     return _rows(like, like.dtype.itemsize, family, name, dim, order), (8 * (low + bias) - 1, gain, decay)
 
 
+@with_derivatives(lambda kappa, family, name, dim, order: value(kappa, family, name, dim, order + 1))
 def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int) -> Tensor:
     """Evaluate a curve by torch operations."""
     if isinstance(dim, int):
@@ -96,11 +97,6 @@ def _split(x: Tensor) -> tuple[Tensor, Tensor]:
     return x * torch.exp2(-exponent) - 1, exponent
 
 
-@with_derivatives(lambda kappa, family, name, dim, order: value(kappa, family, name, dim, order + 1))
-def _smooth(kappa: Tensor, family: str, name: str, dim: float, order: int) -> Tensor:
-    return _by_operations(kappa, family, name, dim, order)
-
-
 @functools.lru_cache(256)
 def kernel_tables(
     family: str, name: str, dim: float, order: int, dtype: torch.dtype, device: torch.device
@@ -125,20 +121,12 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
         raise ValueError(
             f"kappa must be a float32 or float64 tensor, got {kind}: convert it with kappa.float()"
         )
-    found: Tensor
-    if is_plain(kappa) and not (torch.is_grad_enabled() and kappa.requires_grad):
-        if kernel := find("curve", kappa):
-            tables = kernel_tables(family, name, dim, order, kappa.dtype, kappa.device)
-            found = kernel.run((kappa,), tables, (False,))[0]
-        else:
-            found = _by_operations(kappa, family, name, dim, order)
-    else:
-        found = differentiable(
-            "curve",
-            lambda kappa: _smooth(kappa, family, name, dim, order),
-            lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
-            kappa,
-        )
+    found: Tensor = differentiable(
+        "curve",
+        lambda kappa: _by_operations(kappa, family, name, dim, order),
+        lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
+        kappa,
+    )
     return torch.where(kappa < 0, 0.0, found) if order else found
 
 

@@ -102,13 +102,12 @@ sampling/draws.py
 _torch/vectors.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
   zero-vector: missing = longest <= shortest → missing = longest < shortest
+  chord-gradient: torch.where(minus < plus, -minus, plus) → torch.where(minus > plus, -minus, plus)
 distributions/fit.py
   linear-fit: if not family.linear: → if family.linear:
   closest: CLOSEST = {torch.float64: 1e-9 → CLOSEST = {torch.float64: 1e-5
   bias-rows: across / (rows - 1).clamp(min=1) → across / rows.clamp(min=1)
   fit-weights-overflow: weights.double() / weights.amax(0).double() → weights.double()
-distributions/geometry.py
-  chord-gradient: torch.where(minus < plus, -minus, plus) → torch.where(minus > plus, -minus, plus)
 distributions/constraints.py
   norm-tolerance: NORM_TOLERANCE = 1e-2 → NORM_TOLERANCE = 1e-1
 distributions/validation.py

@@ -162,22 +162,6 @@ def _from_relative_entropy(nats: Tensor, key: str, dim: int) -> Tensor:
     return curves.inverse(nats, key, "relative_entropy", dim, power=2)
 
 
-# Divergences
-
-
-def divergence(p: Family, kappa_p: Tensor, q: Family, kappa_q: Tensor, angle: Cosine, dim: int) -> Tensor:
-    """Return KL(p‖q) ≥ 0 in float64, for tensors of one shape.
-
-    ``angle`` is that of the mean directions. κ in float32 asks for float32 accuracy.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> one, zero = torch.ones(1), torch.zeros(1)
-    >>> divergence(POWER_SPHERICAL, one, POWER_SPHERICAL, zero, Cosine(one, one), 3)  # from the uniform
-    tensor([0.1931], dtype=torch.float64)
-    """
-    return q.divergence(p, kappa_p, kappa_q, angle, dim).clamp(min=0.0)
-
-
 # Probabilities of t. Partial derivatives are 0 at t = ±1.
 
 

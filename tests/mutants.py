@@ -61,7 +61,7 @@ kernels/autograd.py
   kernel-of-second-derivatives: if given and is_plain_backward(*given): → if given:
 families/power_spherical.py
   beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
-  cosine-variance: / (total + 1) → / (total + 2)
+  cosine-variance: / (total + 1)).to → / (total + 2)).to
 families/von_mises_fisher.py
   lower-tail: (one_minus_t > 1.5) & → (one_minus_t > 2.5) &
   wood-acceptance: torch.log1p(-ratio).add_(ratio) → torch.log1p(-ratio).add_(1.1 * ratio)

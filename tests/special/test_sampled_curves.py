@@ -122,3 +122,14 @@ def test_register() -> None:
     build = functools.partial(sampled_curves, by_quadrature)
     for _ in range(2):  # the same function may be registered again
         tables.register("registered twice", build)
+
+
+def test_old_tables_are_dropped() -> None:
+    built: list[float] = []
+    tables.register("counted", lambda dim: built.append(dim) or {})
+    for dim in range(2, 102):
+        tables.curves("counted", dim)
+    tables.curves("counted", 101)
+    assert built == list(range(2, 102))
+    tables.curves("counted", 2)
+    assert built[-1] == 2

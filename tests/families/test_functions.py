@@ -1,4 +1,4 @@
-"""Normalisers, moments and KL to the uniform against mpmath, for d from 2 to 1e7 and κ from 0 to 1e9, and in float32."""
+"""Normalisers, moments and KL to the uniform against mpmath, for d from 2 to 1e7 and κ from 0 to 1e9; float32."""
 
 from __future__ import annotations
 

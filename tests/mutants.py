@@ -38,7 +38,7 @@ special/moments.py
 special/tables.py
   table-degree: _DEGREE = {4: 6, 8: 12} → _DEGREE = {4: 4, 8: 12}
   table-end: 2.0**TOP / (_decay(fit) - 1) → 2.0**TOP / (_decay(fit) + 1)
-  log-boost: 2 * (cells.kappa + half_sinh), dim) → 2 * cells.kappa + half_sinh, dim)
+  log-boost: 2 * (q + half_sinh), dim) → 2 * q + half_sinh, dim)
   log-loss-of-cauchy: cells.fit(_values(loss, POINTS) / growth) → cells.fit(_values(loss, POINTS) / growth**2)
   sampled-slope: own_slope=replace(slope, fit=-slope.fit) → own_slope=None
 special/curves.py

@@ -119,7 +119,7 @@ def from_mean_score(family: Family, mean: Tensor, dim: int) -> Tensor:
     tensor([0.0000, 1.5000])
     """
     loss = -mean.detach().double()
-    return curves.inverse(loss, family.key, "score_loss", dim, power=0).to(mean.dtype)
+    return curves.inverse(loss, family.key, "score_loss", dim).to(mean.dtype)
 
 
 def fisher_step(family: Family, found: Tensor, kappa: Tensor, dim: int) -> Tensor:
@@ -152,14 +152,7 @@ def from_relative_entropy(family: Family, nats: Tensor, dim: int) -> Tensor:
     root = torch.sqrt(torch.where(zero, nats, 1.0))
     # In float64, because e^{nats/d} magnifies the rounding of nats.
     target = torch.where(nats > 0, nats, torch.where(zero, 1.0, torch.nan)).double()
-    return torch.where(zero, root, _from_relative_entropy(target, family.key, dim).to(nats.dtype))
-
-
-@with_derivatives(
-    lambda kappa, nats, key, dim: 1 / curves.value(kappa, key, "relative_entropy", dim, 1), from_output=True
-)
-def _from_relative_entropy(nats: Tensor, key: str, dim: int) -> Tensor:
-    return curves.inverse(nats, key, "relative_entropy", dim, power=2)
+    return torch.where(zero, root, curves.inverse(target, family.key, "relative_entropy", dim).to(nats.dtype))
 
 
 # Probabilities of t. Partial derivatives are 0 at t = ±1.

@@ -47,10 +47,10 @@ def _rows(size: int, family: str, name: str, dim: float, order: int) -> list[lis
 
 
 @untraced
-def _numbers(family: str, name: str, dim: float, order: int) -> tuple[int, float, float]:
-    """Return low, gain and decay of a curve."""
+def _numbers(family: str, name: str, dim: float, order: int) -> tuple[int, float, float, int]:
+    """Return low, gain and decay of a curve, and the n with which it is ∝ κ^n near κ = 0."""
     found = _curve(family, name, dim, order)
-    return found.cells.low, found.gain, found.decay
+    return found.cells.low, found.gain, found.decay, int((found.fit[0] != 0).argmax())
 
 
 def table(like: Tensor, family: str, name: str, dim: float, order: int = 0) -> Table:
@@ -59,7 +59,7 @@ def table(like: Tensor, family: str, name: str, dim: float, order: int = 0) -> T
     The cell of κ is ``(bits of κ >> shift) - first``, between 0 and the last row. The rows have the dtype and
     device of ``like``.
     """
-    low, gain, decay = _numbers(family, name, dim, order)
+    low, gain, decay, _ = _numbers(family, name, dim, order)
     *_, bias = _BITS[like.dtype]
     return _rows(like, like.dtype.itemsize, family, name, dim, order), (8 * (low + bias) - 1, gain, decay)
 
@@ -140,8 +140,11 @@ def log_partition(kappa: Tensor, family: str, dim: float) -> Tensor:
 _NEWTON_STEPS = 4
 
 
-def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> Tensor:
-    """Return the κ at which a monotone curve has the value ``target``, without derivatives.
+@with_derivatives(
+    lambda kappa, target, family, name, dim: 1 / value(kappa, family, name, dim, 1), from_output=True
+)
+def inverse(target: Tensor, family: str, name: str, dim: float) -> Tensor:
+    """Return the κ at which a curve has the value ``target``. It must increase from 0, or decrease.
 
     The table is searched for the cell. In the cell Newton's method starts from the chord, or in cell 0 from the
     leading power. Beyond the table the curve is a logarithm or a power. If no finite κ reaches ``target``, the result
@@ -149,9 +152,10 @@ def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> T
 
     Args:
         target: values of the curve, any shape, float64.
-        power: n > 0 for a curve ∝ κ^n near 0; 0 for a decreasing curve.
+        family, name, dim: as for ``value``.
     """
     rows, (_, gain, decay) = table(target, family, name, dim)
+    *_, power = _numbers(family, name, dim, 0)
     begins, top = rows[:, 2], rows[-1, 2:].sum()
     sign = 1.0 if power else -1.0
     ascending = torch.where(
@@ -191,5 +195,5 @@ def inverse_mean(length: Tensor, loss: Tensor, family: str, dim: float) -> Tenso
     lambda kappa, length, loss, family, dim: 1 / value(kappa, family, "mean", dim, 1), None, from_output=True
 )
 def _inverse_mean(length: Tensor, loss: Tensor, family: str, dim: float) -> Tensor:
-    low = inverse(length, family, "mean", dim, power=1)
-    return torch.where(length < 0.5, low, inverse(loss, family, "loss", dim, power=0))
+    low, high = inverse(length, family, "mean", dim), inverse(loss, family, "loss", dim)
+    return torch.where(length < 0.5, low, high)

@@ -211,6 +211,11 @@ class Curve:
         ]
 
 
+def _up_to_one(mean: Array, loss: Array) -> Array:
+    """Return the fit of E t, which is 1 - loss where the loss is small: sums from 0 on may end above 1."""
+    return np.where(loss[:, :1] < 0.5, np.c_[1 - loss[:, :1], -loss[:, 1:]], mean)
+
+
 def _octave(number: float) -> int:
     """Return floor(log₂ number) for a number > 0."""
     return math.frexp(number)[1] - 1
@@ -246,9 +251,11 @@ def _von_mises_fisher(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
     sampled = cells.sampled(moments.von_mises_fisher, dim)
     found = _exponential(cells, sampled["variance"])
+    mean = Curve.of(cells, _up_to_one(found["log_partition_slope"].fit, found["score_loss"].fit))
     return found | {
         "variance": found["information"],
-        "mean": found["log_partition_slope"],
+        "log_partition_slope": mean,
+        "mean": mean,
         "loss": found["score_loss"],
         "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(sampled["covariance"]))),
     }
@@ -264,7 +271,7 @@ def _spherical_cauchy(dim: float) -> dict[str, Curve]:
         "variance": Curve.of(cells, cells.fit(sampled["variance"])),
         "information": Curve.of(cells, cells.fit((dim - 1) ** 2 / dim / growth**2)),
         "score_loss": Curve.of(cells, np.zeros_like(fit)),  # the kernel is a density
-        "mean": Curve.of(cells, cells.integral(fit)),
+        "mean": Curve.of(cells, _up_to_one(cells.integral(fit), loss)),
         "loss": Curve.of(cells, loss),
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit((dim - 1) * sampled["mean"] / growth, power=1)), logarithmic=True

@@ -1,7 +1,8 @@
 """Puts small faults into the source, one at a time, and says for each whether the tests notice it.
 
     .venv/bin/python tests/mutants.py                        # all mutants of this repository, one after the other
-    .venv/bin/python tests/mutants.py --only table-degree short-vector
+    .venv/bin/python tests/mutants.py --check                # only say which entries no longer fit the source
+    .venv/bin/python tests/mutants.py --only table-degree zero-vector
     .venv/bin/python tests/mutants.py --tree ../other --jobs 8 --json mutants.json
 
 For each mutant the script copies ``src`` and ``tests`` to a temporary folder, changes the copy, and runs pytest
@@ -97,7 +98,7 @@ sampling/noise.py
 sampling/draws.py
   turned-draw: t * change - (point → t * change + (point
   second-derivative: + rise) ** 1.5) → + rise) ** 3)
-  law-of-another-dimension: if dim != loc.shape[-1]: → if dim < loc.shape[-1]:
+  law-of-another-dimension: law = loc.shape[-1] if dim is None else dim, family → law = loc.shape[-1], family
   vmap-randomness: if info.randomness != "different" → if info.randomness == "error"
 _torch/vectors.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
@@ -156,6 +157,7 @@ nn/bottleneck.py
   product-rate: else rates.sum(-1) → else rates.mean(-1)
 """
 
+SOURCE = Path("src/powerspherical")
 #: Folders of ``tests`` near each part of the package, likely killers first.
 NEAR = {
     "special": ("special", "families", "kernels"),
@@ -179,7 +181,7 @@ OPTIONS += ["-o", "addopts=--doctest-modules --import-mode=importlib"]  # not in
 
 class Mutant(NamedTuple):
     name: str
-    file: str  # below src/powerspherical
+    file: str  # below SOURCE
     text: str
     replacement: str
 
@@ -205,11 +207,22 @@ def mutants() -> list[Mutant]:
     return found
 
 
+def misfit(tree: Path, mutant: Mutant) -> str:
+    """Return why the source cannot be changed so, or an empty string."""
+    path = tree / SOURCE / mutant.file
+    count = path.read_text().count(mutant.text) if path.exists() else 0
+    return (
+        ""
+        if count == 1
+        else f"{mutant.name}: {mutant.text!r} occurs {count} times in {mutant.file}, not once"
+    )
+
+
 def stages(tree: Path, part: str) -> list[list[str]]:
     """Return the arguments of one run of pytest after the other."""
     names = (x.name for x in (tree / "tests").iterdir())
     tests = sorted(name for name in names if re.match(r"test_.*\.py$|[a-z]\w*$", name))
-    near = [f"src/powerspherical/{part}", *(f"tests/{name}" for name in NEAR[part])]
+    near = [str(SOURCE / part), *(f"tests/{name}" for name in NEAR[part])]
     far = [f"tests/{name}" for name in tests if name not in NEAR[part] and not ELSEWHERE.match(name)]
     return [["--fast", *near], [*near, *far]]
 
@@ -224,11 +237,10 @@ def run(tree: Path, mutant: Mutant, limit: float) -> Result:
                 shutil.copytree(entry, copy / entry.name)
             elif not entry.name.startswith("."):
                 (copy / entry.name).symlink_to(entry)
-        path = copy / "src/powerspherical" / mutant.file
-        source = path.read_text()
-        if (count := source.count(mutant.text)) != 1:
-            return Result("not run", f"{mutant.text!r} occurs {count} times in {mutant.file}, not once")
-        path.write_text(source.replace(mutant.text, mutant.replacement))
+        if complaint := misfit(copy, mutant):
+            return Result("not run", complaint)
+        path = copy / SOURCE / mutant.file
+        path.write_text(path.read_text().replace(mutant.text, mutant.replacement))
         for stage in stages(tree, mutant.part):
             result = judged(*pytest(copy, stage, limit))
             if result.status != "survived":
@@ -285,8 +297,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of mutants, or of parts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep the results")
     parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="for one test")
+    parser.add_argument("--check", action="store_true", help="only look for texts that do not occur once")
     options = parser.parse_args()
     chosen = [x for x in mutants() if not options.only or {x.name, x.part} & set(options.only)]
+    if options.check:
+        sys.exit("\n".join(filter(None, (misfit(options.tree, mutant) for mutant in chosen))) or None)
     results = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
     with ThreadPoolExecutor(options.jobs) as pool:
         futures = [pool.submit(run, options.tree.resolve(), mutant, options.limit) for mutant in chosen]

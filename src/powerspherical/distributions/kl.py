@@ -128,9 +128,9 @@ def pairwise_kl(
         return kl_divergence(HypersphericalUniform(p.dim, validate_args=False), q).expand(shape)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
     tensors = (
-        unit_rows(p.loc, torch.float64),
+        unit_rows(p.loc.double().reshape(-1, p.dim)),
         p.concentration.to(dtype).reshape(-1),
-        unit_rows(q.loc, torch.float64),
+        unit_rows(q.loc.double().reshape(-1, q.dim)),
         q.concentration.to(dtype).reshape(-1),
     )
 

@@ -113,7 +113,7 @@ def pairwise_kl(
     """
     for name, one in (("p", p), ("q", q)):
         if not isinstance(one, HypersphericalUniform | RotationallySymmetric):
-            raise ValueError(
+            raise TypeError(
                 f"{name} must be a distribution of this package, such as PowerSpherical, got {type(one).__name__}"
             )
     if p.dim != q.dim:

@@ -13,7 +13,6 @@ from torch.distributions import Distribution
 from helpers.examples import DOUBLE, FAMILIES, FLOAT, IDS, directions, dtypes
 from powerspherical import HypersphericalUniform, sampling
 
-
 DIM, BATCH = 20, 3
 Maker = Callable[[torch.dtype, str], Distribution]
 

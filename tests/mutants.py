@@ -141,7 +141,7 @@ distributions/marginal.py
 distributions/rotational.py
   scalar-dtype: if concentration.dim(): → if concentration.dim() >= 0:
 distributions/matrix.py
-  linear-kappa: * total).sum(-1) - grad → * total).sum(-1) + grad
+  linear-kappa: torch.linalg.vecdot(block.loc, total) - sums → torch.linalg.vecdot(block.loc, total) + sums
 distributions/cosine_matrix.py
   matrix-kappa: 0.5 * kappa, torch.linalg.vecdot(grad, logs) → 0.5 * kappa, torch.linalg.vecdot(grad, halves)
 distributions/product.py

@@ -24,6 +24,7 @@ _DELIMITERS = "\t;,"  # the comma comes last because it may be a decimal comma
 _CHUNK = 2**20  # bytes of text parsed at a time; Arrow reads 32 of them ahead
 _DOUBLE = 2**24  # bytes of text up to which its numbers are kept in float64, beyond in float32
 _HEAD = 1000  # rows that decide which columns are coordinates
+_BUFFER = 2**16  # bytes of a Parquet column read at a time; by default Arrow reads all columns of a row group
 _BAD_CELL = re.compile(r"In CSV column #(\d+): Row #(\d+): .* invalid value '(.*)'", re.DOTALL)
 
 
@@ -97,7 +98,7 @@ class ParquetPart:
     has_names = True
 
     def __init__(self, path: Path) -> None:
-        self._file = ParquetFile(path)
+        self._file = ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
         schema = self._file.schema_arrow
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.columns = [

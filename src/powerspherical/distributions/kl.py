@@ -107,7 +107,7 @@ def pairwise_kl(
     """
     for name, one in (("p", p), ("q", q)):
         if not isinstance(one, HypersphericalUniform | RotationallySymmetric):
-            raise ValueError(
+            raise TypeError(
                 f"{name} must be a distribution of this package, such as PowerSpherical, got {type(one).__name__}"
             )
     if p.dim != q.dim:
@@ -122,9 +122,9 @@ def pairwise_kl(
         return kl_divergence(HypersphericalUniform(p.dim, validate_args=False), q).expand(shape)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
     tensors = (
-        unit_rows(p.loc, torch.float64),
+        unit_rows(p.loc.double().reshape(-1, p.dim)),
         p.concentration.to(dtype).reshape(-1),
-        unit_rows(q.loc, torch.float64),
+        unit_rows(q.loc.double().reshape(-1, q.dim)),
         q.concentration.to(dtype).reshape(-1),
     )
 

@@ -352,8 +352,9 @@ class RotationallySymmetric(Reparameterised):
         %. With validation, vectors that are off by more than rounding are normalised.
         """
         value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
-        dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
         loc, concentration = self._parameters
+        # At least float32, as for half precision ``computing`` says.
+        dtype = torch.promote_types(torch.promote_types(loc.dtype, value.dtype), torch.float32)
         density = log_density(self.family, value, loc, concentration.to(dtype))
         if density.shape[density.dim() - len(self.batch_shape) :] == self.batch_shape:
             return density

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_exporting, is_plain, transforms_active
-from powerspherical.kernels import differentiable
+from powerspherical._torch.modes import is_exporting, transforms_active
+from powerspherical.kernels.dispatch import differentiable, is_plain
 from powerspherical.kernels.registry import Table
 from powerspherical.special.tables import TOP, Curve, curves
 
@@ -123,7 +123,7 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
         )
     found: Tensor = differentiable(
         "curve",
-        lambda kappa: _by_operations(kappa, family, name, dim, order),
+        lambda kappa, *_: _by_operations(kappa, family, name, dim, order),
         lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
         kappa,
     )

@@ -300,10 +300,10 @@ def _real(name: str, value: Any) -> Tensor:
 def _unit_vectors(name: str, value: Any, dim: int | None = None) -> Tensor:
     """Return unit vectors along the last axis, of length ``dim`` if given, as a renormalised float64 tensor."""
     vectors = _real(name, value)
-    shape = tuple(vectors.shape)
-    if dim is not None and shape[-1:] != (dim,):
-        raise ValueError(f"{name} must have the shape (…, {dim}), got {shape}")
+    if dim is not None:
+        validation.ends_in(name, vectors, (dim,))
     validation.vectors(name, vectors)
+    shape = tuple(vectors.shape)
     norms = row_lengths(vectors.reshape(-1, shape[-1]), name, allow_zeros=True).reshape(*shape[:-1], 1)
     error = (norms - 1).abs()
     if not (error <= NORM_TOLERANCE).all():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -85,14 +85,8 @@ class Marginal(Reparameterised):
         self.concentration = concentration
         super().__init__(concentration.shape, torch.Size(), validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution expanded to ``batch_shape``. No memory is copied."""
-        new = self._get_checked_instance(Marginal, _instance)
-        batch_shape = torch.Size(batch_shape)
-        new.dim, new.family = self.dim, self.family
-        new.concentration = self.concentration.expand(batch_shape)
-        super(Marginal, new).__init__(batch_shape, torch.Size(), self._validate_args)
-        return new
+    def _broadcast(self, batch_shape: torch.Size) -> None:
+        self.concentration = self.concentration.expand(batch_shape)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim: {self.dim}, concentration: {self.concentration})"

@@ -165,10 +165,10 @@ class _LogDensities(torch.autograd.Function):
                 total.mul_(factor)
                 if in_x is not None:
                     in_x.addmm_(pull.T, factor * block.loc)
+            in_loc = _tangential_(in_loc, loc, loc_length).reshape(tensors[0].shape)
+            if in_x is not None:
+                in_x = _tangential_(in_x, x, x_length).reshape(tensors[2].shape)
         in_kappa.sub_(derived.mean_score(ctx.family, kappa, x.shape[1]).squeeze(1) * sums)
-        if in_x is not None:
-            in_x = _tangential_(in_x, x, x_length).reshape(tensors[2].shape)
-        in_loc = _tangential_(in_loc, loc, loc_length).reshape(tensors[0].shape)
         return None, in_loc, in_kappa.reshape(tensors[1].shape), in_x
 
 

@@ -119,11 +119,7 @@ class ProductOfSpheres(Draws, Independent):
 
         The result has the shape (…), broadcast against the batch shape.
         """
-        validation.floating_tensor("value", value)
-        # A value of shape (d,) or (1, d) would broadcast to all factors.
-        if value.shape[-2:] != self.event_shape:
-            expected = ", ".join(map(str, self.event_shape))
-            raise ValueError(f"value must have the shape (…, {expected}), got {tuple(value.shape)}")
+        validation.ends_in("value", value, self.event_shape)  # (d,) or (1, d) would broadcast to all factors
         return self.base_dist.log_prob(value).sum(-1)
 
     def entropy(self) -> Tensor:

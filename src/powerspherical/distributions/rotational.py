@@ -10,7 +10,6 @@ from __future__ import annotations
 import copyreg
 import math
 import operator
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -227,13 +226,11 @@ class RotationallySymmetric(Reparameterised):
         Differentiable; at ``nats`` = 0 the derivative is +∞. κ is computed and stored in at least float32. In
         float64 the divergence of the result agrees with ``nats`` to about 1e-13.
         """
-
-        def solved(nats: Tensor, dim: int, dtype: torch.dtype) -> tuple[Tensor, list[validation.Check]]:
-            concentration = derived.from_relative_entropy(cls.family, nats, dim)
-            reachable = validation.reachable("nats", nats, concentration, dim, computing(dtype))
-            return concentration, [validation.non_negative("nats", nats), reachable]
-
-        return cls._solved(loc, "nats", nats, validate_args, solved)
+        number, dim, dtype = cls._paired("nats", nats, loc)
+        concentration = derived.from_relative_entropy(cls.family, number, dim)
+        reachable = validation.reachable("nats", number, concentration, dim, computing(dtype))
+        checks = [validation.non_negative("nats", number), reachable]
+        return cls._with_exact(loc, concentration, dtype, validate_args, checks)
 
     @classmethod
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
@@ -243,13 +240,11 @@ class RotationallySymmetric(Reparameterised):
             loc, validate_args: as in the constructor, with ``loc`` of shape (…, d).
             length: numbers in [0, 1) that broadcast against ``loc.shape[:-1]``. Without validation, others give NaN.
         """
-
-        def solved(length: Tensor, dim: int, dtype: torch.dtype) -> tuple[Tensor, list[validation.Check]]:
-            check = validation.between("length", length, 0.0, 1.0, below=True)
-            length = torch.where(check[0], length, torch.nan)
-            return cls.family.from_mean_cosine(length, 1 - length, dim), [check]
-
-        return cls._solved(loc, "length", length, validate_args, solved)
+        number, dim, dtype = cls._paired("length", length, loc)
+        check = validation.between("length", number, 0.0, 1.0, below=True)
+        number = torch.where(check[0], number, torch.nan)
+        concentration = cls.family.from_mean_cosine(number, 1 - number, dim)
+        return cls._with_exact(loc, concentration, dtype, validate_args, [check])
 
     @classmethod
     def fit(
@@ -275,42 +270,30 @@ class RotationallySymmetric(Reparameterised):
         found = maximum_likelihood(cls.family, x, weights, max_iter, bias_correction)
         return cls(*found, validate_args=False)
 
-    @classmethod
-    def _solved(
-        cls,
-        loc: Tensor,
-        name: str,
-        value: Tensor | float,
-        validate_args: bool | None,
-        solved: Callable[[Tensor, int, torch.dtype], tuple[Tensor, list[validation.Check]]],
-    ) -> Self:
-        """Return the distribution with a concentration that ``solved`` computes from a value, in at least float32.
-
-        ``solved`` is called with the value, d and the dtype of draws, mean and mode, to which κ is not rounded.
-        """
+    @staticmethod
+    def _paired(name: str, value: Tensor | float, loc: Tensor) -> tuple[Tensor, int, torch.dtype]:
+        """Return a value for each direction in at least float32, d, and the dtype of draws, mean and mode."""
         dim = validation.vectors("loc", loc)
         number = validation.number_or_tensor(name, value, computing(loc.dtype), loc.device)
         validation.paired_shape("loc", loc, name, number)
         dtype = torch.promote_types(loc.dtype, number.dtype) if number.dim() else loc.dtype
-        exact = torch.promote_types(computing(loc.dtype), computing(number.dtype))
-        concentration, checks = solved(number.to(exact), dim, dtype)
+        return number.to(torch.promote_types(computing(loc.dtype), computing(number.dtype))), dim, dtype
+
+    @classmethod
+    def _with_exact(
+        cls,
+        loc: Tensor,
+        concentration: Tensor,
+        dtype: torch.dtype,
+        validate_args: bool | None,
+        checks: list[validation.Check],
+    ) -> Self:
+        """Return the distribution whose draws, mean and mode have this dtype, to which κ is not rounded."""
         if validation.is_enabled(validate_args):
             validation.require(checks)
         new = cls(loc, concentration, validate_args)
         new._parameters = new._parameters[0].to(dtype), concentration
         new._broadcast(new.batch_shape)
-        return new
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
-        copied.
-        """
-        new = self._get_checked_instance(RotationallySymmetric, _instance)
-        batch_shape = torch.Size(batch_shape)
-        self.concentration.expand(batch_shape)  # raises unless the batch shape itself can expand
-        new.dim, new._parameters = self.dim, self._parameters
-        new._broadcast(batch_shape)
-        super(RotationallySymmetric, new).__init__(batch_shape, self.event_shape, self._validate_args)
         return new
 
     @property
@@ -351,7 +334,7 @@ class RotationallySymmetric(Reparameterised):
         The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms may be off by 1
         %. With validation, vectors that are off by more than rounding are normalised.
         """
-        value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
+        value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
         loc, concentration = self._parameters
         density = log_density(self.family, value, loc, concentration.to(dtype))
@@ -377,7 +360,7 @@ class RotationallySymmetric(Reparameterised):
         Power Spherical density is not 0 but ε^κ of that at the mode. A lower precision of matrix products that you
         chose in torch, such as TF32, applies here too.
         """
-        x = validation.points(x, self.dim, self._validate_args)
+        x = validation.on_sphere("x", x, self.dim, self._validate_args)
         return log_density_matrix(self.family, self.loc, self.concentration, x)
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:

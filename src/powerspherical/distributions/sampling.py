@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -153,3 +153,17 @@ class Reparameterised(Draws):
     ) -> None:
         super().__init__(batch_shape, event_shape, validate_args=False)
         self._validate_args = validation.is_enabled(validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+        """
+        new = self.__new__(type(self)) if _instance is None else _instance
+        vars(new).update(vars(self))
+        new._batch_shape = torch.Size(batch_shape)
+        self._like.new_empty(()).expand(self._batch_shape).expand(new._batch_shape)  # raises if it cannot
+        new._broadcast(new._batch_shape)
+        return new
+
+    def _broadcast(self, batch_shape: torch.Size) -> None:
+        """Expand the parameters, if there are any."""

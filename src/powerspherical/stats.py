@@ -84,6 +84,9 @@ class RotationalFamily:
     (array([0.    , 0.    , 0.9091]), array([0.083 , 0.083 , 0.0075]))
     >>> family.cdf([0.5, 1.0], [0, 0, 1], 20).round(4), family.ppf([0.5, 0.95], [0, 0, 1], 20).round(4)
     (array([0.7346, 0.9958]), array([0.3624, 0.7464]))
+    >>> mu, kappa = family.fit(x)
+    >>> mu.shape, (kappa / [1, 20]).round(1)
+    ((2, 3), array([1., 1.]))
     """
 
     def __init__(self, distribution: type[RotationallySymmetric], density: str = "") -> None:
@@ -160,12 +163,6 @@ class RotationalFamily:
             bias_correction: whether to remove the bias of kappa that estimating mu causes.
             max_iter: maximum number of steps for mu. Warns with ``powerspherical.ConvergenceWarning`` if these were
                 not enough.
-
-        >>> from powerspherical.stats import von_mises_fisher
-        >>> x = von_mises_fisher([0.6, 0.8], 30.0).rvs(5000, random_state=1)
-        >>> mu, kappa = von_mises_fisher.fit(x)
-        >>> mu.round(2), round(float(kappa) / 30, 1)
-        (array([0.6, 0.8]), 1.0)
         """
         tensor = None if weights is None else _real("weights", weights)
         fitted = self._distribution.fit(
@@ -259,7 +256,6 @@ class UniformFamily:
 
     ``uniform_sphere(dim)`` fixes the dimension. ``uniform_sphere.rvs(dim, …)`` draws without that step.
 
-    >>> import numpy as np
     >>> sphere = uniform_sphere(3)
     >>> bool(np.isclose(sphere.pdf([0, 0, 1]), 1 / (4 * np.pi)))
     True

@@ -91,15 +91,9 @@ def _look_up_divergences(cls: type[RotationallySymmetric]) -> None:
 class RotationallySymmetric(Reparameterised):
     """A distribution on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
 
-    A subclass only names its ``family``, which registers it. Here are the members that all of them share.
-
-    Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %; vectors that are off by
-            more than rounding are normalised. Half precision is computed in float32.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
-        validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting.
-
-    Attributes ``loc`` and ``concentration`` have the batch shape, and ``dim`` is d.
+    A subclass only names its ``family``, which registers it. Here are the members that all of them share. Arguments
+    are those of ``PowerSpherical``. The attributes ``loc`` and ``concentration`` have the batch shape, and ``dim`` is
+    d.
 
     >>> from powerspherical.families import POWER_SPHERICAL
     >>> class Mine(RotationallySymmetric):
@@ -219,9 +213,8 @@ class RotationallySymmetric(Reparameterised):
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
         """Return the distribution whose KL divergence from the uniform is ``nats``.
 
-        Args:
-            loc, validate_args: as in the constructor, with ``loc`` of shape (…, d).
-            nats: numbers ≥ 0 that broadcast against ``loc.shape[:-1]``. Without validation, negative ones give NaN.
+        ``nats`` holds numbers ≥ 0 that broadcast against ``loc.shape[:-1]``. Without validation, negative ones give
+        NaN. The other arguments are those of the constructor.
 
         Differentiable; at ``nats`` = 0 the derivative is +∞. κ is computed and stored in at least float32. In
         float64 the divergence of the result agrees with ``nats`` to about 1e-13.
@@ -236,9 +229,8 @@ class RotationallySymmetric(Reparameterised):
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
         """Return the distribution whose mean resultant length ‖E x‖ is ``length``; differentiable.
 
-        Args:
-            loc, validate_args: as in the constructor, with ``loc`` of shape (…, d).
-            length: numbers in [0, 1) that broadcast against ``loc.shape[:-1]``. Without validation, others give NaN.
+        ``length`` holds numbers in [0, 1) that broadcast against ``loc.shape[:-1]``. Without validation, others give
+        NaN. The other arguments are those of the constructor.
         """
         number, dim, dtype = cls._paired("length", length, loc)
         check = validation.between("length", number, 0.0, 1.0, below=True)
@@ -322,8 +314,7 @@ class RotationallySymmetric(Reparameterised):
     def log_normalizer(self) -> Tensor:
         """The log of the integral of the unnormalised density over the sphere, of the batch shape.
 
-        It is log(area) plus the log-partition relative to the uniform. The error is at most 2e-6 of the larger term in
-        float32, also where the two nearly cancel.
+        It is log(area) plus the log-partition relative to the uniform, and as accurate as ``entropy``.
         """
         log_partition = derived.log_partition(self.family, self._exact_concentration, self.dim)
         return log_partition + log_sphere_area(self.dim)
@@ -331,8 +322,8 @@ class RotationallySymmetric(Reparameterised):
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.
 
-        The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms may be off by 1
-        %. With validation, vectors that are off by more than rounding are normalised.
+        The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms are treated as
+        those of ``loc``.
         """
         value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
         dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
@@ -353,12 +344,11 @@ class RotationallySymmetric(Reparameterised):
         twice. Beyond the result, the first derivative needs the memory of a block: in float32 about 30 MB on a CPU and
         250 MB on CUDA.
 
-        Accuracy: t = μᵀx has an absolute error of about ε (1.2e-7 in float32, 2.2e-16 in float64), so the error is that
-        of ``log_prob`` plus a few ε·|d log p/dt|. The slope is κ for von Mises–Fisher and κ/(1+t) for Power Spherical.
-        For the spherical Cauchy it is at most (d-1)κ(κ+2)/2, at the mode. In float32 the error exceeds 0.01 from
-        κ = 3e4 on, or κ = 40 for a spherical Cauchy in 64 dimensions: use float64 there, or ``log_prob``. At t = -1 the
-        Power Spherical density is not 0 but ε^κ of that at the mode. A lower precision of matrix products that you
-        chose in torch, such as TF32, applies here too.
+        Accuracy: t = μᵀx has an absolute error of about ε (1.2e-7 in float32), so the error is that of ``log_prob``
+        plus a few ε·|d log p/dt|. The slope is κ for von Mises–Fisher, κ/(1+t) for Power Spherical, and at most
+        (d-1)κ(κ+2)/2 for the spherical Cauchy. In float32 the error exceeds 0.01 from κ = 3e4 on, or κ = 40 for a
+        spherical Cauchy in 64 dimensions: use float64 there, or ``log_prob``. At t = -1 the Power Spherical density is
+        ε^κ of that at the mode. A lower precision of matrix products, such as TF32, applies here too.
         """
         x = validation.on_sphere("x", x, self.dim, self._validate_args)
         return log_density_matrix(self.family, self.loc, self.concentration, x)
@@ -433,14 +423,11 @@ class RotationallySymmetric(Reparameterised):
         return number.to(torch.promote_types(dtype, computing(number.dtype)))
 
     def cap_probability(self, angle: Tensor | float) -> Tensor:
-        """Return the probability within ``angle`` of ``loc``.
+        """Return the probability within ``angle`` (radians in [0, π]) of ``loc``, in at least float32.
 
-        Args:
-            angle: radians in [0, π], a number or a tensor that broadcasts against the batch shape. Without validation
-                the probability is 0 for angles below 0 and 1 above π.
-
-        The result has the broadcast shape and at least float32. It is computed in float64, and is not accurate for
-        angles below 1e-147.
+        ``angle`` broadcasts against the batch shape, and the result has the broadcast shape. Without validation the
+        probability is 0 for angles below 0 and 1 above π. It is computed in float64, and is not accurate for angles
+        below 1e-147.
         """
         angle = self._number("angle", angle, 0.0, math.pi + 1e-6)
         half = angle.double().clamp(0.0, math.pi) / 2
@@ -450,11 +437,7 @@ class RotationallySymmetric(Reparameterised):
     def cap_angle(self, probability: Tensor | float) -> Tensor:
         """Return the angle of the cone around ``loc`` with this ``probability``: the inverse of ``cap_probability``.
 
-        Args:
-            probability: a number in [0, 1], or a tensor of them that broadcasts against the batch shape. Without
-                validation any other number gives NaN.
-
-        The result, in radians, has the broadcast shape and at least float32. It is computed in float64, where angles
+        ``probability`` broadcasts against the batch shape. Without validation, numbers outside [0, 1] give NaN. Angles
         below 1e-160 underflow.
         """
         probability = self._number("probability", probability, 0.0, 1.0)

@@ -67,8 +67,7 @@ class ProductOfSpheres(Draws, Independent):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """Return this distribution expanded to ``batch_shape``. No memory is copied."""
-        new = self._get_checked_instance(ProductOfSpheres, _instance)
-        return super().expand(batch_shape, new)
+        return Independent.expand(self, batch_shape, self._get_checked_instance(ProductOfSpheres, _instance))
 
     @property
     def _like(self) -> Tensor:  # type: ignore[override]

@@ -27,7 +27,7 @@ from powerspherical.distributions.density import log_density
 from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.marginal import Marginal
 from powerspherical.distributions.matrix import log_density_matrix
-from powerspherical.distributions.sampling import Reparameterised
+from powerspherical.distributions.sampling import Draws
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.families import Family, derived, family_named, register_family
 from powerspherical.quadrature.cosine import Cosine
@@ -88,7 +88,7 @@ def _look_up_divergences(cls: type[RotationallySymmetric]) -> None:
     look_up_divergences({cls, HypersphericalUniform, *_DISTRIBUTIONS.values()})
 
 
-class RotationallySymmetric(Reparameterised):
+class RotationallySymmetric(Draws):
     """A distribution on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
 
     A subclass only names its ``family``, which registers it. Here are the members that all of them share. Arguments

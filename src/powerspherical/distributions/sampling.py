@@ -1,4 +1,4 @@
-"""The base classes that give every distribution ``sample``, ``rsample`` and ``noise``."""
+"""The base class that gives every distribution ``sample``, ``rsample`` and ``noise``."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class Draws(Distribution):
     >>> q.rsample(noise=q.noise(256, sobol=True)).mean(0)[1, 0].round(decimals=2)  # E t = κ/(κ+2)
     tensor(0.8300, grad_fn=<RoundBackward1>)
     """
+
+    has_rsample = True
 
     #: A tensor with the dtype and device of the draws.
     _like: Tensor
@@ -129,17 +131,13 @@ class Draws(Distribution):
         """Return the draws for checked ``noise``."""
         raise NotImplementedError
 
-
-class Reparameterised(Draws):
-    """A distribution with differentiable draws that checks its own arguments, with better messages than torch's."""
-
-    has_rsample = True
-
-    def __init__(
+    def _start(
         self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
     ) -> None:
-        super().__init__(batch_shape, event_shape, validate_args=False)
+        """Do what torch's constructor does, without its checks of arguments: ours have better messages."""
+        self._batch_shape, self._event_shape = batch_shape, event_shape
         self._validate_args = validation.is_enabled(validate_args)
+        super(Distribution, self).__init__()
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is

@@ -11,12 +11,12 @@ from torch.distributions import constraints
 from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
-from powerspherical.distributions.sampling import Reparameterised
+from powerspherical.distributions.sampling import Draws
 from powerspherical.sampling import uniform
 from powerspherical.special.gamma import log_sphere_area
 
 
-class HypersphericalUniform(Reparameterised):
+class HypersphericalUniform(Draws):
     """The uniform distribution on the unit sphere of R^dim.
 
     Args:
@@ -56,7 +56,7 @@ class HypersphericalUniform(Reparameterised):
         self._like = torch.empty((), dtype=dtype, device=device)
         if not self._like.is_floating_point():
             raise ValueError(f"dtype must be a floating-point dtype, got {dtype}")
-        super().__init__(torch.Size(), torch.Size((self.dim,)), validate_args)
+        self._start(torch.Size(), torch.Size((self.dim,)), validate_args)
 
     def __repr__(self) -> str:
         batch = f", batch_shape: {tuple(self.batch_shape)}" if self.batch_shape else ""

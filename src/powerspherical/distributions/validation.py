@@ -188,17 +188,13 @@ def non_negative(
     return proper, message
 
 
-def weights(name: str, value: Tensor) -> Check:
+def weights(name: str, value: Tensor) -> tuple[Check, Check]:
     """Check that every entry of ``value`` is finite and ≥ 0, and that one along the first axis is positive."""
-    proper = (value >= 0) & torch.isfinite(value)
-
-    def message() -> str:
-        bad = value[~proper]
-        if bad.numel():
-            return f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0, but has {_others(bad)}"
-        return f"{name} of shape {tuple(value.shape)} must have a positive sum along the first axis: all are zero"
-
-    return proper & (value > 0).any(0), message
+    proper, subject = (value >= 0) & torch.isfinite(value), f"{name} of shape {tuple(value.shape)} must"
+    return (
+        (proper, lambda: f"{subject} be finite and ≥ 0, but has {_others(value[~proper])}"),
+        ((value > 0).any(0), lambda: f"{subject} have a positive sum along the first axis: all are zero"),
+    )
 
 
 def between(name: str, value: Tensor, low: float, high: float, *, below: bool = False) -> Check:

@@ -141,11 +141,10 @@ distributions/marginal.py
 distributions/rotational.py
   scalar-dtype: if concentration.dim(): → if concentration.dim() >= 0:
 distributions/matrix.py
-  linear-kappa: torch.linalg.vecdot(block.loc, total) - sums → torch.linalg.vecdot(block.loc, total) + sums
-distributions/cosine_matrix.py
+  linear-kappa: vecdot(block.loc, total) - sums[rows] → vecdot(block.loc, total) + sums[rows]
   matrix-kappa: 0.5 * kappa, torch.linalg.vecdot(grad, logs) → 0.5 * kappa, torch.linalg.vecdot(grad, halves)
 distributions/product.py
-  product-event: if value.shape[-2:] != self.event_shape: → if value.shape[-1:] != self.event_shape[-1:]:
+  product-event: ends_in("value", value, self.event_shape) → ends_in("value", value, self.event_shape[1:])
 mixture/_base.py
   better-start: self.objectives[-1] - other.objectives[-1] > → other.objectives[-1] - self.objectives[-1] >
   start-tolerance: > other.tolerance(tol) + other.rounding() → > other.rounding()

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.distributions.cosine_matrix import log_densities_
+from powerspherical.distributions.matrix import log_densities_
 from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, Family
 from powerspherical.families.derived import fisher_step, forces, from_mean_score
 from powerspherical.mixture._base import Search

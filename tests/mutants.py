@@ -79,9 +79,9 @@ kernels/native.py
 kernels/layout.py
   half-gradient: return grad.div_(length).to(vectors.dtype) → return grad.to(vectors.dtype)
   repeated-rows: math.prod(result[end:]), math.prod(padded) → math.prod(result[end:]), 1
-kernels/autograd.py
+kernels/dispatch.py
   direct-gradients: tuple(tensor.view_as(tensor) for → tuple(tensor for
-  kernel-of-second-derivatives: if given and is_plain_backward(*given): → if given:
+  kernel-of-second-derivatives: if given and may_run(*given): → if given:
 families/power_spherical.py
   beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
   cosine-variance: / (total + 1)).to → / (total + 2)).to
@@ -120,7 +120,7 @@ sampling/noise.py
 sampling/draws.py
   turned-draw: t * change - (point → t * change + (point
   second-derivative: + rise) ** 1.5) → + rise) ** 3)
-  law-of-another-dimension: law = loc.shape[-1] if dim is None else dim, family → law = loc.shape[-1], family
+  law-of-another-dimension: dim = width if dim is None else dim → dim = width
   vmap-randomness: if info.randomness != "different" → if info.randomness == "error"
 _torch/vectors.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
@@ -141,11 +141,10 @@ distributions/marginal.py
 distributions/rotational.py
   scalar-dtype: if concentration.dim(): → if concentration.dim() >= 0:
 distributions/matrix.py
-  linear-kappa: torch.linalg.vecdot(block.loc, total) - sums → torch.linalg.vecdot(block.loc, total) + sums
-distributions/cosine_matrix.py
+  linear-kappa: vecdot(block.loc, total) - sums[rows] → vecdot(block.loc, total) + sums[rows]
   matrix-kappa: 0.5 * kappa, torch.linalg.vecdot(grad, logs) → 0.5 * kappa, torch.linalg.vecdot(grad, halves)
 distributions/product.py
-  product-event: if value.shape[-2:] != self.event_shape: → if value.shape[-1:] != self.event_shape[-1:]:
+  product-event: ends_in("value", value, self.event_shape) → ends_in("value", value, self.event_shape[1:])
 mixture/_base.py
   better-start: self.objectives[-1] - other.objectives[-1] > → other.objectives[-1] - self.objectives[-1] >
   start-tolerance: > other.tolerance(tol) + other.rounding() → > other.rounding()

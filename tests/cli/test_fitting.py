@@ -246,7 +246,7 @@ FAMILIES = "'cauchy' is not one of power-spherical, von-mises-fisher, spherical-
         (["cluster", "missing.npy", *K, *OUT], "cannot read missing.npy: No such file or directory"),
         (["cluster", "../nan.npy", *K, *OUT], "row 7 of ../nan.npy has NaN or infinite values"),
         (["cluster", "../long.npy", *K, *OUT, "--strict"], "300 of 300 rows are not unit vectors, the first"),
-        (["fit", "../a.npy", "--out", "fit.npy"], "fit.npy must be a file that ends in .safetensors"),
+        (["fit", "../a.npy", "--out", "fit.npy"], "fit.npy must end in .safetensors"),
         (["predict", "missing.safetensors", "../a.npy"], "there is no checkpoint missing.safetensors"),
         (
             ["predict", "../a.npy", "../a.npy"],

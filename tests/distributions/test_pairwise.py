@@ -136,7 +136,7 @@ class TestLogProbMatrix:
     @pytest.mark.parametrize(
         ("x", "message"),
         [
-            (torch.ones(5, 4), r"x must hold points, of shape \(…, 3\), got \(5, 4\)"),
+            (torch.ones(5, 4), r"x must have the shape \(…, 3\), got \(5, 4\)"),
             (torch.ones(5, 3), r"x of shape \(5, 3\).*unit vectors.*normalize\(x, dim=-1\)"),
             ([[1.0, 0.0, 0.0]], r"x must be a torch\.Tensor.*list"),
         ],

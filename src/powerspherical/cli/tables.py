@@ -17,8 +17,7 @@ from pyarrow.parquet import ParquetFile
 
 from powerspherical.cli.columns import Array, Column, Wanted, choose, listed
 from powerspherical.cli.common import wrong
-from powerspherical.cli.rows import BLOCK, floating, gathered, open_text
-from powerspherical.engines import block_size
+from powerspherical.cli.rows import floating, gathered, open_text, rows_per_block
 
 _DELIMITERS = "\t;,"  # the comma comes last because it may be a decimal comma
 _CHUNK = 2**20  # bytes of text parsed at a time; Arrow reads 32 of them ahead
@@ -115,7 +114,7 @@ class ParquetPart:
 
     def batches(self, columns: Sequence[Column], dim: int, as_text: bool = False) -> Iterator[Any]:
         """Yield record batches of columns that hold `dim` numbers per row."""
-        keys, size = [column.key for column in columns], max(1, block_size(BLOCK) // dim)
+        keys, size = [column.key for column in columns], rows_per_block(dim)
         for group in range(self._file.num_row_groups):  # Arrow would decode all groups at once
             yield from self._file.iter_batches(size, [group], keys, use_threads=False)
 

@@ -96,7 +96,7 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
         )
     if weights.device != x.device:
         raise ValueError(f"x is on {x.device} and weights on {weights.device}: move one of them")
-    x = validation.unit_vectors("x", x, validation.weights("weights", weights))
+    x = validation.unit_vectors("x", x, *validation.weights("weights", weights))
     # Divide by the largest weight first, because the sum of large weights could overflow.
     scaled = weights.double() / weights.amax(0).double()
     return x, scaled / scaled.sum(0)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_exporting, is_plain, transforms_active
-from powerspherical.kernels import differentiable
+from powerspherical._torch.modes import is_exporting, transforms_active
+from powerspherical.kernels.dispatch import differentiable, is_plain
 from powerspherical.kernels.registry import Table
 from powerspherical.special.tables import TOP, Curve, curves
 

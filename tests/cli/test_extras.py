@@ -37,7 +37,7 @@ USED = [
 
 @pytest.mark.slow
 def test_a_command_needs_only_what_it_uses(folder) -> None:
-    """One process runs all, those that use least first: what an earlier command has imported is there for later ones."""
+    """One process runs all. Those that use least come first: what an earlier command has imported is still there."""
     code = f"""
 import sys
 from powerspherical.cli import run

@@ -40,7 +40,7 @@ special/moments.py
 special/tables.py
   table-degree: _DEGREE = {4: 6, 8: 12} → _DEGREE = {4: 4, 8: 12}
   table-end: 2.0**TOP / (_decay(fit) - 1) → 2.0**TOP / (_decay(fit) + 1)
-  log-boost: 2 * (cells.kappa + half_sinh), dim) → 2 * cells.kappa + half_sinh, dim)
+  log-boost: 2 * (q + half_sinh), dim) → 2 * q + half_sinh, dim)
   log-loss-of-cauchy: cells.fit(_values(loss, POINTS) / growth) → cells.fit(_values(loss, POINTS) / growth**2)
   sampled-slope: own_slope=replace(slope, fit=-slope.fit) → own_slope=None
 special/curves.py
@@ -79,12 +79,12 @@ kernels/native.py
 kernels/layout.py
   half-gradient: return grad.div_(length).to(vectors.dtype) → return grad.to(vectors.dtype)
   repeated-rows: math.prod(result[end:]), math.prod(padded) → math.prod(result[end:]), 1
-kernels/autograd.py
+kernels/dispatch.py
   direct-gradients: tuple(tensor.view_as(tensor) for → tuple(tensor for
-  kernel-of-second-derivatives: if given and is_plain_backward(*given): → if given:
+  kernel-of-second-derivatives: if given and may_run(*given): → if given:
 families/power_spherical.py
   beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
-  cosine-variance: / (total + 1) → / (total + 2)
+  cosine-variance: / (total + 1)).to → / (total + 2)).to
 families/von_mises_fisher.py
   lower-tail: (one_minus_t > 1.5) & → (one_minus_t > 2.5) &
   wood-acceptance: torch.log1p(-ratio).add_(ratio) → torch.log1p(-ratio).add_(1.1 * ratio)
@@ -120,18 +120,17 @@ sampling/noise.py
 sampling/draws.py
   turned-draw: t * change - (point → t * change + (point
   second-derivative: + rise) ** 1.5) → + rise) ** 3)
-  law-of-another-dimension: law = loc.shape[-1] if dim is None else dim, family → law = loc.shape[-1], family
+  law-of-another-dimension: dim = width if dim is None else dim → dim = width
   vmap-randomness: if info.randomness != "different" → if info.randomness == "error"
 _torch/vectors.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
   zero-vector: missing = longest <= shortest → missing = longest < shortest
+  chord-gradient: torch.where(minus < plus, -minus, plus) → torch.where(minus > plus, -minus, plus)
 distributions/fit.py
   linear-fit: if not family.linear: → if family.linear:
   closest: CLOSEST = {torch.float64: 1e-9 → CLOSEST = {torch.float64: 1e-5
   bias-rows: across / (rows - 1).clamp(min=1) → across / rows.clamp(min=1)
   fit-weights-overflow: weights.double() / weights.amax(0).double() → weights.double()
-distributions/geometry.py
-  chord-gradient: torch.where(minus < plus, -minus, plus) → torch.where(minus > plus, -minus, plus)
 distributions/constraints.py
   norm-tolerance: NORM_TOLERANCE = 1e-2 → NORM_TOLERANCE = 1e-1
 distributions/validation.py
@@ -142,11 +141,10 @@ distributions/marginal.py
 distributions/rotational.py
   scalar-dtype: if concentration.dim(): → if concentration.dim() >= 0:
 distributions/matrix.py
-  linear-kappa: * total).sum(-1) - grad → * total).sum(-1) + grad
-distributions/cosine_matrix.py
+  linear-kappa: vecdot(block.loc, total) - sums[rows] → vecdot(block.loc, total) + sums[rows]
   matrix-kappa: 0.5 * kappa, torch.linalg.vecdot(grad, logs) → 0.5 * kappa, torch.linalg.vecdot(grad, halves)
 distributions/product.py
-  product-event: if value.shape[-2:] != self.event_shape: → if value.shape[-1:] != self.event_shape[-1:]:
+  product-event: ends_in("value", value, self.event_shape) → ends_in("value", value, self.event_shape[1:])
 mixture/_base.py
   better-start: self.objectives[-1] - other.objectives[-1] > → other.objectives[-1] - self.objectives[-1] >
   start-tolerance: > other.tolerance(tol) + other.rounding() → > other.rounding()

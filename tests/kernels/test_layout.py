@@ -70,11 +70,15 @@ def test_distributions(engine: Engine, dtype: torch.dtype, family: type, dim: in
         def draw(leaves: list[Tensor] = leaves) -> list[Tensor]:
             return list(torch.autograd.grad(family(*leaves[1:]).rsample()[..., 1].sum(), leaves[1:]))
 
+        def matrix(leaves: list[Tensor] = leaves) -> list[Tensor]:
+            value = family(*leaves[1:]).log_prob_matrix(leaves[0])
+            return list(torch.autograd.grad(value.square().sum(), leaves))
+
         def rate(leaves: list[Tensor] = leaves) -> list[Tensor]:
             uniform = HypersphericalUniform(dim, device=engine.device, dtype=dtype)
             return list(torch.autograd.grad(kl_divergence(family(*leaves[1:]), uniform).sum(), leaves[2:]))
 
-        for step in (density, draw, rate):
+        for step in (density, draw, matrix, rate):
             assert_hooks_change_nothing(step)
 
 

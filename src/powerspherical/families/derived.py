@@ -69,8 +69,8 @@ def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
     >>> log_partition(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3).exp()  # E(1+t)² = 1 + 1/3
     tensor([1.0000, 1.3333])
     """
-    if curves.has(family.key, "log_partition_slope", dim):
-        return curves.log_partition(kappa, family.key, dim)
+    if curves.has(family.key, "log_partition", dim):
+        return curves.value(kappa, family.key, "log_partition", dim)
     return kappa * family.peak - family.offset(kappa, dim)
 
 

@@ -7,9 +7,10 @@ power of κ. Torch, C and Triton evaluate a function in the same few lines:
 
     cell = clamp((bits of κ >> shift) - first, 0, last);  x = κ·scale[cell] - offset[cell];  value = Σ c_j[cell] x^j
 
-Of the package's families, only the functions of ``moments`` are fitted, by Chebyshev interpolation. The others are
-integrals of the fits, whose sums over cells have positive terms. So all functions of a family fit together, and the
-derivative of a table is as accurate as a table of its own. ``sampled_curves`` makes tables of any other formula.
+Of the package's families, only the functions of ``moments`` are fitted, by Chebyshev interpolation. They are evaluated
+at some points of each octave, and interpolated from there to the nodes of its cells. The others are integrals of the
+fits, whose sums over cells have positive terms. So all functions of a family fit together, and the derivative of a
+table is as accurate as a table of its own. ``sampled_curves`` makes tables of any other formula.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ from pyarrow.parquet import ParquetFile
 
 from powerspherical.cli.columns import Array, Column, Wanted, choose, listed
 from powerspherical.cli.common import wrong
-from powerspherical.cli.rows import BLOCK, floating, gathered, open_text
-from powerspherical.engines import block_size
+from powerspherical.cli.rows import floating, gathered, open_text, rows_per_block
 
 _DELIMITERS = "\t;,"  # the comma comes last because it may be a decimal comma
 _CHUNK = 2**20  # bytes of text parsed at a time; Arrow reads 32 of them ahead
 _DOUBLE = 2**24  # bytes of text up to which its numbers are kept in float64, beyond in float32
 _HEAD = 1000  # rows that decide which columns are coordinates
+_BUFFER = 2**16  # bytes of a Parquet column read at a time; by default Arrow reads all columns of a row group
 _BAD_CELL = re.compile(r"In CSV column #(\d+): Row #(\d+): .* invalid value '(.*)'", re.DOTALL)
 
 
@@ -97,7 +97,7 @@ class ParquetPart:
     has_names = True
 
     def __init__(self, path: Path) -> None:
-        self._file = ParquetFile(path)
+        self._file = ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
         schema = self._file.schema_arrow
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.columns = [
@@ -114,7 +114,7 @@ class ParquetPart:
 
     def batches(self, columns: Sequence[Column], dim: int, as_text: bool = False) -> Iterator[Any]:
         """Yield record batches of columns that hold `dim` numbers per row."""
-        keys, size = [column.key for column in columns], max(1, block_size(BLOCK) // dim)
+        keys, size = [column.key for column in columns], rows_per_block(dim)
         for group in range(self._file.num_row_groups):  # Arrow would decode all groups at once
             yield from self._file.iter_batches(size, [group], keys, use_threads=False)
 

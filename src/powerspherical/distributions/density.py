@@ -7,9 +7,8 @@ import operator
 from torch import Tensor
 
 from powerspherical._torch.composites import is_ours
-from powerspherical._torch.vectors import unit_vectors_as
-from powerspherical.distributions.geometry import cosine_between
-from powerspherical.families import Family, derived
+from powerspherical._torch.vectors import cosine_between, unit_vectors_as
+from powerspherical.families import Cosine, Family, derived
 from powerspherical.families.exponential import ExponentialFamily
 from powerspherical.kernels import differentiable, find
 from powerspherical.special.curves import kernel_tables
@@ -30,7 +29,7 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
     """
 
     def compose(x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor:
-        t = cosine_between(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype))
+        t = Cosine(*cosine_between(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype)))
         dim = operator.index(x.shape[-1])  # specialises compiled code on d
         return derived.log_density(family, t, kappa, dim) - log_sphere_area(dim)
 

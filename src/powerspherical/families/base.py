@@ -18,7 +18,6 @@ from torch import Tensor
 
 from powerspherical._torch.constants import called_plainly
 from powerspherical._torch.derivatives import value_and_slope
-from powerspherical.families import derived
 from powerspherical.quadrature import expectations, law
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
 from powerspherical.special import curves, tables
@@ -249,7 +248,7 @@ class Family(ABC):
         >>> POWER_SPHERICAL.slope(Cosine(1 - zero, 1 + zero), None, zero + 1, 3)  # t = 2u^{1/(κ+1)} - 1
         tensor([0.3466], dtype=torch.float64)
         """
-        return law.slope(self, t.to(torch.float64), kappa.double(), dim, derived.mean_score).to(t.dtype)
+        return law.slope(self, t.to(torch.float64), kappa.double(), dim).to(t.dtype)
 
     # Divergences. κ in float32 asks for float32 accuracy, but results are always float64.
 

@@ -55,8 +55,9 @@ class PowerSphericalFamily(ExponentialFamily):
         return (dim - 1) / (kappa + (dim - 1))
 
     def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
-        total = kappa + (dim - 1)  # α + β
-        return (2 * kappa + (dim - 1)) / total * ((dim - 1) / total) / (total + 1)
+        exact = kappa.double()  # in float32 the roundings would add up
+        total = exact + (dim - 1)  # α + β
+        return ((2 * exact + (dim - 1)) / total * ((dim - 1) / total) / (total + 1)).to(kappa.dtype)
 
     def from_mean_cosine(self, length: Tensor, loss: Tensor, dim: int) -> Tensor:
         return (dim - 1) * length / loss

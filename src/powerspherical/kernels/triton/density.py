@@ -1,7 +1,7 @@
 """Log-densities of rows of unit vectors with Triton, in float32: one kernel forward and one backward.
 
 Both kernels read x and μ once. The forward kernel computes 1-t = ‖x-μ‖²/2 and 1+t = ‖x+μ‖²/2 for each row, and then the
-log-density. The backward kernel computes the gradients in x, μ and κ. Formulas are those of ``distributions.geometry``
+log-density. The backward kernel computes the gradients in x, μ and κ. Formulas are those of ``cosine_between``
 and of the families. Rows of half precision are normalised in float32 as they are read.
 
 Arguments broadcast. A program finds its row of an argument as (row // inner) % count, see ``layout.Tile``.

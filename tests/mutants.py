@@ -79,9 +79,9 @@ kernels/native.py
 kernels/layout.py
   half-gradient: return grad.div_(length).to(vectors.dtype) → return grad.to(vectors.dtype)
   repeated-rows: math.prod(result[end:]), math.prod(padded) → math.prod(result[end:]), 1
-kernels/autograd.py
+kernels/dispatch.py
   direct-gradients: tuple(tensor.view_as(tensor) for → tuple(tensor for
-  kernel-of-second-derivatives: if given and is_plain_backward(*given): → if given:
+  kernel-of-second-derivatives: if given and may_run(*given): → if given:
 families/power_spherical.py
   beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
   cosine-variance: / (total + 1)).to → / (total + 2)).to
@@ -94,7 +94,7 @@ families/spherical_cauchy.py
   cauchy-misalignment: rest + h / (1 + kappa).square() → rest + h / (1 + kappa)
   cauchy-opposite: 0.5 * angle.minus, 0.5 * angle.plus → 0.5 * angle.minus, 1 - 0.5 * angle.minus
   cauchy-distance: 0.25 * (kappa - kappa_p).square() → 0.5 * (kappa - kappa_p).square()
-families/exponential.py
+families/base.py
   near-divergence: change.abs() < 0.7 * → change.abs() < 0.0007 *
   zero-kappa-antipode: torch.where(kappa == 0, -1e30 → torch.where(kappa < 0, -1e30
 families/derived.py
@@ -120,7 +120,7 @@ sampling/noise.py
 sampling/draws.py
   turned-draw: t * change - (point → t * change + (point
   second-derivative: + rise) ** 1.5) → + rise) ** 3)
-  law-of-another-dimension: law = loc.shape[-1] if dim is None else dim, family → law = loc.shape[-1], family
+  law-of-another-dimension: dim = width if dim is None else dim → dim = width
   vmap-randomness: if info.randomness != "different" → if info.randomness == "error"
 _torch/vectors.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch

@@ -89,14 +89,14 @@ def closed_form_inputs(dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Te
     return loc, kappa, x
 
 
-@families
 class TestClosedForms:
     @pytest.mark.slow
-    @pytest.mark.parametrize("dim", [2, 512])
+    @pytest.mark.parametrize(("family", "dim"), list(zip(FAMILIES, [2, 512, 2], strict=True)), ids=IDS)
     def test_onnx(self, family: type, dim: int) -> None:
         assert_exports(closed_forms(family), *closed_form_inputs(dim, torch.float32), near_zero=2)
 
     @pytest.mark.slow
+    @families
     def test_float64(self, family: type) -> None:
         """Without ONNX, whose exporter rounds Python numbers to float32. Also a batch of one."""
         module, inputs = closed_forms(family), closed_form_inputs(5, torch.float64)
@@ -104,6 +104,7 @@ class TestClosedForms:
         single = [x[-2:-1] for x in inputs]
         torch.testing.assert_close(program(*single), module(*single))
 
+    @families
     def test_vectors_are_normalised(self, family: type) -> None:
         """With validation, as in eager mode, although an exported program cannot check values."""
         module = Program(lambda loc, kappa, x: (family(loc, kappa, validate_args=True).log_prob(x),))

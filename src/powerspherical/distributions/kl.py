@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.distributions import kl_divergence, register_kl
 
 from powerspherical._torch.chunks import CHUNK, in_chunks
-from powerspherical._torch.modes import is_plain, is_plain_backward
 from powerspherical._torch.vectors import computing, cosine_between, unit_vectors_as
 from powerspherical.distributions import validation
 from powerspherical.distributions.matrix import cosines_between, unit_rows
@@ -24,7 +23,7 @@ from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.engines import block_size
 from powerspherical.families import Cosine, Family
-from powerspherical.kernels.autograd import composed_gradients
+from powerspherical.kernels.dispatch import composed_gradients, is_plain, is_plain_backward
 from powerspherical.kernels.registry import Gradients
 
 

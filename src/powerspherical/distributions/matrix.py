@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import is_ours
-from powerspherical._torch.modes import is_plain, is_plain_backward, without_autocast
+from powerspherical._torch.modes import without_autocast
 from powerspherical._torch.vectors import computing
 from powerspherical.engines import block_size
 from powerspherical.families import POWER_SPHERICAL, Family, derived
-from powerspherical.kernels import find
-from powerspherical.kernels.autograd import composed_gradients
+from powerspherical.kernels.dispatch import composed_gradients, find, is_plain, is_plain_backward
 from powerspherical.kernels.registry import Gradients, Kernel, Tensors
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special.gamma import log_sphere_area
@@ -170,7 +169,9 @@ class _Members(NamedTuple):
 
     def _kernel(self, what: str) -> Kernel | None:
         return (
-            find(what, self.loc, self.loc.shape[1], self.family.name) if is_ours(type(self.family)) else None
+            find(what, self.loc, dim=self.loc.shape[1], family=self.family.name)
+            if is_ours(type(self.family))
+            else None
         )
 
 

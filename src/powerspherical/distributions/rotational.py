@@ -320,8 +320,9 @@ class RotationallySymmetric(Draws):
         those of ``loc``.
         """
         value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
-        dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
         loc, concentration = self._parameters
+        # At least float32, as for half precision ``computing`` says.
+        dtype = torch.promote_types(torch.promote_types(loc.dtype, value.dtype), torch.float32)
         density = log_density(self.family, value, loc, concentration.to(dtype))
         if density.shape[density.dim() - len(self.batch_shape) :] == self.batch_shape:
             return density

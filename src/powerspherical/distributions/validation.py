@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import can_look, is_plain
+from powerspherical._torch.modes import can_look
 from powerspherical._torch.private import validates_by_default
 from powerspherical._torch.vectors import computing
 from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
@@ -110,10 +110,10 @@ def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
 
     False if it does not, or if there is no kernel for these tensors. Then the checks below have to tell.
     """
-    tensors = (vectors,) if numbers is None else (vectors, numbers)
-    if not is_plain(*tensors) or (numbers is not None and numbers.dtype is not vectors.dtype):
+    if numbers is not None and numbers.dtype is not vectors.dtype:
         return False
-    kernel = find("check", vectors, vectors.shape[-1])
+    tensors = (vectors,) if numbers is None else (numbers, vectors)
+    kernel = find("check", *tensors, dim=vectors.shape[-1])
     if kernel is None:
         return False
     tolerance, largest = _limits(vectors.dtype, vectors.shape[-1])

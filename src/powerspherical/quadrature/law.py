@@ -31,7 +31,8 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
-from powerspherical._torch.modes import can_look, is_exporting, is_plain
+from powerspherical._torch.modes import can_look, is_exporting
+from powerspherical.kernels.dispatch import is_plain
 from powerspherical.quadrature import gauss_legendre, legendre
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special import curves

@@ -75,11 +75,7 @@ def _restored(family: Family) -> type[RotationallySymmetric]:
     return distribution_named(register_family(family).name)
 
 
-def _described(made: Any) -> tuple[Any, ...]:
-    return _restored, (made.family,)
-
-
-copyreg.pickle(_Made, _described)
+copyreg.pickle(_Made, lambda made: (_restored, (made.family,)))
 
 
 @untraced

@@ -75,7 +75,11 @@ def _restored(family: Family) -> type[RotationallySymmetric]:
     return distribution_named(register_family(family).name)
 
 
-copyreg.pickle(_Made, lambda made: (_restored, (made.family,)))
+def _described(made: Any) -> tuple[Any, ...]:
+    return _restored, (made.family,)
+
+
+copyreg.pickle(_Made, _described)
 
 
 @untraced

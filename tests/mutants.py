@@ -94,7 +94,7 @@ families/spherical_cauchy.py
   cauchy-misalignment: rest + h / (1 + kappa).square() → rest + h / (1 + kappa)
   cauchy-opposite: 0.5 * angle.minus, 0.5 * angle.plus → 0.5 * angle.minus, 1 - 0.5 * angle.minus
   cauchy-distance: 0.25 * (kappa - kappa_p).square() → 0.5 * (kappa - kappa_p).square()
-families/exponential.py
+families/base.py
   near-divergence: change.abs() < 0.7 * → change.abs() < 0.0007 *
   zero-kappa-antipode: torch.where(kappa == 0, -1e30 → torch.where(kappa < 0, -1e30
 families/derived.py

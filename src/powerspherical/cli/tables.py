@@ -116,7 +116,8 @@ class ParquetPart:
         """Yield record batches of columns that hold `dim` numbers per row."""
         keys, size = [column.key for column in columns], rows_per_block(dim)
         for group in range(self._file.num_row_groups):  # Arrow would decode all groups at once
-            yield from self._file.iter_batches(size, [group], keys, use_threads=False)
+            for batch in self._file.iter_batches(size, [group], keys, use_threads=False):
+                yield batch.select(keys)  # in their order
 
 
 class Table:
@@ -147,7 +148,8 @@ class Table:
         dim, dtype = self._layout(chosen)
         names = [column.name for column in chosen]
         named = self._first.has_names and all(column.holds_numbers for column in chosen)
-        others = (column for column in self.columns if column not in chosen)
+        used = set(chosen)
+        others = (column for column in self.columns if column not in used)
         left_out = ["the index" if column.is_index else column.name or "an unnamed one" for column in others]
         notice = ""
         if left_out or (named and dim > 1):
@@ -238,7 +240,7 @@ class Table:
                         kinds = f"{same.kind}, but {column.kind} in the first file"
                         raise ValueError(f"its column {column.name!r} holds {kinds}")
                 for batch in table.batches(chosen, dim):
-                    yield _as_rows([batch.column(column.key) for column in chosen], dim, dtype, start)
+                    yield _as_rows(batch.columns, dim, dtype, start)
                     start += len(batch)
             except ValueError as error:
                 raise ValueError(f"{path.name}: {error}" if len(self._files) > 1 else str(error)) from error
@@ -255,10 +257,7 @@ def _as_rows(columns: Sequence[Any], dim: int, dtype: np.dtype[Any], start: int)
                 f"row {start + row} has {found}, but the first row has {dim} numbers (counted from 0)"
             )
         return columns[0].flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
-    rows = np.empty((len(columns[0]), dim), dtype)
-    for index, column in enumerate(columns):
-        rows[:, index] = column.to_numpy(zero_copy_only=False)
-    return rows
+    return np.array([column.to_numpy(zero_copy_only=False) for column in columns], dtype).T
 
 
 def _first_rows(path: Path, delimiter: str) -> tuple[list[str], list[str], int, int]:

@@ -7,8 +7,7 @@ import operator
 from torch import Tensor
 
 from powerspherical._torch.vectors import cosine_between, unit_vectors_as
-from powerspherical.families import Cosine, Family, derived
-from powerspherical.families.exponential import ExponentialFamily
+from powerspherical.families import Cosine, ExponentialFamily, Family, derived
 from powerspherical.kernels import differentiable, find
 from powerspherical.special.curves import kernel_tables
 from powerspherical.special.gamma import log_sphere_area

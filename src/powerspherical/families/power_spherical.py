@@ -11,8 +11,7 @@ from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
 from powerspherical._torch.random import standard_gamma
-from powerspherical.families.base import Family
-from powerspherical.families.exponential import ExponentialFamily, squared_length
+from powerspherical.families.base import ExponentialFamily, Family, squared_length
 from powerspherical.formulas import slopes
 from powerspherical.formulas.maps import power_spherical_ends_3
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine

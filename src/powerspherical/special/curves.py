@@ -74,7 +74,9 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
     inside, plain = kappa.clamp(0.0, 2.0**TOP), is_plain(kappa)
     # ONNX has no bits of numbers, and vmap has them from torch 2.13 on. At the end of a cell its neighbour is as good.
     if not plain and (is_exporting() or transforms_active()):
-        fraction, exponent = _split(inside.detach().clamp(min=2.0 ** ((first + 1) // 8 - bias - 1)))
+        least = inside.detach().clamp(min=2.0 ** ((first + 1) // 8 - bias - 1))
+        exponent = torch.floor(torch.log2(least))
+        fraction = least * torch.exp2(-exponent) - 1  # in [0, 1), up to rounding
         number = (8 * (exponent + bias) + torch.floor(8 * fraction)).to(torch.int64)
     else:
         number = inside.detach().view(integers) >> shift
@@ -89,12 +91,6 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
         beyond = kappa.clamp(min=2.0**TOP) * 2.0**-TOP  # 1 inside the table
         value = torch.add(value, torch.log(beyond), alpha=gain) if gain else value * beyond**-decay
     return value
-
-
-def _split(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return f in [0, 1) and e with x = (1+f)·2^e, up to rounding, for x > 0."""
-    exponent = torch.floor(torch.log2(x))
-    return x * torch.exp2(-exponent) - 1, exponent
 
 
 @functools.lru_cache(256)

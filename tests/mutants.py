@@ -294,7 +294,7 @@ def environment(tree: Path) -> dict[str, str]:
 
 def execute(tree: Path, script: str) -> None:
     command = [sys.executable, script]
-    subprocess.run(command, cwd=tree, env=environment(tree), stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, check=True)
 
 
 def pytest(tree: Path, arguments: list[str], limit: float) -> tuple[int | None, str]:

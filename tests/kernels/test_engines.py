@@ -83,6 +83,17 @@ def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family:
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("scale", [0.9901, 1.0099])
+def test_bounds_of_norms(engine: Engine, dtype: torch.dtype, scale: float) -> None:
+    """One percent in either direction is the most that a constructor takes for rounding."""
+    loc = unit(40, 5, dtype=dtype, device=engine.device)
+    assert PowerSpherical(scale * loc, 1.0, validate_args=True).batch_shape == (40,)
+    loc[17] *= 1 + 1.02 * (scale - 1)
+    for wrong in (loc, loc[17]):
+        with pytest.raises(ValueError, match="worst norm is"):
+            PowerSpherical(wrong, 1.0, validate_args=True)
+
+
 def results(device: str) -> dict[str, torch.Tensor]:
     """Return float32 results of everything that has kernels, the same on every call but for the engine."""
     torch.manual_seed(5)

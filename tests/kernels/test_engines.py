@@ -88,7 +88,7 @@ def test_bounds_of_norms(engine: Engine, dtype: torch.dtype, scale: float) -> No
     """One percent in either direction is the most that a constructor takes for rounding."""
     loc = unit(40, 5, dtype=dtype, device=engine.device)
     assert PowerSpherical(scale * loc, 1.0, validate_args=True).batch_shape == (40,)
-    loc[17] *= 1 + 1.02 * (scale - 1)
+    loc[17] *= 1.02 if scale > 1 else 0.98
     for wrong in (loc, loc[17]):
         with pytest.raises(ValueError, match="worst norm is"):
             PowerSpherical(wrong, 1.0, validate_args=True)

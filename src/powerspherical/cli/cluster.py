@@ -155,7 +155,7 @@ def save_picture(path: Path, rows: Array, labels: Array) -> None:
 
     from powerspherical.plot import plot_clusters
 
-    count = min(SHOWN, SHOWN_NUMBERS // rows.shape[1], len(rows))
+    count = min(SHOWN, max(SHOWN_NUMBERS // rows.shape[1], 100), len(rows))
     shown = np.random.default_rng(0).choice(len(rows), count, replace=False, shuffle=False)
     shown.sort()
     figure = Figure(figsize=(7, 7), layout="constrained")

@@ -60,14 +60,14 @@ formulas/densities.py
 formulas/maps.py
   boost: shrunk = minus / growth / growth → shrunk = minus / growth
   largest-concentration: at_most(minimum + softplus * shrink, maximum) → minimum + softplus * shrink
-kernels/c/check.h
-  last-coordinates: for (; k < end; k += LANES) → for (; k + LANES <= end; k += LANES)
 kernels/c/curve.h
   slope-below-zero: if (kappa[i] < 0 && slope) → if (kappa[i] < -1 && slope)
 kernels/c/head.h
   short-output: length += mu[0]; → length += 0;
 kernels/c/rejection.h
   small-gamma: *gamma * exp_of(-exponential(drawn[3]) → *gamma * exp_of(-exponential(drawn[2])
+kernels/c/rows.h
+  last-coordinates: for (; k < end; k += LANES) → for (; k + LANES <= end; k += LANES)
 kernels/c/slopes.h
   recurrence-start: 2 * most + 14 < most + 38 ? 2 * most + 14 : most + 38 → most + 1
 kernels/triton/check.py

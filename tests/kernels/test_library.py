@@ -263,7 +263,7 @@ def test_installation_on_another_processor(hook: Hook, monkeypatch: pytest.Monke
     assert hook()["tag"] == "py3-none-manylinux_2_17_aarch64"
     commands = hook.commands.read_text()
     assert all(f"-DREAL_BITS={bits} -DLEVEL= " in commands for bits in BITS)
-    assert commands.count("-DLEVEL=") == 2
+    assert commands.count("-DLEVEL=") == commands.count("-DLEVEL= ")
     assert "-mavx" not in commands
 
 

@@ -246,7 +246,7 @@ FAMILIES = "'cauchy' is not one of power-spherical, von-mises-fisher, spherical-
         (["cluster", "missing.npy", *K, *OUT], "cannot read missing.npy: No such file or directory"),
         (["cluster", "../nan.npy", *K, *OUT], "row 7 of ../nan.npy has NaN or infinite values"),
         (["cluster", "../long.npy", *K, *OUT, "--strict"], "300 of 300 rows are not unit vectors, the first"),
-        (["fit", "../a.npy", "--out", "fit.npy"], "fit.npy must be a file that ends in .safetensors"),
+        (["fit", "../a.npy", "--out", "fit.npy"], "fit.npy must end in .safetensors"),
         (["predict", "missing.safetensors", "../a.npy"], "there is no checkpoint missing.safetensors"),
         (
             ["predict", "../a.npy", "../a.npy"],
@@ -312,9 +312,9 @@ cli.main(["cluster", "a.npy", "-k", "3", "--out", "out"])
     assert not (folder / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["run[v2]", "run[", "run[bold]x[b]", "[red]"])
+@pytest.mark.parametrize("name", ["run[v2]", "run[", "run[/v2]", "run[bold]x[b]", "[red]"])
 def test_names_of_files_are_no_markup(name: str, folder, capsys) -> None:
-    Path(name).mkdir()
+    Path(name).mkdir(parents=True)
     os.rename("a.npy", f"{name}/x.npy")
     assert_wrong_use(["fit", f"{name}/missing.npy"], f"cannot read {name}/missing.npy", capsys)
     assert cli.run(["fit", f"{name}/x.npy", "--out", f"{name}/x.safetensors"]) == 0

@@ -46,7 +46,7 @@ static int next_case(void) {
 static int checks(int64_t d, int64_t n, int kind) {
     const real wrong[] = {NAN, INFINITY, -1, 101};
     real *v = vectors(n, d, 3), *values = concentrations(n, 1);
-    check_call c = {sizeof(real), v, n ? values : 0, n, d, n, 1 + cases % 3, 1e-4, 100, 0};
+    check_call c = {sizeof(real), 1 + cases % 3, v, n ? values : 0, n, d, n, 1e-4, 100, 0};
     REQUIRE(COMPILED(sphere_check)(&c), "valid arguments");
     for (int i = 0; n && i < 4; i++) {
         int64_t at = i == 0 ? 0 : i == 1 ? n - 1 : (n - 1) * kind / 12;

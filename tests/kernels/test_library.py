@@ -167,10 +167,11 @@ TOLERANCES = {"checks": 0, "rate": 16, "head": 8, "density": 16, "draws": 32}
 @pytest.mark.skipif(len(LEVELS) < 2, reason="the processor has one level")
 def test_every_level_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Up to rounding, which can change whether a candidate is rejected: in one row in thousands at most."""
-    results = []
-    for level in LEVELS:
+    dtypes = torch.float32, torch.float64
+    results = [{dtype: everything(dtype) for dtype in dtypes}]  # the library chooses the highest
+    for level in LEVELS[1:]:
         monkeypatch.setattr(library, "function", at_level(level, tmp_path).__getitem__)
-        results.append({dtype: everything(dtype) for dtype in (torch.float32, torch.float64)})
+        results.append({dtype: everything(dtype) for dtype in dtypes})
     for dtype, expected in results[0].items():
         for name, tensors in expected.items():
             kind = name.split(maxsplit=1)[0].rstrip(",")
@@ -262,7 +263,7 @@ def test_installation_on_another_processor(hook: Hook, monkeypatch: pytest.Monke
     assert hook()["tag"] == "py3-none-manylinux_2_17_aarch64"
     commands = hook.commands.read_text()
     assert all(f"-DREAL_BITS={bits} -DLEVEL= " in commands for bits in BITS)
-    assert "_v" not in commands
+    assert commands.count("-DLEVEL=") == 3
     assert "-mavx" not in commands
 
 

@@ -136,6 +136,7 @@ def saved(tmp_path_factory):
     ("place", "value", "says"),
     [
         ("version", 2, "has the format version 2, but this version of powerspherical reads 1"),
+        ("version", torch.ones(3), "has the format version tensor"),
         ("estimator", "KMeans", "holds a KMeans, not a "),
         ("arrays", None, "KeyError: 'arrays'"),
         ("fitted", [], "AttributeError: 'list'"),

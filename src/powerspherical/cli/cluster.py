@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection
 from functools import partial
-from itertools import pairwise
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -86,7 +86,7 @@ def add_to(app: Typer) -> None:
         with all_or_nothing(out, FILES) as draft, status(f"reading {data}") as show:
             check(rows, strict=strict, show=show)
             fit_mixture(mixture, rows.rows, show, advice=f": try --max-iter {5 * max_iter}")
-            labels, central = assign(mixture, rows, show)
+            labels, cosines = assign(mixture, rows, show)
             summary: dict[str, Any] = {
                 "command": "powerspherical cluster",
                 "model": model,
@@ -99,7 +99,7 @@ def add_to(app: Typer) -> None:
                 "converged": bool(mixture.converged_),
                 "steps": int(mixture.n_iter_),
                 "log_likelihood": float(mixture.lower_bound_),  # per row
-                "clusters": described(mixture, labels, central, texts),
+                "clusters": described(mixture, labels, cosines, texts),
             }
             show("writing")
             np.save(draft / LABELS, labels)
@@ -114,13 +114,8 @@ def add_to(app: Typer) -> None:
             print(f"written: {plain(out / name)}")
 
 
-def assign(
-    mixture: "SphericalMixture", data: Data, show: Callable[[str], None]
-) -> tuple[Array, list[list[tuple[int, float]]]]:
-    """The most likely cluster of each row, (n,), and the most central rows of each cluster.
-
-    These are the rows closest to its mean direction, with their cosines, closest first.
-    """
+def assign(mixture: "SphericalMixture", data: Data, show: Callable[[str], None]) -> tuple[Array, Array]:
+    """The most likely cluster of each row, (n,), and the cosine with its mean direction, (n,)."""
     directions = np.asarray(mixture.mean_directions_, dtype=np.float64)
     labels, cosines = np.empty(data.count, np.int64), np.empty(data.count)
     for start, block in data.blocks():
@@ -129,29 +124,25 @@ def assign(
         unit = block / row_lengths(block).numpy()[:, None]
         cosines[here] = np.einsum("nd,nd->n", unit, directions[labels[here]])
         show(f"labelling: {here.stop:,} of {data.count:,} rows")
-    order = np.lexsort((-cosines, labels))
-    firsts = np.searchsorted(labels[order], np.arange(len(directions) + 1))
-    central = [order[first : min(first + CENTRAL, last)] for first, last in pairwise(firsts)]
-    return labels, [list(zip(rows.tolist(), cosines[rows].tolist(), strict=True)) for rows in central]
+    return labels, cosines
 
 
 def described(
-    mixture: "SphericalMixture",
-    labels: Array,
-    central: list[list[tuple[int, float]]],
-    texts: "Texts | None",
+    mixture: "SphericalMixture", labels: Array, cosines: Array, texts: "Texts | None"
 ) -> list[dict[str, Any]]:
-    """What the summary says about each cluster."""
-    shown = texts({row for rows in central for row, _ in rows}) if texts else {}
+    """What the summary says about each cluster. Its central rows are those of the largest cosines, in this order."""
+    members = [np.flatnonzero(labels == cluster) for cluster in range(mixture.n_components)]
+    central = [rows[np.argsort(-cosines[rows], kind="stable")[:CENTRAL]].tolist() for rows in members]
+    shown = texts(set(chain.from_iterable(central))) if texts else {}
     return [
         {
             "cluster": cluster,
-            "size": int((labels == cluster).sum()),
+            "size": len(members[cluster]),
             "weight": float(mixture.weights_[cluster]),
             "concentration": float(mixture.concentrations_[cluster]),
             "central_rows": [
-                {"row": row, "cosine": cosine} | ({"text": shown[row]} if texts else {})
-                for row, cosine in rows
+                {"row": row, "cosine": float(cosines[row])} | ({"text": shown[row]} if texts else {})
+                for row in rows
             ],
         }
         for cluster, rows in enumerate(central)

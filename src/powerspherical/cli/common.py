@@ -57,11 +57,11 @@ def tell(notice: str) -> None:
     print("powerspherical:", plain(notice), file=sys.stderr)
 
 
-def require(*modules: str, needed_for: str, extra: str = "cli") -> None:
+def require(*modules: str, needed_for: str) -> None:
     """Raise `Failure`, with the extra to install, unless all modules can be imported."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        raise Failure(f"{needed_for} needs {', '.join(missing)}; run: {install_hint(extra)}", 2)
+        raise Failure(f"{needed_for} needs {', '.join(missing)}; run: {install_hint('cli')}", 2)
 
 
 def require_device(device: str) -> None:

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import torch
@@ -13,15 +12,15 @@ from typer import Option, Typer
 from powerspherical import ConvergenceWarning
 from powerspherical.cli import _options as options
 from powerspherical.cli.columns import Array, Wanted
-from powerspherical.cli.common import plain, require, require_folder, status, tell, wrong
-from powerspherical.cli.outputs import require_free
+from powerspherical.cli.common import plain, require, status, tell
+from powerspherical.cli.outputs import destination
 from powerspherical.cli.rows import Data, check, read
 from powerspherical.special import log_sphere_area
 
 if TYPE_CHECKING:
     from powerspherical.mixture import SphericalMixture
 
-MODEL_SUFFIX = ".safetensors"
+SUFFIX = ".safetensors"
 _TOLERANCE = 1e-9  # nats per row: a single distribution converges quickly, down to rounding errors
 _STEPS = 1000
 
@@ -52,34 +51,24 @@ def add_to(app: Typer) -> None:
         Example: powerspherical fit embeddings.npy
         """
         require("scipy", "sklearn", *(["safetensors"] if out else []), needed_for="fit")
-        path = None if out is None else _output(out, data, force)
+        path = destination(out, force=force, inputs=[data], suffixes=[SUFFIX]) if out is not None else None
         from powerspherical.mixture import mixture_named
 
         rows = read(data, Wanted.parse(key, columns, drop, header))
-        fits = []
+        fits = {}
         with status(f"reading {data}") as show:
             check(rows, strict=strict, show=show)
             for name in [model] if model else options.family_choices():
                 make = mixture_named(name.replace("-", "_"))
                 mixture = make(tol=_TOLERANCE, max_iter=_STEPS, random_state=0)
-                fits.append(fit_mixture(mixture, rows.rows, show))
-        best = max(fits, key=lambda mixture: mixture.lower_bound_)
+                fits[name] = fit_mixture(mixture, rows.rows, show)
+        name, best = max(fits.items(), key=lambda fit: fit[1].lower_bound_)
         print(f"{rows.count} rows in {rows.dim} dimensions: {plain(rows.name)}")
         Console().print(_table(rows, fits))  # before writing, which may fail
-        print(f"mean direction of {_name(best)}: {shortened(best.mean_directions_[0])}")
+        print(f"mean direction of {name}: {shortened(best.mean_directions_[0])}")
         if path:
             best.save(path, notes={"columns": list(rows.columns)})
             print(f"written: {plain(path)}")
-
-
-def _output(out: str, data: Path, force: bool) -> Path:
-    """The file that --out names. Raises unless it may be written."""
-    path = Path(out)
-    if path.suffix != MODEL_SUFFIX or path.is_dir():
-        raise wrong("--out", f"{out} must be a file that ends in {MODEL_SUFFIX}")
-    require_free([path], inputs=[data], force=force)
-    require_folder(path.parent)
-    return path
 
 
 def fit_mixture(
@@ -100,22 +89,19 @@ def shortened(direction: Array) -> str:
     return ", ".join(numbers if len(numbers) <= 8 else [*numbers[:6], "…", numbers[-1]])
 
 
-def _name(mixture: "SphericalMixture") -> str:
-    return mixture.distribution.family.name.replace("_", "-")
-
-
-def _table(data: Data, fits: "list[SphericalMixture]") -> Table:
-    """One line per fit, and one for the uniform distribution.
+def _table(data: Data, fits: "dict[str, SphericalMixture]") -> Table:
+    """One line per family, and one for the uniform distribution.
 
     "50 % within" is the angle around the mean direction that holds half of the probability.
     """
-    numbers = ("concentration", "‖mean‖", "50 % within", "log-likelihood\nper row")
-    shown = Table(Column("distribution", no_wrap=True), *(Column(name, justify="right") for name in numbers))
-    for mixture in fits:
+    headings = ("concentration", "‖mean‖", "50 % within", "log-likelihood\nper row")
+    numbers = (Column(heading, justify="right") for heading in headings)
+    shown = Table(Column("distribution", no_wrap=True), *numbers)
+    for name, mixture in fits.items():
         loc = torch.nn.functional.normalize(torch.from_numpy(mixture.mean_directions_[0]).double(), dim=0)
         distribution = mixture.distribution(loc, float(mixture.concentrations_[0]))
         shown.add_row(
-            _name(mixture),
+            name,
             f"{float(mixture.concentrations_[0]):.6g}",
             f"{float(torch.linalg.vector_norm(distribution.mean)):.4f}",
             f"{float(torch.rad2deg(distribution.cap_angle(0.5))):.2f}°",

@@ -14,7 +14,6 @@ from powerspherical._files.drafts import atomic_write
 from powerspherical.cli.columns import Array
 from powerspherical.cli.common import require_folder, wrong
 
-SUFFIXES = (".npy", ".csv")
 STDOUT = "-"
 #: Formats with enough digits to read back exactly the same number.
 _FORMATS = {"float32": "%.9g", "float64": "%.17g", "int64": "%d"}
@@ -38,16 +37,24 @@ def require_free(outputs: Iterable[Path], *, force: bool, inputs: Iterable[Path]
             raise wrong("--out", f"{path} exists; pass --force to replace it")
 
 
-def destination(out: str, *, force: bool, inputs: Iterable[Path] = ()) -> Path | None:
-    """The file that the option --out names, or `None` for the standard output. Raises unless it can be written."""
-    if out == STDOUT:
+def destination(
+    out: str, *, force: bool, inputs: Iterable[Path], suffixes: Sequence[str] = (".npy", ".csv")
+) -> Path | None:
+    """The file that --out names, whose folder now exists, or `None` for the standard output, which takes CSV.
+
+    Raises unless it can be written.
+    """
+    printable = ".csv" in suffixes
+    if printable and out == STDOUT:
         if sys.stdout is None:
             raise wrong("--out", "the standard output is closed: name a file")
         return None
     path = Path(out)
-    if path.suffix not in SUFFIXES:
-        raise wrong("--out", f"{out} must end in {' or '.join(SUFFIXES)}, or be {STDOUT}")
+    if path.suffix not in suffixes:
+        others = f", or be {STDOUT}" if printable else ""
+        raise wrong("--out", f"{out} must end in {' or '.join(suffixes)}{others}")
     require_free([path], force=force, inputs=inputs)
+    require_folder(path.parent)
     return path
 
 

@@ -10,7 +10,7 @@ from typer import Argument, Option, Typer
 from powerspherical.cli import _options as options
 from powerspherical.cli import outputs
 from powerspherical.cli.columns import Array, Wanted
-from powerspherical.cli.common import plain, require, require_folder, status, wrong
+from powerspherical.cli.common import plain, require, status, wrong
 from powerspherical.cli.rows import check, read
 
 
@@ -52,8 +52,6 @@ def add_to(app: Typer) -> None:
                 "DATA",
                 f"{data} has rows of {rows.dim} numbers{notice}, but {model} expects {mixture.n_features_in_}",
             )
-        if path:
-            require_folder(path.parent)
         stdout = sys.stdout  # rich replaces sys.stdout while it shows a status
         with status(f"reading {data}") as show:
             check(rows, strict=strict, show=show)

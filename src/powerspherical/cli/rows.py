@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from powerspherical.cli.tables import Table
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".parquet", ".npy.gz", ".csv.gz", ".tsv.gz")
-BLOCK = 2**20  # numbers per block: 4 MB in float32
+_BLOCK = 2**20  # numbers per block: 4 MB in float32
 IN_MEMORY = 2**31  # bytes of rows to decode into memory; more go to a scratch file
 ARCHIVE = "it is an .npz archive, not an array: rename it to .npz, or save its array with np.save"
 TOLERANCE = 1e-3  # on the length of a unit vector: accepts half precision, or a few decimals
@@ -64,10 +64,7 @@ class Data:
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """Consecutive blocks of rows, each with the index of its first row."""
-        start = 0
-        for block in split(self.rows):
-            yield start, block
-            start += len(block)
+        return split(self.rows)
 
 
 def read(path: Path, wanted: Wanted) -> Data:
@@ -106,14 +103,7 @@ def reading(path: Path, option: str = "DATA") -> Iterator[None]:
     except OSError as error:
         problem = os.strerror(error.errno) if error.errno else error  # Arrow's own texts are longer
         raise wrong(option, f"cannot read {path}: {problem}") from error
-    except (
-        EOFError,
-        NotImplementedError,
-        ValueError,
-        csv.Error,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except (EOFError, NotImplementedError, ValueError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
         raise wrong(option, f"cannot read {path}: {error}") from error
 
 
@@ -187,11 +177,15 @@ def floating(kind: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if np.can_cast(kind, np.float32) else np.float64)
 
 
-def split(rows: Array) -> Iterator[Array]:
-    """Consecutive blocks of rows."""
-    size = max(1, block_size(BLOCK) // rows.shape[1])
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
+def rows_per_block(dim: int) -> int:
+    """The number of rows of length `dim` to hold in memory at a time: a few megabytes."""
+    return max(1, block_size(_BLOCK) // dim)
+
+
+def split(rows: Array) -> Iterator[tuple[int, Array]]:
+    """Consecutive blocks of rows, each with the index of its first row."""
+    size = rows_per_block(rows.shape[1])
+    return ((start, rows[start : start + size]) for start in range(0, len(rows), size))
 
 
 def gathered(blocks: Iterable[Array], dim: int, dtype: np.dtype[Any]) -> Array:
@@ -237,7 +231,7 @@ def _npy(path: Path) -> Array:
     dtype = floating(array.dtype)
     if array.dtype == dtype and array.flags.c_contiguous:
         return array
-    return gathered(split(array), array.shape[1], dtype)
+    return gathered((block for _, block in split(array)), array.shape[1], dtype)
 
 
 def _npz(path: Path, key: str | None) -> Array:
@@ -279,7 +273,7 @@ def _streamed(stream: IO[bytes]) -> Array:
     require_rows(shape)
     dtype = floating(kind)
     count, dim = reversed(shape) if by_columns else shape
-    size = max(1, block_size(BLOCK) // dim)
+    size = rows_per_block(dim)
 
     def blocks() -> Iterator[Array]:
         for start in range(0, count, size):

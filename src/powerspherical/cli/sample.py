@@ -16,15 +16,13 @@ from powerspherical import HypersphericalUniform
 from powerspherical.cli import _options as options
 from powerspherical.cli import outputs
 from powerspherical.cli.columns import Array
-from powerspherical.cli.common import LARGEST_SEED, bars, plain, require_device, require_folder, tell, wrong
-from powerspherical.cli.rows import load_array, reading
+from powerspherical.cli.common import LARGEST_SEED, bars, plain, require_device, tell, wrong
+from powerspherical.cli.rows import load_array, reading, rows_per_block
 from powerspherical.distributions import distribution_named
-from powerspherical.engines import block_size
 
 DType = Literal["float32", "float64"]
 
 UNIFORM = "uniform"
-BLOCK = 2**20  # coordinates per block of draws: a few megabytes
 
 
 def add_to(app: Typer) -> None:
@@ -71,10 +69,8 @@ def add_to(app: Typer) -> None:
         """
         _require_parameters(family, concentration, loc, dtype)
         mean = None if loc is None else direction(loc, dim)
-        path = outputs.destination(out, inputs=[] if loc is None else [Path(loc)], force=force)
         require_device(device)
-        if path:
-            require_folder(path.parent)
+        path = outputs.destination(out, inputs=[] if loc is None else [Path(loc)], force=force)
         kind: torch.dtype = getattr(torch, dtype)
         dim = dim or (3 if mean is None else len(mean))
         distribution: Distribution
@@ -140,7 +136,7 @@ def _draw(distribution: Distribution, number: int, path: Path | None) -> None:
         task = shown.add_task("drawing", total=number)
 
         def blocks() -> Iterator[Array]:
-            rows = max(1, block_size(BLOCK) // distribution.event_shape[0])
+            rows = rows_per_block(distribution.event_shape[0])
             for start in range(0, number, rows):
                 block = distribution.sample((min(rows, number - start),)).cpu().numpy()
                 yield block

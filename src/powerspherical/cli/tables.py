@@ -17,13 +17,13 @@ from pyarrow.parquet import ParquetFile
 
 from powerspherical.cli.columns import Array, Column, Wanted, choose, listed
 from powerspherical.cli.common import wrong
-from powerspherical.cli.rows import BLOCK, floating, gathered, open_text
-from powerspherical.engines import block_size
+from powerspherical.cli.rows import floating, gathered, open_text, rows_per_block
 
 _DELIMITERS = "\t;,"  # the comma comes last because it may be a decimal comma
 _CHUNK = 2**20  # bytes of text parsed at a time; Arrow reads 32 of them ahead
 _DOUBLE = 2**24  # bytes of text up to which its numbers are kept in float64, beyond in float32
 _HEAD = 1000  # rows that decide which columns are coordinates
+_BUFFER = 2**16  # bytes of a Parquet column read at a time; by default Arrow reads all columns of a row group
 _BAD_CELL = re.compile(r"In CSV column #(\d+): Row #(\d+): .* invalid value '(.*)'", re.DOTALL)
 
 
@@ -97,7 +97,7 @@ class ParquetPart:
     has_names = True
 
     def __init__(self, path: Path) -> None:
-        self._file = ParquetFile(path)
+        self._file = ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
         schema = self._file.schema_arrow
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.columns = [
@@ -114,9 +114,10 @@ class ParquetPart:
 
     def batches(self, columns: Sequence[Column], dim: int, as_text: bool = False) -> Iterator[Any]:
         """Yield record batches of columns that hold `dim` numbers per row."""
-        keys, size = [column.key for column in columns], max(1, block_size(BLOCK) // dim)
+        keys, size = [column.key for column in columns], rows_per_block(dim)
         for group in range(self._file.num_row_groups):  # Arrow would decode all groups at once
-            yield from self._file.iter_batches(size, [group], keys, use_threads=False)
+            for batch in self._file.iter_batches(size, [group], keys, use_threads=False):
+                yield batch.select(keys)  # in their order
 
 
 class Table:
@@ -147,7 +148,8 @@ class Table:
         dim, dtype = self._layout(chosen)
         names = [column.name for column in chosen]
         named = self._first.has_names and all(column.holds_numbers for column in chosen)
-        others = (column for column in self.columns if column not in chosen)
+        used = set(chosen)
+        others = (column for column in self.columns if column not in used)
         left_out = ["the index" if column.is_index else column.name or "an unnamed one" for column in others]
         notice = ""
         if left_out or (named and dim > 1):
@@ -238,7 +240,7 @@ class Table:
                         kinds = f"{same.kind}, but {column.kind} in the first file"
                         raise ValueError(f"its column {column.name!r} holds {kinds}")
                 for batch in table.batches(chosen, dim):
-                    yield _as_rows([batch.column(column.key) for column in chosen], dim, dtype, start)
+                    yield _as_rows(batch.columns, dim, dtype, start)
                     start += len(batch)
             except ValueError as error:
                 raise ValueError(f"{path.name}: {error}" if len(self._files) > 1 else str(error)) from error
@@ -255,10 +257,7 @@ def _as_rows(columns: Sequence[Any], dim: int, dtype: np.dtype[Any], start: int)
                 f"row {start + row} has {found}, but the first row has {dim} numbers (counted from 0)"
             )
         return columns[0].flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
-    rows = np.empty((len(columns[0]), dim), dtype)
-    for index, column in enumerate(columns):
-        rows[:, index] = column.to_numpy(zero_copy_only=False)
-    return rows
+    return np.array([column.to_numpy(zero_copy_only=False) for column in columns], dtype).T
 
 
 def _first_rows(path: Path, delimiter: str) -> tuple[list[str], list[str], int, int]:

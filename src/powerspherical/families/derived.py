@@ -119,7 +119,7 @@ def from_mean_score(family: Family, mean: Tensor, dim: int) -> Tensor:
     tensor([0.0000, 1.5000])
     """
     loss = -mean.detach().double()
-    return curves.inverse(loss, family.key, "score_loss", dim, power=0).to(mean.dtype)
+    return curves.inverse(loss, family.key, "score_loss", dim).to(mean.dtype)
 
 
 def fisher_step(family: Family, found: Tensor, kappa: Tensor, dim: int) -> Tensor:
@@ -152,30 +152,7 @@ def from_relative_entropy(family: Family, nats: Tensor, dim: int) -> Tensor:
     root = torch.sqrt(torch.where(zero, nats, 1.0))
     # In float64, because e^{nats/d} magnifies the rounding of nats.
     target = torch.where(nats > 0, nats, torch.where(zero, 1.0, torch.nan)).double()
-    return torch.where(zero, root, _from_relative_entropy(target, family.key, dim).to(nats.dtype))
-
-
-@with_derivatives(
-    lambda kappa, nats, key, dim: 1 / curves.value(kappa, key, "relative_entropy", dim, 1), from_output=True
-)
-def _from_relative_entropy(nats: Tensor, key: str, dim: int) -> Tensor:
-    return curves.inverse(nats, key, "relative_entropy", dim, power=2)
-
-
-# Divergences
-
-
-def divergence(p: Family, kappa_p: Tensor, q: Family, kappa_q: Tensor, angle: Cosine, dim: int) -> Tensor:
-    """Return KL(p‖q) ≥ 0 in float64, for tensors of one shape.
-
-    ``angle`` is that of the mean directions. κ in float32 asks for float32 accuracy.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> one, zero = torch.ones(1), torch.zeros(1)
-    >>> divergence(POWER_SPHERICAL, one, POWER_SPHERICAL, zero, Cosine(one, one), 3)  # from the uniform
-    tensor([0.1931], dtype=torch.float64)
-    """
-    return q.divergence(p, kappa_p, kappa_q, angle, dim).clamp(min=0.0)
+    return torch.where(zero, root, curves.inverse(target, family.key, "relative_entropy", dim).to(nats.dtype))
 
 
 # Probabilities of t. Partial derivatives are 0 at t = ±1.

@@ -19,11 +19,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.distributions.cosine_matrix import log_densities_, log_offset
+from powerspherical.distributions.matrix import log_densities_
 from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, Family
 from powerspherical.families.derived import fisher_step, forces, from_mean_score
 from powerspherical.mixture._base import Search
-from powerspherical.mixture._kmeans import Clusters
+from powerspherical.mixture._kmeans import Clusters, directions_of
 from powerspherical.mixture._rows import Block, Rows, Sums, argmax_, summed
 from powerspherical.mixture._seeding import Seeder
 from powerspherical.quadrature.cosine import Cosine
@@ -64,7 +64,8 @@ class Components(NamedTuple):
     def log_densities(self, block: Block, keep: bool = False) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the logs of the weighted densities, (k, b), and with ``keep`` what ``statistics`` needs."""
         cosines, dim = block.cosines(self.directions), self.directions.shape[1]
-        return log_densities_(self.family, cosines, self.kappa, self.offsets, dim, keep=keep)
+        kept = log_densities_(self.family, cosines, self.kappa, self.offsets, dim, keep=keep)
+        return cosines, kept
 
     def likeliest(self, block: Block) -> Tensor:
         """Return the index of the likeliest component of each row, (b,)."""
@@ -131,7 +132,7 @@ class Parameters:
     def components(self, dtype: torch.dtype) -> Components:
         """Convert the parameters for a pass over rows of this dtype."""
         kappa, dim = self.concentrations, self.directions.shape[1]
-        offsets = self.log_weights + log_offset(self.family, kappa, dim) - log_sphere_area(dim)
+        offsets = self.log_weights + self.family.offset(kappa, dim) - log_sphere_area(dim)
         columns = (column.unsqueeze(1).to(dtype) for column in (kappa, offsets))
         return Components(self.family, self.directions.to(dtype), *columns)
 
@@ -147,17 +148,11 @@ class Parameters:
         Directions move only a ``fraction`` of the full step. So does κ, except in an exponential family, where the new
         κ is the exact maximum.
         """
-        family, count, kappa, dim = (
-            self.family,
-            statistics.count,
-            self.concentrations,
-            self.directions.shape[1],
-        )
+        family, count, kappa = self.family, statistics.count, self.concentrations
+        dim = self.directions.shape[1]
         # Newton's step for rows that are symmetric around the direction, see ``distributions.fit``.
         target = statistics.pull + (statistics.bend / (dim - 1)).unsqueeze(1) * self.directions
-        lengths = torch.linalg.vector_norm(target, dim=1, keepdim=True)
-        lost = lengths <= 1e-12 * count.unsqueeze(1)
-        directions = torch.where(lost, self.directions, target / torch.where(lost, 1.0, lengths))
+        directions = directions_of(target, self.directions, 1e-12 * count.unsqueeze(1))
         if fraction < 1:
             directions = torch.lerp(self.directions, directions, fraction)
             directions = torch.nn.functional.normalize(directions, dim=1)
@@ -177,11 +172,8 @@ class Parameters:
 
     def reseeded(self, empty: Tensor, seeder: Seeder) -> Parameters:
         """Start empty components again, far from the others, with the mean concentration and little weight."""
-        directions, kappa, weights = (
-            self.directions.clone(),
-            self.concentrations.clone(),
-            self.log_weights.exp(),
-        )
+        directions, kappa = self.directions.clone(), self.concentrations.clone()
+        weights = self.log_weights.exp()
         directions[empty] = seeder.reseed(directions[~empty], int(empty.sum()))
         kappa[empty] = kappa[~empty].mean()
         weights[empty] = 1e-3 / len(weights)

@@ -70,6 +70,13 @@ def _clusters_by_products(directions: Tensor, block: Block) -> Clusters:
     return Clusters(count, block.sums(shares), block.weighted_sum(cosine), block.weighted_sum(ones))
 
 
+def directions_of(sums: Tensor, before: Tensor, vanishing: Tensor | float) -> Tensor:
+    """Return the directions of sums (k, d). Where a sum is no longer than ``vanishing``, it is that ``before``."""
+    lengths = torch.linalg.vector_norm(sums, dim=1, keepdim=True)
+    lost = lengths <= vanishing
+    return torch.where(lost, before, sums / torch.where(lost, 1.0, lengths))
+
+
 class Lloyd(Search[Tensor, Clusters]):
     """Spherical k-means from directions (k, d)."""
 
@@ -80,9 +87,7 @@ class Lloyd(Search[Tensor, Clusters]):
 
     def step(self) -> Tensor:
         """Return the directions of the sums. Empty clusters get new ones; where a sum vanishes, none moves."""
-        lengths = torch.linalg.vector_norm(self.sums.sums, dim=1, keepdim=True)
-        short = lengths <= torch.finfo(torch.float64).tiny
-        moved = torch.where(short, self.model, self.sums.sums / torch.where(short, 1.0, lengths))
+        moved = directions_of(self.sums.sums, self.model, torch.finfo(torch.float64).tiny)
         empty = self.sums.count == 0
         if empty.any():
             moved[empty] = self.seeder.reseed(moved[~empty], int(empty.sum()))

@@ -141,7 +141,7 @@ def _state(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not a model file of {FORMAT}, or it is damaged") from error
     if state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is a checkpoint, but not a model file of {FORMAT}")
-    if state.get("version") != VERSION:
+    if str(state.get("version")) != str(VERSION):  # as text, because a forged file may hold a tensor
         raise CheckpointError(
             f"{path} has the format version {state.get('version')!r}, but this version of powerspherical reads "
             f"{VERSION}: use the version of powerspherical that wrote it, or a newer one"

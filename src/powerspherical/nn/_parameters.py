@@ -39,7 +39,7 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     """
     loc, *kappa = differentiable(
         "head",
-        lambda outputs: composition(outputs, dim, bounds),
+        lambda outputs, *_: composition(outputs, dim, bounds),
         lambda: (dim, *bounds, SHORT),
         outputs,
         dim=dim,

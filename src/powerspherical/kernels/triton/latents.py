@@ -17,8 +17,8 @@ from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch
 from powerspherical.kernels.layout import readable
-from powerspherical.kernels.record import SHORT, Settings, value_shapes, z_is_x
-from powerspherical.kernels.registry import Gradients, HeadOptions, Table, Tensors, register
+from powerspherical.kernels.record import SHORT, LatentsOptions, value_shapes, z_is_x
+from powerspherical.kernels.registry import Gradients, HeadOptions, Tensors, register
 from powerspherical.kernels.triton.curve import table_value
 from powerspherical.kernels.triton.draw import (
     added_row,
@@ -233,17 +233,11 @@ def _launch(
     )
 
 
-def latents(
-    outputs: Tensor,
-    table: Table,
-    settings: Settings,
-    radius: float,
-    dtype: torch.dtype,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw, see ``native.latents``."""
-    outputs, device = readable(outputs), outputs.device
-    seed, in_record = random_seed(device, generator), not z_is_x(radius, dtype)
+def latents(tensors: Tensors, options: LatentsOptions, needed: Sequence[bool]) -> tuple[Tensors, Gradients]:
+    """Return z and its rate, and a record of the draw, see ``native.latents``."""
+    outputs, (settings, table, radius, dtype) = readable(tensors[0]), options
+    device = outputs.device
+    seed, in_record = random_seed(device), not z_is_x(radius, dtype)
     in_memory = isinstance(seed, Tensor)
     shapes = value_shapes(outputs.shape, settings.dim, radius, dtype)
     z = torch.empty(shapes[0], dtype=dtype, device=device)
@@ -261,27 +255,19 @@ def latents(
         settings.dim,
         tile(settings.dim, settings.family, *_VALUES),
     )
-    return z, rate, record
+    return (z, rate), (record, None if in_record else z)
 
 
-def latents_gradient(
-    outputs: Tensor,
-    table: Table,
-    record: Tensor,
-    z: Tensor | None,
-    grad: Tensor | None,
-    grad_rate: Tensor | None,
-    settings: Settings,
-    radius: float,
-) -> tuple[Tensor]:
-    """Return the gradient in the outputs, see ``native.latents_gradient``. The table is not used."""
-    outputs, record = readable(outputs), readable(record)
-    given = [None if one is None else readable(one) for one in (grad, grad_rate)]
-    gradient, x = torch.empty_like(outputs), record if z is None else readable(z)
-    family, dim, bounds = settings
-    options = True, slope_method(family, dim), z is None, *(one is not None for one in given)
-    tensors, sizes = (gradient, outputs, x, record, *given), tile(dim, None, *_GRADIENTS)
-    _launch(_gradients, tensors, outputs, (), bounds, radius, options, dim, sizes)
+def latents_gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Gradients, options: LatentsOptions
+) -> Gradients:
+    """Return the gradient in the outputs, see ``native.latents_gradients``."""
+    outputs, (record, z), ((family, dim, bounds), _, radius, _) = readable(tensors[0]), kept, options
+    given = [None if one is None else readable(one) for one in grads]
+    gradient, record = torch.empty_like(outputs), readable(record)
+    constants = True, slope_method(family, dim), z is None, *(one is not None for one in given)
+    tensors = gradient, outputs, record if z is None else readable(z), record, *given
+    _launch(_gradients, tensors, outputs, (), bounds, radius, constants, dim, tile(dim, None, *_GRADIENTS))
     return (gradient,)
 
 
@@ -311,5 +297,5 @@ def head_gradients(
 
 
 _DTYPES = torch.float32, torch.float16, torch.bfloat16
-register("latents", "triton", latents, latents_gradient, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
+register("latents", "triton", latents, latents_gradients, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
 register("head", "triton", head, head_gradients, dtypes=_DTYPES, largest_dim=_LARGEST_HEAD)

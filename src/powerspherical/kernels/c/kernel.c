@@ -27,7 +27,7 @@ static int64_t rows_per_task(int64_t dim) {
 /* The public function `name`, which computes `count` items independently of each other, in tasks of `size`. */
 #define FUNCTION(name, kind, compute, size, count)                                                        \
     static void name##_task(void *context, int64_t from, int64_t to) { compute(context, from, to); }      \
-    int COMPILED(name)(const kind *call) {                                                     \
+    int COMPILED(name)(const kind *call) {                                                                \
         kind c = *call;                                                                                   \
         run_tasks(name##_task, &c, size, count, c.threads);                                               \
         return 1;                                                                                         \
@@ -66,32 +66,21 @@ typedef struct {
 
 static void gradients_task(void *context, int64_t from, int64_t to) {
     const gradients *g = context;
-    g->compute(g->call, from, to, (loc_gradients){g->each, 0, g->rows});
-}
-
-static void sums_task(void *context, int64_t from, int64_t to) {
-    const gradients *g = context;
-    int64_t size = g->directions * g->dim;
     for (int64_t p = from; p < to; p++) {
-        int64_t end = (p + 1) * g->part < g->rows ? (p + 1) * g->part : g->rows;
-        double *sums = g->sums + p * size;
-        memset(sums, 0, sizeof(double) * (size_t)size);
-        g->compute(g->call, p * g->part, end, (loc_gradients){0, sums, g->directions});
+        int64_t row = p * g->part, end = row + g->part < g->rows ? row + g->part : g->rows;
+        loc_gradients each = {g->each, 0, g->rows}, summed = {0, g->sums + p * g->directions * g->dim, g->directions};
+        g->compute(g->call, row, end, g->sums ? summed : each);
     }
 }
 
 static int run_gradients(gradients g, int64_t threads) {
-    int64_t size = g.directions * g.dim, most = rows_per_task(g.dim);
-    if (g.directions == g.rows || !g.each) {
-        run_tasks(gradients_task, &g, most, g.rows, threads);
-        return 1;
-    }
-    g.part = SHARES * g.directions > most ? SHARES * g.directions : most;
+    int64_t size = g.directions * g.dim, shared = g.directions != g.rows && g.each;
+    g.part = rows_per_task(g.dim);
+    if (shared && g.part < SHARES * g.directions) g.part = SHARES * g.directions;
     int64_t parts = (g.rows + g.part - 1) / g.part;
-    g.sums = malloc(sizeof(double) * (size_t)(parts * size) + 1);
-    if (!g.sums) return 0;
-    run_tasks(sums_task, &g, 1, parts, threads);
-    for (int64_t k = 0; k < size; k++) {
+    if (shared && !(g.sums = calloc((size_t)(parts * size) + 1, sizeof(double)))) return 0;
+    run_tasks(gradients_task, &g, 1, parts, threads);
+    for (int64_t k = 0; shared && k < size; k++) {
         double sum = 0;
         for (int64_t p = 0; p < parts; p++) sum += g.sums[p * size + k];
         g.each[k] = (real)sum;
@@ -101,14 +90,12 @@ static int run_gradients(gradients g, int64_t threads) {
 }
 
 #define GRADIENT(name, kind, compute)                                                                               \
-    int COMPILED(name)(const kind *c) {                                                                  \
+    int COMPILED(name)(const kind *c) {                                                                             \
         return run_gradients((gradients){compute, c, c->rows, c->dim, c->directions, 0, c->grad_loc, 0}, c->threads); \
     }
 
 GRADIENT(sphere_pull_back, sphere_call, pull_back_rows)
 GRADIENT(sphere_density_gradient, density_call, density_gradient_rows)
-
-#define CALL(name, call) COMPILED(name)(call)
 
 int COMPILED(sphere_latents)(const latents_call *c) {
     return COMPILED(sphere_head)(&c->head) && COMPILED(sphere_draw)(&c->draw) && COMPILED(sphere_curve)(&c->rate);

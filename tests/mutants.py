@@ -60,18 +60,18 @@ formulas/densities.py
 formulas/maps.py
   boost: shrunk = minus / growth / growth → shrunk = minus / growth
   largest-concentration: at_most(minimum + softplus * shrink, maximum) → minimum + softplus * shrink
-kernels/c/check.h
-  last-coordinates: for (; k < end; k += LANES) → for (; k + LANES <= end; k += LANES)
 kernels/c/curve.h
   slope-below-zero: if (kappa[i] < 0 && slope) → if (kappa[i] < -1 && slope)
 kernels/c/head.h
   short-output: length += mu[0]; → length += 0;
 kernels/c/rejection.h
   small-gamma: *gamma * exp_of(-exponential(drawn[3]) → *gamma * exp_of(-exponential(drawn[2])
+kernels/c/rows.h
+  last-coordinates: for (; k < end; k += LANES) → for (; k + LANES <= end; k += LANES)
 kernels/c/slopes.h
   recurrence-start: 2 * most + 14 < most + 38 ? 2 * most + 14 : most + 38 → most + 1
 kernels/triton/check.py
-  longest-vector: (1 - tolerance) ** 2, (1 + tolerance) ** 2 → (1 - tolerance) ** 2, 1 + tolerance
+  longest-vector: (1 + tolerance) ** 2, largest) → (1 + tolerance) ** 8, largest)
 kernels/triton/slope.py
   recurrence-above: 2.0 * largest + 9.0 - degrees, largest + 6.0 → largest + 1.0, 2.0
 kernels/native.py
@@ -294,7 +294,7 @@ def environment(tree: Path) -> dict[str, str]:
 
 def execute(tree: Path, script: str) -> None:
     command = [sys.executable, script]
-    subprocess.run(command, cwd=tree, env=environment(tree), stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, check=True)
 
 
 def pytest(tree: Path, arguments: list[str], limit: float) -> tuple[int | None, str]:

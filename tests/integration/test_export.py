@@ -143,18 +143,6 @@ def test_bottlenecks(family: type, arguments: tuple, options: dict, shape: tuple
     assert_exports(bottleneck, torch.randn(6, *shape), near_zero=1)
 
 
-@pytest.mark.slow
-def test_the_documented_call() -> None:
-    """A module instead of a program."""
-    bottleneck, features = SphericalBottleneck(8, 3).eval(), torch.randn(4, 8)
-    program = torch.onnx.export(
-        bottleneck, (features,), dynamic_shapes=({0: BATCH},), dynamo=True, verbose=False
-    )
-    (z, rate), expected = program(features), bottleneck(features)
-    torch.testing.assert_close(z, expected[0], rtol=2e-6, atol=2e-6)
-    torch.testing.assert_close(rate, expected[1], rtol=2e-6, atol=0)
-
-
 def test_bottleneck_with_noise() -> None:
     bottleneck = SphericalBottleneck(8, 3)
     module = Program(lambda features, noise: bottleneck(features, noise=noise), bottleneck)

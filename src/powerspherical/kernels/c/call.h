@@ -4,6 +4,13 @@
 #pragma once
 #include <stdint.h>
 
+/* The name of a function at a level of the processor, such as row_densities_v4, and for a size of numbers, such as
+ * sphere_draw_32_v4. */
+#define JOIN_NAMES(a, b) a##b
+#define JOIN(a, b) JOIN_NAMES(a, b)
+#define AT_LEVEL(name) JOIN(name, LEVEL)
+#define COMPILED(name) AT_LEVEL(JOIN(name##_, REAL_BITS))
+
 #ifdef REAL_BITS
 #include "vectors.h"
 #else
@@ -13,7 +20,7 @@ typedef void real; /* dispatch.c does not look into arrays */
 /* The families, with the numbers that kernels/registry.py gives them. */
 enum { POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY };
 
-#define RULE 64 /* nodes of sphere_call.rule */
+#define RULE 48 /* nodes of sphere_call.rule */
 
 /* Draws from distributions on the sphere, or their gradients: n = rows, d = dim, m = directions. */
 typedef struct {

@@ -15,7 +15,7 @@ from helpers.directions import unit
 from helpers.engines import is_missing
 from helpers.examples import DOUBLE, FLOAT
 from powerspherical.engines import engine as use_engine
-from powerspherical.families import VON_MISES_FISHER, Family, family_named, family_names
+from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER, Family, family_named, family_names
 from powerspherical.nn import SphericalBottleneck
 from powerspherical.sampling import draw
 
@@ -102,6 +102,23 @@ def test_operators_of_latents_are_registered_soundly(radius: float) -> None:
             torch.library.opcheck(
                 torch.ops.powerspherical.pull_back_latents.default, (*saved, settings, radius)
             )
+
+
+class Sampler(torch.nn.Module):
+    def forward(self, loc: Tensor, kappa: Tensor) -> Tensor:
+        return draw(POWER_SPHERICAL, loc, kappa)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [True, False])
+def test_exported_draws(strict: bool) -> None:
+    """Exported, a draw is one operator, also where the compiler's tracer reads our Python code."""
+    loc, kappa = parameters(4)
+    program = torch.export.export(Sampler(), (loc, kappa), strict=strict)
+    assert "powerspherical.draw.default" in [str(node.target) for node in program.graph.nodes]
+    first, second = (program.module()(loc, kappa) for _ in range(2))
+    assert not torch.equal(first, second)
+    torch.testing.assert_close(torch.linalg.vector_norm(first, dim=-1), torch.ones_like(kappa))
 
 
 class TestVmap:

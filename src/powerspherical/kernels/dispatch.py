@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +18,6 @@ from powerspherical.kernels import library
 from powerspherical.kernels.registry import KERNELS, NUMBERS, Gradients, Kernel, Tensors
 
 _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
-
-_requires_grad = operator.attrgetter("requires_grad")
 
 
 def is_plain(*tensors: Tensor) -> bool:
@@ -167,7 +164,7 @@ def by_kernel(kernel: Kernel, compose: Callable[..., Any], options: Any, *tensor
         options: the kernel's further arguments.
         tensors: the arguments.
     """
-    if torch.is_grad_enabled() and any(map(_requires_grad, tensors)):
+    if torch.is_grad_enabled() and True in [tensor.requires_grad for tensor in tensors]:
         return _ByKernel.apply(kernel, compose, options, *tensors)
     return kernel.run(tensors, options, (False,) * len(tensors))[0]
 

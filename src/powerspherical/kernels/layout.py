@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -60,3 +61,41 @@ class Tile(NamedTuple):
         if rows.shape == like.shape:
             return rows
         return rows.view(-1, self.count, self.inner, *rows.shape[1:]).sum((0, 2)).view(like.shape)
+
+
+class DrawLayout(NamedTuple):
+    """How the parameters of draws repeat over the rows of the result: row r has direction r mod m.
+
+    Attributes:
+        loc_shape, kappa_shape: shapes to which the directions and the concentrations must be expanded, or None.
+        points: the shape of the points.
+        directions: the shape of the m directions.
+        sizes: the numbers of rows, coordinates and directions, and 1, or 0 if all rows share one κ.
+    """
+
+    loc_shape: tuple[int, ...] | None
+    kappa_shape: tuple[int, ...] | None
+    points: tuple[int, ...]
+    directions: tuple[int, ...]
+    sizes: tuple[int, int, int, int]
+
+    @staticmethod
+    @functools.lru_cache(1024)
+    def of(shape: torch.Size, loc: torch.Size, kappa: torch.Size) -> DrawLayout:
+        """Return the layout of draws of a batch shape, given the shapes of the parameters."""
+        tile, points, count = Tile.of(loc[:-1], shape), (*shape, loc[-1]), kappa.numel()
+        repeats = tile is not None and tile.cycles
+        directions = tuple(loc) if repeats else points
+        return DrawLayout(
+            loc_shape=None if repeats else points,
+            kappa_shape=None if count == 1 or kappa == shape else tuple(shape),
+            points=points,
+            directions=directions,
+            sizes=(shape.numel(), loc[-1], math.prod(directions[:-1]), 0 if count == 1 else 1),
+        )
+
+    def expanded(self, loc: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the m directions, and one κ per row or one for all."""
+        if self.loc_shape is not None:
+            loc = loc.expand(self.loc_shape)
+        return loc, kappa if self.kappa_shape is None else kappa.expand(self.kappa_shape)

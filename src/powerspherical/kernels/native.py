@@ -7,7 +7,6 @@ precision passes through float32.
 from __future__ import annotations
 
 import functools
-import math
 import struct
 import threading
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from powerspherical import engines
 from powerspherical._torch.random import KeyedGenerator
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.kernels import library
-from powerspherical.kernels.layout import Tile, in_dtype_of
+from powerspherical.kernels.layout import DrawLayout, Tile, in_dtype_of
 from powerspherical.kernels.registry import (
     NUMBERS,
     SHORT,
@@ -132,43 +131,11 @@ register("curve", "c", curve, slope_times_gradient, dtypes=_EXACT)
 # Draws
 
 
-class _DrawLayout(NamedTuple):
-    """What the shapes of the parameters of a draw determine.
-
-    Attributes:
-        loc_shape, kappa_shape: shapes to which the directions and the concentrations must be expanded, or None.
-        points: the shape of the points.
-        directions: the shape of the gradient in the directions.
-        sizes: the last fields of the struct.
-    """
-
-    loc_shape: tuple[int, ...] | None
-    kappa_shape: tuple[int, ...] | None
-    points: tuple[int, ...]
-    directions: tuple[int, ...]
-    sizes: tuple[int, ...]
-
-
-@functools.lru_cache(1024)
-def _draw_layout(
-    family: str, dim: int, shape: torch.Size, loc_shape: torch.Size, kappa_shape: torch.Size
-) -> _DrawLayout:
-    rows, width, count = shape.numel(), loc_shape[-1], kappa_shape.numel()
-    tile, points = Tile.of(loc_shape[:-1], shape), (*shape, width)
-    repeats = tile is not None and tile.cycles
-    directions = tuple(loc_shape) if repeats else points
-    return _DrawLayout(
-        loc_shape=None if repeats else points,
-        kappa_shape=None if count == 1 or kappa_shape == shape else tuple(shape),
-        points=points,
-        directions=directions,
-        sizes=(rows, width, math.prod(directions[:-1]), 0 if count == 1 else 1, dim, NUMBERS[family]),
-    )
-
-
 def _draw_call(
     name: str,
-    layout: _DrawLayout,
+    family: str,
+    dim: int,
+    layout: DrawLayout,
     x: Tensor | None,
     scalars: Tensor | None,
     loc: Tensor | None,
@@ -184,18 +151,18 @@ def _draw_call(
         loc = loc if loc.dtype is kappa.dtype else unit_vectors_as(loc, kappa.dtype)
         loc = loc if layout.loc_shape is None else loc.expand(layout.loc_shape)
     mean = rule = None
-    rows, dim, *_ = layout.sizes
+    rows, width, *_ = layout.sizes
     # Without scalars, the library only looks whether the first of their three pointers is null.
     minus, step = 0 if scalars is None else scalars.data_ptr(), kappa.dtype.itemsize * rows
     if quadrature is not None:
         table, rule = quadrature
         mean = _curve(kappa, table).neg_()
-        dim = max(dim, _SLOPE_WORK)
+        width = max(width, _SLOPE_WORK)
     if layout.kappa_shape is not None:
         kappa = kappa.expand(layout.kappa_shape)
         mean = None if mean is None else mean.expand(layout.kappa_shape)
     arrays = x, minus, minus + step, minus + 2 * step, loc, kappa, seed, grad, in_loc, in_kappa, mean, rule
-    _call(name, kappa.dtype, rows * dim, arrays, *layout.sizes)
+    _call(name, kappa.dtype, rows * width, arrays, *layout.sizes, dim, NUMBERS[family])
 
 
 class _Key(threading.local):
@@ -222,10 +189,10 @@ def draw(tensors: Tensors, options: DrawOptions, needed: Sequence[bool]) -> tupl
     The scalars 1-t, 1+t and noise have the shape (3, *shape) and the dtype of κ, in which everything is computed.
     """
     (loc, kappa), (family, dim, shape, generator, _) = tensors, options
-    layout = _draw_layout(family, dim, shape, loc.shape, kappa.shape)
+    layout = DrawLayout.of(shape, loc.shape, kappa.shape)
     x = kappa.new_empty(layout.points)
     scalars = kappa.new_empty((3, *shape)) if any(needed) else None
-    _draw_call("draw", layout, x, scalars, loc, kappa, _new_key(generator))
+    _draw_call("draw", family, dim, layout, x, scalars, loc, kappa, _new_key(generator))
     x = x if x.dtype is loc.dtype else x.to(loc.dtype)
     return x, () if scalars is None else (x, scalars)
 
@@ -237,14 +204,14 @@ def draw_gradients(
     (grad,), (loc, kappa), (x, scalars), (family, dim, shape, _, quadrature) = grads, tensors, kept, options
     assert grad is not None
     dtype, (needs_loc, needs_kappa) = kappa.dtype, needed
-    layout = _draw_layout(family, dim, shape, loc.shape, kappa.shape)
+    layout = DrawLayout.of(shape, loc.shape, kappa.shape)
     if loc.dtype is not dtype:
         grad, x = grad.to(dtype), x.to(dtype)
     in_loc = kappa.new_empty(layout.directions) if needs_loc else None
     in_kappa = kappa.new_empty(shape) if needs_kappa else None
     rule = quadrature(family, dim) if needs_kappa and dtype is torch.float64 else None
     scalars = scalars.contiguous().resolve_neg()
-    _draw_call("pull_back", layout, x, scalars, loc, kappa, None, grad, in_loc, in_kappa, rule)
+    _draw_call("pull_back", family, dim, layout, x, scalars, loc, kappa, None, grad, in_loc, in_kappa, rule)
     if in_loc is not None:
         in_loc = in_loc if in_loc.shape == loc.shape else in_loc.sum_to_size(loc.shape)
         in_loc = in_loc if loc.dtype is dtype else in_dtype_of(in_loc, loc)
@@ -259,12 +226,12 @@ register("draw", "c", draw, draw_gradients, dtypes=_EXACT)
 def slopes(family: str, scalars: Tensor, kappa: Tensor, dim: int, quadrature: Quadrature) -> Tensor:
     """Return d artanh(t)/dκ of each row, given the scalars of ``draw``."""
     shape = scalars.shape[1:]
-    layout = _draw_layout(family, dim, shape, torch.Size((1,)), kappa.shape)
+    layout = DrawLayout.of(shape, torch.Size((1,)), kappa.shape)
     result = kappa.new_empty(shape)
     rule = quadrature(family, dim) if kappa.dtype is torch.float64 else None
     # Without a gradient in x, the library returns the slopes.
     scalars = scalars.contiguous().resolve_neg()
-    _draw_call("pull_back", layout, None, scalars, None, kappa, in_kappa=result, quadrature=rule)
+    _draw_call("pull_back", family, dim, layout, None, scalars, None, kappa, in_kappa=result, quadrature=rule)
     return result
 
 

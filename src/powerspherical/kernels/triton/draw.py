@@ -14,7 +14,6 @@ quarter), which saves putting the quarters together.
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import triton
@@ -22,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import Tile
+from powerspherical.kernels.layout import DrawLayout
 from powerspherical.kernels.registry import DrawOptions, Tensors
 from powerspherical.kernels.triton.elementary import hypot, log1p
 from powerspherical.kernels.triton.formulas import boosted, power_spherical_ends_3, von_mises_fisher_ends_3
@@ -250,29 +249,6 @@ def _draw(
     store_row(x_ptr + row[:, None] * DIM + column, x, masks, there, QUARTER)
 
 
-class Layout(NamedTuple):
-    """The shapes to which directions and concentrations must be expanded for draws of a given shape, or None."""
-
-    loc_shape: tuple[int, ...] | None
-    kappa_shape: tuple[int, ...] | None
-
-    def arranged(self, loc: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
-        """Return m directions, such that row r has direction r mod m, and one κ per row or one for all."""
-        if self.loc_shape is not None:
-            loc = loc.expand(self.loc_shape)
-        if self.kappa_shape is not None:
-            kappa = kappa.expand(self.kappa_shape)
-        return loc, kappa
-
-
-@functools.lru_cache(1024)
-def layout(loc: torch.Size, kappa: torch.Size, shape: torch.Size) -> Layout:
-    """Return the layout of parameters of these shapes."""
-    tile = Tile.of(loc[:-1], shape)
-    repeats = tile is not None and tile.cycles
-    return Layout(None if repeats else (*shape, loc[-1]), None if kappa.numel() == 1 else tuple(shape))
-
-
 def draw(tensors: Tensors, options: DrawOptions, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return points x, and (x, scalars) if a gradient is needed, see ``native.draw``.
 
@@ -282,8 +258,8 @@ def draw(tensors: Tensors, options: DrawOptions, needed: Sequence[bool]) -> tupl
     (loc, kappa), (family, dim, shape, generator, _) = tensors, options
     x = torch.empty((*shape, loc.shape[-1]), dtype=loc.dtype, device=loc.device)
     scalars = torch.empty((3, *shape), dtype=kappa.dtype, device=loc.device) if any(needed) else None
-    arranged = layout(loc.shape, kappa.shape, shape).arranged(loc, kappa)
-    write(x, scalars, *arranged, random_seed(loc.device, generator), family, dim)
+    parameters = DrawLayout.of(shape, loc.shape, kappa.shape).expanded(loc, kappa)
+    write(x, scalars, *parameters, random_seed(loc.device, generator), family, dim)
     return x, () if scalars is None else (x, scalars)
 
 
@@ -292,8 +268,8 @@ def write(
 ) -> None:
     """Write n draws to ``x``, and their scalars to ``scalars`` if they are needed.
 
-    The n or fewer directions and κ are arranged as by ``Layout``. A ``seed`` that is a tensor is read by the kernel,
-    again in each replay of a CUDA graph.
+    The n or fewer directions and κ are those of ``DrawLayout.expanded``. A ``seed`` that is a tensor is read by the
+    kernel, again in each replay of a CUDA graph.
     """
     width = x.shape[-1]
     rows, directions, kappa_stride = x.numel() // width, loc.numel() // width, int(kappa.numel() > 1)

@@ -15,8 +15,9 @@ import triton
 import triton.language as tl
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
+from powerspherical.kernels.layout import DrawLayout
 from powerspherical.kernels.registry import DrawOptions, Gradients, Tensors, register
-from powerspherical.kernels.triton.draw import draw, layout
+from powerspherical.kernels.triton.draw import draw
 from powerspherical.kernels.triton.slope import rapidity_slope, slope_method
 
 #: Coordinates of g that a program holds at a time, unless a single row has more, and the most rows: one per thread.
@@ -175,19 +176,17 @@ def draw_gradients(
 ) -> Gradients:
     """Return the gradients in ``loc`` and in κ, None where they are not needed."""
     (grad,), (loc, kappa), (x, scalars), (family, dim, shape, *_) = grads, tensors, kept, options
-    (needs_loc, needs_kappa), width = needed, x.shape[-1]
-    directions, kappas = layout(loc.shape, kappa.shape, shape).arranged(loc, kappa)
-    rows, count = shape.numel(), directions.numel() // width
-    numbers = rows, count, int(kappa.numel() > 1), float(dim - 1)
+    (needs_loc, needs_kappa), layout = needed, DrawLayout.of(shape, loc.shape, kappa.shape)
+    rows, width, count, kappa_step = layout.sizes
+    numbers = rows, count, kappa_step, float(dim - 1)
     slope = slope_method(family, dim) if needs_kappa else None
     in_kappa = torch.empty(shape, dtype=kappa.dtype, device=x.device) if needs_kappa else None
-    read = grad, x, directions, scalars, kappas
+    directions, kappas = layout.expanded(loc, kappa)
+    read = x, directions, scalars, kappas
     if count == rows and width > _LONG:
-        sums = torch.empty_like(directions) if needs_loc else None
+        sums = loc.new_empty(layout.directions) if needs_loc else None
         constants = needs_loc, slope, width, _CHUNK
-        launch(
-            _pull_back_long, (rows, 1), (read[0], sums, in_kappa, *read[1:]), numbers, constants, _CHUNK_WARPS
-        )
+        launch(_pull_back_long, (rows, 1), (grad, sums, in_kappa, *read), numbers, constants, _CHUNK_WARPS)
     else:
         shared, columns = count == 1, next_power_of_two(width)
         block = max(1, min(_ELEMENTS // columns, _ROWS))
@@ -198,10 +197,10 @@ def draw_gradients(
         sums = torch.empty((parts, count, width), dtype=dtype, device=x.device) if needs_loc else None
         constants = shared, needs_loc, slope, width, block, columns
         warps = 4 if block * columns <= 4096 else 8 if block * columns <= 8192 else 16
-        launch(_pull_back, (grid, parts), (read[0], sums, in_kappa, *read[1:]), numbers, constants, warps)
+        launch(_pull_back, (grid, parts), (grad, sums, in_kappa, *read), numbers, constants, warps)
         if sums is not None and parts > 1:
             sums = sums.sum(0).to(loc.dtype)
-    in_loc = None if sums is None else sums.view(directions.shape).sum_to_size(loc.shape)
+    in_loc = None if sums is None else sums.view(layout.directions).sum_to_size(loc.shape)
     return in_loc, None if in_kappa is None else in_kappa.sum_to_size(kappa.shape)
 
 

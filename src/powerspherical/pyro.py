@@ -116,14 +116,7 @@ class SphereReparam(Reparam):
     """
 
     def apply(self, msg: Any) -> Any:
-        """Return the message of the deterministic site x, after sampling z of the same shape. Pyro calls this method.
-
-        >>> free = pyro.poutine.reparam(config={"x": SphereReparam()})
-        >>> with free, pyro.poutine.trace() as tracing:
-        ...     x = pyro.sample("x", HypersphericalUniform(3))
-        >>> list(tracing.trace.nodes), x.norm()
-        (['x_vector', 'x'], tensor(1.))
-        """
+        """Return the message of the deterministic site x, after sampling z of the same shape. Pyro calls it."""
         name, fn, value = msg["name"], msg["fn"], msg["value"]
         if msg["is_observed"]:
             raise NotImplementedError(

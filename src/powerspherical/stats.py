@@ -203,7 +203,8 @@ class Frozen:
     def logpdf(self, x: Any) -> Any:
         """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
         points = _unit_vectors("x", x, self.dim)
-        self._require_broadcast("x.shape[:-1]", points.shape[:-1])
+        shapes = {"x.shape[:-1]": points.shape[:-1], "the parameters' shape": self._distribution.batch_shape}
+        validation.broadcast_shape(**shapes)  # in SciPy's names
         return _array(self._distribution.log_prob(points))
 
     def pdf(self, x: Any) -> Any:
@@ -224,18 +225,11 @@ class Frozen:
 
     def cdf(self, angle: Any) -> Any:
         """The probability that x lies within ``angle`` (radians, in [0, π]) of the mean direction."""
-        angles = _real("angle", angle)
-        self._require_broadcast("angle.shape", angles.shape)
-        return _array(self._distribution.cap_probability(angles))
+        return _array(self._distribution.cap_probability(_real("angle", angle)))
 
     def ppf(self, probability: Any) -> Any:
         """The angle within which x lies with this ``probability``: the inverse of ``cdf``."""
-        probabilities = _real("probability", probability)
-        self._require_broadcast("probability.shape", probabilities.shape)
-        return _array(self._distribution.cap_angle(probabilities))
-
-    def _require_broadcast(self, name: str, shape: torch.Size) -> None:
-        validation.broadcast_shape(**{name: shape, "the parameters' shape": self._distribution.batch_shape})
+        return _array(self._distribution.cap_angle(_real("probability", probability)))
 
 
 class FrozenUniform(Frozen):

@@ -99,8 +99,7 @@ triton.JITFunction.run = lambda *args, grid, warmup, **options: compiled.append(
 triton.runtime.driver.set_active(types.SimpleNamespace(
     get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0,
     get_current_stream=lambda device: 0))
-from powerspherical.kernels.registry import KERNELS
-from powerspherical.kernels.record import Bounds, Settings
+from powerspherical.kernels.registry import KERNELS, Bounds, Settings
 from powerspherical.kernels.triton import draw, latents
 
 draw.runs_fast = latents.runs_fast = lambda device: True

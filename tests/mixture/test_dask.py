@@ -58,12 +58,13 @@ def test_another_scheduler_than_threads() -> None:
     assert expected.bic(LAZY) == pytest.approx(expected.bic(X), rel=1e-12)
 
 
-def test_directions_are_chosen_among_few_rows_of_many() -> None:
-    """Beyond 32,768 rows they come from a sample, the same one in memory and from blocks."""
-    x, _ = clustered(40_000, 3)
+@pytest.mark.parametrize(("count", "dim"), [(40_000, 3), pytest.param(300, 60_000, marks=pytest.mark.slow)])
+def test_directions_are_chosen_among_few_rows_of_many(count: int, dim: int) -> None:
+    """Beyond 32,768 rows or 2²⁴ numbers they come from a sample, the same one in memory and from blocks."""
+    x, _ = clustered(count, dim)
     weight = np.random.default_rng(5).random(len(x))
     found, expected = (
-        fit(PowerSphericalMixture, rows, weight) for rows in (da.from_array(x, chunks=(7000, 3)), x)
+        fit(PowerSphericalMixture, rows, weight) for rows in (da.from_array(x, chunks=(count // 6, dim)), x)
     )
     np.testing.assert_allclose(found.mean_directions_, expected.mean_directions_, atol=1e-9)
 

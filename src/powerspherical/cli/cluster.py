@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: The last one is there only if the others are complete.
 FILES = LABELS, MODEL, PICTURE, SUMMARY = "labels.npy", "model.safetensors", "clusters.png", "summary.json"
 CENTRAL = 5  # central rows per cluster
-SHOWN = 5000  # maximum number of points in the picture
+SHOWN, SHOWN_NUMBERS = 5000, 2**22  # maximum of points, and of their coordinates, in the picture
 
 
 def add_to(app: Typer) -> None:
@@ -155,7 +155,8 @@ def save_picture(path: Path, rows: Array, labels: Array) -> None:
 
     from powerspherical.plot import plot_clusters
 
-    shown = np.random.default_rng(0).choice(len(rows), min(SHOWN, len(rows)), replace=False, shuffle=False)
+    count = min(SHOWN, max(SHOWN_NUMBERS // rows.shape[1], 100), len(rows))
+    shown = np.random.default_rng(0).choice(len(rows), count, replace=False, shuffle=False)
     shown.sort()
     figure = Figure(figsize=(7, 7), layout="constrained")
     axes = figure.add_subplot(projection="3d" if rows.shape[1] == 3 else None)

@@ -51,7 +51,7 @@ def add_to(app: Typer) -> None:
         Example: powerspherical fit embeddings.npy
         """
         require("scipy", "sklearn", *(["safetensors"] if out else []), needed_for="fit")
-        path = destination(out, force=force, inputs=[data], suffixes=[SUFFIX]) if out is not None else None
+        path = None if out is None else destination(out, force=force, inputs=[data], suffixes=[SUFFIX])
         from powerspherical.mixture import mixture_named
 
         rows = read(data, Wanted.parse(key, columns, drop, header))

@@ -172,14 +172,8 @@ class RotationallySymmetric(Draws):
                 "concentration", concentration, computing(dtype), loc.device
             )
             if concentration.dim():
-                if concentration.device != loc.device:
-                    raise ValueError(
-                        f"loc is on {loc.device} and concentration on {concentration.device}: move one of them"
-                    )
                 # This is torch.result_type(loc, concentration), which the compiler cannot trace.
                 dtype = torch.promote_types(dtype, concentration.dtype)
-            else:
-                concentration = concentration.to(loc.device, non_blocking=True)
         batch_shape = shape[:-1]
         agree = concentration.shape == batch_shape
         if not agree:

@@ -94,7 +94,9 @@ class Draws(Distribution):
             raise ValueError(
                 "noise determines the draws and their shape: leave out sample_shape and generator"
             )
-        return self._points(self._checked_noise(noise))
+        like = self._like
+        validation.noise(noise, self.batch_shape, self.event_shape, like.device, self._validate_args)
+        return self._points(noise.to(computing(like.dtype)))
 
     def noise(
         self,
@@ -117,11 +119,6 @@ class Draws(Distribution):
         """
         shape = sizes("sample_shape", sample_shape)
         return explicit.normals(shape, self.batch_shape, self.event_shape, self._like, generator, sobol=sobol)
-
-    def _checked_noise(self, noise: Tensor) -> Tensor:
-        """Return ``noise`` in the dtype in which draws are computed, after a check."""
-        validation.noise(noise, self.batch_shape, self.event_shape, self._like.device, self._validate_args)
-        return noise.to(computing(self._like.dtype))
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         """Return draws of shape ``shape + event_shape``."""

@@ -80,9 +80,9 @@ def vectors(name: str, value: object) -> int:
 def number_or_tensor(
     name: str, value: object, dtype: torch.dtype | None = None, device: torch.device | None = None
 ) -> Tensor:
-    """Return a floating-point tensor as it is, and a number as a tensor.
+    """Return a floating-point tensor as it is, and a number as a tensor of this dtype. Default: torch's.
 
-    ``dtype`` and ``device`` apply to numbers; they are those of ``loc``. Default: torch's.
+    ``device`` is that of ``loc``. Numbers and scalar tensors move there. Other tensors must be there.
     """
     if not isinstance(value, Tensor) and isinstance(value, numbers.Real):
         kept = torch.get_default_dtype() if dtype is None else dtype
@@ -93,7 +93,12 @@ def number_or_tensor(
             )
         # On CUDA this is a fill. ``torch.tensor`` would be a copy that waits.
         return torch.full((), number, dtype=dtype, device=device)
-    return floating_tensor(name, value, " or a number")
+    tensor = floating_tensor(name, value, " or a number")
+    if device is None or tensor.device == device:
+        return tensor
+    if tensor.dim():
+        raise ValueError(f"loc is on {device} and {name} on {tensor.device}: move one of them")
+    return tensor.to(device, non_blocking=True)
 
 
 def _overflow(name: str, value: float, dtype: torch.dtype, way_out: str) -> str:

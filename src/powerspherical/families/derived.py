@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import differentiable_once, with_derivatives
 from powerspherical._torch.elementary import expm1, log1p
 from powerspherical.quadrature.cosine import Cosine
@@ -69,8 +68,8 @@ def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
     >>> log_partition(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3).exp()  # E(1+t)² = 1 + 1/3
     tensor([1.0000, 1.3333])
     """
-    if curves.has(family.key, "log_partition_slope", dim):
-        return curves.log_partition(kappa, family.key, dim)
+    if curves.has(family.key, "log_partition", dim):
+        return curves.value(kappa, family.key, "log_partition", dim)
     return kappa * family.peak - family.offset(kappa, dim)
 
 
@@ -167,11 +166,7 @@ def _log_pdf(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: in
 
 def _dt_dkappa(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: int) -> Tensor:
     """Return dt/dκ at a fixed probability."""
-
-    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Tensor:
-        return family.slope(Cosine(minus, plus), None, kappa, dim) * minus * plus
-
-    return in_chunks(entries, minus, plus, kappa)
+    return family.slope(Cosine(minus, plus), None, kappa, dim) * minus * plus
 
 
 def _log1mexp(x: Tensor) -> Tensor:
@@ -209,17 +204,14 @@ def _tails_partial(dt: PointFunction) -> Callable[..., Pair]:
     from_output=True,
 )
 def _log_tails(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
-    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Pair:
-        near, below = family.log_tail(Cosine(minus, plus), kappa, dim)
-        far = _log1mexp(near)
-        log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
-        known = ~kappa.isnan()
-        bottom, top = (plus <= 0) & known, (minus <= 0) & known
-        log_cdf = torch.where(top, 0.0, torch.where(bottom, -math.inf, log_cdf))
-        log_sf = torch.where(bottom, 0.0, torch.where(top, -math.inf, log_sf))
-        return log_cdf, log_sf
-
-    return in_chunks(entries, minus, plus, kappa)
+    near, below = family.log_tail(Cosine(minus, plus), kappa, dim)
+    far = _log1mexp(near)
+    log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
+    known = ~kappa.isnan()
+    bottom, top = (plus <= 0) & known, (minus <= 0) & known
+    log_cdf = torch.where(top, 0.0, torch.where(bottom, -math.inf, log_cdf))
+    log_sf = torch.where(bottom, 0.0, torch.where(top, -math.inf, log_sf))
+    return log_cdf, log_sf
 
 
 def log_tails(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:

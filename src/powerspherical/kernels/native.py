@@ -21,13 +21,14 @@ from powerspherical._torch.random import KeyedGenerator
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.kernels import library
 from powerspherical.kernels.layout import Tile, in_dtype_of
-from powerspherical.kernels.record import SHORT, LatentsOptions, value_shapes
 from powerspherical.kernels.registry import (
     NUMBERS,
+    SHORT,
     DensityOptions,
     DrawOptions,
     Gradients,
     HeadOptions,
+    LatentsOptions,
     Quadrature,
     Table,
     Tensors,
@@ -37,7 +38,7 @@ from powerspherical.kernels.registry import (
 
 _EXACT = torch.float32, torch.float64
 _HALVES = torch.float16, torch.bfloat16
-_NO_TENSORS = frozenset((type(None), type(...), tuple, int, float))
+_NO_TENSORS = frozenset((type(None), type(...), int, float))
 
 #: By function, what packs its struct.
 _PACK = {name: struct.Struct("2q" + fields).pack for name, fields in library.FUNCTIONS.items()}
@@ -57,8 +58,8 @@ def _call(name: str, dtype: torch.dtype, work: int, arrays: Sequence[Any], *numb
         dtype: of the numbers that it computes with.
         work: how many coordinates it computes, which determines the number of threads.
         arrays: the first fields of its struct after ``size`` and ``threads``. A tensor is passed as the address of its
-            memory, (tensor, n) as the addresses of its n equal parts, None as null pointers, and a number as it is.
-            ``...`` stands for the first two fields of a struct inside.
+            memory, None as a null pointer, and a number as it is. ``...`` stands for the first two fields of a struct
+            inside.
         numbers: the other fields.
     """
     limit, threads = engines.largest_block, 1
@@ -68,8 +69,7 @@ def _call(name: str, dtype: torch.dtype, work: int, arrays: Sequence[Any], *numb
     copies: list[Tensor] = []
     values: list[float] = [dtype.itemsize, threads]
     for array in arrays:
-        kind = type(array)
-        if kind not in _NO_TENSORS:
+        if type(array) not in _NO_TENSORS:
             if array.is_neg() or not array.is_contiguous():
                 array = array.contiguous().resolve_neg()
                 copies.append(array)  # lives until the call returns
@@ -78,15 +78,6 @@ def _call(name: str, dtype: torch.dtype, work: int, arrays: Sequence[Any], *numb
             values.append(0)
         elif array is ...:
             values += dtype.itemsize, threads
-        elif kind is tuple:
-            tensor, parts = array
-            if tensor is None:
-                values += (0,) * parts
-                continue
-            tensor = tensor.contiguous().resolve_neg()
-            copies.append(tensor)
-            start, size = tensor.data_ptr(), tensor.numel() // parts * dtype.itemsize
-            values += range(start, start + parts * size, size) if size else (start,) * parts
         else:
             values.append(array)
     passed = library.function(name)(_PACK[name](*values, *numbers))
@@ -182,15 +173,20 @@ def _draw_call(
     scalars: Tensor | None,
     loc: Tensor | None,
     kappa: Tensor,
-    *others: Tensor | None,
+    seed: Tensor | None = None,
+    grad: Tensor | None = None,
+    in_loc: Tensor | None = None,
+    in_kappa: Tensor | None = None,
     quadrature: tuple[Table, Tensor] | None = None,
 ) -> None:
-    """Call "draw" or "pull_back". ``others`` are the arrays from ``seed`` to ``grad_kappa``."""
+    """Call "draw" or "pull_back", with the arrays of ``sphere_call``. ``scalars`` is contiguous."""
     if loc is not None:
         loc = loc if loc.dtype is kappa.dtype else unit_vectors_as(loc, kappa.dtype)
         loc = loc if layout.loc_shape is None else loc.expand(layout.loc_shape)
     mean = rule = None
     rows, dim, *_ = layout.sizes
+    # Without scalars, the library only looks whether the first of their three pointers is null.
+    minus, step = 0 if scalars is None else scalars.data_ptr(), kappa.dtype.itemsize * rows
     if quadrature is not None:
         table, rule = quadrature
         mean = _curve(kappa, table).neg_()
@@ -198,7 +194,7 @@ def _draw_call(
     if layout.kappa_shape is not None:
         kappa = kappa.expand(layout.kappa_shape)
         mean = None if mean is None else mean.expand(layout.kappa_shape)
-    arrays = x, (scalars, 3), loc, kappa, *others, mean, rule
+    arrays = x, minus, minus + step, minus + 2 * step, loc, kappa, seed, grad, in_loc, in_kappa, mean, rule
     _call(name, kappa.dtype, rows * dim, arrays, *layout.sizes)
 
 
@@ -229,7 +225,7 @@ def draw(tensors: Tensors, options: DrawOptions, needed: Sequence[bool]) -> tupl
     layout = _draw_layout(family, dim, shape, loc.shape, kappa.shape)
     x = kappa.new_empty(layout.points)
     scalars = kappa.new_empty((3, *shape)) if any(needed) else None
-    _draw_call("draw", layout, x, scalars, loc, kappa, _new_key(generator), None, None, None)
+    _draw_call("draw", layout, x, scalars, loc, kappa, _new_key(generator))
     x = x if x.dtype is loc.dtype else x.to(loc.dtype)
     return x, () if scalars is None else (x, scalars)
 
@@ -247,8 +243,8 @@ def draw_gradients(
     in_loc = kappa.new_empty(layout.directions) if needs_loc else None
     in_kappa = kappa.new_empty(shape) if needs_kappa else None
     rule = quadrature(family, dim) if needs_kappa and dtype is torch.float64 else None
-    others = x, scalars, loc, kappa, None, grad, in_loc, in_kappa
-    _draw_call("pull_back", layout, *others, quadrature=rule)
+    scalars = scalars.contiguous().resolve_neg()
+    _draw_call("pull_back", layout, x, scalars, loc, kappa, None, grad, in_loc, in_kappa, rule)
     if in_loc is not None:
         in_loc = in_loc if in_loc.shape == loc.shape else in_loc.sum_to_size(loc.shape)
         in_loc = in_loc if loc.dtype is dtype else in_dtype_of(in_loc, loc)
@@ -267,7 +263,8 @@ def slopes(family: str, scalars: Tensor, kappa: Tensor, dim: int, quadrature: Qu
     result = kappa.new_empty(shape)
     rule = quadrature(family, dim) if kappa.dtype is torch.float64 else None
     # Without a gradient in x, the library returns the slopes.
-    _draw_call("pull_back", layout, None, scalars, None, kappa, None, None, None, result, quadrature=rule)
+    scalars = scalars.contiguous().resolve_neg()
+    _draw_call("pull_back", layout, None, scalars, None, kappa, in_kappa=result, quadrature=rule)
     return result
 
 
@@ -347,7 +344,8 @@ def density_gradients(
     in_loc = kappa.new_empty(layout.results[1]) if needed[1] else None
     in_kappa = kappa.new_empty(layout.results[2]) if needed[2] else None
     found = in_x, in_loc, in_kappa
-    _density_call("density_gradient", layout, None, ends, tensors, options, grad, *found)
+    ends = ends.contiguous().resolve_neg()
+    _density_call("density_gradient", layout, None, ends, tensors, options, grad, found)
     if layout.is_direct and x.dtype is loc.dtype is kappa.dtype:
         return found
     return tuple(map(_settled, found, layout.tiles, tensors))
@@ -369,14 +367,16 @@ def _density_call(
     tensors: Tensors,
     options: DensityOptions,
     grad: Tensor | None = None,
-    *gradients: Tensor | None,
+    gradients: Gradients = (None, None, None),
 ) -> None:
-    """Call "density" or "density_gradient". ``gradients`` are those in x, loc and kappa."""
+    """Call "density" or "density_gradient", with the arrays of ``density_call``. ``ends`` is contiguous."""
     (x, loc, kappa), (_, offset, mean, log_area) = tensors, options
     rows, dim, *_ = layout.sizes
     x = x if x.dtype is kappa.dtype else unit_vectors_as(x, kappa.dtype)
     loc = loc if loc.dtype is kappa.dtype else unit_vectors_as(loc, kappa.dtype)
-    arrays = value, (ends, 2), x, loc, kappa, offset, mean, grad, *(gradients or (None, None, None))
+    minus = 0 if ends is None else ends.data_ptr()
+    plus = minus and minus + kappa.dtype.itemsize * rows
+    arrays = value, minus, plus, x, loc, kappa, offset, mean, grad, *gradients
     grad_step = 0 if grad is None or grad.numel() == 1 else 1
     _call(name, kappa.dtype, rows * dim, arrays, grad_step, *layout.sizes, log_area)
 
@@ -427,14 +427,14 @@ def _latents_call(
     outputs: Tensor,
     options: LatentsOptions,
     x: Tensor,
-    record: Tensor,
+    scalars: Tensor,
     seed: Tensor | None = None,
     rate: Tensor | None = None,
     grad: Tensor | None = None,
     grad_rate: Tensor | None = None,
     gradient: Tensor | None = None,
 ) -> None:
-    """Call the function of this name, with the arrays of ``latents_call``. ``record`` is contiguous."""
+    """Call the function of this name, with the arrays of ``latents_call``. ``scalars`` is contiguous."""
     (family, dim, bounds), (cells, (first, gain, decay)), *_ = options
     rows = outputs.numel() // (dim + 1)
     # The parameters μ and κ, and for the gradient those in them.
@@ -443,8 +443,7 @@ def _latents_call(
     loc = scratch.data_ptr()
     kappa = loc + step * dim
     in_loc, in_kappa = kappa + step, kappa + step * (dim + 1)
-    # The last numbers of the record: 1-t, 1+t and noise of each row, and the slope of the rate.
-    minus = record.data_ptr() + 4 * record.numel() - 4 * step
+    minus = scalars.data_ptr()
     head = ..., loc, kappa, outputs, None if grad is None else in_loc, in_kappa, gradient
     head_sizes = rows, dim, dim + 1, *bounds, SHORT
     draw = ..., x, minus, minus + step, minus + 2 * step, loc, kappa, seed, grad, in_loc, in_kappa, None, None
@@ -455,35 +454,31 @@ def _latents_call(
     _call(name, torch.float32, rows * dim, arrays)
 
 
-def latents(
-    tensors: Tensors, options: LatentsOptions, needed: Sequence[bool]
-) -> tuple[Tensors, tuple[Tensor | None, ...]]:
-    """Return z and its rate for outputs (v, r), and a record of the draw, see ``record.unpack_record``."""
+def latents(tensors: Tensors, options: LatentsOptions, needed: Sequence[bool]) -> tuple[Tensors, Tensors]:
+    """Return z and its rate for outputs (v, r), and (x, scalars) for the gradient.
+
+    The scalars are those of ``draw`` and the slope of the rate.
+    """
     (outputs,), (settings, _, radius, dtype) = tensors, options
     outputs = outputs.float()
-    points, batch, length = value_shapes(outputs.shape, settings.dim, radius, dtype)
-    rate, record = outputs.new_empty(batch), outputs.new_empty(length)
-    size = 4 * rate.numel()
-    is_z = record.numel() == size
-    x = outputs.new_empty(points) if is_z else record[:-size].view(points)
-    _latents_call("latents", outputs, options, x, record, _new_key(None), rate)
-    if is_z:
-        return (x, rate), (record, x)
-    return ((x if radius == 1 else radius * x).to(dtype, copy=radius == 1), rate), (record, None)
+    *batch, _ = outputs.shape
+    x, rate = outputs.new_empty((*batch, settings.dim)), outputs.new_empty(batch)
+    scalars = outputs.new_empty((4, *batch))
+    _latents_call("latents", outputs, options, x, scalars, _new_key(None), rate)
+    return ((x if radius == 1 else radius * x).to(dtype), rate), (x, scalars)
 
 
 def latents_gradients(
-    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Gradients, options: LatentsOptions
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: LatentsOptions
 ) -> Gradients:
     """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero."""
-    (outputs,), (record, z), (grad, grad_rate), radius = tensors, kept, grads, options[2]
-    assert record is not None
-    exact, record = outputs.float(), record.contiguous().resolve_neg()
+    (outputs,), (x, scalars), (grad, grad_rate), radius = tensors, kept, grads, options[2]
+    exact, scalars = outputs.float(), scalars.contiguous().resolve_neg()
     if grad is not None:
         grad = grad.float() if radius == 1 else radius * grad.float()
     gradient = exact.new_empty(exact.shape)
     given = {"grad": grad, "grad_rate": grad_rate, "gradient": gradient}
-    _latents_call("latents_gradient", exact, options, record if z is None else z, record, **given)
+    _latents_call("latents_gradient", exact, options, x, scalars, **given)
     return (gradient.to(outputs.dtype),)
 
 

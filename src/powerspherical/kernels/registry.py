@@ -1,4 +1,4 @@
-"""Which kernel computes what. ``dispatch.find`` asks whether it may run."""
+"""Which kernel computes what, and the options it takes. ``dispatch.find`` asks whether it may run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ Gradients = tuple[Tensor | None, ...]
 #: What a kernel reads of a function of κ, see ``special.curves.table``: the rows, and (first, gain, decay).
 Table = tuple[Tensor, tuple[int, float, float]]
 
-#: Options of the kernels of a head: d, the bounds of κ, and below which entries v counts as zero.
-HeadOptions = tuple[int, float, float, float]
-
 #: What slopes of draws in float64 need, for a family and the dimension of the law of t: the table of -E T, and the rule
 #: of ``quadrature.law`` for rays. None for closed forms.
 Quadrature = Callable[[str, int], tuple[Table, Tensor] | None]
@@ -30,6 +27,47 @@ DrawOptions = tuple[str, int, torch.Size, torch.Generator | None, Quadrature]
 
 #: Options of the log-density: family, -Ψ and E T of an exponential family, and the log of the area of the sphere.
 DensityOptions = tuple[str, Tensor, Tensor, float]
+
+#: v counts as zero if no |vᵢ| exceeds this. The gradient of v/‖v‖ grows as 1/‖v‖.
+SHORT = 1e-12
+
+#: Options of heads: d, the bounds of κ, and ``SHORT``.
+HeadOptions = tuple[int, float, float, float]
+
+
+class Bounds(NamedTuple):
+    """Bounds of κ, 0 ≤ minimum < maximum ≤ ∞."""
+
+    minimum: float
+    maximum: float
+
+    @property
+    def span(self) -> float:
+        """The width of the interval."""
+        return self.maximum - self.minimum
+
+
+class Settings(NamedTuple):
+    """The settings of a head that determine the distribution for its outputs.
+
+    Attributes:
+        family: name of the family, one of this package's.
+        dim: d ≥ 2.
+        bounds: bounds of κ.
+    """
+
+    family: str
+    dim: int
+    bounds: Bounds
+
+
+#: Options of bottlenecks: the settings, the table of the rate as a function of κ, and the length and the dtype of z.
+LatentsOptions = tuple[Settings, Table, float, torch.dtype]
+
+
+def z_is_x(radius: float, dtype: torch.dtype) -> bool:
+    """Whether the z = radius·x of a bottleneck equals x in float32, so that x need not be kept."""
+    return radius == 1 and dtype == torch.float32
 
 
 class Kernel(NamedTuple):

@@ -49,6 +49,7 @@ class DaskRows(Rows):
         self._rows = rows = _sized(rows)
         self._lengths = rows.chunks[0]
         self.count, self.dim = rows.shape
+        self.numbers_per_row = self.dim if isinstance(rows._meta, np.ndarray) else 1
         self.dtype, self.device = torch.from_numpy(np.empty(0, rows.dtype)).dtype, torch.device("cpu")
         self._weights: list[Any] = [None] * len(self._lengths)
         if weight is not None:

@@ -164,6 +164,7 @@ class Rows(ABC):
 
     count: int  # the number of rows n
     dim: int  # the number of columns d
+    numbers_per_row: int  # d, or for sparse rows how many are not zero, about
     dtype: torch.dtype  # float32 or float64, in which blocks are computed
     device: torch.device
     weight_unit: float = 1.0  # what weights in blocks have to be multiplied with to be the user's
@@ -208,16 +209,16 @@ class RowsInMemory(Rows):
         self, rows: Any, weight: Tensor | None = None, weight_unit: float = 1.0, start: int = 0
     ) -> None:
         self.count, self.dim = rows.shape
-        self.weight_unit, self._numbers_per_row = weight_unit, self.dim
-        self._gives_tensors, self._is_array = isinstance(rows, Tensor), isinstance(rows, np.ndarray)
-        if self._gives_tensors or self._is_array:
-            self._rows: Matrix = shared_tensor(rows) if self._is_array else rows.detach()
+        self.weight_unit, self.numbers_per_row = weight_unit, self.dim
+        self._gives_tensors = isinstance(rows, Tensor)
+        if isinstance(rows, np.ndarray | Tensor):
+            self._rows: Matrix = rows.detach() if isinstance(rows, Tensor) else shared_tensor(rows)
             self.device, kind = self._rows.device, self._rows.dtype
         else:
             self._rows = rows = scipy.sparse.csr_array(rows, copy=not rows.has_canonical_format)
             rows.sum_duplicates()  # the norm of a row needs its entries added up
             self.device, kind = torch.device("cpu"), torch.from_numpy(rows.data[:0]).dtype
-            self._numbers_per_row = rows.nnz // self.count + 1
+            self.numbers_per_row = rows.nnz // self.count + 1
         # Half precision is computed in float32, integers in float64.
         self.dtype = torch.promote_types(kind, torch.float32) if kind.is_floating_point else torch.float64
         self.scale = self._unit_scale(start)
@@ -230,12 +231,11 @@ class RowsInMemory(Rows):
     def _matrix(self, index: slice | Tensor) -> Matrix:
         """Return some of the rows."""
         rows = selected(self._rows, index)
-        if isinstance(rows, Tensor):
-            rows = rows.to(self.dtype)
-        return rows.contiguous() if self._is_array else rows  # of an array in Fortran order
+        # The user's may be in Fortran order.
+        return rows.to(self.dtype).contiguous() if isinstance(rows, Tensor) else rows
 
     def _slices(self, width: int) -> list[slice]:
-        size = block_size(self.device, self._numbers_per_row + width)
+        size = block_size(self.device, self.numbers_per_row + width)
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
     def _map(self, function: Callable[[Iterable[Block]], Result], width: int) -> closing[Generator[Result]]:

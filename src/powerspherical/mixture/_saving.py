@@ -55,6 +55,7 @@ class SavedEstimator(BaseEstimator, ABC):
         """
         check_is_fitted(self)
         self._validate_params()
+        fitted = (*self._saved, *(name for name in _OPTIONAL_ATTRIBUTES if hasattr(self, name)))
         state = {
             "format": FORMAT,
             "version": VERSION,
@@ -66,7 +67,7 @@ class SavedEstimator(BaseEstimator, ABC):
                 for name, value in self.get_params(deep=False).items()
                 if name not in _OPTIONAL_PARAMETERS or isinstance(value, int | str | None)
             },
-            "fitted": self._fitted(),
+            "fitted": {name.lstrip("_"): _plain(getattr(self, name)) for name in fitted},
         }
         return save_checkpoint(path, state)
 
@@ -98,11 +99,6 @@ class SavedEstimator(BaseEstimator, ABC):
                 f"the {name} in {path} cannot be used ({type(error).__name__}: {error}): fit and save it again"
             ) from error
         return estimator
-
-    def _fitted(self) -> dict[str, Any]:
-        """Return the fitted attributes as a file holds them."""
-        names = (*self._saved, *(name for name in _OPTIONAL_ATTRIBUTES if hasattr(self, name)))
-        return {name.lstrip("_"): _plain(getattr(self, name)) for name in names}
 
     def _restore(self, fitted: dict[str, Any]) -> None:
         """Set the fitted attributes; raise ``ValueError`` if their shapes do not belong together."""

@@ -15,9 +15,9 @@ from torch import Tensor
 from powerspherical._torch.rows import row_lengths, shared_tensor
 from powerspherical.mixture._rows import Matrix, Rows, dense, products, selected
 
-#: Directions are chosen from a sample of this many rows, or of so many per component if that is more. k-means++ gains
-#: little from more rows, and the sample has to fit in memory.
-_SAMPLE_ROWS, _SAMPLE_ROWS_PER_COMPONENT = 1 << 15, 32
+#: Directions are chosen from a sample of at most this many rows and numbers, or of so many rows per component if that
+#: is more. k-means++ gains little from more rows, and the sample has to fit in memory.
+_SAMPLE_ROWS, _SAMPLE_NUMBERS, _SAMPLE_ROWS_PER_COMPONENT = 1 << 15, 1 << 24, 32
 
 
 class Seeder:
@@ -29,7 +29,8 @@ class Seeder:
     @cached_property
     def _sample(self) -> tuple[Matrix, Tensor]:
         """Unit vectors (m, d) of some of the rows, or of all if they are few, and weights (m,), 0 for rows of zeros."""
-        wanted = max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_COMPONENT * self._count)
+        most = min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // self._rows.numbers_per_row)
+        wanted = max(most, _SAMPLE_ROWS_PER_COMPONENT * self._count)
         if self._rows.count <= wanted:
             return self._rows.take(None)
         indices = sample_without_replacement(self._rows.count, wanted, random_state=self._random)

@@ -20,15 +20,16 @@ from powerspherical._torch.composites import composite, is_recorded
 from powerspherical._torch.operators import define_operator
 from powerspherical.families import family_named
 from powerspherical.kernels.dispatch import by_kernel, find, is_plain
-from powerspherical.kernels.record import (
+from powerspherical.kernels.registry import (
+    KERNELS,
     Bounds,
+    Gradients,
+    Kernel,
     LatentsOptions,
     Settings,
-    unpack_record,
-    value_shapes,
+    Tensors,
     z_is_x,
 )
-from powerspherical.kernels.registry import KERNELS, Gradients, Kernel, Tensors
 from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout
 from powerspherical.sampling.draws import draw, next_number, redrawn
@@ -95,17 +96,16 @@ def _composition(
     radius: float,
     dtype: torch.dtype,
     outputs: Tensor,
-    record: Tensor | None = None,
-    z: Tensor | None = None,
+    x: Tensor | None = None,
+    scalars: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return z and the rate by torch operations, for a new draw, or for the earlier one that a kernel recorded."""
+    """Return z and the rate by torch operations, for a new draw, or for the earlier one of a kernel."""
     loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
-    if record is None:
+    if x is None or scalars is None:
         x = draw(family, loc, kappa)
     else:
-        x, scalars = unpack_record(outputs.shape, record, z)
         x = redrawn(family, settings.dim, loc, kappa, x, scalars[:3])
     return (x if radius == 1 else radius * x).to(dtype), family.relative_entropy(kappa, settings.dim)
 
@@ -128,24 +128,28 @@ def _options(packed_settings: str, device: torch.device, radius: float, dtype: t
 def _fake(
     outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
 ) -> tuple[Tensor, ...]:
-    shapes = value_shapes(outputs.shape, _unpacked(settings)[0].dim, radius, dtype)
-    dtypes = dtype, torch.float32, torch.float32
-    return tuple(outputs.new_empty(shape, dtype=kind) for shape, kind in zip(shapes, dtypes, strict=True))
+    *batch, entries = outputs.shape
+    z = outputs.new_empty((*batch, entries - 1), dtype=dtype)
+    x = z.new_empty(0 if z_is_x(radius, dtype) else z.shape, dtype=torch.float32)
+    return z, x.new_empty(batch), x, x.new_empty((4, *batch))
 
 
 def _operator_latents(
     outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
 ) -> tuple[Tensor, ...]:
-    """The implementation of ``draw_latents``, whichever engine is chosen now: compiled code has chosen before."""
+    """The implementation of ``draw_latents``, whichever engine is chosen now: compiled code has chosen before.
+
+    An operator cannot return one tensor twice. If x is z, it returns an empty one in its place.
+    """
     options = _options(settings, outputs.device, radius, dtype)
-    (z, rate), (record, _) = KERNELS["latents", "triton"].run((outputs,), options, (True,))
-    return z, rate, record
+    (z, rate), (x, scalars) = KERNELS["latents", "triton"].run((outputs,), options, (True,))
+    return z, rate, x.new_empty(0) if x is z else x, scalars
 
 
 def _operator_gradient(
     outputs: Tensor,
-    record: Tensor,
-    z: Tensor | None,
+    x: Tensor,
+    scalars: Tensor,
     grad: Tensor | None,
     grad_rate: Tensor | None,
     settings: str,
@@ -154,19 +158,19 @@ def _operator_gradient(
     """The implementation of ``pull_back_latents``."""
     options = _options(settings, outputs.device, radius, torch.float32)
     gradients: Any = KERNELS["latents", "triton"].gradients
-    (gradient,) = gradients((grad, grad_rate), (True,), (outputs,), (record, z), options)
+    (gradient,) = gradients((grad, grad_rate), (True,), (outputs,), (x, scalars), options)
     return gradient
 
 
 _draw_latents = define_operator(
     "draw_latents(Tensor outputs, str settings, float radius, ScalarType dtype, int number) "
-    "-> (Tensor, Tensor, Tensor)",
+    "-> (Tensor, Tensor, Tensor, Tensor)",
     _operator_latents,
     fake=_fake,
     random=True,
 )
 _pull_back_latents = define_operator(
-    "pull_back_latents(Tensor outputs, Tensor record, Tensor? z, Tensor? grad, Tensor? grad_rate, str settings, "
+    "pull_back_latents(Tensor outputs, Tensor x, Tensor scalars, Tensor? grad, Tensor? grad_rate, str settings, "
     "float radius) -> Tensor",
     _operator_gradient,
     fake=lambda outputs, *_: outputs.new_empty(outputs.shape),
@@ -175,13 +179,13 @@ _pull_back_latents = define_operator(
 
 def _latents_by_operator(
     tensors: Tensors, options: tuple[str, float, torch.dtype], needed: Any
-) -> tuple[Tensors, Gradients]:
-    z, rate, record = _draw_latents(*tensors, *options, next_number())
-    return (z, rate), (record, z if z_is_x(*options[1:]) else None)
+) -> tuple[Tensors, Tensors]:
+    z, rate, x, scalars = _draw_latents(*tensors, *options, next_number())
+    return (z, rate), (z if z_is_x(*options[1:]) else x, scalars)
 
 
 def _gradient_by_operator(
-    grads: Gradients, needed: Any, tensors: Tensors, kept: Gradients, options: tuple[str, float, torch.dtype]
+    grads: Gradients, needed: Any, tensors: Tensors, kept: Tensors, options: tuple[str, float, torch.dtype]
 ) -> Gradients:
     return (_pull_back_latents(*tensors, *kept, *grads, *options[:2]),)
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from powerspherical._torch.composites import composite
 from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.kernels import differentiable
-from powerspherical.kernels.record import SHORT, Bounds
+from powerspherical.kernels.registry import SHORT, Bounds
 
 #: From this r on softplus(r) is r. torch's default of 20 is right to 1e-10 only.
 _LINEAR = 40.0

@@ -126,13 +126,6 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
     return torch.where(kappa < 0, 0.0, found) if order else found
 
 
-@with_derivatives(lambda kappa, family, dim: value(kappa, family, "log_partition_slope", dim))
-def log_partition(kappa: Tensor, family: str, dim: float) -> Tensor:
-    """Return the log of the mean over uniform points of the density e^{κT} of an exponential family: κΨ' - KL."""
-    slope = value(kappa, family, "log_partition_slope", dim)
-    return kappa * slope - value(kappa, family, "relative_entropy", dim)
-
-
 _NEWTON_STEPS = 4
 
 

@@ -7,9 +7,10 @@ power of κ. Torch, C and Triton evaluate a function in the same few lines:
 
     cell = clamp((bits of κ >> shift) - first, 0, last);  x = κ·scale[cell] - offset[cell];  value = Σ c_j[cell] x^j
 
-Of the package's families, only the functions of ``moments`` are fitted, by Chebyshev interpolation. The others are
-integrals of the fits, whose sums over cells have positive terms. So all functions of a family fit together, and the
-derivative of a table is as accurate as a table of its own. ``sampled_curves`` makes tables of any other formula.
+Of the package's families, only the functions of ``moments`` are fitted, by Chebyshev interpolation. They are evaluated
+at some points of each octave, and interpolated from there to the nodes of its cells. The others are integrals of the
+fits, whose sums over cells have positive terms. So all functions of a family fit together, and the derivative of a
+table is as accurate as a table of its own. ``sampled_curves`` makes tables of any other formula.
 """
 
 from __future__ import annotations
@@ -211,9 +212,9 @@ class Curve:
         ]
 
 
-def _up_to_one(mean: Array, loss: Array) -> Array:
-    """Return the fit of E t, which is 1 - loss where the loss is small: sums from 0 on may end above 1."""
-    return np.where(loss[:, :1] < 0.5, np.c_[1 - loss[:, :1], -loss[:, 1:]], mean)
+def _up_to(limit: float, mean: Array, loss: Array) -> Array:
+    """Return the fit of a mean that is limit - loss where the loss is small: sums from 0 on may exceed the limit."""
+    return np.where(loss[:, :1] < limit / 2, np.c_[limit - loss[:, :1], -loss[:, 1:]], mean)
 
 
 def _octave(number: float) -> int:
@@ -221,25 +222,30 @@ def _octave(number: float) -> int:
     return math.frexp(number)[1] - 1
 
 
-def _exponential(cells: Cells, variance: Array, start: float = 0.0) -> dict[str, Curve]:
-    """Return what follows from the variance of T ≤ 0 at the nodes. At κ = 0 the slope of the log-partition is start."""
-    fit = cells.fit(variance)
+def _exponential(cells: Cells, variance: Array, start: float, limit: float) -> dict[str, Curve]:
+    """Return what follows from the variance of T ≤ 0 at the nodes.
+
+    The slope of the log-partition rises from ``start`` at κ = 0 to ``limit``.
+    """
+    fit, entropy_slope = cells.fit(variance), cells.fit(cells.kappa * variance, power=1)
     loss = cells.integral_to_infinity(fit)
+    slope = Curve.of(cells, _up_to(limit, cells.integral(fit, start), loss))
+    log_partition = cells.integral(cells.fit(_values(cells.integral(fit), POINTS), power=1))
+    log_partition[:, :2] += start * np.c_[cells.offset, np.ones_like(cells.offset)] / cells.scale[:, None]
     return {
         "information": Curve.of(cells, fit),
         "score_loss": Curve.of(cells, loss),
         "offset": Curve.of(cells, cells.integral(cells.fit(_values(loss, POINTS))), logarithmic=True),
-        "log_partition_slope": Curve.of(cells, cells.integral(fit, start)),
-        "relative_entropy": Curve.of(
-            cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
-        ),
+        "log_partition_slope": slope,
+        "log_partition": Curve.of(cells, log_partition, slope=slope),
+        "relative_entropy": Curve.of(cells, cells.integral(entropy_slope), logarithmic=True),
     }
 
 
 def _power_spherical(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
     sampled = cells.sampled(moments.power_spherical, dim)
-    found = _exponential(cells, sampled["variance"], moments.mean_log1p_of_uniform(dim))
+    found = _exponential(cells, sampled["variance"], moments.mean_log1p_of_uniform(dim), math.log(2))
     third = Curve.of(cells, cells.fit(sampled["third"]))
     return found | {
         "information": replace(found["information"], own_slope=third),
@@ -250,12 +256,10 @@ def _power_spherical(dim: float) -> dict[str, Curve]:
 def _von_mises_fisher(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
     sampled = cells.sampled(moments.von_mises_fisher, dim)
-    found = _exponential(cells, sampled["variance"])
-    mean = Curve.of(cells, _up_to_one(found["log_partition_slope"].fit, found["score_loss"].fit))
+    found = _exponential(cells, sampled["variance"], 0.0, 1.0)
     return found | {
         "variance": found["information"],
-        "log_partition_slope": mean,
-        "mean": mean,
+        "mean": found["log_partition_slope"],
         "loss": found["score_loss"],
         "log_loss": Curve.of(cells, cells.integral_to_infinity(cells.fit(sampled["covariance"]))),
     }
@@ -271,7 +275,7 @@ def _spherical_cauchy(dim: float) -> dict[str, Curve]:
         "variance": Curve.of(cells, cells.fit(sampled["variance"])),
         "information": Curve.of(cells, cells.fit((dim - 1) ** 2 / dim / growth**2)),
         "score_loss": Curve.of(cells, np.zeros_like(fit)),  # the kernel is a density
-        "mean": Curve.of(cells, _up_to_one(cells.integral(fit), loss)),
+        "mean": Curve.of(cells, _up_to(1.0, cells.integral(fit), loss)),
         "loss": Curve.of(cells, loss),
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit((dim - 1) * sampled["mean"] / growth, power=1)), logarithmic=True

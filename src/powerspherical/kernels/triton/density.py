@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import Tile, readable
+from powerspherical.kernels.layout import Tile
 from powerspherical.kernels.registry import DensityOptions, Gradients, Tensors, register
 from powerspherical.kernels.triton.elementary import at_least, at_most
 from powerspherical.kernels.triton.formulas import cauchy_log_density, cauchy_slopes, power_statistic
@@ -277,7 +277,7 @@ def density(tensors: Tensors, options: DensityOptions, needed: Sequence[bool]) -
     launch(
         _forward,
         (blocks(plan.shape.numel(), plan.rows), 1),
-        (value, *(ends or (None, None)), *map(readable, (*tensors, offset))),
+        (value, *(ends or (None, None)), *tensors, offset),
         (*plan.numbers, log_area),
         (family, any(needed), *plan.constants),
         plan.warps,
@@ -292,7 +292,7 @@ def density_gradients(
     (grad,), (x, loc, kappa), (family, _, mean, _) = grads, tensors, options
     plan = _layout(x.shape, loc.shape, kappa.shape)
     one_grad = not any(grad.stride())  # such as the gradient of a sum
-    grad = readable(grad.as_strided((1,), (1,)) if one_grad else grad)
+    grad = grad.as_strided((1,), (1,)) if one_grad else grad
     x_tile, loc_tile, kappa_tile = plan.tiles
     rows, dim, needs_loc = plan.shape.numel(), plan.dim, needed[1]
     shared = needs_loc and loc_tile.count == 1 and rows > 1
@@ -317,7 +317,7 @@ def density_gradients(
     launch(
         _backward,
         (grid, parts),
-        (grad, in_x, in_loc, in_kappa, *map(readable, (*ends, x, loc, kappa, mean))),
+        (grad, in_x, in_loc, in_kappa, *ends, x, loc, kappa, mean),
         (0 if one_grad else 1, directions, *plan.numbers),
         (family, *needed, shared, *plan.constants),
         plan.warps,

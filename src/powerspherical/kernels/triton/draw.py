@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import Tile, readable
+from powerspherical.kernels.layout import Tile
 from powerspherical.kernels.registry import DrawOptions, Tensors
 from powerspherical.kernels.triton.elementary import hypot, log1p
 from powerspherical.kernels.triton.formulas import boosted, power_spherical_ends_3, von_mises_fisher_ends_3
@@ -262,7 +262,7 @@ class Layout(NamedTuple):
             loc = loc.expand(self.loc_shape)
         if self.kappa_shape is not None:
             kappa = kappa.expand(self.kappa_shape)
-        return readable(loc), readable(kappa)
+        return loc, kappa
 
 
 @functools.lru_cache(1024)

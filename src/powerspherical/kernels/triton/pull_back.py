@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import readable
 from powerspherical.kernels.registry import DrawOptions, Gradients, Tensors, register
 from powerspherical.kernels.triton.draw import draw, layout
 from powerspherical.kernels.triton.slope import rapidity_slope, slope_method
@@ -182,7 +181,7 @@ def draw_gradients(
     numbers = rows, count, int(kappa.numel() > 1), float(dim - 1)
     slope = slope_method(family, dim) if needs_kappa else None
     in_kappa = torch.empty(shape, dtype=kappa.dtype, device=x.device) if needs_kappa else None
-    read = *map(readable, (grad, x)), directions, readable(scalars), kappas
+    read = grad, x, directions, scalars, kappas
     if count == rows and width > _LONG:
         sums = torch.empty_like(directions) if needs_loc else None
         constants = needs_loc, slope, width, _CHUNK

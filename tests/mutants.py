@@ -56,7 +56,7 @@ formulas/slopes.py
   gamma-draw-decay: FALL = 18.0 → FALL = 5.0
   small-kappa: SMALL_KAPPA = 0.5 → SMALL_KAPPA = 1e-4
 formulas/densities.py
-  rounded-distance: where(kappa < 1, error / distance, 0.0) → 0.0 * error
+  cauchy-slope: - minus * sinh) / distance → + minus * sinh) / distance
 formulas/maps.py
   boost: shrunk = minus / growth / growth → shrunk = minus / growth
   largest-concentration: at_most(minimum + softplus * shrink, maximum) → minimum + softplus * shrink

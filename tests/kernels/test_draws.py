@@ -355,6 +355,7 @@ def test_layouts(engine: Engine, dtype: torch.dtype, family: type) -> None:
         (loc[0], kappa[:, :1]),
         (loc[:, ::2].repeat(1, 2, 1)[:, :5], torch.stack((kappa, kappa), -1)[..., 1]),
         (negative_view(loc), negative_view(kappa)),
+        (loc, negative_view(kappa[0, 0])),  # contiguous too
         (odd.copy_(loc), kappa),
     ):
         results = []

@@ -56,12 +56,12 @@ formulas/slopes.py
   gamma-draw-decay: FALL = 18.0 → FALL = 5.0
   small-kappa: SMALL_KAPPA = 0.5 → SMALL_KAPPA = 1e-4
 formulas/densities.py
-  rounded-distance: where(kappa < 1, error / distance, 0.0) → 0.0 * error
+  cauchy-slope: - minus * sinh) / distance → + minus * sinh) / distance
 formulas/maps.py
   boost: shrunk = minus / growth / growth → shrunk = minus / growth
   largest-concentration: at_most(minimum + softplus * shrink, maximum) → minimum + softplus * shrink
 kernels/c/curve.h
-  slope-below-zero: if (kappa[i] < 0 && slope) → if (kappa[i] < -1 && slope)
+  slope-below-zero: if (kappa[i] < 0 && slope) → if (kappa[i] < -3 && slope)
 kernels/c/head.h
   short-output: length += mu[0]; → length += 0;
 kernels/c/rejection.h
@@ -71,7 +71,7 @@ kernels/c/rows.h
 kernels/c/slopes.h
   recurrence-start: 2 * most + 14 < most + 38 ? 2 * most + 14 : most + 38 → most + 1
 kernels/triton/check.py
-  longest-vector: (1 + tolerance) ** 2, largest) → (1 + tolerance) ** 8, largest)
+  longest-vector: (1 + tolerance) ** 2, largest) → 4.0, largest)
 kernels/triton/slope.py
   recurrence-above: 2.0 * largest + 9.0 - degrees, largest + 6.0 → largest + 1.0, 2.0
 kernels/native.py

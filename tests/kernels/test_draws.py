@@ -74,6 +74,8 @@ def test_law(engine: Engine, dtype: torch.dtype, family: type) -> None:
     """t has its law. The direction around μ is uniform, and independent of t."""
     for dim, kappa in LAWS[:3] if engine.is_interpreted else LAWS:
         count = 500 if engine.is_interpreted else 20_000 if dim < 100 else 5000
+        if (dim, kappa) == (2, 0.0) and engine.name == "c":
+            count = 400_000  # Gamma variables of the smallest shape reuse no random number of their rejection
         loc = unit(dim, dtype=dtype, device=engine.device)
         x = family(loc, kappa).sample((count,))
         assert_unit(x, dtype)
@@ -353,6 +355,7 @@ def test_layouts(engine: Engine, dtype: torch.dtype, family: type) -> None:
         (loc[0], kappa[:, :1]),
         (loc[:, ::2].repeat(1, 2, 1)[:, :5], torch.stack((kappa, kappa), -1)[..., 1]),
         (negative_view(loc), negative_view(kappa)),
+        (loc, negative_view(kappa[0, 0])),  # contiguous too
         (odd.copy_(loc), kappa),
     ):
         results = []

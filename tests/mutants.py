@@ -1,11 +1,13 @@
 """Puts small faults into the source, one at a time, and says for each whether the tests notice it.
 
     .venv/bin/python tests/mutants.py                        # all mutants of this repository, one after the other
-    .venv/bin/python tests/mutants.py --only table-degree short-vector
+    .venv/bin/python tests/mutants.py --check                # only say which entries no longer fit the source
+    .venv/bin/python tests/mutants.py --only table-degree zero-vector
     .venv/bin/python tests/mutants.py --tree ../other --jobs 8 --json mutants.json
 
-For each mutant the script copies ``src`` and ``tests`` to a temporary folder, changes the copy, and runs pytest
-there: first the tests nearest to the change with ``--fast``, then nearly all tests, until one fails. Run it before and
+For each mutant the script copies ``src`` and ``tests`` to a temporary folder and changes the copy. After a change to a
+formula it translates the formulas again, and after one to a formula or to C it compiles the library. Then it runs
+pytest: first the tests nearest to the change with ``--fast``, then nearly all tests, until one fails. Run it before and
 after a change that deletes or rewrites many tests: no mutant that was killed may survive.
 
 A mutant is *killed* if a test fails, if the tests cannot be collected any more, if the process crashes, or if a test
@@ -38,7 +40,7 @@ special/moments.py
 special/tables.py
   table-degree: _DEGREE = {4: 6, 8: 12} → _DEGREE = {4: 4, 8: 12}
   table-end: 2.0**TOP / (_decay(fit) - 1) → 2.0**TOP / (_decay(fit) + 1)
-  log-boost: 2 * (cells.kappa + half_sinh), dim) → 2 * cells.kappa + half_sinh, dim)
+  log-boost: 2 * (q + half_sinh), dim) → 2 * q + half_sinh, dim)
   log-loss-of-cauchy: cells.fit(_values(loss, POINTS) / growth) → cells.fit(_values(loss, POINTS) / growth**2)
   sampled-slope: own_slope=replace(slope, fit=-slope.fit) → own_slope=None
 special/curves.py
@@ -55,13 +57,34 @@ formulas/slopes.py
   small-kappa: SMALL_KAPPA = 0.5 → SMALL_KAPPA = 1e-4
 formulas/densities.py
   rounded-distance: where(kappa < 1, error / distance, 0.0) → 0.0 * error
+formulas/maps.py
+  boost: shrunk = minus / growth / growth → shrunk = minus / growth
+  largest-concentration: at_most(minimum + softplus * shrink, maximum) → minimum + softplus * shrink
+kernels/c/curve.h
+  slope-below-zero: if (kappa[i] < 0 && slope) → if (kappa[i] < -1 && slope)
+kernels/c/head.h
+  short-output: length += mu[0]; → length += 0;
+kernels/c/rejection.h
+  small-gamma: *gamma * exp_of(-exponential(drawn[3]) → *gamma * exp_of(-exponential(drawn[2])
+kernels/c/rows.h
+  last-coordinates: for (; k < end; k += LANES) → for (; k + LANES <= end; k += LANES)
+kernels/c/slopes.h
+  recurrence-start: 2 * most + 14 < most + 38 ? 2 * most + 14 : most + 38 → most + 1
+kernels/triton/check.py
+  longest-vector: (1 + tolerance) ** 2, largest) → (1 + tolerance) ** 8, largest)
+kernels/triton/slope.py
+  recurrence-above: 2.0 * largest + 9.0 - degrees, largest + 6.0 → largest + 1.0, 2.0
+kernels/native.py
+  negative-view: if array.is_neg() or not array.is_contiguous(): → if not array.is_contiguous():
 kernels/layout.py
+  half-gradient: return grad.div_(length).to(vectors.dtype) → return grad.to(vectors.dtype)
   repeated-rows: math.prod(result[end:]), math.prod(padded) → math.prod(result[end:]), 1
-kernels/autograd.py
-  kernel-of-second-derivatives: if given and is_plain_backward(*given): → if given:
+kernels/dispatch.py
+  direct-gradients: tuple(tensor.view_as(tensor) for → tuple(tensor for
+  kernel-of-second-derivatives: if given and may_run(*given): → if given:
 families/power_spherical.py
   beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
-  cosine-variance: / (total + 1) → / (total + 2)
+  cosine-variance: / (total + 1)).to → / (total + 2)).to
 families/von_mises_fisher.py
   lower-tail: (one_minus_t > 1.5) & → (one_minus_t > 2.5) &
   wood-acceptance: torch.log1p(-ratio).add_(ratio) → torch.log1p(-ratio).add_(1.1 * ratio)
@@ -71,7 +94,7 @@ families/spherical_cauchy.py
   cauchy-misalignment: rest + h / (1 + kappa).square() → rest + h / (1 + kappa)
   cauchy-opposite: 0.5 * angle.minus, 0.5 * angle.plus → 0.5 * angle.minus, 1 - 0.5 * angle.minus
   cauchy-distance: 0.25 * (kappa - kappa_p).square() → 0.5 * (kappa - kappa_p).square()
-families/exponential.py
+families/base.py
   near-divergence: change.abs() < 0.7 * → change.abs() < 0.0007 *
   zero-kappa-antipode: torch.where(kappa == 0, -1e30 → torch.where(kappa < 0, -1e30
 families/derived.py
@@ -97,18 +120,17 @@ sampling/noise.py
 sampling/draws.py
   turned-draw: t * change - (point → t * change + (point
   second-derivative: + rise) ** 1.5) → + rise) ** 3)
-  law-of-another-dimension: if dim != loc.shape[-1]: → if dim < loc.shape[-1]:
+  law-of-another-dimension: dim = width if dim is None else dim → dim = width
   vmap-randomness: if info.randomness != "different" → if info.randomness == "error"
 _torch/vectors.py
   renormalise-half: if torch.finfo(dtype).eps < torch → if torch.finfo(dtype).eps > torch
   zero-vector: missing = longest <= shortest → missing = longest < shortest
+  chord-gradient: torch.where(minus < plus, -minus, plus) → torch.where(minus > plus, -minus, plus)
 distributions/fit.py
   linear-fit: if not family.linear: → if family.linear:
   closest: CLOSEST = {torch.float64: 1e-9 → CLOSEST = {torch.float64: 1e-5
   bias-rows: across / (rows - 1).clamp(min=1) → across / rows.clamp(min=1)
   fit-weights-overflow: weights.double() / weights.amax(0).double() → weights.double()
-distributions/geometry.py
-  chord-gradient: torch.where(minus < plus, -minus, plus) → torch.where(minus > plus, -minus, plus)
 distributions/constraints.py
   norm-tolerance: NORM_TOLERANCE = 1e-2 → NORM_TOLERANCE = 1e-1
 distributions/validation.py
@@ -119,11 +141,10 @@ distributions/marginal.py
 distributions/rotational.py
   scalar-dtype: if concentration.dim(): → if concentration.dim() >= 0:
 distributions/matrix.py
-  linear-kappa: * total).sum(-1) - grad → * total).sum(-1) + grad
-distributions/cosine_matrix.py
+  linear-kappa: vecdot(block.loc, total) - sums[rows] → vecdot(block.loc, total) + sums[rows]
   matrix-kappa: 0.5 * kappa, torch.linalg.vecdot(grad, logs) → 0.5 * kappa, torch.linalg.vecdot(grad, halves)
 distributions/product.py
-  product-event: if value.shape[-2:] != self.event_shape: → if value.shape[-1:] != self.event_shape[-1:]:
+  product-event: ends_in("value", value, self.event_shape) → ends_in("value", value, self.event_shape[1:])
 mixture/_base.py
   better-start: self.objectives[-1] - other.objectives[-1] > → other.objectives[-1] - self.objectives[-1] >
   start-tolerance: > other.tolerance(tol) + other.rounding() → > other.rounding()
@@ -156,6 +177,7 @@ nn/bottleneck.py
   product-rate: else rates.sum(-1) → else rates.mean(-1)
 """
 
+SOURCE = Path("src/powerspherical")
 #: Folders of ``tests`` near each part of the package, likely killers first.
 NEAR = {
     "special": ("special", "families", "kernels"),
@@ -179,7 +201,7 @@ OPTIONS += ["-o", "addopts=--doctest-modules --import-mode=importlib"]  # not in
 
 class Mutant(NamedTuple):
     name: str
-    file: str  # below src/powerspherical
+    file: str  # below SOURCE
     text: str
     replacement: str
 
@@ -205,11 +227,20 @@ def mutants() -> list[Mutant]:
     return found
 
 
+def misfit(tree: Path, mutant: Mutant) -> str:
+    """Return why the source cannot be changed so, or an empty string."""
+    path = tree / SOURCE / mutant.file
+    count = path.read_text().count(mutant.text) if path.exists() else 0
+    if count == 1:
+        return ""
+    return f"{mutant.name}: {mutant.text!r} occurs {count} times in {mutant.file}, not once"
+
+
 def stages(tree: Path, part: str) -> list[list[str]]:
     """Return the arguments of one run of pytest after the other."""
     names = (x.name for x in (tree / "tests").iterdir())
     tests = sorted(name for name in names if re.match(r"test_.*\.py$|[a-z]\w*$", name))
-    near = [f"src/powerspherical/{part}", *(f"tests/{name}" for name in NEAR[part])]
+    near = [str(SOURCE / part), *(f"tests/{name}" for name in NEAR[part])]
     far = [f"tests/{name}" for name in tests if name not in NEAR[part] and not ELSEWHERE.match(name)]
     return [["--fast", *near], [*near, *far]]
 
@@ -224,11 +255,14 @@ def run(tree: Path, mutant: Mutant, limit: float) -> Result:
                 shutil.copytree(entry, copy / entry.name)
             elif not entry.name.startswith("."):
                 (copy / entry.name).symlink_to(entry)
-        path = copy / "src/powerspherical" / mutant.file
-        source = path.read_text()
-        if (count := source.count(mutant.text)) != 1:
-            return Result("not run", f"{mutant.text!r} occurs {count} times in {mutant.file}, not once")
-        path.write_text(source.replace(mutant.text, mutant.replacement))
+        if complaint := misfit(copy, mutant):
+            return Result("not run", complaint)
+        path = copy / SOURCE / mutant.file
+        path.write_text(path.read_text().replace(mutant.text, mutant.replacement))
+        if mutant.part == "formulas":
+            execute(copy, "tools/translate.py")
+        if mutant.part == "formulas" or path.suffix in (".c", ".h"):
+            execute(copy, f"{SOURCE}/kernels/build.py")
         for stage in stages(tree, mutant.part):
             result = judged(*pytest(copy, stage, limit))
             if result.status != "survived":
@@ -252,15 +286,24 @@ def judged(code: int | None, output: str) -> Result:
     return Result("not run", f"pytest ended with {code}: {output[-500:]}")
 
 
+def environment(tree: Path) -> dict[str, str]:
+    """Return the environment of processes that import the library of a tree."""
+    path = os.pathsep.join(filter(None, (f"{tree}/src", os.environ.get("PYTHONPATH"))))
+    return {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def execute(tree: Path, script: str) -> None:
+    command = [sys.executable, script]
+    subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, check=True)
+
+
 def pytest(tree: Path, arguments: list[str], limit: float) -> tuple[int | None, str]:
     """Return the exit code, None if a test took longer than the limit, and the output."""
-    path = os.pathsep.join(filter(None, (f"{tree}/src", os.environ.get("PYTHONPATH"))))
-    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(
             [sys.executable, "-m", "pytest", *OPTIONS, *arguments],
-            **{"cwd": tree, "env": environment, "stdout": log, "stderr": subprocess.STDOUT},
+            **{"cwd": tree, "env": environment(tree), "stdout": log, "stderr": subprocess.STDOUT},
             start_new_session=True,
         ) as process,
     ):
@@ -285,8 +328,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of mutants, or of parts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep the results")
     parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="for one test")
+    parser.add_argument("--check", action="store_true", help="only look for texts that do not occur once")
     options = parser.parse_args()
     chosen = [x for x in mutants() if not options.only or {x.name, x.part} & set(options.only)]
+    if options.check:
+        sys.exit("\n".join(filter(None, (misfit(options.tree, mutant) for mutant in chosen))) or None)
     results = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
     with ThreadPoolExecutor(options.jobs) as pool:
         futures = [pool.submit(run, options.tree.resolve(), mutant, options.limit) for mutant in chosen]

@@ -180,25 +180,6 @@ def test_the_peak_of_memory():
     assert memory.peak(lambda: torch.ones(1000) + torch.ones(1000), CPU) == 3 * one
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_every_method_draws_and_differentiates(reference, shared):
-    methods = script("_methods")
-    case = methods.Case(6, 5, shared=shared)
-    draws, gradients = (methods.methods(case, quantity, CPU) for quantity in methods.QUANTITIES)
-    assert list(draws) == [*gradients] + ["scipy_vmf"] * shared
-    for call in draws.values():
-        x = torch.as_tensor(call())
-        assert x.shape == (6, 5)
-        assert torch.allclose(x.norm(dim=-1), torch.ones((), dtype=x.dtype), atol=1e-5)
-    for call in methods.floors(case, CPU).values():
-        assert call().shape == (6, 5)
-    for call in gradients.values():
-        loc, kappa = call()
-        assert (loc.shape, kappa.shape) == (((5,), ()) if shared else ((6, 5), (6,)))
-        assert loc.abs().sum() > 0
-        assert kappa.abs().sum() > 0
-
-
 def test_swaps_compute_the_same(reference):
     """Both variants of a case: outputs of the same shapes, and the same values where nothing is drawn."""
     for swap in script("swaps").swaps(sys.modules[REFERENCE], CPU, batch=2):
@@ -210,13 +191,6 @@ def test_swaps_compute_the_same(reference):
         for index, (theirs, ours) in enumerate(zip(before, after, strict=True)):
             if (index == 1 and draws) or index == 2 or swap.title == "Probabilistic embeddings":
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-
-
-def test_layers_of_a_bottleneck_return_latents_and_rates(reference):
-    for _, entries, layer in script("bottleneck").layers(8, CPU):
-        z, rate = layer(torch.randn(5, entries, dtype=torch.bfloat16))
-        assert (z.shape, z.dtype, rate.shape) == ((5, 8), torch.bfloat16, (5,))
-        assert (rate >= 0).all()
 
 
 @unix

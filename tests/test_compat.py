@@ -183,34 +183,3 @@ def test_expanding_and_copying(p):
     assert wide.sample().shape == (3, *p.event_shape)
     for same in (pickle.loads(pickle.dumps(p)), copy.deepcopy(p)):
         torch.testing.assert_close(same.entropy(), p.entropy())
-
-
-class TestBesideThePackageItself:
-    """If the authors' package is installed: one import changes, the numbers stay."""
-
-    @pytest.fixture
-    def original(self):
-        return pytest.importorskip("power_spherical")
-
-    def test_closed_forms(self, original):
-        theirs, ours = (module.PowerSpherical(LOC, KAPPA) for module in (original, compat))
-        for method in ("entropy", "log_normalizer"):
-            torch.testing.assert_close(getattr(ours, method)(), getattr(theirs, method)())
-        torch.testing.assert_close(ours.log_prob(X), theirs.log_prob(X))
-        torch.testing.assert_close(ours.scale, theirs.scale)
-        assert ours.rsample((2,)).shape == theirs.rsample((2,)).shape
-        rates = (
-            kl_divergence(p, module.HypersphericalUniform(5, "cpu", DOUBLE))
-            for p, module in ((ours, compat), (theirs, original))
-        )
-        torch.testing.assert_close(*rates)
-        parts, others = ours.base_dist, theirs.base_dist
-        for name in ("mean", "variance", "stddev"):
-            torch.testing.assert_close(getattr(parts.marginal_t, name), getattr(others.marginal_t, name))
-        torch.testing.assert_close(parts.marginal_t.entropy(), others.marginal_t.entropy())
-        torch.testing.assert_close(parts.marginal_s.entropy(), others.marginal_s.entropy())
-
-    def test_moments_of_one_distribution(self, original):
-        theirs, ours = (module.PowerSpherical(LOC[0], KAPPA[2]) for module in (original, compat))
-        torch.testing.assert_close(ours.mean, theirs.mean)
-        torch.testing.assert_close(ours.variance, theirs.variance)

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import mutants
 from powerspherical import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +87,10 @@ def test_private_names_of_torch_are_in_one_file():
         if path != PACKAGE / "_torch" / "private.py":
             found |= {(str(path.relative_to(ROOT)), name) for name in private}
     assert found == set()
+
+
+def test_mutants_fit_the_source():
+    assert [mutant for mutant in mutants.mutants() if mutants.misfit(ROOT, mutant)] == []
 
 
 # Without any optional package: what an import loads, and what the parts say that need one.

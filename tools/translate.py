@@ -25,11 +25,7 @@ MODULES = (maps, slopes, densities)
 PACKAGE = Path(__file__).parents[1] / "src" / "powerspherical"
 C, TRITON = PACKAGE / "kernels" / "c" / "formulas.h", PACKAGE / "kernels" / "triton" / "formulas.py"
 NOTE = "Written by tools/translate.py from the package's formulas: change those instead."
-INTRODUCTION = f"""/* {NOTE}
- *
- * The includer defines REAL (a type of numbers), VECTOR (of such numbers), PAIR (of vectors) and NAME, which marks the
- * functions of the type. The operations on vectors have the same names for all types. */
-"""
+INTRODUCTION = f"/* {NOTE} */\n"
 MODULE = f'''"""{NOTE}"""
 
 # fmt: off
@@ -84,42 +80,38 @@ def functions(module: ModuleType) -> Iterator[tuple[ast.FunctionDef, list[ast.st
 
 
 class _CExpression(ast.NodeTransformer):
-    """Writes numbers and calls as C has them. A number where a vector must stand becomes a vector."""
+    """Writes numbers and calls as C has them."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if node.value in (float("inf"), float("-inf")):
             return ast.Name("INFINITY" if node.value > 0 else "-INFINITY")
-        return ast.Name(f"(REAL){float(node.value)!r}")
+        return ast.Name(f"(real){float(node.value)!r}")
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        name = node.func.id
-        node.func = ast.Name(f"NAME({name})" if not hasattr(ops, name) and name != "abs" else f"{name}_of")
-        if name == "where":  # its last two arguments must be vectors
-            texts = map(ast.unparse, node.args[1:])
-            vectors = (f"{x} - (VECTOR){{0}}" if re.fullmatch(r"\(REAL\)\S+", x) else x for x in texts)
-            node.args[1:] = map(ast.Name, vectors)
+        if hasattr(ops, node.func.id) or node.func.id == "abs":
+            node.func = ast.Name(f"{node.func.id}_of")
         return node
 
 
 def as_c(module: ModuleType) -> Iterator[str]:
     """Yield the functions of a module in C."""
     for node, body, doc in functions(module):
-        kinds = {a.arg: "REAL" if ast.unparse(a.annotation) == "Number" else "VECTOR" for a in node.args.args}
-        result = "PAIR" if isinstance(node.returns, ast.Subscript) else "VECTOR"
+        kinds = {a.arg: "real" if ast.unparse(a.annotation) == "Number" else "reals" for a in node.args.args}
+        result = "pair" if isinstance(node.returns, ast.Subscript) else "reals"
         lines, known = [], set(kinds)
         for statement in body:
             value = _CExpression().visit(statement.value)
             if isinstance(statement, ast.Return):
                 text = ast.unparse(value)
-                lines.append(f"return (PAIR){{{text[1:-1]}}};" if result == "PAIR" else f"return {text};")
+                lines.append(f"return (pair){{{text[1:-1]}}};" if result == "pair" else f"return {text};")
             else:
                 [target] = statement.targets
-                lines.append(f"{'' if target.id in known else 'VECTOR '}{target.id} = {ast.unparse(value)};")
+                lines.append(f"{'' if target.id in known else 'reals '}{target.id} = {ast.unparse(value)};")
                 known.add(target.id)
         arguments = ", ".join(f"{kind} {name}" for name, kind in kinds.items())
         comment = "\n * ".join(line.rstrip() for line in doc.splitlines())
-        yield f"/* {comment} */\nINLINE {result} NAME({node.name})({arguments}) {{"
+        yield f"/* {comment} */\nINLINE {result} {node.name}({arguments}) {{"
         yield "\n".join([*(f"    {line}" for line in lines), "}\n"])
 
 

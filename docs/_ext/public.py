@@ -22,8 +22,8 @@ MODULES = [
     "powerspherical.engines",
 ]
 
-#: Members that only a framework calls: tests, and hooks of pytest and torch.
-HOOKS = ("test_", "pytest_", "extra_repr")
+#: Members that only a framework calls: tests, and hooks of pytest, torch and Pyro.
+HOOKS = ("test_", "pytest_", "extra_repr", "apply")
 
 DESCRIPTORS = (classmethod, staticmethod, property, functools.cached_property)
 

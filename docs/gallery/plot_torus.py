@@ -29,12 +29,13 @@ draws = truth.sample((450,))
 x = torch.cat([draws[:, 0], draws[:350, 1], draws[:200, 2]])  # (1000, 2, 2)
 
 # %%
-# Fit a mixture of three products by expectation maximisation. ``fit`` takes weights, and fits a batch at once.
+# Fit a mixture of three products by expectation maximisation. ``fit`` takes weights, and fits all circles at once.
 
 q, shares = ProductOfSpheres(PowerSpherical(pairs([[180, 0], [300, 0], [60, 0]]), 5.0)), torch.ones(3) / 3
 for _ in range(50):
     weights = (q.log_prob(x[:, None]) + shares.log()).softmax(-1)  # (1000, 3)
-    q, shares = ProductOfSpheres.fit(x[:, None].expand(-1, 3, 2, 2), weights), weights.mean(0)
+    circles = PowerSpherical.fit(x[:, None].expand(-1, 3, 2, 2), weights[..., None].expand(-1, 3, 2))
+    q, shares = ProductOfSpheres(circles), weights.mean(0)
 peaks = torch.atan2(q.base_dist.loc[..., 1], q.base_dist.loc[..., 0]).rad2deg() % 360
 for (morning, evening), share in zip(peaks, shares, strict=True):
     print(f"{share:.0%} of the days: {morning:.0f}° in the morning, {evening:.0f}° in the evening")

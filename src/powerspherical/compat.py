@@ -18,7 +18,7 @@ torch.Size([8])
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,14 +37,7 @@ __all__ = [
 ]
 
 
-class _OwnConstructor(Distribution):
-    """``expand`` for subclasses that replace the constructor: torch otherwise asks each to implement it."""
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        return super().expand(batch_shape, _instance or self.__new__(type(self)))
-
-
-class _Scaled(_OwnConstructor):
+class _Scaled(Distribution):
     concentration: Tensor
 
     @property
@@ -53,7 +46,7 @@ class _Scaled(_OwnConstructor):
         return self.concentration
 
 
-class HypersphericalUniform(_OwnConstructor, distributions.HypersphericalUniform):
+class HypersphericalUniform(distributions.HypersphericalUniform):
     """The uniform distribution on the unit sphere of R^dim, with ``device`` and ``dtype`` as positional arguments.
 
     Args:
@@ -163,7 +156,7 @@ class PowerSpherical(_Scaled, distributions.PowerSpherical):
         return self.covariance_matrix
 
 
-class VonMisesFisher(_OwnConstructor, distributions.VonMisesFisher):
+class VonMisesFisher(distributions.VonMisesFisher):
     """The von Mises–Fisher distribution with the arguments of s-vae-pytorch.
 
     Args:

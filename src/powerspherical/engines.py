@@ -3,13 +3,22 @@
 The functions of this package exist as torch operations, and some of them also in C (for the CPU) and in Triton (for
 CUDA). By default each call takes the fastest one that supports its arguments. Both settings hold for the whole process,
 because a backward pass may run in another thread.
+
+>>> import torch
+>>> from powerspherical import PowerSpherical
+>>> q = PowerSpherical(torch.eye(3), 10.0)
+>>> with engine("torch"):
+...     x = q.sample()
+>>> with block_limit(2):
+...     matrix = q.log_prob_matrix(x)
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 __all__ = ["block_limit", "engine"]
 
@@ -29,8 +38,17 @@ largest_block = sys.maxsize
 
 
 @contextmanager
-def engine(name: str) -> Iterator[None]:
-    """Compute with one engine while the context is active.
+def _setting(name: str, value: Any) -> Iterator[None]:
+    before = globals()[name]
+    globals()[name] = value
+    try:
+        yield
+    finally:
+        globals()[name] = before
+
+
+def engine(name: str) -> AbstractContextManager[None]:
+    """Return a context in which one engine computes.
 
     Args:
         name: "auto" (the default: the fastest engine that supports the arguments), "torch" (torch operations only), "c"
@@ -39,48 +57,21 @@ def engine(name: str) -> Iterator[None]:
             the environment variable ``TRITON_INTERPRET`` was 1 when Triton was imported.
 
     A backward pass that runs after the context has ended may use another engine. Its results are correct either way.
-
-    Example:
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> from powerspherical.engines import engine
-        >>> q = PowerSpherical(torch.eye(3), 10.0)
-        >>> with engine("torch"):
-        ...     x = q.sample()
     """
-    global kernels
     if name not in ENGINES:
         raise ValueError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
-    before, kernels = kernels, ENGINES[name]
-    try:
-        yield
-    finally:
-        kernels = before
+    return _setting("kernels", ENGINES[name])
 
 
-@contextmanager
-def block_limit(entries: int) -> Iterator[None]:
-    """Work in blocks of at most ``entries`` numbers while the context is active.
+def block_limit(entries: int) -> AbstractContextManager[None]:
+    """Return a context in which blocks of work have at most ``entries`` numbers.
 
     Results do not depend on the size of blocks, except for their last digits. A small limit makes a small example pass
     through several blocks, or several threads of the C library.
-
-    Example:
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> from powerspherical.engines import block_limit
-        >>> q = PowerSpherical(torch.eye(3), 10.0)
-        >>> with block_limit(2):
-        ...     matrix = q.log_prob_matrix(torch.eye(3))
     """
-    global largest_block
     if entries < 1:
         raise ValueError(f"entries={entries} must be at least 1")
-    before, largest_block = largest_block, entries
-    try:
-        yield
-    finally:
-        largest_block = before
+    return _setting("largest_block", entries)
 
 
 def block_size(default: int) -> int:

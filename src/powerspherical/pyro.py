@@ -19,6 +19,9 @@ same KL divergences, which ``TraceMeanField_ELBO`` uses. Your own distribution w
 >>> losses = [svi.step(torch.eye(3)[:2]) for _ in range(100)]
 >>> bool(pyro.param("loc") @ torch.tensor([0.5, 0.5, 0.0]).sqrt() > 0.98)
 True
+>>> laws = PowerSphericalMarginal(3, 10.0), VonMisesFisherMarginal(3, 10.0), SphericalCauchyMarginal(3, 10.0)
+>>> [pyro.sample("t", law).shape for law in (*laws, SphericalCauchy(torch.eye(3)[0], 10.0))]
+[torch.Size([]), torch.Size([]), torch.Size([]), torch.Size([3])]
 
 NUTS, HMC and continuous autoguides such as ``AutoNormal`` need latent sites without constraints: see ``SphereReparam``.
 """
@@ -60,63 +63,35 @@ __all__ = [
 
 
 class HypersphericalUniform(distributions.HypersphericalUniform, TorchDistributionMixin):
-    """``powerspherical.HypersphericalUniform`` for Pyro.
-
-    >>> pyro.sample("x", HypersphericalUniform(3)).shape
-    torch.Size([3])
-    """
+    """``powerspherical.HypersphericalUniform`` for Pyro."""
 
 
 class PowerSphericalMarginal(distributions.PowerSphericalMarginal, TorchDistributionMixin):
-    """``powerspherical.PowerSphericalMarginal`` for Pyro: the law of t, with κ of shape (…).
-
-    >>> pyro.sample("t", PowerSphericalMarginal(3, 10.0)).shape
-    torch.Size([])
-    """
+    """``powerspherical.PowerSphericalMarginal`` for Pyro: the law of t, with κ of shape (…)."""
 
 
 class VonMisesFisherMarginal(distributions.VonMisesFisherMarginal, TorchDistributionMixin):
-    """``powerspherical.VonMisesFisherMarginal`` for Pyro: the law of t, with κ of shape (…).
-
-    >>> pyro.sample("t", VonMisesFisherMarginal(3, 10.0)).shape
-    torch.Size([])
-    """
+    """``powerspherical.VonMisesFisherMarginal`` for Pyro: the law of t, with κ of shape (…)."""
 
 
 class SphericalCauchyMarginal(distributions.SphericalCauchyMarginal, TorchDistributionMixin):
-    """``powerspherical.SphericalCauchyMarginal`` for Pyro: the law of t, with κ of shape (…).
-
-    >>> pyro.sample("t", SphericalCauchyMarginal(3, 10.0)).shape
-    torch.Size([])
-    """
+    """``powerspherical.SphericalCauchyMarginal`` for Pyro: the law of t, with κ of shape (…)."""
 
 
 class SphericalCauchy(distributions.SphericalCauchy, TorchDistributionMixin):
-    """``powerspherical.SphericalCauchy`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…).
-
-    >>> pyro.sample("x", SphericalCauchy(torch.eye(3)[0], 10.0)).shape
-    torch.Size([3])
-    """
+    """``powerspherical.SphericalCauchy`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…)."""
 
     _marginal_class = SphericalCauchyMarginal
 
 
 class VonMisesFisher(distributions.VonMisesFisher, TorchDistributionMixin):
-    """``powerspherical.VonMisesFisher`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…).
-
-    >>> pyro.sample("x", VonMisesFisher(torch.eye(3)[0], 10.0)).shape
-    torch.Size([3])
-    """
+    """``powerspherical.VonMisesFisher`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…)."""
 
     _marginal_class = VonMisesFisherMarginal
 
 
 class PowerSpherical(distributions.PowerSpherical, TorchDistributionMixin):
-    """``powerspherical.PowerSpherical`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…).
-
-    >>> pyro.sample("x", PowerSpherical(torch.eye(3)[0], 10.0)).shape
-    torch.Size([3])
-    """
+    """``powerspherical.PowerSpherical`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…)."""
 
     _marginal_class = PowerSphericalMarginal
     _closest_class = VonMisesFisher
@@ -141,14 +116,7 @@ class SphereReparam(Reparam):
     """
 
     def apply(self, msg: Any) -> Any:
-        """Return the message of the deterministic site x, after sampling z of the same shape. Pyro calls this method.
-
-        >>> free = pyro.poutine.reparam(config={"x": SphereReparam()})
-        >>> with free, pyro.poutine.trace() as tracing:
-        ...     x = pyro.sample("x", HypersphericalUniform(3))
-        >>> list(tracing.trace.nodes), x.norm()
-        (['x_vector', 'x'], tensor(1.))
-        """
+        """Return the message of the deterministic site x, after sampling z of the same shape. Pyro calls it."""
         name, fn, value = msg["name"], msg["fn"], msg["value"]
         if msg["is_observed"]:
             raise NotImplementedError(

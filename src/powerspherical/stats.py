@@ -8,8 +8,6 @@ any dimension and concentration. ``RotationalFamily`` wraps any other rotational
 >>> p = power_spherical(mu=[0, 0, 1], kappa=20)
 >>> p
 power_spherical(mu=[0.0, 0.0, 1.0], kappa=20.0)
->>> p.rvs(1000, random_state=0).shape
-(1000, 3)
 >>> round(float(p.cdf(0.5)), 4)  # the mass within half a radian of mu
 0.7346
 """
@@ -84,6 +82,9 @@ class RotationalFamily:
     (array([0.    , 0.    , 0.9091]), array([0.083 , 0.083 , 0.0075]))
     >>> family.cdf([0.5, 1.0], [0, 0, 1], 20).round(4), family.ppf([0.5, 0.95], [0, 0, 1], 20).round(4)
     (array([0.7346, 0.9958]), array([0.3624, 0.7464]))
+    >>> mu, kappa = family.fit(x)
+    >>> mu.shape, (kappa / [1, 20]).round(1)
+    ((2, 3), array([1., 1.]))
     """
 
     def __init__(self, distribution: type[RotationallySymmetric], density: str = "") -> None:
@@ -160,12 +161,6 @@ class RotationalFamily:
             bias_correction: whether to remove the bias of kappa that estimating mu causes.
             max_iter: maximum number of steps for mu. Warns with ``powerspherical.ConvergenceWarning`` if these were
                 not enough.
-
-        >>> from powerspherical.stats import von_mises_fisher
-        >>> x = von_mises_fisher([0.6, 0.8], 30.0).rvs(5000, random_state=1)
-        >>> mu, kappa = von_mises_fisher.fit(x)
-        >>> mu.round(2), round(float(kappa) / 30, 1)
-        (array([0.6, 0.8]), 1.0)
         """
         tensor = None if weights is None else _real("weights", weights)
         fitted = self._distribution.fit(
@@ -208,7 +203,8 @@ class Frozen:
     def logpdf(self, x: Any) -> Any:
         """The log density at unit vectors ``x`` (…, d) with respect to the area of the sphere."""
         points = _unit_vectors("x", x, self.dim)
-        self._require_broadcast("x.shape[:-1]", points.shape[:-1])
+        shapes = {"x.shape[:-1]": points.shape[:-1], "the parameters' shape": self._distribution.batch_shape}
+        validation.broadcast_shape(**shapes)  # in SciPy's names
         return _array(self._distribution.log_prob(points))
 
     def pdf(self, x: Any) -> Any:
@@ -229,18 +225,11 @@ class Frozen:
 
     def cdf(self, angle: Any) -> Any:
         """The probability that x lies within ``angle`` (radians, in [0, π]) of the mean direction."""
-        angles = _real("angle", angle)
-        self._require_broadcast("angle.shape", angles.shape)
-        return _array(self._distribution.cap_probability(angles))
+        return _array(self._distribution.cap_probability(_real("angle", angle)))
 
     def ppf(self, probability: Any) -> Any:
         """The angle within which x lies with this ``probability``: the inverse of ``cdf``."""
-        probabilities = _real("probability", probability)
-        self._require_broadcast("probability.shape", probabilities.shape)
-        return _array(self._distribution.cap_angle(probabilities))
-
-    def _require_broadcast(self, name: str, shape: torch.Size) -> None:
-        validation.broadcast_shape(**{name: shape, "the parameters' shape": self._distribution.batch_shape})
+        return _array(self._distribution.cap_angle(_real("probability", probability)))
 
 
 class FrozenUniform(Frozen):
@@ -259,7 +248,6 @@ class UniformFamily:
 
     ``uniform_sphere(dim)`` fixes the dimension. ``uniform_sphere.rvs(dim, …)`` draws without that step.
 
-    >>> import numpy as np
     >>> sphere = uniform_sphere(3)
     >>> bool(np.isclose(sphere.pdf([0, 0, 1]), 1 / (4 * np.pi)))
     True
@@ -300,10 +288,10 @@ def _real(name: str, value: Any) -> Tensor:
 def _unit_vectors(name: str, value: Any, dim: int | None = None) -> Tensor:
     """Return unit vectors along the last axis, of length ``dim`` if given, as a renormalised float64 tensor."""
     vectors = _real(name, value)
-    shape = tuple(vectors.shape)
-    if dim is not None and shape[-1:] != (dim,):
-        raise ValueError(f"{name} must have the shape (…, {dim}), got {shape}")
+    if dim is not None:
+        validation.ends_in(name, vectors, (dim,))
     validation.vectors(name, vectors)
+    shape = tuple(vectors.shape)
     norms = row_lengths(vectors.reshape(-1, shape[-1]), name, allow_zeros=True).reshape(*shape[:-1], 1)
     error = (norms - 1).abs()
     if not (error <= NORM_TOLERANCE).all():

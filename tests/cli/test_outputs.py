@@ -123,11 +123,21 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory):
+    """What `cluster` has written with two components."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("earlier"))
+        np.save("x.npy", X)
+        assert cli.run([*CLUSTER, "x.npy", "--out", "proj"]) == 0
+        return Path("proj").absolute()
+
+
 @pytest.mark.parametrize("step", range(9))
-def test_a_killed_cluster_leaves_no_mixture_of_old_and_new(step, folder, monkeypatch, capsys):
+def test_a_killed_cluster_leaves_no_mixture_of_old_and_new(step, earlier, folder, monkeypatch, capsys):
     """Killed before each change of the folder, and once not. The next run tells the truth about what is there."""
     command = ["cluster", "x.npy", "--out", "proj"]
-    assert cli.run([*command, "-k", "2"]) == 0
+    shutil.copytree(earlier, "proj")
     old = {name: Path("proj", name).read_bytes() for name in cluster_module.FILES}
     changes = []
 

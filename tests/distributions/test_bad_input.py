@@ -217,3 +217,10 @@ class TestScalarArguments:
                 call(family, method, 0.5, loc=BAD_KINDS[name].loc)
         with pytest.raises(ValueError, match=r"loc.*normalize"):
             call(family, method, 0.5, loc=2 * E1)
+
+    def test_device(self, family: type, method: str) -> None:
+        """A scalar moves to the device of ``loc``. Other tensors must be there."""
+        with pytest.raises(ValueError, match=r"loc is on cpu and \w+ on meta: move one of them"):
+            call(family, method, torch.full((3,), 0.5, device="meta"), loc=torch.eye(3))
+        found = call(family, method, torch.tensor(0.5), loc=E1.to("meta"), validate_args=False)
+        assert getattr(found, "concentration", found).is_meta

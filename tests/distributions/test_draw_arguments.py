@@ -11,7 +11,7 @@ import torch
 from torch.distributions import Distribution
 
 from helpers.examples import DOUBLE, FAMILIES, FLOAT, IDS, directions, dtypes
-from powerspherical import HypersphericalUniform
+from powerspherical import HypersphericalUniform, sampling
 
 DIM, BATCH = 20, 3
 Maker = Callable[[torch.dtype, str], Distribution]
@@ -106,3 +106,12 @@ def test_shapes(make: Maker) -> None:
                 ValueError, match="sample_shape must be an integer ≥ 0 or a tuple of them, got"
             ):
                 draw(value)
+
+
+@pytest.mark.parametrize("kappa", [torch.ones(4), torch.ones((), dtype=torch.float16)], ids=str)
+def test_precision_of_the_concentration(kappa: torch.Tensor) -> None:
+    """Points in float64 with the accuracy of float32 would be no unit vectors."""
+    with pytest.raises(ValueError, match=r"must be float64, like loc, got .*: use concentration\.double\(\)"):
+        sampling.draw(FAMILIES[0].family, directions(4, 3), kappa)
+    x = sampling.draw(FAMILIES[0].family, directions(4, 3), kappa.double())
+    assert ((x.norm(dim=-1) - 1).abs() < 1e-14).all()

@@ -75,33 +75,6 @@ def test_bad_factors() -> None:
         ProductOfSpheres([HypersphericalUniform(4)])  # type: ignore[arg-type]
 
 
-@families
-def test_fit(family: type) -> None:
-    x = stacked(family).sample((50,))
-    weights = torch.rand(50, 2, dtype=torch.float64)
-    found = ProductOfSpheres.fit(x, weights, family=family)
-    assert type(found.base_dist) is family
-    for i in range(3):
-        alone = family.fit(x[:, :, i], weights)
-        torch.testing.assert_close(found.base_dist.loc[:, i], alone.loc)
-        torch.testing.assert_close(found.base_dist.concentration[:, i], alone.concentration)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"family": "Power"}, "unknown family 'Power'"),
-        ({"family": 3}, "family must be a name"),
-        ({"weights": torch.ones(5, 3)}, r"weights must have the shape \(5,\)"),
-        ({"x": torch.ones(5, 4)}, r"x must have the shape \(n, …, m, d\), got \(5, 4\)"),
-    ],
-    ids=str,
-)
-def test_bad_fits(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ProductOfSpheres.fit(**{"x": directions(5, 3, 4), **options})
-
-
 def test_rate() -> None:
     p = stacked()
     uniform = ProductOfSpheres(HypersphericalUniform(4).expand((3,)))

@@ -24,7 +24,8 @@ def takes_or_returns_tensors(value):
 def gaps(name):
     """Return what the docstring of a public name lacks.
 
-    The example of a member may be in the docstring of its class or a base class. Exceptions need none.
+    The example of a member may be in the docstring of its class or a base class, and that of any other name in the
+    docstring of its module. Exceptions need none.
     """
     value = public.names()[name]
     owner, _, short = name.rpartition(".")
@@ -37,10 +38,10 @@ def gaps(name):
         return ["docstring"]
     if isinstance(value, type) and issubclass(value, BaseException):
         return []
-    classes = owner.__mro__ if owner else ()
-    used = re.compile(rf"^ *(>>>|\.\.\.) .*\.{short}\b", re.MULTILINE)
+    places = owner.__mro__ if owner else (inspect.getmodule(value),)
+    used = re.compile(rf"^ *(>>>|\.\.\.) .*{'[.]' if owner else ''}\b{short}\b", re.MULTILINE)
     found = []
-    if ">>> " not in text and not any(used.search(one.__doc__ or "") for one in classes):
+    if ">>> " not in text and not any(used.search(one.__doc__ or "") for one in places):
         found.append("example")
     if takes_or_returns_tensors(value) and not SHAPE.search(text):
         found.append("shapes")

@@ -1,4 +1,4 @@
-"""Normalisers, moments and KL to the uniform against mpmath, for d from 2 to 1e7 and κ from 0 to 1e9."""
+"""Normalisers, moments and KL to the uniform against mpmath, for d from 2 to 1e7 and κ from 0 to 1e9; float32."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from helpers import mpmath_tables
-from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, derived
+from helpers.examples import family_objects
+from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, Family, derived
 from powerspherical.special import mean_log1p
 
 Function = Callable[[Tensor, int], Tensor]
@@ -84,3 +85,26 @@ def test_float64_agrees_with_the_table(family: str, dim: int) -> None:
         if quantity.slope:
             (slope,) = torch.autograd.grad(value.sum(), leaf)
             assert_close(f"slope of {name}", kappa, slope, table[quantity.slope], zero(kappa, dim), 2e-15)
+
+
+@pytest.mark.parametrize(("family", "dim"), CASES)
+def test_float32_agrees_with_the_table(family: str, dim: int) -> None:
+    """KL, means and variances, at the κ that are float32 numbers."""
+    table = mpmath_tables.columns("functions.json", family, dim)
+    kappa = table["kappa"].float()
+    for name in ("KL", "E t", "1 - E t", "Var T"):
+        function, column, *_ = quantities(mpmath_tables.FAMILIES[family])[name]
+        kept = (kappa.double() == table["kappa"]) & (table[column] > 1e-34)  # others may underflow
+        assert kept.sum() >= 4
+        found = function(kappa, dim).double()
+        torch.testing.assert_close(found[kept], table[column][kept], rtol=2e-7, atol=0)
+
+
+@family_objects
+@pytest.mark.parametrize("name", ["relative_entropy", "mean_cosine", "mean_loss", "variance_cosine"])
+def test_float32_agrees_with_float64(family: Family, name: str) -> None:
+    kappa = torch.logspace(-9, 9, 20_000)
+    for dim in (2, 3, 16, 768, 10**6):
+        found, exact = (getattr(family, name)(k, dim).double() for k in (kappa, kappa.double()))
+        kept = exact > 1e-34
+        torch.testing.assert_close(found[kept], exact[kept], rtol=2e-7, atol=0)

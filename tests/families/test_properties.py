@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from helpers.examples import exponential_families, family_objects
+from helpers.examples import dtypes, exponential_families, family_objects
 from powerspherical.families import ExponentialFamily, Family, derived
 from powerspherical.quadrature.cosine import Cosine
 
@@ -59,6 +59,17 @@ def test_mean_cosine_lies_in_the_unit_interval(family: Family, dim: int, kappa: 
     assert mean + rest == pytest.approx(1, rel=1e-15)
     # E t² ≤ 1, and E t² ≥ (E t)²
     assert 0 < family.variance_cosine(double(kappa), dim).item() <= rest * (1 + mean) * (1 + ROUNDING)
+
+
+@dtypes
+@family_objects
+def test_mean_cosine_is_one_minus_its_loss(family: Family, dtype: torch.dtype) -> None:
+    """To a few roundings, and never above 1."""
+    kappa = torch.logspace(0, 19, 3000, dtype=dtype)
+    for dim in (2, 3, 64, 1000, 10**6):
+        mean, rest = family.mean_cosine(kappa, dim), family.mean_loss(kappa, dim)
+        assert (mean <= 1).all()
+        assert ((mean - (1 - rest)).abs() <= 4 * torch.finfo(dtype).eps).all()
 
 
 @family_objects

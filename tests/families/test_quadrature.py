@@ -109,3 +109,33 @@ def test_moments_of_the_statistic(family: ExponentialFamily, dim: int) -> None:
     assert_close(derived.mean_score(plain, kappa, dim), mean)
     assert_close(derived.information(plain, kappa, dim), derived.information(family, kappa, dim))
     assert_close(derived.from_mean_score(plain, mean, dim)[1:], kappa[1:])
+
+
+def test_the_table_of_a_dimension_is_built_once() -> None:
+    dims: list[int] = []
+
+    class Counted(Family):
+        name = title = "counted"
+
+        def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
+            dims.append(dim)
+            return -kappa * t.minus
+
+    kappa = torch.tensor([0.5, 7.0])
+    for dim in (3, 8):
+        Counted().mean_cosine(kappa, dim)
+        assert dims[-1] == dim
+    quadratures = len(dims)
+    for dim in (3, 8):
+        Counted().relative_entropy(kappa, dim)
+        derived.log_partition(Counted(), kappa, dim)
+    assert len(dims) == quadratures
+
+
+def test_a_family_has_few_methods() -> None:
+    """The numbers that the documentation states."""
+    methods = [
+        {name for name in dir(kind) if callable(getattr(kind, name)) and name[0] != "_"}
+        for kind in (Family, ExponentialFamily)
+    ]
+    assert [len(names) for names in methods] == [16, 18]

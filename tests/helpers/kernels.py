@@ -1,8 +1,9 @@
-"""Six families as the quadrature sees them: log-kernels with scores by autograd, and no closed form."""
+"""Six families as the quadrature sees them: log-kernels, functions of κ, and no other closed form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,17 +13,15 @@ from powerspherical.families import Family
 from powerspherical.quadrature.cosine import Cosine
 
 
-class Kernel(Family):
-    """A family of which nothing is known but its log-kernel."""
+def kernel(function: Callable[[Cosine, Tensor, int], Tensor], **known: Any) -> Family:
+    """Return a family with this log-kernel. Nothing else is known of it but ``known``."""
 
-    name = title = "kernel"
-    offset = Family.mode_rapidity  # None: to be searched for
+    def log_kernel(self: Family, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
+        return function(t, kappa, dim)
 
-    def __init__(self, function: Callable[[Cosine, Tensor, int], Tensor]) -> None:
-        self.function = function
-
-    def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
-        return self.function(t, kappa, dim)
+    return type(
+        "Kernel", (Family,), {"name": "kernel", "title": "kernel", "log_kernel": log_kernel, **known}
+    )()
 
 
 def squared(t: Cosine, kappa: Tensor, dim: int) -> Tensor:
@@ -40,6 +39,11 @@ def pole(t: Cosine, kappa: Tensor, dim: int) -> Tensor:
 
 
 KERNELS = {
-    **{cls.family.name: Kernel(cls.family.log_kernel) for cls in FAMILIES},
-    **{function.__name__: Kernel(function) for function in (squared, mixed, pole)},
+    **{
+        cls.family.name: kernel(
+            cls.family.log_kernel, key=cls.family.key, offset=staticmethod(cls.family.offset)
+        )
+        for cls in FAMILIES
+    },
+    **{function.__name__: kernel(function) for function in (squared, mixed, pole)},
 }

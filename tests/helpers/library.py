@@ -30,8 +30,15 @@ def compiled(
     source: Path, target: Path, bits: int, level: str | None, *flags: str, common: Sequence[str] = build.FLAGS
 ) -> Path:
     """Compile a C file with the sources of the library for one size and level, with further flags."""
-    command = [*build.compiler(), *common, *flags, f"-DREAL_BITS={bits}", "-DSUFFIX="]
+    command = [*build.compiler(), *common, *flags, f"-DREAL_BITS={bits}", "-DLEVEL="]
     command += build.LEVELS[level] if level else ()
-    command += [f"-I{build.SOURCES}", str(source), "-o", str(target), "-lm"]
+    command += [
+        f"-I{build.SOURCES}",
+        str(source),
+        str(build.SOURCES / "row_densities.c"),
+        "-o",
+        str(target),
+        "-lm",
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return target

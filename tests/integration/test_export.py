@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from helpers.examples import FAMILIES, IDS, directions, families
-from powerspherical import HypersphericalUniform, VonMisesFisher
+from powerspherical import HypersphericalUniform
 from powerspherical._torch import elementary
 from powerspherical.nn import SphericalBottleneck, SphericalHead
 
@@ -89,14 +89,14 @@ def closed_form_inputs(dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Te
     return loc, kappa, x
 
 
-@families
 class TestClosedForms:
     @pytest.mark.slow
-    @pytest.mark.parametrize("dim", [2, 512])
+    @pytest.mark.parametrize(("family", "dim"), list(zip(FAMILIES, [2, 512, 2], strict=True)), ids=IDS)
     def test_onnx(self, family: type, dim: int) -> None:
         assert_exports(closed_forms(family), *closed_form_inputs(dim, torch.float32), near_zero=2)
 
     @pytest.mark.slow
+    @families
     def test_float64(self, family: type) -> None:
         """Without ONNX, whose exporter rounds Python numbers to float32. Also a batch of one."""
         module, inputs = closed_forms(family), closed_form_inputs(5, torch.float64)
@@ -104,6 +104,7 @@ class TestClosedForms:
         single = [x[-2:-1] for x in inputs]
         torch.testing.assert_close(program(*single), module(*single))
 
+    @families
     def test_vectors_are_normalised(self, family: type) -> None:
         """With validation, as in eager mode, although an exported program cannot check values."""
         module = Program(lambda loc, kappa, x: (family(loc, kappa, validate_args=True).log_prob(x),))
@@ -142,18 +143,6 @@ def test_bottlenecks(family: type, arguments: tuple, options: dict, shape: tuple
     assert_exports(bottleneck, torch.randn(6, *shape), near_zero=1)
 
 
-@pytest.mark.slow
-def test_the_documented_call() -> None:
-    """A module instead of a program."""
-    bottleneck, features = SphericalBottleneck(8, 3).eval(), torch.randn(4, 8)
-    program = torch.onnx.export(
-        bottleneck, (features,), dynamic_shapes=({0: BATCH},), dynamo=True, verbose=False
-    )
-    (z, rate), expected = program(features), bottleneck(features)
-    torch.testing.assert_close(z, expected[0], rtol=2e-6, atol=2e-6)
-    torch.testing.assert_close(rate, expected[1], rtol=2e-6, atol=0)
-
-
 def test_bottleneck_with_noise() -> None:
     bottleneck = SphericalBottleneck(8, 3)
     module = Program(lambda features, noise: bottleneck(features, noise=noise), bottleneck)
@@ -184,10 +173,10 @@ def draw_inputs(dim: int, dtype: torch.dtype, farthest: float = 5.0) -> tuple[Te
 class TestDraws:
     @pytest.mark.slow
     @pytest.mark.parametrize(
-        ("family", "dims"), list(zip(FAMILIES, [(3, 16), (3,), (16,)], strict=True)), ids=IDS
+        ("family", "dims"), list(zip(FAMILIES, [(3, 16), (3,), (3,)], strict=True)), ids=IDS
     )
     def test_onnx(self, family: type, dims: tuple[int, ...]) -> None:
-        """By a quantile, by the closed forms of both families at d = 3, and by that of the spherical Cauchy."""
+        """By the closed forms at d = 3, and by a quantile. Its graph is long, so one family has to do."""
         inputs = draw_inputs(dims[-1], torch.float32)
         program = assert_exports(draws(family, *dims), *inputs, near_zero=2, error=5e-7)
         targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
@@ -203,11 +192,9 @@ class TestDraws:
             inputs = draw_inputs(512, torch.float64, farthest)
             for found, wanted in zip(program(*inputs), module(*inputs), strict=True):
                 torch.testing.assert_close(found, wanted, rtol=0.0, atol=error)
-
-    def test_far_tails_are_finite(self) -> None:
-        inputs = draw_inputs(2, torch.float64, 30.0)
-        (x,) = exported(draws(VonMisesFisher, 2), *inputs).module()(*inputs)
-        torch.testing.assert_close(torch.linalg.vector_norm(x, dim=-1), torch.ones_like(inputs[1]))
+        inputs = draw_inputs(512, torch.float64, 30.0)
+        for x in program(*inputs):  # so far out, at least points of the sphere
+            torch.testing.assert_close(torch.linalg.vector_norm(x, dim=-1), torch.ones_like(inputs[1]))
 
     @pytest.mark.slow
     @families

@@ -1,5 +1,5 @@
 /* Calls every function of the library on shapes with edges, for the sanitizers. Each array has exactly the size that
- * call.h states. Compiled for one REAL_BITS at a time, with an empty SUFFIX. */
+ * call.h states. Compiled for one REAL_BITS at a time, with an empty LEVEL. */
 #include <stdio.h>
 
 #include "kernel.c"
@@ -46,16 +46,16 @@ static int next_case(void) {
 static int checks(int64_t d, int64_t n, int kind) {
     const real wrong[] = {NAN, INFINITY, -1, 101};
     real *v = vectors(n, d, 3), *values = concentrations(n, 1);
-    check_call c = {sizeof(real), v, n ? values : 0, n, d, n, 1 + cases % 3, 1e-4, 100, 0};
-    REQUIRE(sphere_check(&c), "valid arguments");
+    check_call c = {sizeof(real), 1 + cases % 3, v, n ? values : 0, n, d, n, 1e-4, 100, 0};
+    REQUIRE(COMPILED(sphere_check)(&c), "valid arguments");
     for (int i = 0; n && i < 4; i++) {
         int64_t at = i == 0 ? 0 : i == 1 ? n - 1 : (n - 1) * kind / 12;
         real value = values[at], entry = v[at * d + d - 1];
         values[at] = wrong[i];
-        REQUIRE(!sphere_check(&c), "an invalid number");
+        REQUIRE(!COMPILED(sphere_check)(&c), "an invalid number");
         values[at] = value;
         v[at * d + d - 1] = i < 2 ? wrong[i] : entry * (1 + (real)3e-4 * (real)d);
-        REQUIRE(!sphere_check(&c), "an invalid vector");
+        REQUIRE(!COMPILED(sphere_check)(&c), "an invalid vector");
         v[at * d + d - 1] = entry;
     }
     return 1;
@@ -72,10 +72,10 @@ static int draws(int64_t d, int64_t n, int kind) {
         .loc = vectors(m, d, 3), .kappa = kappa, .seed = &seed, .threads = 1 + cases % 3, .rows = n, .dim = d,
         .directions = m, .kappa_step = step, .law_dim = law_dim, .family = kind / 4,
     };
-    REQUIRE(sphere_draw(&c), "draw");
+    REQUIRE(COMPILED(sphere_draw)(&c), "draw");
     sphere_call points = c; /* without what the backward pass needs */
     points.one_minus_t = points.one_plus_t = points.noise = 0;
-    REQUIRE(sphere_draw(&points), "points");
+    REQUIRE(COMPILED(sphere_draw)(&points), "points");
     REQUIRE(bounded(c.x, n * d, 1.00001), "x");
     c.grad = numbers(n * d);
     c.mean = REAL_BITS == 64 ? numbers(given) : 0;
@@ -84,13 +84,13 @@ static int draws(int64_t d, int64_t n, int kind) {
     for (int needs = 1; needs < 4; needs++) {
         c.grad_loc = needs & 1 ? grad_loc : 0;
         c.grad_kappa = needs & 2 ? grad_kappa : 0;
-        REQUIRE(sphere_pull_back(&c), "pull-back");
+        REQUIRE(COMPILED(sphere_pull_back)(&c), "pull-back");
     }
     REQUIRE(bounded(grad_kappa, n, INFINITY) && bounded(grad_loc, m * d, INFINITY), "gradients of a draw");
     c.x = 0, c.loc = c.grad = 0, c.grad_loc = 0, c.dim = c.directions = 1; /* for the slopes only */
-    REQUIRE(sphere_pull_back(&c) && bounded(grad_kappa, n, INFINITY), "slopes");
+    REQUIRE(COMPILED(sphere_pull_back)(&c) && bounded(grad_kappa, n, INFINITY), "slopes");
     for (int64_t i = 0; i < given; i++) kappa[i] = (const real[]){NAN, INFINITY, -3, -1e30f}[i % 4];
-    REQUIRE(sphere_draw(&points), "a draw that ends");
+    REQUIRE(COMPILED(sphere_draw)(&points), "a draw that ends");
     return 1;
 }
 
@@ -110,18 +110,18 @@ static int densities(int64_t d, int64_t n, int kind) {
         .grad_step = cases % 3 > 0, .threads = 1 + cases % 3, .rows = n, .dim = d, .directions = m, .x_tile = x,
         .loc_tile = loc, .kappa_tile = kappa, .family = kind / 4, .log_area = 1,
     };
-    REQUIRE(sphere_density(&c), "density");
+    REQUIRE(COMPILED(sphere_density)(&c), "density");
     for (int64_t i = 0; i < n; i++)
         REQUIRE(minus[i] >= 0 && fabs((double)(minus[i] + plus[i] - 2)) < 1e-4 && !isnan(value[i]), "value");
     for (int needs = 1; needs < 8; needs++) {
         c.grad_x = needs & 1 ? grad_x : 0;
         c.grad_loc = needs & 2 ? grad_loc : 0;
         c.grad_kappa = needs & 4 ? grad_kappa : 0;
-        REQUIRE(sphere_density_gradient(&c), "gradients of a density");
+        REQUIRE(COMPILED(sphere_density_gradient)(&c), "gradients of a density");
     }
     for (int64_t i = 0; i < n * d; i++) REQUIRE(!isnan(grad_x[i]), "gradient in x");
     c.one_minus_t = c.one_plus_t = 0;
-    REQUIRE(sphere_density(&c), "density alone");
+    REQUIRE(COMPILED(sphere_density)(&c), "density alone");
     return 1;
 }
 
@@ -134,12 +134,12 @@ static int heads(int64_t d, int64_t n, int kind) {
         .entries = entries, .threads = 1 + cases % 3, .minimum = 0.5, .maximum = kind < 4 ? INFINITY : 40,
         .shortest = 1e-12,
     };
-    REQUIRE(sphere_head(&c) && bounded(loc, n * d, 1.00001), "head");
+    REQUIRE(COMPILED(sphere_head)(&c) && bounded(loc, n * d, 1.00001), "head");
     c.kappa = 0;
     c.grad_loc = kind / 2 % 2 ? numbers(n * d) : 0;
     c.grad_kappa = cases % 3 ? numbers(n) : 0;
     c.gradient = gradient;
-    REQUIRE(sphere_head_gradient(&c) && bounded(gradient, n * entries, INFINITY), "gradient of a head");
+    REQUIRE(COMPILED(sphere_head_gradient)(&c) && bounded(gradient, n * entries, INFINITY), "gradient of a head");
     return 1;
 }
 
@@ -154,7 +154,7 @@ static int curves(int64_t n, int kind) {
         .size = sizeof(real), .value = value, .slope = kind & 1 ? slope : 0, .kappa = kappa, .rows = rows,
         .threads = 1 + cases % 3, .count = n, .first = 1000, .last = 2, .gain = kind & 2 ? 1 : 0, .decay = kind & 2 ? 0 : 1.5,
     };
-    REQUIRE(sphere_curve(&c), "curve");
+    REQUIRE(COMPILED(sphere_curve)(&c), "curve");
     for (int64_t i = 0; i < n; i++) {
         REQUIRE(isnan(kappa[i]) ? isnan(value[i]) : isinf(kappa[i]) || isfinite(value[i]), "value of a curve");
         REQUIRE(isnan(kappa[i]) || isinf(kappa[i]) || isfinite(slope[i]), "slope of a curve");
@@ -180,14 +180,14 @@ static int bottlenecks(int64_t d, int64_t n, int kind) {
         .rate = {.size = sizeof(real), .value = numbers(n), .slope = slope, .kappa = kappa, .rows = rows,
                  .threads = 1, .count = n, .first = 1000, .last = 2},
     };
-    REQUIRE(sphere_latents(&c) && bounded(c.draw.x, most, 1.00001) && bounded(c.rate.value, n, INFINITY), "bottleneck");
+    REQUIRE(COMPILED(sphere_latents)(&c) && bounded(c.draw.x, most, 1.00001) && bounded(c.rate.value, n, INFINITY), "bottleneck");
     c.draw.grad = kind & 1 ? numbers(most) : 0;
     c.grad_rate = kind & 2 ? numbers(n) : 0;
     c.draw.grad_loc = in_loc;
     c.draw.grad_kappa = c.head.grad_kappa = in_kappa;
     c.head.grad_loc = c.draw.grad ? in_loc : 0;
     c.head.gradient = numbers(n * (d + 1));
-    REQUIRE(sphere_latents_gradient(&c) && bounded(c.head.gradient, n * (d + 1), INFINITY), "its gradient");
+    REQUIRE(COMPILED(sphere_latents_gradient)(&c) && bounded(c.head.gradient, n * (d + 1), INFINITY), "its gradient");
     return 1;
 }
 

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from helpers.directions import unit
 from helpers.engines import ENGINES, Engine, is_missing
 from helpers.examples import FAMILIES, families
-from helpers.own_family import entries, registered, use
+from helpers.own_family import entries, use
 from powerspherical import (
     HypersphericalUniform,
     PowerSpherical,
@@ -21,7 +21,6 @@ from powerspherical import (
 from powerspherical.engines import block_limit
 from powerspherical.families import POWER_SPHERICAL
 from powerspherical.nn import SphericalBottleneck, SphericalHead
-from powerspherical.sampling import draw
 from powerspherical.special import bessel_ratio
 
 
@@ -82,6 +81,17 @@ def test_a_backward_pass_with_another_engine(engine: Engine, other: str, family:
     with engines.engine(other):
         found = torch.autograd.grad(loss, leaves)
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("scale", [0.9901, 1.0099])
+def test_bounds_of_norms(engine: Engine, dtype: torch.dtype, scale: float) -> None:
+    """One percent in either direction is the most that a constructor takes for rounding."""
+    loc = unit(40, 5, dtype=dtype, device=engine.device)
+    assert PowerSpherical(scale * loc, 1.0, validate_args=True).batch_shape == (40,)
+    loc[17] *= 1.02 if scale > 1 else 0.98
+    for wrong in (loc, loc[17]):
+        with pytest.raises(ValueError, match="worst norm is"):
+            PowerSpherical(wrong, 1.0, validate_args=True)
 
 
 def results(device: str) -> dict[str, torch.Tensor]:
@@ -147,19 +157,6 @@ def test_calls_can_be_repeated(engine: Engine) -> None:
     for other in (*zip(draws, densities, strict=True),):
         torch.testing.assert_close(other, (draws[0], densities[0]), rtol=1e-6, atol=1e-6)
     assert torch.equal(draws[1], draws[2])
-
-
-@pytest.mark.parametrize("dim", [3, 5])
-def test_a_family_of_ones_own_is_drawn_by_torch_operations(
-    engine: Engine, dim: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    family = registered(monkeypatch)
-    loc, kappa = (
-        unit(20, dim, dtype=torch.float32, device=engine.device),
-        torch.ones(20, device=engine.device),
-    )
-    x = draw(family, loc, kappa)
-    torch.testing.assert_close(x.norm(dim=-1), torch.ones_like(kappa))
 
 
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")

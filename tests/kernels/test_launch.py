@@ -99,23 +99,23 @@ triton.JITFunction.run = lambda *args, grid, warmup, **options: compiled.append(
 triton.runtime.driver.set_active(types.SimpleNamespace(
     get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0,
     get_current_stream=lambda device: 0))
-from powerspherical.kernels.registry import _TABLE
-from powerspherical.kernels.record import Bounds, Settings
+from powerspherical.kernels.registry import KERNELS, Bounds, Settings
 from powerspherical.kernels.triton import draw, latents
 
 draw.runs_fast = latents.runs_fast = lambda device: True
 loc, kappa, one, yes = torch.eye(5), torch.ones(5), torch.ones(5), (True,) * 3
 table = torch.ones(3, 9), (0, 0.0, 0.0)
-call = {what: kernel for (what, engine), kernel in _TABLE.items() if engine == "triton"}
+call = {what: kernel for (what, engine), kernel in KERNELS.items() if engine == "triton"}
 for family in ("power_spherical", "von_mises_fisher", "spherical_cauchy"):
-    x, scalars = call["draw"].run(family, loc, kappa, kappa.shape, 5, None, needs_scalars=True)
-    call["draw_gradient"].run(family, x, x, loc, scalars, kappa, None, None, 5, needs_loc=True, needs_kappa=True)
+    options = family, 5, kappa.shape, None, None
+    x, kept = call["draw"].run((loc, kappa), options, yes)
+    call["draw"].gradients((x,), yes[1:], (loc, kappa), kept, options)
     options = family, one, one, 1.0
     call["density"].gradients((one,), yes, (x, loc, kappa), (one, one), options)
     call["density"].run((x, loc, kappa), options, yes)
-    settings = Settings(family, 4, Bounds(0.0, 9.0))
-    z, rate, record = call["latents"].run(x, table, settings, 2.0, torch.bfloat16, None)
-    call["latents"].gradients(x, table, record, None, z, rate, settings, 2.0)
+    options = Settings(family, 4, Bounds(0.0, 9.0)), table, 2.0, torch.bfloat16
+    results, kept = call["latents"].run((x,), options, yes)
+    call["latents"].gradients(results, yes, (x,), kept, options)
     call["matrix"].run(family, x, kappa, one, 5, 1.0)
     call["matrix_gradient"].run(family, x, x.clone(), kappa, one, 5)
 outputs, _ = call["head"].run((x,), (4, 0.0, 9.0, 1e-12), yes)

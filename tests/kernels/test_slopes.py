@@ -17,7 +17,7 @@ from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES
 from powerspherical.quadrature import law
 from powerspherical.quadrature.cosine import Cosine
 
-TOLERANCE = {FLOAT: 5e-6, DOUBLE: 1e-11}
+TOLERANCE = {FLOAT: 3e-6, DOUBLE: 1e-11}
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, in Triton's interpreter
 
@@ -46,9 +46,12 @@ LOW = [0.0, 1e-4, 0.1, 0.3, 2.0, 7.0, 11.0, 15.9, 17.0, 24.0, 33.0, 39.9]
 HIGH = [40.0, 41.0, 70.0, 300.0, 1e3, 3e4, 1e6, 1e9]
 
 
-@pytest.mark.parametrize("dim", [2, 5, 12, 48, 63, 100, 1000, 10_000])
+@pytest.mark.parametrize("dim", [2, 5, 12, 32, 48, 63, 100, 1000, 10_000])
 def test_von_mises_fisher_against_a_quadrature(engine: Engine, dtype: torch.dtype, dim: int) -> None:
-    """Low and high concentrations apart, and all in one call. ``tests/quadrature`` has the quadrature and mpmath."""
+    """Low and high concentrations apart, and all in one call. ``tests/quadrature`` has the quadrature and mpmath.
+
+    The series in float32 is least accurate at d = 32, the first dimension where it serves for all concentrations.
+    """
     if engine.is_interpreted and dim in (12, 63, 10_000):
         pytest.skip("the same formulas as next to it, and slow in the interpreter")
     for kappas in (LOW + HIGH,) if engine.is_interpreted else (LOW, HIGH, LOW + HIGH):
@@ -56,10 +59,7 @@ def test_von_mises_fisher_against_a_quadrature(engine: Engine, dtype: torch.dtyp
         found = fixed_probability(minus, plus, kappa, dim)
         ends = exact_ends(minus.cpu(), plus.cpu())
         expected = law.slope(VON_MISES_FISHER, Cosine(*ends), kappa.cpu().double(), dim)
-        # For d ≥ 1000 and large κ the quadrature itself is off by more than 1e-12.
-        torch.testing.assert_close(
-            found, expected, rtol=max(TOLERANCE[dtype], min(2e-15 * dim, 1e-11)), atol=0
-        )
+        torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype], atol=0)
 
 
 @pytest.mark.parametrize("dim", [2, 3, 7, 8, 31, 63])

@@ -95,10 +95,10 @@ def test_operators_of_latents_are_registered_soundly(radius: float) -> None:
     arguments = outputs, settings, radius, FLOAT, 0
     with use_engine("triton"):
         torch.library.opcheck(torch.ops.powerspherical.draw_latents.default, arguments)
-        z, rate, record = torch.ops.powerspherical.draw_latents(*arguments)
+        z, rate, x, scalars = torch.ops.powerspherical.draw_latents(*arguments)
         grads = torch.randn_like(z), torch.randn_like(rate)
         for grad_z, grad_rate in (grads, (grads[0], None), (None, grads[1])):
-            saved = outputs, record, z if radius == 1 else None, grad_z, grad_rate
+            saved = outputs, z if radius == 1 else x, scalars, grad_z, grad_rate
             torch.library.opcheck(
                 torch.ops.powerspherical.pull_back_latents.default, (*saved, settings, radius)
             )

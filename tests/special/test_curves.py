@@ -51,7 +51,7 @@ ENDS = {
 }
 functions = pytest.mark.parametrize("function", ENDS, ids=lambda function: function.__name__)
 
-#: The functions of ENDS are one table each. The last two of these combine two tables.
+#: Functions that are one table each.
 FUNCTIONS = {
     **{function.__name__: function for function in ENDS},
     "cauchy_variance_cosine": cauchy_variance_cosine,
@@ -66,12 +66,13 @@ FUNCTIONS = {
 ERRORS = {
     bessel_ratio_slope: (3e-7, 5e-6),
     cauchy_variance_cosine: (3e-7, 3e-5),
+    # beyond the table, by the power of Triton's interpreter
     log_gamma_ratio: (5e-7, 3e-7),
     log_hyp0f1: (5e-7, 3e-7),
 }
 #: Differentiable once.
 VARIANCES = (bessel_ratio_slope, trigamma_difference)
-#: A bounded function, one with a slope of its own, one that grows, and one of two tables.
+#: A bounded function, one with a slope of its own, one that grows like a logarithm, and one that grows like κ.
 KINDS = (bessel_ratio, trigamma_difference, cauchy_relative_entropy, log_hyp0f1)
 DIMS = [2, 3, 5, 30, 768, 10**6]
 

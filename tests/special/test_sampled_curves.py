@@ -60,7 +60,7 @@ def test_quadrature(dim: int) -> None:
             torch.testing.assert_close(value(single, name, dim, order), exact, rtol=3e-7, atol=1e-37)
         assert value(torch.tensor([NAN_FROM, 1e30]), name, dim).isnan().all()
     nats = value(kappa[300:], "relative_entropy", dim)
-    found = curves.inverse(nats, key, "relative_entropy", dim, power=2)
+    found = curves.inverse(nats, key, "relative_entropy", dim)
     torch.testing.assert_close(value(found, "relative_entropy", dim), nats, rtol=1e-13, atol=0)
 
 
@@ -122,3 +122,14 @@ def test_register() -> None:
     build = functools.partial(sampled_curves, by_quadrature)
     for _ in range(2):  # the same function may be registered again
         tables.register("registered twice", build)
+
+
+def test_old_tables_are_dropped() -> None:
+    built: list[float] = []
+    tables.register("counted", lambda dim: built.append(dim) or {})
+    for dim in range(2, 102):
+        tables.curves("counted", dim)
+    tables.curves("counted", 101)
+    assert built == list(range(2, 102))
+    tables.curves("counted", 2)
+    assert built[-1] == 2

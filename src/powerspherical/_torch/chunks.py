@@ -7,10 +7,11 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 from torch.utils.checkpoint import checkpoint
 
-from powerspherical._torch.modes import differentiates_through_functions, is_exporting, transforms_active
-from powerspherical.engines import block_size
+from powerspherical import engines
+from powerspherical._torch.modes import differentiates_through_functions, transforms_active
 
 Result = TypeVar("Result", Tensor, tuple[Tensor, Tensor])
 
@@ -24,7 +25,7 @@ def in_chunks(function: Callable[..., Result], *tensors: Tensor, chunk: int = CH
     The backward pass computes each chunk again instead of storing its intermediate values. An exported program has no
     chunks: their number would fix the batch size.
     """
-    shape, chunk = tensors[0].shape, block_size(chunk)
+    shape, chunk = tensors[0].shape, min(chunk, engines.largest_block)
     if is_exporting() or tensors[0].numel() <= chunk:
         return function(*tensors)
     # Checkpoints use hooks, which torch.func and forward-mode AD do not support.

@@ -14,11 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import (
-    differentiates_through_functions,
-    forward_mode_active,
-    transforms_active,
-)
+from powerspherical._torch.modes import differentiates_through_functions, transforms_active
 
 Partial = Callable[..., Any]
 
@@ -69,16 +65,13 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
         @functools.wraps(function)
         def smooth(*args: Any) -> Any:
-            if not (torch.is_grad_enabled() or forward_mode_active() or torch.compiler.is_compiling()):
-                return function(*args)  # nothing is differentiated
+            tensors = args[:count]
             if differentiates_through_functions():
-                return _expanded(function, known, args[:count], args[count:], from_output)
-            if not torch.is_grad_enabled():
-                return function(*args)
-            if torch.compiler.is_compiling() and not transforms_active():
-                # Without inputs to differentiate, the compiler cannot tell whether a variadic ``forward`` takes a ctx.
-                return Smooth.apply(*args) if any(x.requires_grad for x in args[:count]) else function(*args)
-            return Smooth.apply(*args)
+                return _expanded(function, known, tensors, args[count:], from_output)
+            # Inside of a transform, what is differentiated need not require grad here.
+            if torch.is_grad_enabled() and (transforms_active() or any(x.requires_grad for x in tensors)):
+                return Smooth.apply(*args)
+            return function(*args)
 
         return smooth
 

@@ -1,4 +1,4 @@
-"""Queries about how the current call is run: plain eager mode, a transform, tracing, capture or forward-mode AD."""
+"""Queries about how the current call is run: a transform, tracing, capture or forward-mode AD."""
 
 from __future__ import annotations
 
@@ -7,70 +7,27 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.compiler import is_compiling
 
 from powerspherical._torch import private
 from powerspherical._torch.constants import untraced
-
-#: The types of plain tensors.
-PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter))
-
-# Bound here, because ``is_plain`` runs in every call.
-_transforms_active, _dispatch_modes = private.transforms_active, private.dispatch_modes
-_forward_mode_level = private.forward_mode_level
-
-
-def is_plain(*tensors: Tensor) -> bool:
-    """Whether the call runs in plain eager mode: no transform, dispatch mode, tracer, forward AD or tensor subclass.
-
-    In plain eager mode kernels may run: nobody looks at the operations in between.
-    """
-    return (
-        not is_dynamo_compiling()  # first: torch.compile guards all that it traces
-        and PLAIN_TYPES.issuperset(map(type, tensors))
-        and not _transforms_active()
-        and not _dispatch_modes()  # torch.export and the later stages of torch.compile have one
-        and _forward_mode_level() < 0
-    )
-
-
-def is_plain_backward(*grads: Tensor) -> bool:
-    """Whether a backward pass, given these gradients, may compute values only.
-
-    They must be plain tensors, not batches of gradients, and their own derivatives must not be needed.
-    """
-    return not torch.is_grad_enabled() and is_plain(*grads) and not any(map(_is_batch_of_gradients, grads))
-
-
-def is_compiled_backward(*grads: Tensor) -> bool:
-    """Whether a backward pass, given these gradients, is traced by the compiler, and computes values only."""
-    return not (torch.is_grad_enabled() or is_transformed() or PLAIN_TYPES.issuperset(map(type, grads)))
-
-
-def _is_batch_of_gradients(tensor: Tensor) -> bool:
-    """Whether a plain tensor has no memory, as in ``torch.autograd.grad(is_grads_batched=True)``."""
-    try:
-        tensor.data_ptr()
-    except RuntimeError:
-        return True
-    return False
 
 
 @untraced
 def transforms_active() -> bool:
     """Whether a ``torch.func`` transform is running."""
-    return _transforms_active()
+    return private.transforms_active()
 
 
 @untraced
 def is_transformed() -> bool:
     """Whether a ``torch.func`` transform or forward-mode AD is running."""
-    return _transforms_active() or _forward_mode_level() >= 0
+    return private.transforms_active() or private.forward_mode_level() >= 0
 
 
 def is_tracing() -> bool:
     """Whether the call is compiled, or runs under a mode such as FakeTensorMode."""
-    return is_compiling() or bool(_dispatch_modes())
+    return is_compiling() or bool(private.dispatch_modes())
 
 
 def is_exporting() -> bool:
@@ -90,7 +47,7 @@ def differentiates_through_functions() -> bool:
 @untraced
 def forward_mode_active() -> bool:
     """Whether a level of forward-mode AD is open."""
-    return _forward_mode_level() >= 0
+    return private.forward_mode_level() >= 0
 
 
 def is_capturing(tensor: Tensor) -> bool:

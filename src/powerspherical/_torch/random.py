@@ -44,11 +44,15 @@ def from_generator(generator: torch.Generator | None) -> dict[str, Any]:
 
 
 class KeyedGenerator(torch.Generator):
-    """A generator for one draw, with a key of 63 bits for kernels. Seeds of torch's CPU generators have 32 bits."""
+    """A generator for one draw, with a key of 63 bits for kernels.
+
+    Seeds of torch's CPU generators have 32 bits. The others choose one of 4,093 places in the sequence of that seed.
+    """
 
     def __new__(cls, key: int) -> Self:
         generator = super().__new__(cls)
         generator.manual_seed(key)
+        torch.empty((key >> 32) % 4093).uniform_(generator=generator)
         return generator
 
     def __init__(self, key: int) -> None:

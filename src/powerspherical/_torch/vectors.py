@@ -1,4 +1,4 @@
-"""Unit vectors, and the precision in which they are computed: half precision computes in float32."""
+"""Unit vectors, the precision in which they are computed (float32 for half precision), and their cosines."""
 
 from __future__ import annotations
 
@@ -34,3 +34,23 @@ def directions_of(vectors: Tensor, shortest: float = 0.0) -> Tensor:
     # Scaling by a constant changes neither the direction nor its derivative.
     scaled = moved / torch.where(missing, 1.0, longest)
     return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+
+
+def cosine_between(x: Tensor, loc: Tensor) -> tuple[Tensor, Tensor]:
+    """Return 1-t and 1+t for the cosine t = xᵀμ over the last axis. Arguments broadcast; differentiable to any order.
+
+    They are ‖x-μ‖²/2 and ‖x+μ‖²/2. The dot product would lose digits of 1-t, which a large concentration multiplies.
+    Derivatives are tangential to the sphere.
+    """
+    x, loc = _tangential(x), _tangential(loc)
+    minus, plus = 0.5 * (x - loc).square().sum(-1), 0.5 * (x + loc).square().sum(-1)
+    # Both ends have the derivative of the smaller one. That of the other is a small difference of large vectors.
+    t = torch.where(minus < plus, -minus, plus)
+    change = t - t.detach()
+    return minus.detach() - change, plus.detach() + change
+
+
+def _tangential(vectors: Tensor) -> Tensor:
+    """Return unit vectors v unchanged, with the derivatives of v/‖v‖: normalising again would round them."""
+    unit = vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors.detach() + (unit - unit.detach())

@@ -6,11 +6,8 @@ import operator
 
 from torch import Tensor
 
-from powerspherical._torch.composites import is_ours
-from powerspherical._torch.vectors import unit_vectors_as
-from powerspherical.distributions.geometry import cosine_between
-from powerspherical.families import Family, derived
-from powerspherical.families.exponential import ExponentialFamily
+from powerspherical._torch.vectors import cosine_between, unit_vectors_as
+from powerspherical.families import Cosine, ExponentialFamily, Family, derived
 from powerspherical.kernels import differentiable, find
 from powerspherical.special.curves import kernel_tables
 from powerspherical.special.gamma import log_sphere_area
@@ -29,18 +26,15 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
     for their functions of κ alone.
     """
 
-    def compose(x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor:
-        t = cosine_between(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype))
+    def compose(x: Tensor, loc: Tensor, kappa: Tensor, *_: Tensor) -> Tensor:
+        t = Cosine(*cosine_between(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype)))
         dim = operator.index(x.shape[-1])  # specialises compiled code on d
         return derived.log_density(family, t, kappa, dim) - log_sphere_area(dim)
-
-    if not is_ours(type(family)):
-        return compose(x, loc, kappa)
 
     def options() -> tuple[str, Tensor, Tensor, float]:
         dim = x.shape[-1]
         offset = mean = kappa  # other families use neither
-        curve = find("curve", kappa)
+        curve = find("curve", kappa, allowed=True)
         if curve is not None and isinstance(family, ExponentialFamily):
             tables = kernel_tables(family.key, "offset", dim, 0, kappa.dtype, kappa.device)
             offset, (loss,) = curve.run((kappa,), tables, (True,))  # -Ψ and its slope -E T

@@ -96,7 +96,7 @@ def _unit_vectors_and_shares(x: Tensor, weights: Tensor | None) -> tuple[Tensor,
         )
     if weights.device != x.device:
         raise ValueError(f"x is on {x.device} and weights on {weights.device}: move one of them")
-    x = validation.unit_vectors("x", x, validation.weights("weights", weights))
+    x = validation.unit_vectors("x", x, *validation.weights("weights", weights))
     # Divide by the largest weight first, because the sum of large weights could overflow.
     scaled = weights.double() / weights.amax(0).double()
     return x, scaled / scaled.sum(0)
@@ -140,7 +140,7 @@ def _evaluated(family: Family, place: Tensor, x: Tensor, shares: Tensor) -> _Poi
     epsilon, dim = torch.finfo(x.dtype).eps, x.shape[-1]
     loc = directions_of(place[..., :-1])
     kappa = torch.expm1(place[..., -1]).clamp(min=0.0, max=1 / CLOSEST[x.dtype])
-    # The ends of ``geometry.cosine_between``, without its derivatives.
+    # The ends of ``cosine_between``, without its derivatives.
     ends = ((x - end.to(x.dtype)).square().sum(-1).double() / 2 for end in (loc, -loc))
     t = Cosine(*(end.clamp(min=epsilon**2) for end in ends))
     pull, bend = derived.forces(family, t, kappa.expand_as(t.minus), dim)

@@ -15,19 +15,16 @@ from torch import Tensor
 from torch.distributions import kl_divergence, register_kl
 
 from powerspherical._torch.chunks import CHUNK, in_chunks
-from powerspherical._torch.modes import is_plain, is_plain_backward
-from powerspherical._torch.vectors import computing, unit_vectors_as
+from powerspherical._torch.composites import composite, is_ours
+from powerspherical._torch.vectors import computing, cosine_between, unit_vectors_as
 from powerspherical.distributions import validation
-from powerspherical.distributions.geometry import cosine_between
 from powerspherical.distributions.matrix import cosines_between, unit_rows
-from powerspherical.distributions.rate import rate
 from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.engines import block_size
-from powerspherical.families import Family, derived
-from powerspherical.kernels.autograd import composed_gradients
+from powerspherical.families import Cosine, Family, family_named
+from powerspherical.kernels.dispatch import composed_gradients, is_plain, is_plain_backward
 from powerspherical.kernels.registry import Gradients
-from powerspherical.quadrature.cosine import Cosine
 
 
 def _common_batch_shape(p: Any, q: Any) -> torch.Size:
@@ -39,6 +36,31 @@ def _common_batch_shape(p: Any, q: Any) -> torch.Size:
     if q.batch_shape in (torch.Size(), p.batch_shape):
         return p.batch_shape
     return validation.broadcast_shape(**{"p.batch_shape": p.batch_shape, "q.batch_shape": q.batch_shape})
+
+
+def rate(family: Family, concentration: Tensor, dim: int) -> Tensor:
+    """Return the divergence from the uniform, ``family.relative_entropy(concentration, dim)``.
+
+    ``torch.compile`` records it as one operator for the families of this package, and traces the code of other ones.
+
+    Args:
+        family: any family.
+        concentration: κ ≥ 0 of any shape, float32 or float64. The result has its shape.
+        dim: the ambient dimension d ≥ 2.
+
+    >>> import torch
+    >>> from powerspherical.families import POWER_SPHERICAL
+    >>> rate(POWER_SPHERICAL, torch.tensor([0.0, 1.0, 100.0]), 3)
+    tensor([0.0000, 0.1931, 3.6250])
+    """
+    if is_ours(type(family)):
+        return _relative_entropy(concentration, dim, family.name)
+    return family.relative_entropy(concentration, dim)
+
+
+@composite("relative_entropy", "Tensor concentration, int dim, str family", "Tensor")
+def _relative_entropy(concentration: Tensor, dim: int, family: str) -> Tensor:
+    return family_named(family).relative_entropy(concentration, dim)
 
 
 @register_kl(HypersphericalUniform, HypersphericalUniform)
@@ -60,19 +82,15 @@ def _kl_from_uniform(p: HypersphericalUniform, q: RotationallySymmetric) -> Tens
     kappa = q.concentration.to(dtype)
     # The uniform is the member κ = 0, with any direction.
     same = Cosine(torch.zeros_like(kappa), torch.full_like(kappa, 2.0))
-    return (
-        derived.divergence(q.family, torch.zeros_like(kappa), q.family, kappa, same, q.dim)
-        .to(dtype)
-        .expand(shape)
-    )
+    return _divergence(q.family, q.family, torch.zeros_like(kappa), kappa, same, q.dim, dtype).expand(shape)
 
 
 @register_kl(RotationallySymmetric, RotationallySymmetric)
 def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
     _common_batch_shape(p, q)
     dtype = computing(torch.promote_types(p.loc.dtype, q.loc.dtype))
-    angle = cosine_between(unit_vectors_as(p.loc, torch.float64), unit_vectors_as(q.loc, torch.float64))
-    angle = Cosine(angle.minus.clamp(max=2.0), angle.plus.clamp(max=2.0))
+    ends = cosine_between(unit_vectors_as(p.loc, torch.float64), unit_vectors_as(q.loc, torch.float64))
+    angle = Cosine(*(end.clamp(max=2.0) for end in ends))
     kappas = p.concentration.to(dtype), q.concentration.to(dtype)
     # The compiler must specialise on d, which has its own formulas: operator.index does that.
     return _divergence(p.family, q.family, *kappas, angle, operator.index(p.event_shape[0]), dtype)
@@ -81,10 +99,10 @@ def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
 def _divergence(
     p: Family, q: Family, kappa_p: Tensor, kappa_q: Tensor, angle: Cosine, dim: int, dtype: torch.dtype
 ) -> Tensor:
-    """Return the divergences in ``dtype``. Arguments broadcast. Each pair has its quadrature nodes."""
+    """Return the divergences ≥ 0 in ``dtype``. Arguments broadcast. Each pair has its quadrature nodes."""
 
     def entries(kappa_p: Tensor, kappa_q: Tensor, minus: Tensor, plus: Tensor) -> Tensor:
-        return derived.divergence(p, kappa_p, q, kappa_q, Cosine(minus, plus), dim)
+        return q.divergence(p, kappa_p, kappa_q, Cosine(minus, plus), dim).clamp(min=0.0)
 
     return in_chunks(entries, *torch.broadcast_tensors(kappa_p, kappa_q, *angle)).to(dtype)
 
@@ -113,7 +131,7 @@ def pairwise_kl(
     """
     for name, one in (("p", p), ("q", q)):
         if not isinstance(one, HypersphericalUniform | RotationallySymmetric):
-            raise ValueError(
+            raise TypeError(
                 f"{name} must be a distribution of this package, such as PowerSpherical, got {type(one).__name__}"
             )
     if p.dim != q.dim:
@@ -128,9 +146,9 @@ def pairwise_kl(
         return kl_divergence(HypersphericalUniform(p.dim, validate_args=False), q).expand(shape)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
     tensors = (
-        unit_rows(p.loc, torch.float64),
+        unit_rows(p.loc.double().reshape(-1, p.dim)),
         p.concentration.to(dtype).reshape(-1),
-        unit_rows(q.loc, torch.float64),
+        unit_rows(q.loc.double().reshape(-1, q.dim)),
         q.concentration.to(dtype).reshape(-1),
     )
 

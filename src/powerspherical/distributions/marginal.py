@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.distributions import constraints
 
 from powerspherical._torch.vectors import computing
 from powerspherical.distributions import validation
-from powerspherical.distributions.sampling import Reparameterised
+from powerspherical.distributions.sampling import Draws
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family, derived
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.quadrature.expectations import expectation
@@ -19,7 +19,7 @@ from powerspherical.sampling.noise import cosine
 from powerspherical.special.gamma import log_cosine_normalizer
 
 
-class Marginal(Reparameterised):
+class Marginal(Draws):
     """The law of t = μᵀx on [-1, 1] under a family on the unit sphere of R^dim.
 
     Args:
@@ -83,16 +83,10 @@ class Marginal(Reparameterised):
         if validation.is_enabled(validate_args):
             validation.require([validation.non_negative("concentration", concentration)])
         self.concentration = concentration
-        super().__init__(concentration.shape, torch.Size(), validate_args)
+        self._start(concentration.shape, torch.Size(), validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution expanded to ``batch_shape``. No memory is copied."""
-        new = self._get_checked_instance(Marginal, _instance)
-        batch_shape = torch.Size(batch_shape)
-        new.dim, new.family = self.dim, self.family
-        new.concentration = self.concentration.expand(batch_shape)
-        super(Marginal, new).__init__(batch_shape, torch.Size(), self._validate_args)
-        return new
+    def _broadcast(self, batch_shape: torch.Size) -> None:
+        self.concentration = self.concentration.expand(batch_shape)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim: {self.dim}, concentration: {self.concentration})"
@@ -113,7 +107,7 @@ class Marginal(Reparameterised):
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
         """
-        self._validate_sample(value)
+        self._check(value, -1.0, 1.0)
         dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
         outside = value.abs() > 1
@@ -160,7 +154,7 @@ class Marginal(Reparameterised):
 
     def _log_tail(self, value: Tensor, side: int) -> Tensor:
         """Return log P(T ≤ value) for side 0, and log P(T > value) for side 1."""
-        self._validate_sample(value)
+        self._check(value, -1.0, 1.0)
         exact = value.double()
         return self._result(self.tails(Cosine(1 - exact, 1 + exact))[side], value)
 
@@ -169,7 +163,7 @@ class Marginal(Reparameterised):
 
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
         """
-        self._validate_number(value, 0.0, 1.0)
+        self._check(value, 0.0, 1.0)
         exact = value.double()
         return self._result(self.quantile(exact, 1 - exact).value, value)
 
@@ -207,10 +201,7 @@ class Marginal(Reparameterised):
         divergence = self.family.relative_entropy(concentration, self.dim)
         return self._result(-divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs)
 
-    def _validate_sample(self, value: Tensor) -> None:
-        self._validate_number(value, -1.0, 1.0)
-
-    def _validate_number(self, value: Tensor, low: float, high: float) -> None:
+    def _check(self, value: Tensor, low: float, high: float) -> None:
         validation.floating_tensor("value", value)
         validation.broadcast_shape(**{"value.shape": value.shape, "batch_shape": self.batch_shape})
         if self._validate_args:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Independent
 
 from powerspherical.distributions import validation
-from powerspherical.distributions.rotational import RotationallySymmetric, distribution_of
+from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.sampling import Draws
 from powerspherical.distributions.uniform import HypersphericalUniform
 
@@ -22,7 +22,8 @@ class ProductOfSpheres(Draws, Independent):
 
     It is a ``torch.distributions.Independent`` over the last batch axis of ``factors``. All factors are computed at
     once. ``log_prob``, ``entropy`` and ``kl_divergence`` add the terms of the factors and are as accurate as those. In
-    ``kl_divergence`` a product with m = 1 is compared with every factor of the other.
+    ``kl_divergence`` a product with m = 1 is compared with every factor of the other. Factors are independent, so the
+    maximum-likelihood product for points x (n, …, m, d) is ``ProductOfSpheres(PowerSpherical.fit(x))``.
 
     Args:
         factors: distribution with batch shape (…, m) and event shape (d,): a rotationally symmetric one such as
@@ -43,9 +44,6 @@ class ProductOfSpheres(Draws, Independent):
     tensor([1.5555, 1.5555, 1.5555])
     >>> uniform.dim, uniform.log_prob(torch.eye(2)), uniform.entropy()  # 2 log 2π
     (2, tensor(-3.6758), tensor(3.6758))
-    >>> x = uniform.expand((4,)).sample()
-    >>> ProductOfSpheres.fit(x, family="von_mises_fisher").base_dist.loc.shape
-    torch.Size([2, 2])
     """
 
     base_dist: Factor
@@ -67,42 +65,9 @@ class ProductOfSpheres(Draws, Independent):
         """The ambient dimension d of each sphere."""
         return self.base_dist.dim
 
-    @classmethod
-    def fit(
-        cls,
-        x: Tensor,
-        weights: Tensor | None = None,
-        *,
-        family: str | type[RotationallySymmetric] = "power_spherical",
-        **options: Any,
-    ) -> Self:
-        """Return the maximum-likelihood product for points of shape (n, *batch, m, d).
-
-        The likelihood is a product over factors, so each factor is fitted on its own.
-
-        Args:
-            x: unit vectors, the shape of ``sample((n,))``.
-            weights: numbers ≥ 0 of shape (n, *batch), one per point of the product. Default: equal weights.
-            family: name or distribution class of the factors' family.
-            options: ``bias_correction`` and ``max_iter`` of ``RotationallySymmetric.fit``, which states the accuracy.
-        """
-        distribution = distribution_of(family)
-        validation.vectors("x", x)
-        if x.dim() < 3:
-            raise ValueError(f"x must have the shape (n, …, m, d), got {tuple(x.shape)}")
-        if weights is not None:
-            shape, expected = tuple(validation.floating_tensor("weights", weights).shape), tuple(x.shape[:-2])
-            if shape != expected:
-                raise ValueError(
-                    f"weights must have the shape {expected}, one per point of the product, got {shape}"
-                )
-            weights = weights.unsqueeze(-1).expand(x.shape[:-1])
-        return cls(distribution.fit(x, weights, **options), validate_args=False)
-
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """Return this distribution expanded to ``batch_shape``. No memory is copied."""
-        new = self._get_checked_instance(ProductOfSpheres, _instance)
-        return super().expand(batch_shape, new)
+        return Independent.expand(self, batch_shape, self._get_checked_instance(ProductOfSpheres, _instance))
 
     @property
     def _like(self) -> Tensor:  # type: ignore[override]
@@ -119,11 +84,7 @@ class ProductOfSpheres(Draws, Independent):
 
         The result has the shape (…), broadcast against the batch shape.
         """
-        validation.floating_tensor("value", value)
-        # A value of shape (d,) or (1, d) would broadcast to all factors.
-        if value.shape[-2:] != self.event_shape:
-            expected = ", ".join(map(str, self.event_shape))
-            raise ValueError(f"value must have the shape (…, {expected}), got {tuple(value.shape)}")
+        validation.ends_in("value", value, self.event_shape)  # (d,) or (1, d) would broadcast to all factors
         return self.base_dist.log_prob(value).sum(-1)
 
     def entropy(self) -> Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copyreg
 import math
 import operator
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -28,7 +27,7 @@ from powerspherical.distributions.density import log_density
 from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.marginal import Marginal
 from powerspherical.distributions.matrix import log_density_matrix
-from powerspherical.distributions.sampling import Reparameterised
+from powerspherical.distributions.sampling import Draws
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.families import Family, derived, family_named, register_family
 from powerspherical.quadrature.cosine import Cosine
@@ -89,18 +88,12 @@ def _look_up_divergences(cls: type[RotationallySymmetric]) -> None:
     look_up_divergences({cls, HypersphericalUniform, *_DISTRIBUTIONS.values()})
 
 
-class RotationallySymmetric(Reparameterised):
+class RotationallySymmetric(Draws):
     """A distribution on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
 
-    A subclass only names its ``family``, which registers it. Here are the members that all of them share.
-
-    Args:
-        loc: mean directions μ, unit vectors of shape (…, d), d ≥ 2. Norms may be off by 1 %; vectors that are off by
-            more than rounding are normalised. Half precision is computed in float32.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
-        validate_args: whether to check values (one synchronisation on CUDA). Default: torch's global setting.
-
-    Attributes ``loc`` and ``concentration`` have the batch shape, and ``dim`` is d.
+    A subclass only names its ``family``, which registers it. Here are the members that all of them share. Arguments
+    are those of ``PowerSpherical``. The attributes ``loc`` and ``concentration`` have the batch shape, and ``dim`` is
+    d.
 
     >>> from powerspherical.families import POWER_SPHERICAL
     >>> class Mine(RotationallySymmetric):
@@ -179,14 +172,8 @@ class RotationallySymmetric(Reparameterised):
                 "concentration", concentration, computing(dtype), loc.device
             )
             if concentration.dim():
-                if concentration.device != loc.device:
-                    raise ValueError(
-                        f"loc is on {loc.device} and concentration on {concentration.device}: move one of them"
-                    )
                 # This is torch.result_type(loc, concentration), which the compiler cannot trace.
                 dtype = torch.promote_types(dtype, concentration.dtype)
-            else:
-                concentration = concentration.to(loc.device, non_blocking=True)
         batch_shape = shape[:-1]
         agree = concentration.shape == batch_shape
         if not agree:
@@ -220,36 +207,30 @@ class RotationallySymmetric(Reparameterised):
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
         """Return the distribution whose KL divergence from the uniform is ``nats``.
 
-        Args:
-            loc, validate_args: as in the constructor, with ``loc`` of shape (…, d).
-            nats: numbers ≥ 0 that broadcast against ``loc.shape[:-1]``. Without validation, negative ones give NaN.
+        ``nats`` holds numbers ≥ 0 that broadcast against ``loc.shape[:-1]``. Without validation, negative ones give
+        NaN. The other arguments are those of the constructor.
 
         Differentiable; at ``nats`` = 0 the derivative is +∞. κ is computed and stored in at least float32. In
         float64 the divergence of the result agrees with ``nats`` to about 1e-13.
         """
-
-        def solved(nats: Tensor, dim: int, dtype: torch.dtype) -> tuple[Tensor, list[validation.Check]]:
-            concentration = derived.from_relative_entropy(cls.family, nats, dim)
-            reachable = validation.reachable("nats", nats, concentration, dim, computing(dtype))
-            return concentration, [validation.non_negative("nats", nats), reachable]
-
-        return cls._solved(loc, "nats", nats, validate_args, solved)
+        number, dim, dtype = cls._paired("nats", nats, loc)
+        concentration = derived.from_relative_entropy(cls.family, number, dim)
+        reachable = validation.reachable("nats", number, concentration, dim, computing(dtype))
+        checks = [validation.non_negative("nats", number), reachable]
+        return cls._with_exact(loc, concentration, dtype, validate_args, checks)
 
     @classmethod
     def from_mean_length(cls, loc: Tensor, length: Tensor | float, validate_args: bool | None = None) -> Self:
         """Return the distribution whose mean resultant length ‖E x‖ is ``length``; differentiable.
 
-        Args:
-            loc, validate_args: as in the constructor, with ``loc`` of shape (…, d).
-            length: numbers in [0, 1) that broadcast against ``loc.shape[:-1]``. Without validation, others give NaN.
+        ``length`` holds numbers in [0, 1) that broadcast against ``loc.shape[:-1]``. Without validation, others give
+        NaN. The other arguments are those of the constructor.
         """
-
-        def solved(length: Tensor, dim: int, dtype: torch.dtype) -> tuple[Tensor, list[validation.Check]]:
-            check = validation.between("length", length, 0.0, 1.0, below=True)
-            length = torch.where(check[0], length, torch.nan)
-            return cls.family.from_mean_cosine(length, 1 - length, dim), [check]
-
-        return cls._solved(loc, "length", length, validate_args, solved)
+        number, dim, dtype = cls._paired("length", length, loc)
+        check = validation.between("length", number, 0.0, 1.0, below=True)
+        number = torch.where(check[0], number, torch.nan)
+        concentration = cls.family.from_mean_cosine(number, 1 - number, dim)
+        return cls._with_exact(loc, concentration, dtype, validate_args, [check])
 
     @classmethod
     def fit(
@@ -275,42 +256,30 @@ class RotationallySymmetric(Reparameterised):
         found = maximum_likelihood(cls.family, x, weights, max_iter, bias_correction)
         return cls(*found, validate_args=False)
 
-    @classmethod
-    def _solved(
-        cls,
-        loc: Tensor,
-        name: str,
-        value: Tensor | float,
-        validate_args: bool | None,
-        solved: Callable[[Tensor, int, torch.dtype], tuple[Tensor, list[validation.Check]]],
-    ) -> Self:
-        """Return the distribution with a concentration that ``solved`` computes from a value, in at least float32.
-
-        ``solved`` is called with the value, d and the dtype of draws, mean and mode, to which κ is not rounded.
-        """
+    @staticmethod
+    def _paired(name: str, value: Tensor | float, loc: Tensor) -> tuple[Tensor, int, torch.dtype]:
+        """Return a value for each direction in at least float32, d, and the dtype of draws, mean and mode."""
         dim = validation.vectors("loc", loc)
         number = validation.number_or_tensor(name, value, computing(loc.dtype), loc.device)
         validation.paired_shape("loc", loc, name, number)
         dtype = torch.promote_types(loc.dtype, number.dtype) if number.dim() else loc.dtype
-        exact = torch.promote_types(computing(loc.dtype), computing(number.dtype))
-        concentration, checks = solved(number.to(exact), dim, dtype)
+        return number.to(torch.promote_types(computing(loc.dtype), computing(number.dtype))), dim, dtype
+
+    @classmethod
+    def _with_exact(
+        cls,
+        loc: Tensor,
+        concentration: Tensor,
+        dtype: torch.dtype,
+        validate_args: bool | None,
+        checks: list[validation.Check],
+    ) -> Self:
+        """Return the distribution whose draws, mean and mode have this dtype, to which κ is not rounded."""
         if validation.is_enabled(validate_args):
             validation.require(checks)
         new = cls(loc, concentration, validate_args)
         new._parameters = new._parameters[0].to(dtype), concentration
         new._broadcast(new.batch_shape)
-        return new
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
-        copied.
-        """
-        new = self._get_checked_instance(RotationallySymmetric, _instance)
-        batch_shape = torch.Size(batch_shape)
-        self.concentration.expand(batch_shape)  # raises unless the batch shape itself can expand
-        new.dim, new._parameters = self.dim, self._parameters
-        new._broadcast(batch_shape)
-        super(RotationallySymmetric, new).__init__(batch_shape, self.event_shape, self._validate_args)
         return new
 
     @property
@@ -339,8 +308,7 @@ class RotationallySymmetric(Reparameterised):
     def log_normalizer(self) -> Tensor:
         """The log of the integral of the unnormalised density over the sphere, of the batch shape.
 
-        It is log(area) plus the log-partition relative to the uniform. The error is at most 2e-6 of the larger term in
-        float32, also where the two nearly cancel.
+        It is log(area) plus the log-partition relative to the uniform, and as accurate as ``entropy``.
         """
         log_partition = derived.log_partition(self.family, self._exact_concentration, self.dim)
         return log_partition + log_sphere_area(self.dim)
@@ -348,12 +316,13 @@ class RotationallySymmetric(Reparameterised):
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.
 
-        The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms may be off by 1
-        %. With validation, vectors that are off by more than rounding are normalised.
+        The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms are treated as
+        those of ``loc``.
         """
-        value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
-        dtype = torch.promote_types(computing(self.loc.dtype), computing(value.dtype))
+        value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
         loc, concentration = self._parameters
+        # At least float32, as for half precision ``computing`` says.
+        dtype = torch.promote_types(torch.promote_types(loc.dtype, value.dtype), torch.float32)
         density = log_density(self.family, value, loc, concentration.to(dtype))
         if density.shape[density.dim() - len(self.batch_shape) :] == self.batch_shape:
             return density
@@ -370,14 +339,13 @@ class RotationallySymmetric(Reparameterised):
         twice. Beyond the result, the first derivative needs the memory of a block: in float32 about 30 MB on a CPU and
         250 MB on CUDA.
 
-        Accuracy: t = μᵀx has an absolute error of about ε (1.2e-7 in float32, 2.2e-16 in float64), so the error is that
-        of ``log_prob`` plus a few ε·|d log p/dt|. The slope is κ for von Mises–Fisher and κ/(1+t) for Power Spherical.
-        For the spherical Cauchy it is at most (d-1)κ(κ+2)/2, at the mode. In float32 the error exceeds 0.01 from
-        κ = 3e4 on, or κ = 40 for a spherical Cauchy in 64 dimensions: use float64 there, or ``log_prob``. At t = -1 the
-        Power Spherical density is not 0 but ε^κ of that at the mode. A lower precision of matrix products that you
-        chose in torch, such as TF32, applies here too.
+        Accuracy: t = μᵀx has an absolute error of about ε (1.2e-7 in float32), so the error is that of ``log_prob``
+        plus a few ε·|d log p/dt|. The slope is κ for von Mises–Fisher, κ/(1+t) for Power Spherical, and at most
+        (d-1)κ(κ+2)/2 for the spherical Cauchy. In float32 the error exceeds 0.01 from κ = 3e4 on, or κ = 40 for a
+        spherical Cauchy in 64 dimensions: use float64 there, or ``log_prob``. At t = -1 the Power Spherical density is
+        ε^κ of that at the mode. A lower precision of matrix products, such as TF32, applies here too.
         """
-        x = validation.points(x, self.dim, self._validate_args)
+        x = validation.on_sphere("x", x, self.dim, self._validate_args)
         return log_density_matrix(self.family, self.loc, self.concentration, x)
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
@@ -450,14 +418,11 @@ class RotationallySymmetric(Reparameterised):
         return number.to(torch.promote_types(dtype, computing(number.dtype)))
 
     def cap_probability(self, angle: Tensor | float) -> Tensor:
-        """Return the probability within ``angle`` of ``loc``.
+        """Return the probability within ``angle`` (radians in [0, π]) of ``loc``, in at least float32.
 
-        Args:
-            angle: radians in [0, π], a number or a tensor that broadcasts against the batch shape. Without validation
-                the probability is 0 for angles below 0 and 1 above π.
-
-        The result has the broadcast shape and at least float32. It is computed in float64, and is not accurate for
-        angles below 1e-147.
+        ``angle`` broadcasts against the batch shape, and the result has the broadcast shape. Without validation the
+        probability is 0 for angles below 0 and 1 above π. It is computed in float64, and is not accurate for angles
+        below 1e-147.
         """
         angle = self._number("angle", angle, 0.0, math.pi + 1e-6)
         half = angle.double().clamp(0.0, math.pi) / 2
@@ -467,11 +432,7 @@ class RotationallySymmetric(Reparameterised):
     def cap_angle(self, probability: Tensor | float) -> Tensor:
         """Return the angle of the cone around ``loc`` with this ``probability``: the inverse of ``cap_probability``.
 
-        Args:
-            probability: a number in [0, 1], or a tensor of them that broadcasts against the batch shape. Without
-                validation any other number gives NaN.
-
-        The result, in radians, has the broadcast shape and at least float32. It is computed in float64, where angles
+        ``probability`` broadcasts against the batch shape. Without validation, numbers outside [0, 1] give NaN. Angles
         below 1e-160 underflow.
         """
         probability = self._number("probability", probability, 0.0, 1.0)

@@ -1,9 +1,9 @@
-"""The base classes that give every distribution ``sample``, ``rsample`` and ``noise``."""
+"""The base class that gives every distribution ``sample``, ``rsample`` and ``noise``."""
 
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -37,7 +37,21 @@ class Draws(Distribution):
     """``sample``, ``rsample`` and ``noise``, from torch's generator or the caller's.
 
     A subclass implements ``_draws``, ``_points`` and ``_like``.
+
+    >>> from powerspherical import PowerSpherical
+    >>> kappa = torch.tensor([1.0, 10.0], requires_grad=True)
+    >>> q = PowerSpherical(torch.eye(3)[0], kappa)
+    >>> x = q.rsample((5,))
+    >>> x.shape, q.sample((5,)).shape
+    (torch.Size([5, 2, 3]), torch.Size([5, 2, 3]))
+    >>> x[..., 0].sum().backward()
+    >>> kappa.grad > 0  # a larger κ moves points towards loc
+    tensor([True, True])
+    >>> q.rsample(noise=q.noise(256, sobol=True)).mean(0)[1, 0].round(decimals=2)  # E t = κ/(κ+2)
+    tensor(0.8300, grad_fn=<RoundBackward1>)
     """
+
+    has_rsample = True
 
     #: A tensor with the dtype and device of the draws.
     _like: Tensor
@@ -49,14 +63,7 @@ class Draws(Distribution):
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
     ) -> Tensor:
-        """Return the draws of ``rsample`` without gradients, of shape ``sample_shape + batch_shape + event_shape``.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> p = PowerSpherical(torch.eye(3)[0], torch.tensor([1.0, 10.0]))
-        >>> p.sample((5,)).shape
-        torch.Size([5, 2, 3])
-        """
+        """Return the draws of ``rsample`` without gradients, of shape ``sample_shape + batch_shape + event_shape``."""
         with torch.no_grad():
             return self.rsample(sample_shape, generator=generator, noise=noise)
 
@@ -77,16 +84,6 @@ class Draws(Distribution):
                 of ``noise``, or any finite tensor of shape (…) + ``event_shape`` that broadcasts with the batch shape.
                 The draws are then a deterministic function of the noise and the parameters, differentiable once in
                 both, and accurate to rounding. They take a few µs each on a CPU, because the cosine is a quantile.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> kappa = torch.tensor([1.0, 10.0], requires_grad=True)
-        >>> x = PowerSpherical(torch.eye(3)[0], kappa).rsample((5,))
-        >>> x.shape, x.norm(dim=-1).allclose(torch.ones(5, 2))
-        (torch.Size([5, 2, 3]), True)
-        >>> x[..., 0].sum().backward()
-        >>> kappa.grad > 0  # a larger κ moves points towards loc
-        tensor([True, True])
         """
         shape = self._batch_shape
         if not (isinstance(sample_shape, tuple) and len(sample_shape) == 0):  # usually it is empty
@@ -97,7 +94,9 @@ class Draws(Distribution):
             raise ValueError(
                 "noise determines the draws and their shape: leave out sample_shape and generator"
             )
-        return self._points(self._checked_noise(noise))
+        like = self._like
+        validation.noise(noise, self.batch_shape, self.event_shape, like.device, self._validate_args)
+        return self._points(noise.to(computing(like.dtype)))
 
     def noise(
         self,
@@ -117,22 +116,9 @@ class Draws(Distribution):
             sobol: whether the samples of each batch element form a randomised Sobol sequence: quasi-Monte Carlo, for
                 averages over the samples. Batch elements get different randomisations of one sequence, and are
                 uncorrelated. The event must have at most 21201 entries. Best with 2ᵏ samples.
-
-        >>> import torch
-        >>> from powerspherical import PowerSpherical
-        >>> _ = torch.manual_seed(0)
-        >>> q = PowerSpherical(torch.eye(3)[0], 10.0)
-        >>> noise = q.noise(256, sobol=True)
-        >>> noise.shape, q.rsample(noise=noise).mean(0)[0].round(decimals=2)  # E t = κ/(κ+2)
-        (torch.Size([256, 3]), tensor(0.8300))
         """
         shape = sizes("sample_shape", sample_shape)
         return explicit.normals(shape, self.batch_shape, self.event_shape, self._like, generator, sobol=sobol)
-
-    def _checked_noise(self, noise: Tensor) -> Tensor:
-        """Return ``noise`` in the dtype in which draws are computed, after a check."""
-        validation.noise(noise, self.batch_shape, self.event_shape, self._like.device, self._validate_args)
-        return noise.to(computing(self._like.dtype))
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         """Return draws of shape ``shape + event_shape``."""
@@ -142,14 +128,24 @@ class Draws(Distribution):
         """Return the draws for checked ``noise``."""
         raise NotImplementedError
 
-
-class Reparameterised(Draws):
-    """A distribution with differentiable draws that checks its own arguments, with better messages than torch's."""
-
-    has_rsample = True
-
-    def __init__(
+    def _start(
         self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
     ) -> None:
-        super().__init__(batch_shape, event_shape, validate_args=False)
+        """Do what torch's constructor does, without its checks of arguments: ours have better messages."""
+        self._batch_shape, self._event_shape = batch_shape, event_shape
         self._validate_args = validation.is_enabled(validate_args)
+        super(Distribution, self).__init__()
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
+        copied.
+        """
+        new = self.__new__(type(self)) if _instance is None else _instance
+        vars(new).update(vars(self))
+        new._batch_shape = torch.Size(batch_shape)
+        self._like.new_empty(()).expand(self._batch_shape).expand(new._batch_shape)  # raises if it cannot
+        new._broadcast(new._batch_shape)
+        return new
+
+    def _broadcast(self, batch_shape: torch.Size) -> None:
+        """Expand the parameters, if there are any."""

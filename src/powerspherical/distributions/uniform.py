@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,12 +11,12 @@ from torch.distributions import constraints
 from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
-from powerspherical.distributions.sampling import Reparameterised
+from powerspherical.distributions.sampling import Draws
 from powerspherical.sampling import uniform
 from powerspherical.special.gamma import log_sphere_area
 
 
-class HypersphericalUniform(Reparameterised):
+class HypersphericalUniform(Draws):
     """The uniform distribution on the unit sphere of R^dim.
 
     Args:
@@ -56,17 +56,7 @@ class HypersphericalUniform(Reparameterised):
         self._like = torch.empty((), dtype=dtype, device=device)
         if not self._like.is_floating_point():
             raise ValueError(f"dtype must be a floating-point dtype, got {dtype}")
-        super().__init__(torch.Size(), torch.Size((self.dim,)), validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution expanded to ``batch_shape``. No memory is copied."""
-        new = self._get_checked_instance(HypersphericalUniform, _instance)
-        new.dim, new._like = self.dim, self._like
-        self._like.expand(self.batch_shape).expand(batch_shape)  # raises unless the batch shape can expand
-        super(HypersphericalUniform, new).__init__(
-            torch.Size(batch_shape), self.event_shape, self._validate_args
-        )
-        return new
+        self._start(torch.Size(), torch.Size((self.dim,)), validate_args)
 
     def __repr__(self) -> str:
         batch = f", batch_shape: {tuple(self.batch_shape)}" if self.batch_shape else ""
@@ -87,14 +77,14 @@ class HypersphericalUniform(Reparameterised):
         The result is on the device and in the dtype of ``value``, at least float32. Its shape is that of ``value``
         without d, broadcast against the batch shape.
         """
-        value = validation.on_sphere(value, self.dim, self.batch_shape, self._validate_args)
+        value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         density = value.new_full(shape, -log_sphere_area(self.dim), dtype=computing(value.dtype))
         return density.masked_fill(value.detach().sum(-1).isnan(), torch.nan)
 
     def log_prob_matrix(self, x: Tensor) -> Tensor:
         """Return ``log_prob`` of all points x (N, d), or (…, d), of shape batch_shape + (N,), or batch_shape + (…)."""
-        x = validation.points(x, self.dim, self._validate_args)
+        x = validation.on_sphere("x", x, self.dim, self._validate_args)
         density = HypersphericalUniform(self.dim, validate_args=False).log_prob(x)
         return density.expand(*self.batch_shape, *density.shape)
 

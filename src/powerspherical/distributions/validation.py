@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import can_look, is_plain
+from powerspherical._torch.modes import can_look
 from powerspherical._torch.private import validates_by_default
 from powerspherical._torch.vectors import computing
 from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
@@ -80,9 +80,9 @@ def vectors(name: str, value: object) -> int:
 def number_or_tensor(
     name: str, value: object, dtype: torch.dtype | None = None, device: torch.device | None = None
 ) -> Tensor:
-    """Return a floating-point tensor as it is, and a number as a tensor.
+    """Return a floating-point tensor as it is, and a number as a tensor of this dtype. Default: torch's.
 
-    ``dtype`` and ``device`` apply to numbers; they are those of ``loc``. Default: torch's.
+    ``device`` is that of ``loc``. Numbers and scalar tensors move there. Other tensors must be there.
     """
     if not isinstance(value, Tensor) and isinstance(value, numbers.Real):
         kept = torch.get_default_dtype() if dtype is None else dtype
@@ -93,7 +93,12 @@ def number_or_tensor(
             )
         # On CUDA this is a fill. ``torch.tensor`` would be a copy that waits.
         return torch.full((), number, dtype=dtype, device=device)
-    return floating_tensor(name, value, " or a number")
+    tensor = floating_tensor(name, value, " or a number")
+    if device is None or tensor.device == device:
+        return tensor
+    if tensor.dim():
+        raise ValueError(f"loc is on {device} and {name} on {tensor.device}: move one of them")
+    return tensor.to(device, non_blocking=True)
 
 
 def _overflow(name: str, value: float, dtype: torch.dtype, way_out: str) -> str:
@@ -105,10 +110,10 @@ def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
 
     False if it does not, or if there is no kernel for these tensors. Then the checks below have to tell.
     """
-    tensors = (vectors,) if numbers is None else (vectors, numbers)
-    if not is_plain(*tensors) or (numbers is not None and numbers.dtype is not vectors.dtype):
+    if numbers is not None and numbers.dtype is not vectors.dtype:
         return False
-    kernel = find("check", vectors, vectors.shape[-1])
+    tensors = (vectors,) if numbers is None else (numbers, vectors)
+    kernel = find("check", *tensors, dim=vectors.shape[-1])
     if kernel is None:
         return False
     tolerance, largest = _limits(vectors.dtype, vectors.shape[-1])
@@ -188,17 +193,13 @@ def non_negative(
     return proper, message
 
 
-def weights(name: str, value: Tensor) -> Check:
+def weights(name: str, value: Tensor) -> tuple[Check, Check]:
     """Check that every entry of ``value`` is finite and ≥ 0, and that one along the first axis is positive."""
-    proper = (value >= 0) & torch.isfinite(value)
-
-    def message() -> str:
-        bad = value[~proper]
-        if bad.numel():
-            return f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0, but has {_others(bad)}"
-        return f"{name} of shape {tuple(value.shape)} must have a positive sum along the first axis: all are zero"
-
-    return proper & (value > 0).any(0), message
+    proper, subject = (value >= 0) & torch.isfinite(value), f"{name} of shape {tuple(value.shape)} must"
+    return (
+        (proper, lambda: f"{subject} be finite and ≥ 0, but has {_others(value[~proper])}"),
+        ((value > 0).any(0), lambda: f"{subject} have a positive sum along the first axis: all are zero"),
+    )
 
 
 def between(name: str, value: Tensor, low: float, high: float, *, below: bool = False) -> Check:
@@ -266,17 +267,29 @@ def paired_shape(vectors_name: str, vectors: Tensor, name: str, value: Tensor) -
     return broadcast_shape(**{f"{vectors_name}.shape[:-1]": rows, f"{name}.shape": shape})
 
 
-def on_sphere(value: Tensor, dim: int, batch_shape: torch.Size, check_values: bool) -> Tensor:
-    """Check the argument of ``log_prob``: its shape and, with ``check_values``, its norms (see ``unit_vectors``)."""
+def ends_in(name: str, value: Tensor, event_shape: tuple[int, ...], way_out: str = "") -> torch.Size:
+    """Return the shape of a floating-point tensor without ``event_shape``; raise unless its shape ends so."""
+    shape = floating_tensor(name, value).shape
+    axes = len(shape) - len(event_shape)
+    if axes < 0 or shape[axes:] != event_shape:
+        expected = ", ".join(map(str, ("…", *event_shape)))
+        raise ValueError(f"{name} must have the shape ({expected}), got {tuple(shape)}{way_out}")
+    return shape[:axes]
+
+
+def on_sphere(
+    name: str, value: Tensor, dim: int, check_values: bool, batch_shape: torch.Size | None = None
+) -> Tensor:
+    """Check points (…, d): their shape and, with ``check_values``, their norms (see ``unit_vectors``).
+
+    With ``batch_shape`` their shape without d must broadcast against it.
+    """
     # For a small batch each call counts, so we call a check only if it may raise.
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        floating_tensor("value", value)
-    shape = value.shape
-    if not shape or shape[-1] != dim:
-        raise ValueError(f"value must have the shape (…, {dim}), got {tuple(shape)}")
-    if shape[:-1] != batch_shape:
-        broadcast_shape(**{"value.shape[:-1]": shape[:-1], "batch_shape": batch_shape})
-    return unit_vectors("value", value) if check_values else value
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.shape[-1:] != (dim,):
+        ends_in(name, value, (dim,))
+    if batch_shape is not None and value.shape[:-1] != batch_shape:
+        broadcast_shape(**{f"{name}.shape[:-1]": value.shape[:-1], "batch_shape": batch_shape})
+    return unit_vectors(name, value) if check_values else value
 
 
 def noise(
@@ -287,15 +300,9 @@ def noise(
     check_values: bool,
 ) -> None:
     """Check the argument ``noise`` of ``rsample``: its shape and device and, with ``check_values``, its values."""
-    floating_tensor("noise", value)
-    axes = value.dim() - len(event_shape)
-    if axes < 0 or value.shape[axes:] != event_shape:
-        expected = ", ".join(map(str, ("…", *event_shape)))
-        raise ValueError(
-            f"noise must have the shape ({expected}), got {tuple(value.shape)}; use the distribution's noise()"
-        )
+    shape = ends_in("noise", value, event_shape, "; use the distribution's noise()")
     rows = f"noise.shape[:{-len(event_shape)}]" if event_shape else "noise.shape"
-    broadcast_shape(**{rows: value.shape[:axes], "batch_shape": batch_shape})
+    broadcast_shape(**{rows: shape, "batch_shape": batch_shape})
     if value.device != device:
         raise ValueError(
             f"noise is on {value.device}, but the draws are on {device}: use noise.to({str(device)!r})"
@@ -303,11 +310,3 @@ def noise(
     if check_values:
         finite = value.detach().isfinite()
         require([(finite, lambda: f"noise must be finite, but has {int((~finite).sum())} other value(s)")])
-
-
-def points(x: Tensor, dim: int, check_values: bool) -> Tensor:
-    """Check the argument of ``log_prob_matrix``: its shape and, with ``check_values``, its norms."""
-    floating_tensor("x", x)
-    if x.dim() < 1 or x.shape[-1] != dim:
-        raise ValueError(f"x must hold points, of shape (…, {dim}), got {tuple(x.shape)}")
-    return unit_vectors("x", x) if check_values else x

@@ -5,8 +5,7 @@ A ``Family`` needs the log-density as a function of the cosine t = μᵀx and co
 family known to the rest of the package.
 """
 
-from powerspherical.families.base import Family
-from powerspherical.families.exponential import ExponentialFamily
+from powerspherical.families.base import ExponentialFamily, Family
 from powerspherical.families.power_spherical import POWER_SPHERICAL
 from powerspherical.families.registry import family_named, family_names, register_family
 from powerspherical.families.spherical_cauchy import SPHERICAL_CAUCHY

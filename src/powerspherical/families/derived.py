@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.derivatives import differentiable_once, with_derivatives
 from powerspherical._torch.elementary import expm1, log1p
 from powerspherical.quadrature.cosine import Cosine
@@ -69,8 +68,8 @@ def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
     >>> log_partition(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3).exp()  # E(1+t)² = 1 + 1/3
     tensor([1.0000, 1.3333])
     """
-    if curves.has(family.key, "log_partition_slope", dim):
-        return curves.log_partition(kappa, family.key, dim)
+    if curves.has(family.key, "log_partition", dim):
+        return curves.value(kappa, family.key, "log_partition", dim)
     return kappa * family.peak - family.offset(kappa, dim)
 
 
@@ -119,7 +118,7 @@ def from_mean_score(family: Family, mean: Tensor, dim: int) -> Tensor:
     tensor([0.0000, 1.5000])
     """
     loss = -mean.detach().double()
-    return curves.inverse(loss, family.key, "score_loss", dim, power=0).to(mean.dtype)
+    return curves.inverse(loss, family.key, "score_loss", dim).to(mean.dtype)
 
 
 def fisher_step(family: Family, found: Tensor, kappa: Tensor, dim: int) -> Tensor:
@@ -152,30 +151,7 @@ def from_relative_entropy(family: Family, nats: Tensor, dim: int) -> Tensor:
     root = torch.sqrt(torch.where(zero, nats, 1.0))
     # In float64, because e^{nats/d} magnifies the rounding of nats.
     target = torch.where(nats > 0, nats, torch.where(zero, 1.0, torch.nan)).double()
-    return torch.where(zero, root, _from_relative_entropy(target, family.key, dim).to(nats.dtype))
-
-
-@with_derivatives(
-    lambda kappa, nats, key, dim: 1 / curves.value(kappa, key, "relative_entropy", dim, 1), from_output=True
-)
-def _from_relative_entropy(nats: Tensor, key: str, dim: int) -> Tensor:
-    return curves.inverse(nats, key, "relative_entropy", dim, power=2)
-
-
-# Divergences
-
-
-def divergence(p: Family, kappa_p: Tensor, q: Family, kappa_q: Tensor, angle: Cosine, dim: int) -> Tensor:
-    """Return KL(p‖q) ≥ 0 in float64, for tensors of one shape.
-
-    ``angle`` is that of the mean directions. κ in float32 asks for float32 accuracy.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> one, zero = torch.ones(1), torch.zeros(1)
-    >>> divergence(POWER_SPHERICAL, one, POWER_SPHERICAL, zero, Cosine(one, one), 3)  # from the uniform
-    tensor([0.1931], dtype=torch.float64)
-    """
-    return q.divergence(p, kappa_p, kappa_q, angle, dim).clamp(min=0.0)
+    return torch.where(zero, root, curves.inverse(target, family.key, "relative_entropy", dim).to(nats.dtype))
 
 
 # Probabilities of t. Partial derivatives are 0 at t = ±1.
@@ -190,11 +166,7 @@ def _log_pdf(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: in
 
 def _dt_dkappa(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: int) -> Tensor:
     """Return dt/dκ at a fixed probability."""
-
-    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Tensor:
-        return family.slope(Cosine(minus, plus), None, kappa, dim) * minus * plus
-
-    return in_chunks(entries, minus, plus, kappa)
+    return family.slope(Cosine(minus, plus), None, kappa, dim) * minus * plus
 
 
 def _log1mexp(x: Tensor) -> Tensor:
@@ -232,17 +204,14 @@ def _tails_partial(dt: PointFunction) -> Callable[..., Pair]:
     from_output=True,
 )
 def _log_tails(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: int) -> Pair:
-    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Pair:
-        near, below = family.log_tail(Cosine(minus, plus), kappa, dim)
-        far = _log1mexp(near)
-        log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
-        known = ~kappa.isnan()
-        bottom, top = (plus <= 0) & known, (minus <= 0) & known
-        log_cdf = torch.where(top, 0.0, torch.where(bottom, -math.inf, log_cdf))
-        log_sf = torch.where(bottom, 0.0, torch.where(top, -math.inf, log_sf))
-        return log_cdf, log_sf
-
-    return in_chunks(entries, minus, plus, kappa)
+    near, below = family.log_tail(Cosine(minus, plus), kappa, dim)
+    far = _log1mexp(near)
+    log_cdf, log_sf = torch.where(below, near, far), torch.where(below, far, near)
+    known = ~kappa.isnan()
+    bottom, top = (plus <= 0) & known, (minus <= 0) & known
+    log_cdf = torch.where(top, 0.0, torch.where(bottom, -math.inf, log_cdf))
+    log_sf = torch.where(bottom, 0.0, torch.where(top, -math.inf, log_sf))
+    return log_cdf, log_sf
 
 
 def log_tails(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:

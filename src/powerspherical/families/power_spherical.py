@@ -11,8 +11,7 @@ from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
 from powerspherical._torch.random import standard_gamma
-from powerspherical.families.base import Family
-from powerspherical.families.exponential import ExponentialFamily, squared_length
+from powerspherical.families.base import ExponentialFamily, Family, squared_length
 from powerspherical.formulas import slopes
 from powerspherical.formulas.maps import power_spherical_ends_3
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
@@ -55,8 +54,9 @@ class PowerSphericalFamily(ExponentialFamily):
         return (dim - 1) / (kappa + (dim - 1))
 
     def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
-        total = kappa + (dim - 1)  # α + β
-        return (2 * kappa + (dim - 1)) / total * ((dim - 1) / total) / (total + 1)
+        exact = kappa.double()  # in float32 the roundings would add up
+        total = exact + (dim - 1)  # α + β
+        return ((2 * exact + (dim - 1)) / total * ((dim - 1) / total) / (total + 1)).to(kappa.dtype)
 
     def from_mean_cosine(self, length: Tensor, loss: Tensor, dim: int) -> Tensor:
         return (dim - 1) * length / loss

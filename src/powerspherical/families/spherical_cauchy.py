@@ -19,6 +19,7 @@ from powerspherical._torch.elementary import log1p
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
 from powerspherical.formulas.densities import cauchy_log_density, cauchy_slopes
+from powerspherical.formulas.maps import boosted
 from powerspherical.quadrature import expectations
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special.mobius import mean_log_boost
@@ -68,12 +69,12 @@ class SphericalCauchyFamily(Family):
     # Probabilities and draws are those of the uniform, shifted in rapidity.
 
     def log_tail(self, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        plus, minus = _shifted(t.plus, t.minus, 1 + kappa)  # swapped ends: the shift back, towards -μ
+        plus, minus = boosted(t.plus, t.minus, 1 + kappa)  # swapped ends: the shift back, towards -μ
         return VON_MISES_FISHER.log_tail(Cosine(minus, plus), torch.zeros_like(kappa), dim)
 
     def quantile(self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
         uniform = VON_MISES_FISHER.quantile(u, complement, torch.zeros_like(kappa), dim)
-        return _shifted(*uniform, 1 + kappa)
+        return Cosine(*boosted(*uniform, 1 + kappa))
 
     def draw_cosine(
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
@@ -88,7 +89,7 @@ class SphericalCauchyFamily(Family):
         minus = torch.maximum(minus.mul_(minus), squared_length)
         plus = torch.maximum(plus.mul_(plus), squared_length)
         growth = kappa + scalar_constant(1.0, kappa.dtype)
-        return _shifted(minus, plus, growth), growth
+        return Cosine(*boosted(minus, plus, growth)), growth
 
     def slope(self, t: Cosine, noise: Tensor | None, kappa: Tensor, dim: int) -> Tensor:
         return (1 + kappa).reciprocal_()
@@ -158,13 +159,6 @@ def _mean_log_distortion(t: Cosine, angle: Cosine, kappa: Tensor, dim: int) -> T
     total = shrink + sinh * apart + r
     crossed = 0.25 * t.minus * t.plus * angle.minus * angle.plus * sinh.square()
     return 0.5 * torch.log(square) + mean_log_boost(2 * crossed / (r * total), dim - 1)
-
-
-def _shifted(minus: Tensor, plus: Tensor, growth: Tensor) -> Cosine:
-    """Return the cosine after multiplying (1+t)/(1-t) by growth² ≥ 1. The inputs may have a common factor."""
-    minus = minus / growth / growth  # growth² may overflow
-    mean = torch.lerp(minus, plus, 0.5)
-    return Cosine(minus / mean, plus / mean)
 
 
 SPHERICAL_CAUCHY = SphericalCauchyFamily()

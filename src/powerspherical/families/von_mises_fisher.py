@@ -8,8 +8,7 @@ from torch import Tensor
 from powerspherical._torch.elementary import hypot, log1p
 from powerspherical._torch.modes import is_capturing
 from powerspherical._torch.random import standard_gamma
-from powerspherical.families.base import Family
-from powerspherical.families.exponential import ExponentialFamily, squared_length
+from powerspherical.families.base import ExponentialFamily, Family, squared_length
 from powerspherical.formulas.maps import LARGE_KAPPA, von_mises_fisher_ends_3
 from powerspherical.formulas.slopes import von_mises_fisher_slope, von_mises_fisher_slope_3
 from powerspherical.quadrature import gauss_legendre

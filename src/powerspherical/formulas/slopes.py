@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from powerspherical.formulas.ops import (
     Lanes,
     Number,
@@ -29,15 +31,7 @@ def power_spherical_slope_3(minus: Lanes, plus: Lanes, kappa: Lanes) -> Lanes:
 #: Below this κ the next slope is a quotient of two power series, because the other formula would cancel.
 SMALL_KAPPA = 0.5
 #: For k from 7 to 1: 1/(2k)! and 1/(2k+1)!.
-SERIES = (
-    (1 / 87178291200, 1 / 1307674368000),
-    (1 / 479001600, 1 / 6227020800),
-    (1 / 3628800, 1 / 39916800),
-    (1 / 40320, 1 / 362880),
-    (1 / 720, 1 / 5040),
-    (1 / 24, 1 / 120),
-    (1 / 2, 1 / 6),
-)
+SERIES = tuple((1 / math.factorial(2 * k), 1 / math.factorial(2 * k + 1)) for k in range(7, 0, -1))
 
 
 def von_mises_fisher_slope_3(minus: Lanes, plus: Lanes, kappa: Lanes) -> Lanes:

@@ -42,7 +42,7 @@ FLAGS = (
     "-Wno-unknown-pragmas",
 )
 
-#: kernel.c is compiled once for each of these levels of x86-64 and each size of numbers, and dispatch.c chooses.
+#: By level of x86-64. kernel.c is compiled for each of these and each size of numbers, and dispatch.c chooses.
 LEVELS = {
     "_v4": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mfma"),
     "_v3": ("-mavx2", "-mfma"),
@@ -77,14 +77,10 @@ def build(target: Path = LIBRARY, machine: str | None = None) -> Path:
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(f"no C compiler: {command[0]} was not found; set CC to one")
     x86 = (machine or platform.machine()).lower() in ("x86_64", "amd64")
-    variants: list[tuple[str, Sequence[str]]] = [
-        ("dispatch.c", [f'-DSOURCE_DIGEST="{source_digest()}"']),
-        *(
-            ("kernel.c", [f"-DREAL_BITS={bits}", f"-DSUFFIX=_{bits}{level}", *flags])
-            for bits in (32, 64)
-            for level, flags in (LEVELS if x86 else {"": ()}).items()
-        ),
-    ]
+    variants: list[tuple[str, Sequence[str]]] = [("dispatch.c", [f'-DSOURCE_DIGEST="{source_digest()}"'])]
+    for level, flags in (LEVELS if x86 else {"": ()}).items():
+        for source, bits in (("kernel.c", 32), ("kernel.c", 64), ("row_densities.c", 64)):
+            variants.append((source, [f"-DREAL_BITS={bits}", f"-DLEVEL={level}", *flags]))
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
         objects = [f"{folder}/{number}.o" for number in range(len(variants))]
         linked = Path(folder) / target.name

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from powerspherical.kernels.layout import readable
+
 
 def runs_on(device: torch.device, compiling: bool) -> bool:
     """Whether our Triton kernels run on a device.
@@ -86,7 +88,8 @@ def launch(
         kernel: a function decorated with ``triton.jit``, of tensors, numbers and constants, in this order. It must
             declare the types of its numbers and not specialise on their values.
         grid: number of programs along two axes. A launch of no programs does nothing.
-        tensors: contiguous. The kernel gets the first one in place of None, and must not use it there.
+        tensors: those that the kernel writes must be contiguous. Others are copied if a pointer cannot read them. The
+            kernel gets the first one in place of None, and must not use it there.
         numbers: integers and floats.
         constants: values of its constexpr parameters.
         num_warps: warps per program.
@@ -99,7 +102,7 @@ def launch(
             return launch(kernel, grid, tensors, numbers, constants, num_warps)
     if 0 in grid:
         return None
-    pointers = [first if tensor is None else tensor for tensor in tensors]
+    pointers = [first if tensor is None else readable(tensor) for tensor in tensors]
     addresses = [tensor.data_ptr() for tensor in pointers]
     key = kernel.fn, device, constants, num_warps, *[tensor.dtype for tensor in pointers]
     compiled = _COMPILED.get(key)

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 
-def readable(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a contiguous tensor whose memory holds its values, in ``dtype`` if one is given.
+def readable(tensor: Tensor) -> Tensor:
+    """Return a contiguous tensor whose memory holds its values.
 
-    Everything that a kernel reads passes through here, results of a forward pass included: hooks may have changed their
-    strides. (The memory of a negative view has the other sign.)
+    Results of a forward pass need it too: hooks may have changed their strides. (The memory of a negative view has the
+    other sign.)
     """
-    if dtype is not None and tensor.dtype is not dtype:
-        tensor = tensor.to(dtype)
     # Asking takes less time than two operations that change nothing.
     return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.contiguous().resolve_neg()
 

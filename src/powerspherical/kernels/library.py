@@ -12,12 +12,12 @@ SWITCH = "POWERSPHERICAL_NATIVE"
 
 _LEVELS = {0: "compiled for this processor", 1: "SSE2", 3: "AVX2", 4: "AVX-512"}
 
-_SPHERE, _DENSITY, _HEAD, _CURVE = "12P7q", "12P12qd", "6P4q3d", "4P4q2d"
+_SPHERE, _DENSITY, _HEAD, _CURVE = "12P6q", "12P11qd", "6P3q3d", "4P3q2d"
 
 #: The functions of c/dispatch.c. Each takes one struct of c/call.h, as bytes, because ctypes takes 0.1 µs per argument.
-#: Its fields are given here as in the module ``struct``, except for the first, which is the size of a number.
+#: Its fields are given here as in the module ``struct``, except for the two integers with which each struct starts.
 FUNCTIONS = {
-    "check": "2P4q2dq",
+    "check": "2P3q2dq",
     "curve": _CURVE,
     "draw": _SPHERE,
     "pull_back": _SPHERE,
@@ -25,8 +25,8 @@ FUNCTIONS = {
     "density_gradient": _DENSITY,
     "head": _HEAD,
     "head_gradient": _HEAD,
-    "latents": f"q{_HEAD}q{_SPHERE}q{_CURVE}P",
-    "latents_gradient": f"q{_HEAD}q{_SPHERE}q{_CURVE}P",
+    "latents": f"2q{_HEAD}2q{_SPHERE}2q{_CURVE}P",
+    "latents_gradient": f"2q{_HEAD}2q{_SPHERE}2q{_CURVE}P",
 }
 
 _REBUILD = "run: python -m powerspherical.kernels.build"

@@ -20,12 +20,16 @@ from powerspherical import engines
 from powerspherical._torch.random import KeyedGenerator
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.kernels import library
-from powerspherical.kernels.layout import Tile, in_dtype_of, readable
-from powerspherical.kernels.record import SHORT, Settings, value_shapes
+from powerspherical.kernels.layout import Tile, in_dtype_of
 from powerspherical.kernels.registry import (
     NUMBERS,
+    SHORT,
+    DensityOptions,
+    DrawOptions,
     Gradients,
     HeadOptions,
+    LatentsOptions,
+    Quadrature,
     Table,
     Tensors,
     register,
@@ -34,39 +38,48 @@ from powerspherical.kernels.registry import (
 
 _EXACT = torch.float32, torch.float64
 _HALVES = torch.float16, torch.bfloat16
-_NUMBERS = frozenset((int, float))
+_NO_TENSORS = frozenset((type(None), type(...), int, float))
 
 #: By function, what packs its struct.
-_PACK = {name: struct.Struct("q" + fields).pack for name, fields in library.FUNCTIONS.items()}
+_PACK = {name: struct.Struct("2q" + fields).pack for name, fields in library.FUNCTIONS.items()}
 
-#: The fewest numbers per thread: about 200 µs of work for coordinates, 100 µs for functions of κ. With fewer, a thread
-#: would cost more time than it saves.
-_COORDINATES, _VALUES = 1 << 18, 1 << 15
+#: The fewest coordinates per thread: about 200 µs of work. With fewer, a thread would cost more time than it saves.
+_COORDINATES = 1 << 18
 
-
-def _threads(numbers: int, per_thread: int = _COORDINATES) -> int:
-    """Return the number of threads for so many ``numbers``, each of which has at least ``per_thread``."""
-    least = min(per_thread, engines.largest_block)
-    return 1 if numbers < 2 * least else min(torch.get_num_threads(), numbers // least)
+#: A function of κ takes the time of about so many coordinates, and a slope by quadrature that of so many.
+_CURVE_WORK, _SLOPE_WORK = 8, 64
 
 
-def _call(name: str, dtype: torch.dtype, arrays: Sequence[Any], *numbers: float) -> bool:
+def _call(name: str, dtype: torch.dtype, work: int, arrays: Sequence[Any], *numbers: float) -> bool:
     """Call a function of the library for numbers of ``dtype``, and return its result.
 
-    ``arrays`` and ``numbers`` are the fields of its struct after the first. A tensor is passed as the address of its
-    memory, None as a null pointer, and other fields as they are.
+    Args:
+        name: of the function.
+        dtype: of the numbers that it computes with.
+        work: how many coordinates it computes, which determines the number of threads.
+        arrays: the first fields of its struct after ``size`` and ``threads``. A tensor is passed as the address of its
+            memory, None as a null pointer, and a number as it is. ``...`` stands for the first two fields of a struct
+            inside.
+        numbers: the other fields.
     """
+    limit, threads = engines.largest_block, 1
+    least = _COORDINATES if limit > _COORDINATES else limit
+    if work >= 2 * least:
+        threads = min(torch.get_num_threads(), work // least)
     copies: list[Tensor] = []
-    values: list[float] = [dtype.itemsize]
+    values: list[float] = [dtype.itemsize, threads]
     for array in arrays:
-        if array is None:
-            array = 0
-        elif type(array) not in _NUMBERS:
+        if type(array) not in _NO_TENSORS:
             if array.is_neg() or not array.is_contiguous():
-                array = readable(array)
+                array = array.contiguous().resolve_neg()
                 copies.append(array)  # lives until the call returns
-            array = array.data_ptr()
-        values.append(array)
+            values.append(array.data_ptr())
+        elif array is None:
+            values.append(0)
+        elif array is ...:
+            values += dtype.itemsize, threads
+        else:
+            values.append(array)
     passed = library.function(name)(_PACK[name](*values, *numbers))
     if not passed and name != "check":
         raise MemoryError("not enough memory for the gradients of shared directions")
@@ -82,8 +95,8 @@ def check(vectors: Tensor, tolerance: float, numbers: Tensor | None, largest: fl
     ``numbers`` have the dtype of the vectors.
     """
     entries, dim = vectors.numel(), vectors.shape[-1]
-    sizes = entries // dim, dim, 0 if numbers is None else numbers.numel(), _threads(entries)
-    return _call("check", vectors.dtype, (vectors, numbers), *sizes, tolerance, largest, 0)
+    sizes = entries // dim, dim, 0 if numbers is None else numbers.numel()
+    return _call("check", vectors.dtype, entries, (vectors, numbers), *sizes, tolerance, largest, 0)
 
 
 register("check", "c", check, dtypes=_EXACT)
@@ -95,26 +108,22 @@ register("check", "c", check, dtypes=_EXACT)
 def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return a function of κ, and its derivative if it is needed. That may have a second, better table."""
     (kappa,) = tensors
-    value = torch.empty_like(kappa, memory_format=torch.contiguous_format)
     if not any(needed):
-        _curve(kappa, tables[0], value, None)
-        return value, ()
-    slope = torch.empty_like(value)
-    if len(tables) == 1:
-        _curve(kappa, tables[0], value, slope)
-    else:
-        _curve(kappa, tables[0], value, None)
-        _curve(kappa, tables[1], slope, None)
-        slope.masked_fill_(kappa < 0, 0.0)
-    return value, (slope,)
+        return _curve(kappa, tables[0]), ()
+    if len(tables) > 1:
+        return _curve(kappa, tables[0]), (_curve(kappa, tables[1]).masked_fill_(kappa < 0, 0.0),)
+    slope = torch.empty_like(kappa, memory_format=torch.contiguous_format)
+    return _curve(kappa, tables[0], slope), (slope,)
 
 
-def _curve(kappa: Tensor, table: Table, value: Tensor, slope: Tensor | None) -> None:
-    """Write a function of κ to ``value``, and its derivative to ``slope``."""
+def _curve(kappa: Tensor, table: Table, slope: Tensor | None = None) -> Tensor:
+    """Return a function of κ, and write its derivative to ``slope``."""
     rows, (first, gain, decay) = table
+    value = torch.empty_like(kappa, memory_format=torch.contiguous_format)
     count = kappa.numel()
-    sizes = _threads(count, _VALUES), count, first, rows.shape[0] - 1
-    _call("curve", kappa.dtype, (value, slope, kappa, rows), *sizes, gain, decay)
+    sizes = count, first, rows.shape[0] - 1
+    _call("curve", kappa.dtype, _CURVE_WORK * count, (value, slope, kappa, rows), *sizes, gain, decay)
+    return value
 
 
 register("curve", "c", curve, slope_times_gradient, dtypes=_EXACT)
@@ -130,7 +139,7 @@ class _DrawLayout(NamedTuple):
         loc_shape, kappa_shape: shapes to which the directions and the concentrations must be expanded, or None.
         points: the shape of the points.
         directions: the shape of the gradient in the directions.
-        sizes: the last fields of the struct, after the number of threads.
+        sizes: the last fields of the struct.
     """
 
     loc_shape: tuple[int, ...] | None
@@ -142,7 +151,7 @@ class _DrawLayout(NamedTuple):
 
 @functools.lru_cache(1024)
 def _draw_layout(
-    family: str, dim: int, loc_shape: torch.Size, kappa_shape: torch.Size, shape: torch.Size
+    family: str, dim: int, shape: torch.Size, loc_shape: torch.Size, kappa_shape: torch.Size
 ) -> _DrawLayout:
     rows, width, count = shape.numel(), loc_shape[-1], kappa_shape.numel()
     tile, points = Tile.of(loc_shape[:-1], shape), (*shape, width)
@@ -168,23 +177,25 @@ def _draw_call(
     grad: Tensor | None = None,
     in_loc: Tensor | None = None,
     in_kappa: Tensor | None = None,
-    mean: Tensor | None = None,
-    rule: Tensor | None = None,
+    quadrature: tuple[Table, Tensor] | None = None,
 ) -> None:
     """Call "draw" or "pull_back", with the arrays of ``sphere_call``. ``scalars`` is contiguous."""
     if loc is not None:
         loc = loc if loc.dtype is kappa.dtype else unit_vectors_as(loc, kappa.dtype)
         loc = loc if layout.loc_shape is None else loc.expand(layout.loc_shape)
+    mean = rule = None
+    rows, dim, *_ = layout.sizes
+    # Without scalars, the library only looks whether the first of their three pointers is null.
+    minus, step = 0 if scalars is None else scalars.data_ptr(), kappa.dtype.itemsize * rows
+    if quadrature is not None:
+        table, rule = quadrature
+        mean = _curve(kappa, table).neg_()
+        dim = max(dim, _SLOPE_WORK)
     if layout.kappa_shape is not None:
         kappa = kappa.expand(layout.kappa_shape)
         mean = None if mean is None else mean.expand(layout.kappa_shape)
-    rows, dim, *_ = layout.sizes
-    minus, step = 0 if scalars is None else scalars.data_ptr(), kappa.dtype.itemsize * rows
-    # Without scalars, the library only looks whether the first of their three pointers is null.
     arrays = x, minus, minus + step, minus + 2 * step, loc, kappa, seed, grad, in_loc, in_kappa, mean, rule
-    # A slope by quadrature takes the time of about 64 coordinates.
-    threads = _threads(rows * (dim if rule is None else max(dim, 64)))
-    _call(name, kappa.dtype, arrays, threads, *layout.sizes)
+    _call(name, kappa.dtype, rows * dim, arrays, *layout.sizes)
 
 
 class _Key(threading.local):
@@ -205,79 +216,55 @@ def _new_key(generator: torch.Generator | None) -> Tensor:
     return _key.memory.random_(generator=generator)
 
 
-def draw(
-    family: str,
-    loc: Tensor,
-    kappa: Tensor,
-    shape: torch.Size,
-    dim: int,
-    generator: torch.Generator | None,
-    *,
-    needs_scalars: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """Return points x of shape ``shape + (d,)`` in the dtype of ``loc``, and the scalars 1-t, 1+t and noise.
+def draw(tensors: Tensors, options: DrawOptions, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
+    """Return points x of shape ``shape + (d,)`` in the dtype of ``loc``, and (x, scalars) if a gradient is needed.
 
-    The scalars have the shape (3, *shape) and the dtype of κ, in which everything is computed. They are None if they
-    are not needed. ``dim`` is the dimension used for the law of t.
+    The scalars 1-t, 1+t and noise have the shape (3, *shape) and the dtype of κ, in which everything is computed.
     """
-    layout = _draw_layout(family, dim, loc.shape, kappa.shape, shape)
+    (loc, kappa), (family, dim, shape, generator, _) = tensors, options
+    layout = _draw_layout(family, dim, shape, loc.shape, kappa.shape)
     x = kappa.new_empty(layout.points)
-    scalars = kappa.new_empty((3, *shape)) if needs_scalars else None
+    scalars = kappa.new_empty((3, *shape)) if any(needed) else None
     _draw_call("draw", layout, x, scalars, loc, kappa, _new_key(generator))
-    return x if x.dtype is loc.dtype else x.to(loc.dtype), scalars
+    x = x if x.dtype is loc.dtype else x.to(loc.dtype)
+    return x, () if scalars is None else (x, scalars)
 
 
-register("draw", "c", draw, dtypes=_EXACT)
-
-
-def draw_gradient(
-    family: str,
-    grad: Tensor,
-    x: Tensor,
-    loc: Tensor,
-    scalars: Tensor,
-    kappa: Tensor,
-    mean: Tensor | None,
-    rule: Tensor | None,
-    dim: int,
-    *,
-    needs_loc: bool,
-    needs_kappa: bool,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients in ``loc``, in its shape, and in κ, one per row, where they are needed.
-
-    Args:
-        grad, x, scalars: the gradient in x, and the results of ``draw``.
-        loc, kappa, dim: the arguments of ``draw``.
-        mean, rule: for float64, E T in the shape of κ and the rule of ``quadrature.law`` for rays.
-    """
-    shape, dtype = scalars.shape[1:], kappa.dtype
-    layout = _draw_layout(family, dim, loc.shape, kappa.shape, shape)
+def draw_gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: DrawOptions
+) -> Gradients:
+    """Return the gradients of ``draw`` in ``loc`` and in κ, None where they are not needed."""
+    (grad,), (loc, kappa), (x, scalars), (family, dim, shape, _, quadrature) = grads, tensors, kept, options
+    assert grad is not None
+    dtype, (needs_loc, needs_kappa) = kappa.dtype, needed
+    layout = _draw_layout(family, dim, shape, loc.shape, kappa.shape)
     if loc.dtype is not dtype:
         grad, x = grad.to(dtype), x.to(dtype)
     in_loc = kappa.new_empty(layout.directions) if needs_loc else None
     in_kappa = kappa.new_empty(shape) if needs_kappa else None
-    arrays = x, readable(scalars), loc, kappa, None, grad, in_loc, in_kappa, mean, rule
-    _draw_call("pull_back", layout, *arrays)
+    rule = quadrature(family, dim) if needs_kappa and dtype is torch.float64 else None
+    scalars = scalars.contiguous().resolve_neg()
+    _draw_call("pull_back", layout, x, scalars, loc, kappa, None, grad, in_loc, in_kappa, rule)
     if in_loc is not None:
         in_loc = in_loc if in_loc.shape == loc.shape else in_loc.sum_to_size(loc.shape)
         in_loc = in_loc if loc.dtype is dtype else in_dtype_of(in_loc, loc)
+    if in_kappa is not None and in_kappa.shape != kappa.shape:
+        in_kappa = in_kappa.sum_to_size(kappa.shape)
     return in_loc, in_kappa
 
 
-register("draw_gradient", "c", draw_gradient, dtypes=_EXACT)
+register("draw", "c", draw, draw_gradients, dtypes=_EXACT)
 
 
-def slopes(
-    family: str, scalars: Tensor, kappa: Tensor, mean: Tensor | None, rule: Tensor | None, dim: int
-) -> Tensor:
-    """Return d artanh(t)/dκ of each row, given the scalars of ``draw``. See ``draw_gradient`` for the others."""
+def slopes(family: str, scalars: Tensor, kappa: Tensor, dim: int, quadrature: Quadrature) -> Tensor:
+    """Return d artanh(t)/dκ of each row, given the scalars of ``draw``."""
     shape = scalars.shape[1:]
-    layout = _draw_layout(family, dim, torch.Size((1,)), kappa.shape, shape)
+    layout = _draw_layout(family, dim, shape, torch.Size((1,)), kappa.shape)
     result = kappa.new_empty(shape)
+    rule = quadrature(family, dim) if kappa.dtype is torch.float64 else None
     # Without a gradient in x, the library returns the slopes.
-    arrays = None, readable(scalars), None, kappa, None, None, None, result, mean, rule
-    _draw_call("pull_back", layout, *arrays)
+    scalars = scalars.contiguous().resolve_neg()
+    _draw_call("pull_back", layout, None, scalars, None, kappa, in_kappa=result, quadrature=rule)
     return result
 
 
@@ -295,7 +282,7 @@ class _DensityLayout(NamedTuple):
         tiles: of x, loc and kappa.
         results: shapes of the gradients in x, loc and kappa, as the library writes them.
         is_direct: whether these are the shapes of the arguments.
-        sizes: the last integers of the struct, after the number of threads.
+        sizes: the last integers of the struct.
     """
 
     shape: tuple[int, ...]
@@ -332,10 +319,6 @@ def density_serves(family: str, x: Tensor, loc: Tensor, kappa: Tensor) -> bool:
     return _density_layout(family, x.shape, loc.shape, kappa.shape) is not None
 
 
-#: Beside x, loc and kappa: the family, -Ψ and E T of an exponential family, and the log of the area of the sphere.
-DensityOptions = tuple[str, Tensor, Tensor, float]
-
-
 def density(tensors: Tensors, options: DensityOptions, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return the log-density with respect to the area, and (1-t, 1+t) if a gradient is needed."""
     x, loc, kappa = tensors
@@ -343,7 +326,7 @@ def density(tensors: Tensors, options: DensityOptions, needed: Sequence[bool]) -
     assert layout is not None
     value = kappa.new_empty(layout.shape)
     ends = kappa.new_empty((2, *layout.shape)) if any(needed) else None
-    _density_call("density", layout, value, ends, x, loc, kappa, options)
+    _density_call("density", layout, value, ends, tensors, options)
     return value, () if ends is None else (ends,)
 
 
@@ -351,7 +334,7 @@ def density_gradients(
     grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: DensityOptions
 ) -> Gradients:
     """Return the gradients of ``density`` in x, loc and kappa, None where they are not needed."""
-    (grad,), (x, loc, kappa), (ends,) = grads, tensors, kept
+    (grad,), (ends,), (x, loc, kappa) = grads, kept, tensors
     layout = _density_layout(options[0], x.shape, loc.shape, kappa.shape)
     assert layout is not None
     assert grad is not None
@@ -361,8 +344,8 @@ def density_gradients(
     in_loc = kappa.new_empty(layout.results[1]) if needed[1] else None
     in_kappa = kappa.new_empty(layout.results[2]) if needed[2] else None
     found = in_x, in_loc, in_kappa
-    step = 0 if grad.numel() == 1 else 1
-    _density_call("density_gradient", layout, None, readable(ends), x, loc, kappa, options, step, grad, found)
+    ends = ends.contiguous().resolve_neg()
+    _density_call("density_gradient", layout, None, ends, tensors, options, grad, found)
     if layout.is_direct and x.dtype is loc.dtype is kappa.dtype:
         return found
     return tuple(map(_settled, found, layout.tiles, tensors))
@@ -381,26 +364,24 @@ def _density_call(
     layout: _DensityLayout,
     value: Tensor | None,
     ends: Tensor | None,
-    x: Tensor,
-    loc: Tensor,
-    kappa: Tensor,
+    tensors: Tensors,
     options: DensityOptions,
-    grad_step: int = 0,
     grad: Tensor | None = None,
-    gradients: Sequence[Tensor | None] = (None, None, None),
+    gradients: Gradients = (None, None, None),
 ) -> None:
-    """Call the function of this name, with the arrays of ``density_call``. ``ends`` is contiguous."""
-    _, offset, mean, log_area = options
+    """Call "density" or "density_gradient", with the arrays of ``density_call``. ``ends`` is contiguous."""
+    (x, loc, kappa), (_, offset, mean, log_area) = tensors, options
     rows, dim, *_ = layout.sizes
-    minus = 0 if ends is None else ends.data_ptr()
-    plus = minus and minus + kappa.dtype.itemsize * rows
     x = x if x.dtype is kappa.dtype else unit_vectors_as(x, kappa.dtype)
     loc = loc if loc.dtype is kappa.dtype else unit_vectors_as(loc, kappa.dtype)
+    minus = 0 if ends is None else ends.data_ptr()
+    plus = minus and minus + kappa.dtype.itemsize * rows
     arrays = value, minus, plus, x, loc, kappa, offset, mean, grad, *gradients
-    _call(name, kappa.dtype, arrays, grad_step, _threads(rows * dim), *layout.sizes, log_area)
+    grad_step = 0 if grad is None or grad.numel() == 1 else 1
+    _call(name, kappa.dtype, rows * dim, arrays, grad_step, *layout.sizes, log_area)
 
 
-register("density", "c", density, density_gradients, serves=density_serves, dtypes=_EXACT)
+register("density", "c", density, density_gradients, density_serves, _EXACT)
 
 
 # Heads
@@ -409,7 +390,7 @@ register("density", "c", density, density_gradients, serves=density_serves, dtyp
 def _head_call(name: str, arrays: Sequence[Tensor | None], outputs: Tensor, options: HeadOptions) -> None:
     dim, *bounds = options
     entries, count = outputs.shape[-1], outputs.numel()
-    _call(name, outputs.dtype, arrays, count // entries, dim, entries, _threads(count), *bounds)
+    _call(name, outputs.dtype, count, arrays, count // entries, dim, entries, *bounds)
 
 
 def head(tensors: Tensors, options: HeadOptions, needed: Sequence[bool]) -> tuple[Tensors, Tensors]:
@@ -424,10 +405,10 @@ def head(tensors: Tensors, options: HeadOptions, needed: Sequence[bool]) -> tupl
 
 
 def head_gradients(
-    grads: Gradients, needed: Sequence[bool], tensors: Tensors, saved: Tensors, options: HeadOptions
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: HeadOptions
 ) -> Gradients:
     """Return the gradient in the outputs, given those in μ and κ. None means zero."""
-    (outputs,), (loc,) = tensors, saved
+    (outputs,), (loc,) = tensors, kept
     exact = outputs.to(computing(outputs.dtype))
     in_loc, in_kappa = (*grads, None)[:2]
     result = exact.new_empty(exact.shape)
@@ -444,87 +425,61 @@ register("head", "c", head, head_gradients, dtypes=(*_EXACT, *_HALVES))
 def _latents_call(
     name: str,
     outputs: Tensor,
-    table: Table,
-    settings: Settings,
+    options: LatentsOptions,
     x: Tensor,
-    record: Tensor,
+    scalars: Tensor,
     seed: Tensor | None = None,
     rate: Tensor | None = None,
     grad: Tensor | None = None,
     grad_rate: Tensor | None = None,
     gradient: Tensor | None = None,
 ) -> None:
-    """Call the function of this name, with the arrays of ``latents_call``. ``record`` is contiguous."""
-    family, dim, bounds = settings
-    rows, (cells, (first, gain, decay)) = outputs.numel() // (dim + 1), table
+    """Call the function of this name, with the arrays of ``latents_call``. ``scalars`` is contiguous."""
+    (family, dim, bounds), (cells, (first, gain, decay)), *_ = options
+    rows = outputs.numel() // (dim + 1)
     # The parameters μ and κ, and for the gradient those in them.
     scratch = outputs.new_empty((2 if name == "latents_gradient" else 1, rows * (dim + 1)))
-    step, threads = 4 * rows, _threads(rows * dim)
+    step = 4 * rows
     loc = scratch.data_ptr()
     kappa = loc + step * dim
     in_loc, in_kappa = kappa + step, kappa + step * (dim + 1)
-    # The last numbers of the record: 1-t, 1+t and noise of each row, and the slope of the rate.
-    minus = record.data_ptr() + 4 * record.numel() - 4 * step
-    head = 4, loc, kappa, outputs, None if grad is None else in_loc, in_kappa, gradient
-    head_sizes = rows, dim, dim + 1, threads, *bounds, SHORT
-    draw = 4, x, minus, minus + step, minus + 2 * step, loc, kappa, seed, grad, in_loc, in_kappa, None, None
-    draw_sizes = threads, rows, dim, rows, 1, dim, NUMBERS[family]
-    curve = 4, rate, minus + 3 * step, kappa, cells
-    curve_sizes = threads, rows, first, cells.shape[0] - 1, gain, decay
-    _call(name, torch.float32, (*head, *head_sizes, *draw, *draw_sizes, *curve, *curve_sizes, grad_rate))
+    minus = scalars.data_ptr()
+    head = ..., loc, kappa, outputs, None if grad is None else in_loc, in_kappa, gradient
+    head_sizes = rows, dim, dim + 1, *bounds, SHORT
+    draw = ..., x, minus, minus + step, minus + 2 * step, loc, kappa, seed, grad, in_loc, in_kappa, None, None
+    draw_sizes = rows, dim, rows, 1, dim, NUMBERS[family]
+    curve = ..., rate, minus + 3 * step, kappa, cells
+    curve_sizes = rows, first, cells.shape[0] - 1, gain, decay
+    arrays = *head, *head_sizes, *draw, *draw_sizes, *curve, *curve_sizes, grad_rate
+    _call(name, torch.float32, rows * dim, arrays)
 
 
-def latents(
-    outputs: Tensor,
-    table: Table,
-    settings: Settings,
-    radius: float,
-    dtype: torch.dtype,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw for the backward pass, see ``record.unpack_record``.
+def latents(tensors: Tensors, options: LatentsOptions, needed: Sequence[bool]) -> tuple[Tensors, Tensors]:
+    """Return z and its rate for outputs (v, r), and (x, scalars) for the gradient.
 
-    Args:
-        outputs: (v, r), n > 0 rows of d + 1 numbers.
-        table: of the rate as a function of κ.
-        settings: of the head.
-        radius, dtype: the length and the dtype of z.
-        generator: source of the random numbers. Default: torch's.
+    The scalars are those of ``draw`` and the slope of the rate.
     """
+    (outputs,), (settings, _, radius, dtype) = tensors, options
     outputs = outputs.float()
-    points, batch, length = value_shapes(outputs.shape, settings.dim, radius, dtype)
-    rate, record = outputs.new_empty(batch), outputs.new_empty(length)
-    size = 4 * rate.numel()
-    is_z = record.numel() == size
-    x = outputs.new_empty(points) if is_z else record[:-size].view(points)
-    _latents_call("latents", outputs, table, settings, x, record, _new_key(generator), rate)
-    if not is_z:
-        x = (x if radius == 1 else radius * x).to(dtype, copy=radius == 1)
-    return x, rate, record
+    *batch, _ = outputs.shape
+    x, rate = outputs.new_empty((*batch, settings.dim)), outputs.new_empty(batch)
+    scalars = outputs.new_empty((4, *batch))
+    _latents_call("latents", outputs, options, x, scalars, _new_key(None), rate)
+    return ((x if radius == 1 else radius * x).to(dtype), rate), (x, scalars)
 
 
-def latents_gradient(
-    outputs: Tensor,
-    table: Table,
-    record: Tensor,
-    z: Tensor | None,
-    grad: Tensor | None,
-    grad_rate: Tensor | None,
-    settings: Settings,
-    radius: float,
-) -> tuple[Tensor]:
-    """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero.
-
-    ``outputs``, ``record`` and z are those of ``latents``. z is None unless it is x itself.
-    """
-    exact, record = outputs.float(), readable(record)
+def latents_gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: LatentsOptions
+) -> Gradients:
+    """Return the gradient in the outputs, given the gradients in z and in the rate. None means zero."""
+    (outputs,), (x, scalars), (grad, grad_rate), radius = tensors, kept, grads, options[2]
+    exact, scalars = outputs.float(), scalars.contiguous().resolve_neg()
     if grad is not None:
         grad = grad.float() if radius == 1 else radius * grad.float()
     gradient = exact.new_empty(exact.shape)
-    x = record if z is None else z
-    grads = {"grad": grad, "grad_rate": grad_rate, "gradient": gradient}
-    _latents_call("latents_gradient", exact, table, settings, x, record, **grads)
+    given = {"grad": grad, "grad_rate": grad_rate, "gradient": gradient}
+    _latents_call("latents_gradient", exact, options, x, scalars, **given)
     return (gradient.to(outputs.dtype),)
 
 
-register("latents", "c", latents, latents_gradient, dtypes=(torch.float32, *_HALVES))
+register("latents", "c", latents, latents_gradients, dtypes=(torch.float32, *_HALVES))

@@ -1,17 +1,12 @@
-"""Which kernel computes what: the only place that asks whether one may run."""
+"""Which kernel computes what, and the options it takes. ``dispatch.find`` asks whether it may run."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
-from powerspherical import engines
-from powerspherical.kernels import library
 
 #: The families that the kernels know. A family's place is its number in C and in Triton.
 FAMILIES = ("power_spherical", "von_mises_fisher", "spherical_cauchy")
@@ -23,99 +18,88 @@ Gradients = tuple[Tensor | None, ...]
 #: What a kernel reads of a function of κ, see ``special.curves.table``: the rows, and (first, gain, decay).
 Table = tuple[Tensor, tuple[int, float, float]]
 
-#: Options of the kernels of a head: d, the bounds of κ, and below which entries v counts as zero.
+#: What slopes of draws in float64 need, for a family and the dimension of the law of t: the table of -E T, and the rule
+#: of ``quadrature.law`` for rays. None for closed forms.
+Quadrature = Callable[[str, int], tuple[Table, Tensor] | None]
+
+#: Options of draws: family, dimension of the law of t, batch shape of the draws, source of random numbers.
+DrawOptions = tuple[str, int, torch.Size, torch.Generator | None, Quadrature]
+
+#: Options of the log-density: family, -Ψ and E T of an exponential family, and the log of the area of the sphere.
+DensityOptions = tuple[str, Tensor, Tensor, float]
+
+#: v counts as zero if no |vᵢ| exceeds this. The gradient of v/‖v‖ grows as 1/‖v‖.
+SHORT = 1e-12
+
+#: Options of heads: d, the bounds of κ, and ``SHORT``.
 HeadOptions = tuple[int, float, float, float]
 
 
-class Kernel(NamedTuple):
-    """A function of an engine.
+class Bounds(NamedTuple):
+    """Bounds of κ, 0 ≤ minimum < maximum ≤ ∞."""
+
+    minimum: float
+    maximum: float
+
+    @property
+    def span(self) -> float:
+        """The width of the interval."""
+        return self.maximum - self.minimum
+
+
+class Settings(NamedTuple):
+    """The settings of a head that determine the distribution for its outputs.
 
     Attributes:
-        run: computes it. For ``autograd.differentiable`` it takes (tensors, options, needed), where ``needed`` says of
-            which tensors the gradients will be needed, and returns the outputs and what the gradients need of them.
-        gradients: computes the gradients. For ``autograd.differentiable`` it takes (gradients of the outputs, needed,
+        family: name of the family, one of this package's.
+        dim: d ≥ 2.
+        bounds: bounds of κ.
+    """
+
+    family: str
+    dim: int
+    bounds: Bounds
+
+
+#: Options of bottlenecks: the settings, the table of the rate as a function of κ, and the length and the dtype of z.
+LatentsOptions = tuple[Settings, Table, float, torch.dtype]
+
+
+def z_is_x(radius: float, dtype: torch.dtype) -> bool:
+    """Whether the z = radius·x of a bottleneck equals x in float32, so that x need not be kept."""
+    return radius == 1 and dtype == torch.float32
+
+
+class Kernel(NamedTuple):
+    """A function of tensors in an engine.
+
+    Attributes:
+        run: computes it. For ``dispatch.by_kernel`` it takes (tensors, options, needed), where ``needed`` says of which
+            tensors the gradients will be needed, and returns the outputs and what the gradients need of them.
+        gradients: computes the gradients. For ``dispatch.by_kernel`` it takes (gradients of the outputs, needed,
             tensors, what ``run`` kept, options), and returns the gradients in the tensors. A gradient of an output may
             be None, which means zero.
-        serves: a further condition, on the family and the tensors, that ``find`` does not check.
-        dtypes: of the tensor that is passed to ``find``.
+        serves: a further condition, on the family and the tensors.
+        dtypes: of the last tensor.
         largest_dim: largest dimension d.
+        operators: whether both call operators, which the compiler can trace.
     """
 
     run: Callable[..., Any]
-    gradients: Callable[..., Gradients] | None
-    serves: Callable[..., bool] | None
-    dtypes: Collection[torch.dtype]
-    largest_dim: int
+    gradients: Callable[..., Gradients] | None = None
+    serves: Callable[..., bool] | None = None
+    dtypes: Collection[torch.dtype] = ()
+    largest_dim: int = 1 << 62
+    operators: bool = False
 
 
 #: By what is computed, and the engine.
-_TABLE: dict[tuple[str, str], Kernel] = {}
+KERNELS: dict[tuple[str, str], Kernel] = {}
 
 
-def register(
-    what: str,
-    engine: str,
-    run: Callable[..., Any],
-    gradients: Callable[..., Gradients] | None = None,
-    *,
-    serves: Callable[..., bool] | None = None,
-    dtypes: Collection[torch.dtype],
-    largest_dim: int = 1 << 62,
-) -> None:
+def register(what: str, engine: str, *attributes: Any, **others: Any) -> None:
     """Register the kernel of an engine for ``what``. The other arguments are the attributes of ``Kernel``."""
-    _TABLE[what, engine] = Kernel(run, gradients, serves, frozenset(dtypes), largest_dim)
-
-
-@functools.cache
-def _has_triton(device: torch.device, compiling: bool) -> bool:
-    """Import the kernels of Triton and return whether they run on the device."""
-    from powerspherical.kernels import launch
-
-    if not launch.runs_on(device, compiling):
-        return False
-    importlib.import_module("powerspherical.kernels.triton")
-    return True
-
-
-def registered(what: str, engine: str) -> Kernel:
-    """Return the kernel of an engine, whichever engine is chosen now: compiled code has chosen before."""
-    return _TABLE[what, engine]
-
-
-def find(
-    what: str, tensor: Tensor, dim: int = 2, family: str | None = None, *, compiling: bool = False
-) -> Kernel | None:
-    """Return the kernel for ``what``, or None: torch operations compute it then.
-
-    Args:
-        what: a name under which kernels are registered.
-        tensor: gives the device and the dtype. An empty tensor has no kernel.
-        dim: the dimension d.
-        family: the name of the family, if the kernel depends on it.
-        compiling: whether compiled code is to call the kernel. Then we cannot try whether Triton compiles.
-
-    Callers check for transforms and tracing themselves, once per call (``modes.is_plain``).
-    """
-    engine = engines.kernels[tensor.is_cpu]
-    if engine == "c":
-        if isinstance(library.loaded(), str):
-            return None
-    elif engine is None or not _has_triton(tensor.device, compiling):
-        return None
-    found = _TABLE.get((what, engine))
-    if (
-        found is None
-        or tensor.dtype not in found.dtypes
-        or dim > found.largest_dim
-        or tensor.numel() == 0
-        or (family is not None and family not in NUMBERS)
-    ):
-        return None
-    if torch.jit.is_tracing():  # type: ignore[attr-defined]  # it would record memory that nobody writes
-        raise NotImplementedError(
-            "torch.jit.trace cannot record this package: use torch.compile or torch.export"
-        )
-    return found
+    KERNELS[what, engine] = Kernel(*attributes, **others)
 
 
 def slope_times_gradient(

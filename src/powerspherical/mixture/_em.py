@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical.distributions.cosine_matrix import log_densities_, log_offset
+from powerspherical.distributions.matrix import log_densities_
 from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, Family
 from powerspherical.families.derived import fisher_step, forces, from_mean_score
 from powerspherical.mixture._base import Search
@@ -64,7 +64,8 @@ class Components(NamedTuple):
     def log_densities(self, block: Block, keep: bool = False) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the logs of the weighted densities, (k, b), and with ``keep`` what ``statistics`` needs."""
         cosines, dim = block.cosines(self.directions), self.directions.shape[1]
-        return log_densities_(self.family, cosines, self.kappa, self.offsets, dim, keep=keep)
+        kept = log_densities_(self.family, cosines, self.kappa, self.offsets, dim, keep=keep)
+        return cosines, kept
 
     def likeliest(self, block: Block) -> Tensor:
         """Return the index of the likeliest component of each row, (b,)."""
@@ -131,7 +132,7 @@ class Parameters:
     def components(self, dtype: torch.dtype) -> Components:
         """Convert the parameters for a pass over rows of this dtype."""
         kappa, dim = self.concentrations, self.directions.shape[1]
-        offsets = self.log_weights + log_offset(self.family, kappa, dim) - log_sphere_area(dim)
+        offsets = self.log_weights + self.family.offset(kappa, dim) - log_sphere_area(dim)
         columns = (column.unsqueeze(1).to(dtype) for column in (kappa, offsets))
         return Components(self.family, self.directions.to(dtype), *columns)
 

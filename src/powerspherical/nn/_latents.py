@@ -17,13 +17,19 @@ from torch import Tensor
 
 from powerspherical import engines
 from powerspherical._torch.composites import composite, is_recorded
-from powerspherical._torch.modes import is_compiled_backward, is_plain, is_plain_backward
 from powerspherical._torch.operators import define_operator
 from powerspherical.families import family_named
-from powerspherical.kernels import find
-from powerspherical.kernels.autograd import composed_gradients
-from powerspherical.kernels.record import Bounds, Settings, unpack_record, value_shapes, z_is_x
-from powerspherical.kernels.registry import Gradients, Kernel, registered
+from powerspherical.kernels.dispatch import by_kernel, find, is_plain
+from powerspherical.kernels.registry import (
+    KERNELS,
+    Bounds,
+    Gradients,
+    Kernel,
+    LatentsOptions,
+    Settings,
+    Tensors,
+    z_is_x,
+)
 from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout
 from powerspherical.sampling.draws import draw, next_number, redrawn
@@ -74,121 +80,115 @@ def latents(
         outputs = layout.outputs(features, dim)
     if outputs.shape[-1] != dim + 1:
         raise ValueError(f"the head has {outputs.shape[-1]} outputs per sphere, not {dim + 1}, for d = {dim}")
-    plain, dtype = is_plain(outputs), features.dtype
-    compiled = not plain and is_recorded() and engines.kernels[outputs.is_cpu] == "triton"
-    kernel = find("latents", outputs, dim, family, compiling=compiled) if plain or compiled else None
-    if kernel is None:
-        z, rate = _composition(outputs, settings, radius, dtype)
-    elif compiled or (torch.is_grad_enabled() and outputs.requires_grad):
-        z, rate = _Latents.apply(kernel if plain else None, outputs, packed_settings, radius, dtype)
-    else:
-        z, rate, _ = _run(kernel, outputs, packed_settings, radius, dtype)
+    compose = functools.partial(_composition, settings, radius, features.dtype)
+    kernel = find("latents", outputs, dim=dim, family=family)
+    options: Any = None
+    if kernel is not None:
+        options = _options(packed_settings, outputs.device, radius, features.dtype)
+    elif _compiles_kernel(outputs, dim, family):
+        kernel, options = _OPERATORS, (packed_settings, radius, features.dtype)
+    z, rate = compose(outputs) if kernel is None else by_kernel(kernel, compose, options, outputs)
     return layout.merged(z, features), rate.sum(-1) if layout.product else rate
 
 
 def _composition(
-    outputs: Tensor,
     settings: Settings,
     radius: float,
     dtype: torch.dtype,
-    drawn: tuple[Tensor, Tensor] | None = None,
+    outputs: Tensor,
+    x: Tensor | None = None,
+    scalars: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return z and the rate by torch operations, for a new draw, or for the x and the scalars of an earlier one."""
+    """Return z and the rate by torch operations, for a new draw, or for the earlier one of a kernel."""
     loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
-    x = draw(family, loc, kappa) if drawn is None else redrawn(family, loc, kappa, *drawn)
+    if x is None or scalars is None:
+        x = draw(family, loc, kappa)
+    else:
+        x = redrawn(family, settings.dim, loc, kappa, x, scalars[:3])
     return (x if radius == 1 else radius * x).to(dtype), family.relative_entropy(kappa, settings.dim)
 
 
-class _Latents(torch.autograd.Function):
-    """z and the rate by a kernel; in compiled code, where it is None, by the operators."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, kernel: Kernel | None, outputs: Tensor, settings: str, radius: float, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        if kernel is None:
-            z, rate, record = _draw_latents(outputs, settings, radius, dtype, next_number())
-        else:
-            z, rate, record = _run(kernel, outputs, settings, radius, dtype)
-        ctx.kernel, ctx.options = kernel, (settings, radius)
-        ctx.dtype = dtype
-        ctx.save_for_backward(outputs, record, z if z_is_x(radius, dtype) else None)
-        ctx.set_materialize_grads(False)  # a gradient that is not needed is None
-        return z, rate
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-        outputs, record, z = saved = ctx.saved_tensors
-        given = [one for one in grads if one is not None]
-        gradient: Tensor | None = None
-        if given and ctx.kernel is not None and is_plain_backward(*given):
-            gradient = _run_gradient(ctx.kernel, *saved, *grads, *ctx.options)
-        elif given and ctx.kernel is None and is_compiled_backward(*given):
-            gradient = _pull_back_latents(*saved, *grads, *ctx.options)
-        elif (
-            given
-        ):  # gradients that will be differentiated, or that belong to a transform, need torch operations
-            packed_settings, radius = ctx.options
-            settings, _ = _unpacked(packed_settings)
-            x, scalars = unpack_record(outputs, record, z)
-            drawn = x, scalars[:3]
-            (gradient,) = composed_gradients(
-                lambda outputs: _composition(outputs, settings, radius, ctx.dtype, drawn),
-                grads,
-                (True,),
-                (outputs,),
-            )
-        return None, gradient, None, None, None
+def _compiles_kernel(outputs: Tensor, dim: int, family: str) -> bool:
+    """Whether compiled code is to call the kernels of Triton."""
+    if is_plain(outputs) or not is_recorded() or engines.kernels[outputs.is_cpu] != "triton":
+        return False
+    return find("latents", outputs, dim=dim, family=family, compiling=True) is not None
 
 
-def _table(settings: Settings, outputs: Tensor) -> Any:
-    """Return the table of the rate as a function of κ."""
-    (table,) = kernel_tables(
-        settings.family, "relative_entropy", settings.dim, 0, torch.float32, outputs.device
-    )
-    return table
-
-
-def _run(
-    kernel: Kernel, outputs: Tensor, packed_settings: str, radius: float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw."""
+@functools.lru_cache(256)
+def _options(packed_settings: str, device: torch.device, radius: float, dtype: torch.dtype) -> LatentsOptions:
+    """Return the options of the kernels, with the table of the rate as a function of κ."""
     settings, _ = _unpacked(packed_settings)
-    values: tuple[Tensor, Tensor, Tensor] = kernel.run(
-        outputs, _table(settings, outputs), settings, radius, dtype, None
-    )
-    return values
-
-
-def _run_gradient(kernel: Kernel, outputs: Tensor, *rest: Any) -> Tensor | None:
-    """Return the gradient in the outputs. The arguments are those of the operator ``pull_back_latents``."""
-    *given, packed_settings, radius = rest
-    settings, _ = _unpacked(packed_settings)
-    assert kernel.gradients is not None
-    (gradient,) = kernel.gradients(outputs, _table(settings, outputs), *given, settings, radius)
-    return gradient
+    (table,) = kernel_tables(settings.family, "relative_entropy", settings.dim, 0, torch.float32, device)
+    return settings, table, radius, dtype
 
 
 def _fake(
     outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
 ) -> tuple[Tensor, ...]:
-    shapes = value_shapes(outputs.shape, _unpacked(settings)[0].dim, radius, dtype)
-    dtypes = dtype, torch.float32, torch.float32
-    return tuple(outputs.new_empty(shape, dtype=kind) for shape, kind in zip(shapes, dtypes, strict=True))
+    *batch, entries = outputs.shape
+    z = outputs.new_empty((*batch, entries - 1), dtype=dtype)
+    x = z.new_empty(0 if z_is_x(radius, dtype) else z.shape, dtype=torch.float32)
+    return z, x.new_empty(batch), x, x.new_empty((4, *batch))
+
+
+def _operator_latents(
+    outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
+) -> tuple[Tensor, ...]:
+    """The implementation of ``draw_latents``, whichever engine is chosen now: compiled code has chosen before.
+
+    An operator cannot return one tensor twice. If x is z, it returns an empty one in its place.
+    """
+    options = _options(settings, outputs.device, radius, dtype)
+    (z, rate), (x, scalars) = KERNELS["latents", "triton"].run((outputs,), options, (True,))
+    return z, rate, x.new_empty(0) if x is z else x, scalars
+
+
+def _operator_gradient(
+    outputs: Tensor,
+    x: Tensor,
+    scalars: Tensor,
+    grad: Tensor | None,
+    grad_rate: Tensor | None,
+    settings: str,
+    radius: float,
+) -> Tensor | None:
+    """The implementation of ``pull_back_latents``."""
+    options = _options(settings, outputs.device, radius, torch.float32)
+    gradients: Any = KERNELS["latents", "triton"].gradients
+    (gradient,) = gradients((grad, grad_rate), (True,), (outputs,), (x, scalars), options)
+    return gradient
 
 
 _draw_latents = define_operator(
     "draw_latents(Tensor outputs, str settings, float radius, ScalarType dtype, int number) "
-    "-> (Tensor, Tensor, Tensor)",
-    lambda *arguments: _run(registered("latents", "triton"), *arguments[:-1]),
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    _operator_latents,
     fake=_fake,
     random=True,
 )
 _pull_back_latents = define_operator(
-    "pull_back_latents(Tensor outputs, Tensor record, Tensor? z, Tensor? grad, Tensor? grad_rate, str settings, "
+    "pull_back_latents(Tensor outputs, Tensor x, Tensor scalars, Tensor? grad, Tensor? grad_rate, str settings, "
     "float radius) -> Tensor",
-    lambda *arguments: _run_gradient(registered("latents", "triton"), *arguments),
+    _operator_gradient,
     fake=lambda outputs, *_: outputs.new_empty(outputs.shape),
 )
+
+
+def _latents_by_operator(
+    tensors: Tensors, options: tuple[str, float, torch.dtype], needed: Any
+) -> tuple[Tensors, Tensors]:
+    z, rate, x, scalars = _draw_latents(*tensors, *options, next_number())
+    return (z, rate), (z if z_is_x(*options[1:]) else x, scalars)
+
+
+def _gradient_by_operator(
+    grads: Gradients, needed: Any, tensors: Tensors, kept: Tensors, options: tuple[str, float, torch.dtype]
+) -> Gradients:
+    return (_pull_back_latents(*tensors, *kept, *grads, *options[:2]),)
+
+
+#: What compiled code calls.
+_OPERATORS = Kernel(_latents_by_operator, _gradient_by_operator, operators=True)

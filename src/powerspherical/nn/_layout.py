@@ -33,7 +33,10 @@ class Layout(NamedTuple):
 
     def axis_last(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:
         """Return ``value`` with the axis last, after a check of its entries. ``hint`` is appended to the error."""
-        axis, axes = self.axis, validation.floating_tensor(name, value).dim()
+        # For a small batch each call counts, so we call a check only if it is going to raise.
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            validation.floating_tensor(name, value)
+        axis, axes = self.axis, value.dim()
         if not -axes <= axis < axes or value.shape[axis] != entries:
             number = f"{entries} entries" if entries > 1 else "1 entry"
             if entries > 1 and entries in value.shape:

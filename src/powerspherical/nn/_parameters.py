@@ -14,7 +14,7 @@ from torch.nn import functional
 from powerspherical._torch.composites import composite
 from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.kernels import differentiable
-from powerspherical.kernels.record import SHORT, Bounds
+from powerspherical.kernels.registry import SHORT, Bounds
 
 #: From this r on softplus(r) is r. torch's default of 20 is right to 1e-10 only.
 _LINEAR = 40.0
@@ -39,7 +39,7 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     """
     loc, *kappa = differentiable(
         "head",
-        lambda outputs: composition(outputs, dim, bounds),
+        lambda outputs, *_: composition(outputs, dim, bounds),
         lambda: (dim, *bounds, SHORT),
         outputs,
         dim=dim,

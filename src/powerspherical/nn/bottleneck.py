@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
-from powerspherical.distributions.rate import rate
+from powerspherical.distributions.kl import rate
 from powerspherical.nn._latents import latents
 from powerspherical.nn.heads import SphericalHead
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from powerspherical._torch.composites import is_ours
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric, validation
 from powerspherical.distributions.rotational import distribution_of
-from powerspherical.kernels.record import Bounds, Settings
+from powerspherical.kernels.registry import Bounds, Settings
 from powerspherical.nn._latents import packed
 from powerspherical.nn._layout import Layout, outputs_hint
 from powerspherical.nn._parameters import parameters

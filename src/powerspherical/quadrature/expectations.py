@@ -38,11 +38,6 @@ _VALUES = 1 << 22
 
 
 @tensor_constant
-def _equidistant(count: int) -> Numbers:
-    return [j / (count - 1) for j in range(count)]
-
-
-@tensor_constant
 def _directions_and_falls(*falls: float) -> Numbers:
     """Each fall, first towards low and then towards high rapidities."""
     return [[-1.0] * len(falls) + [1.0] * len(falls), [*falls, *falls]]
@@ -85,7 +80,8 @@ def _trapezoid(family: Kernel, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]
     """Return nodes y (…, nodes) and their distance (…, 1), for κ in float64."""
     low, high = _windows(family, kappa, dim, _FALL)[1].unsqueeze(-1).unbind(-2)
     count = 2 * _NODES if dim <= 3 else _NODES  # tails are the longest in low dimensions
-    return low + (high - low) * _equidistant(low, count), (high - low) / (count - 1)
+    places = torch.linspace(0, 1, count, dtype=low.dtype, device=low.device)
+    return low + (high - low) * places, (high - low) / (count - 1)
 
 
 def expectation(family: Kernel, kappa: Tensor, dim: int, function: Callable[[Cosine], Tensor]) -> Tensor:

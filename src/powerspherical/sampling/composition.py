@@ -6,6 +6,8 @@ We avoid matrix products: they depend on settings that must not affect a sampler
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from powerspherical._torch.random import standard_gamma
 from powerspherical._torch.vectors import unit_vectors_as
 from powerspherical.families import family_named
 from powerspherical.kernels.layout import in_dtype_of
+from powerspherical.kernels.registry import DrawOptions, Gradients, Tensors
 from powerspherical.quadrature.cosine import Cosine
 
 #: Up to this dimension a tangent vector may be short. Its part along μ is then subtracted twice: the rounding error of
@@ -37,17 +40,9 @@ def tangent_gaussian(loc: Tensor, generator: torch.Generator | None) -> tuple[Te
     return v, torch.linalg.vector_norm(v, dim=-1).square()
 
 
-def draw(
-    family: str,
-    loc: Tensor,
-    kappa: Tensor,
-    shape: torch.Size,
-    dim: int,
-    generator: torch.Generator | None,
-    *,
-    needs_scalars: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """Return points x in the dtype of ``loc``, and the scalars 1-t, 1+t and noise. See ``native.draw``."""
+def draw(tensors: Tensors, options: DrawOptions, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
+    """Return points x in the dtype of ``loc``, and (x, scalars) if a gradient is needed. See ``native.draw``."""
+    (loc, kappa), (family, dim, shape, generator, _) = tensors, options
     unit, kappa = unit_vectors_as(loc, kappa.dtype).expand(*shape, -1), _finite(kappa).expand(shape)
     v, squared_length = tangent_gaussian(unit, generator)
     chi_squared = squared_length
@@ -56,45 +51,38 @@ def draw(
     t, noise = family_named(family).draw_cosine(chi_squared, kappa, dim, generator)
     stretch = (t.minus / squared_length * t.plus).sqrt_()
     x = v.mul_(stretch.unsqueeze(-1)).addcmul_((t.plus - t.minus).unsqueeze(-1), unit, value=0.5)
-    return x.to(loc.dtype), torch.stack((*t, noise)) if needs_scalars else None
+    x = x.to(loc.dtype)
+    return x, (x, torch.stack((*t, noise))) if any(needed) else ()
 
 
-def draw_gradient(
-    family: str,
-    grad: Tensor,
-    x: Tensor,
-    loc: Tensor,
-    scalars: Tensor,
-    kappa: Tensor,
-    mean: Tensor | None,
-    rule: Tensor | None,
-    dim: int,
-    *,
-    needs_loc: bool,
-    needs_kappa: bool,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients in ``loc`` and in κ, given the gradient g (…, d) in x. See ``native.draw_gradient``.
+def draw_gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: DrawOptions
+) -> Gradients:
+    """Return the gradients in ``loc`` and in κ, given the gradient g (…, d) in x. See ``native.draw_gradients``.
 
     - In ``loc``: t g - (g·μ)x, by rotation coupling. The rotation that takes μ to μ + dμ in their plane moves x by
       dx = t dμ - (x·dμ)μ. The moved x has the law at the new μ, and this gradient has less variance than that of the
       projection.
-    - In κ, one number per row: w((1-t²) g·μ - t(g·x - t g·μ)), where w is (dt/dκ)/(1-t²). As t changes, x moves along
-      the meridian through μ and v/‖v‖.
+    - In κ, the sum over its rows of w((1-t²) g·μ - t(g·x - t g·μ)), where w is (dt/dκ)/(1-t²). As t changes, x moves
+      along the meridian through μ and v/‖v‖.
 
     Half-precision ``loc`` is converted and normalised first, as in the draw.
     """
+    (grad,), (loc, kappa), (x, scalars), (family, dim, *_) = grads, tensors, kept, options
+    assert grad is not None
     minus, plus, _ = scalars
     unit = unit_vectors_as(loc, kappa.dtype)
     grad, x, cosine = grad.to(kappa.dtype), x.to(kappa.dtype), 0.5 * (plus - minus).unsqueeze(-1)
     along = (grad * unit).sum(-1, keepdim=True)
     in_loc = in_kappa = None
-    if needs_kappa:
+    if needed[1]:
         slope = slopes(family, scalars, kappa, dim)
         # g·x - t g·μ as the inner product of the tangential parts of g and x, whose rounding error is of second order.
         # The plain difference has a first-order error, which is a bias at large κ, where 1-t² ~ 1/κ.
         across = ((grad - along * unit) * (x - cosine * unit)).sum(-1)
         in_kappa = slope * (minus * plus * along.squeeze(-1) - cosine.squeeze(-1) * across)
-    if needs_loc:
+        in_kappa = in_kappa.sum_to_size(kappa.shape)
+    if needed[0]:
         in_loc = (cosine * grad - along * x).sum_to_size(loc.shape)
         if loc.dtype != kappa.dtype:
             in_loc = in_dtype_of(in_loc, loc)

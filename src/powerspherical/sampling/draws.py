@@ -1,7 +1,7 @@
 """Differentiable draws, in every mode of torch.
 
-- In plain eager mode, a draw is one autograd function around kernels: ``_Draw``.
-- In compiled code and under dispatch modes, the same function calls two operators without derivatives:
+- In plain eager mode, a draw is one autograd function around a kernel, or around ``composition``.
+- In compiled code and under dispatch modes, it is the same function around two operators without derivatives:
 
       draw(loc, concentration, shape, with_slope, number, dim, family, seed, generator) -> (x, scalars)
       draw_backward(grad, x, loc, scalars, concentration, dim, family, needs_loc, needs_concentration)
@@ -29,21 +29,13 @@ from torch import Tensor
 
 from powerspherical._torch.composites import composite
 from powerspherical._torch.constants import untraced
-from powerspherical._torch.modes import (
-    PLAIN_TYPES,
-    is_batching,
-    is_compiled_backward,
-    is_plain,
-    is_plain_backward,
-    is_transformed,
-)
+from powerspherical._torch.modes import is_batching, is_transformed
 from powerspherical._torch.operators import define_operator
 from powerspherical._torch.random import check_generator, from_generator
 from powerspherical._torch.vectors import unit_vectors_as
 from powerspherical.families import SPHERICAL_CAUCHY, Family, family_named
-from powerspherical.kernels import find
-from powerspherical.kernels.autograd import composed_gradients
-from powerspherical.kernels.registry import Gradients, Table, Tensors
+from powerspherical.kernels.dispatch import by_kernel, find, is_plain
+from powerspherical.kernels.registry import Gradients, Kernel, Table, Tensors
 from powerspherical.quadrature import law
 from powerspherical.sampling import composition
 from powerspherical.special.curves import kernel_tables
@@ -87,27 +79,44 @@ def draw(
         check_generator(generator, loc.device)
     if shape is None:
         shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
-    law = loc.shape[-1] if dim is None else dim, family.name
-    if is_plain(loc, concentration):
-        if torch.is_grad_enabled() and (loc.requires_grad or concentration.requires_grad):
-            return _Draw.apply(loc, concentration, shape, law, generator, True)
-        return _run_draw(loc, concentration, shape, law, generator, needs_scalars=False)[0]
+    name, width = family.name, loc.shape[-1]
+    dim = width if dim is None else dim
+    kernel = find("draw", loc, concentration, dim=width, family=name)
+    if kernel is None and is_plain(loc, concentration) and not loc.is_meta:
+        kernel = _OPERATIONS
+    if kernel is not None:
+        options = name, dim, torch.Size(shape), generator, _quadrature
+        x = by_kernel(kernel, functools.partial(redrawn, family, dim), options, loc, concentration)
+        return x
     if is_transformed():
         seed = None
         if is_batching():
             seed = torch.randint(2**63 - 1, (), device=loc.device, **from_generator(generator))
         values = loc.detach(), concentration.detach()
-        x, scalars = _draw(*values, shape, True, next_number(), *law, seed, generator)
+        x, scalars = _draw(*values, shape, True, next_number(), dim, name, seed, generator)
         return _expression(loc, concentration, x, scalars)
     if generator is None:
-        return _points(loc, concentration, shape, *law)
-    return _Draw.apply(loc, concentration, shape, law, generator, False)
+        return _points(loc, concentration, shape, dim, name)
+    return _by_operators(loc, concentration, shape, dim, name, generator)
 
 
-@composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
-def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, family: str) -> Tensor:
-    """Draw x, recorded by ``torch.compile`` as one operator: its Python code would get many guards."""
-    return _Draw.apply(loc, concentration, shape, (dim, family), None, False)
+def _by_operators(
+    loc: Tensor,
+    concentration: Tensor,
+    shape: Sequence[int],
+    dim: int,
+    family: str,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    compose = functools.partial(redrawn, family_named(family), dim)
+    x: Tensor = by_kernel(_OPERATORS, compose, (shape, dim, family, generator), loc, concentration)
+    return x
+
+
+#: The same, recorded by ``torch.compile`` as one operator: its Python code would get many guards.
+_points = composite(
+    "points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor"
+)(_by_operators)
 
 
 @untraced
@@ -122,45 +131,10 @@ def next_number() -> int:
 _counter = itertools.count()
 
 
-class _Draw(torch.autograd.Function):
-    """A draw without transforms: by the implementations in plain eager mode, otherwise by the operators.
-
-    It returns only x, because for a small batch each further output of an autograd function is expensive.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, loc: Tensor, concentration: Tensor, *arguments: Any) -> Tensor:
-        shape, ctx.law, generator, plain = arguments
-        if plain:
-            x, scalars = _run_draw(loc, concentration, shape, ctx.law, generator)
-        else:
-            x, scalars = _draw(loc, concentration, shape, False, next_number(), *ctx.law, None, generator)
-        ctx.save_for_backward(x, loc, scalars, concentration)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Gradients:
-        """Return the gradients in ``loc`` and κ, None where they are not needed."""
-        saved, (dim, family), needs = ctx.saved_tensors, ctx.law, ctx.needs_input_grad[:2]
-        if is_plain_backward(grad):
-            found = _pull_back(grad, saved, dim, family, needs)
-        elif is_compiled_backward(grad):
-            found = _draw_backward(grad, *saved, dim, family, *needs)
-            found = tuple(one if needed else None for one, needed in zip(found, needs, strict=True))
-        else:  # the gradient is batched, or will be differentiated
-            x, loc, scalars, concentration = saved
-            found = composed_gradients(
-                lambda mean, kappa: redrawn(family_named(family), mean, kappa, x, scalars, dim),
-                (grad,), needs, (loc, concentration),
-            )  # fmt: skip
-        return *found, None, None, None, None
-
-
 def redrawn(
-    family: Family, loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor, dim: int | None = None
+    family: Family, dim: int, loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor
 ) -> Tensor:
     """Return the points x of an earlier draw with these ``scalars``, as a function of the parameters."""
-    dim = loc.shape[-1] if dim is None else dim
     scalars = _with_slopes(scalars.detach(), concentration.detach(), dim, family.name)
     return _expression(loc, concentration, x.detach(), scalars)
 
@@ -225,67 +199,21 @@ class _Differentiable(torch.autograd.Function):
         return result
 
 
-def _run_draw(
-    loc: Tensor,
-    concentration: Tensor,
-    shape: Sequence[int],
-    law: tuple[int, str],
-    generator: torch.Generator | None,
-    needs_scalars: bool = True,
-) -> tuple[Tensor, Tensor]:
-    """Return x, and the scalars of each row if they are needed: by a kernel, or a composition of torch operations."""
-    if loc.is_meta:
-        return _fake_draw(loc, concentration, shape, False)
-    dim, family = law
-    kernel = find("draw", concentration, loc.shape[-1], family) if 0 not in shape else None
-    run: Any = composition.draw if kernel is None else kernel.run
-    draws: tuple[Tensor, Tensor] = run(
-        family, loc, concentration, torch.Size(shape), dim, generator, needs_scalars=needs_scalars
-    )
-    return draws
-
-
-def _pull_back(grad: Tensor, saved: Tensors, dim: int, family: str, needs: Sequence[bool]) -> Gradients:
-    """Return the gradients in ``loc`` and κ by a kernel, or a composition of torch operations."""
-    x, loc, scalars, concentration = saved
-    if loc.is_meta:
-        return _fake_backward(grad, *saved, dim, family, *needs)
-    kernel = find("draw_gradient", concentration, loc.shape[-1], family) if scalars.numel() else None
-    run, mean, rule = composition.draw_gradient, None, None
-    if kernel is not None:
-        run = kernel.run
-        mean, rule = _quadrature(family, concentration, dim) if needs[1] else (None, None)
-    law = scalars, concentration, mean, rule, dim
-    in_loc, in_kappa = run(family, grad, x, loc, *law, needs_loc=needs[0], needs_kappa=needs[1])
-    if in_kappa is not None and in_kappa.shape != concentration.shape:
-        in_kappa = in_kappa.sum_to_size(concentration.shape)
-    return in_loc, in_kappa
-
-
-def _with_slopes(scalars: Tensor, kappa: Tensor, dim: int, family: str) -> Tensor:
+def _with_slopes(scalars: Tensor, kappa: Tensor, dim: int, family: str, *, allowed: bool = False) -> Tensor:
     """Append d artanh(t)/dκ of each row to the scalars."""
-    kernel = find("slopes", kappa, dim, family) if scalars.numel() else None
-    if kernel is not None and PLAIN_TYPES.issuperset((type(scalars), type(kappa))):
-        slope = kernel.run(family, scalars, kappa, *_quadrature(family, kappa, dim), dim)
+    kernel = find("slopes", scalars, kappa, dim=dim, family=family, allowed=allowed)
+    if kernel is not None and scalars.numel():
+        slope = kernel.run(family, scalars, kappa, dim, _quadrature)
     else:
         slope = composition.slopes(family, scalars, kappa, dim)
     return torch.cat((scalars, slope.unsqueeze(0)))
 
 
-def _quadrature(family: str, kappa: Tensor, dim: int) -> tuple[Tensor | None, Tensor | None]:
-    """Return what a kernel needs for slopes in double precision: E T, and the rule of a ray."""
-    if kappa.dtype is not torch.float64 or dim == 3 or family == SPHERICAL_CAUCHY.name:
-        return None, None
-    table, rule = _rule(family, dim)
-    kernel = find("curve", kappa)
-    assert kernel is not None
-    loss, _ = kernel.run((kappa.detach(),), (table,), (False,))
-    return loss.neg_(), rule
-
-
 @functools.lru_cache(256)
-def _rule(family: str, dim: int) -> tuple[Table, Tensor]:
-    """Return the table of -E T, and the rule of a ray, in float64 on the CPU."""
+def _quadrature(family: str, dim: int) -> tuple[Table, Tensor] | None:
+    """Return what slopes in float64 need: the table of -E T, and the rule of a ray; None for closed forms."""
+    if dim == 3 or family == SPHERICAL_CAUCHY.name:
+        return None
     like = torch.empty((), dtype=torch.float64, device="cpu")
     return kernel_tables(family, "score_loss", dim, 0, like.dtype, like.device)[0], law.rule(like)
 
@@ -296,13 +224,20 @@ def _fake_draw(
     return loc.new_empty((*shape, loc.shape[-1])), concentration.new_empty((3 + with_slope, *shape))
 
 
+def _implementation(loc: Tensor, concentration: Tensor, family: str) -> Kernel:
+    """Return the kernel that operators call, or torch operations."""
+    return find("draw", concentration, dim=loc.shape[-1], family=family, allowed=True) or _OPERATIONS
+
+
 def _operator_draw(
     loc: Tensor, concentration: Tensor, shape: Sequence[int], with_slope: bool, *rest: Any
 ) -> tuple[Tensor, Tensor]:
     """The implementation of ``draw``. The seed is for vmap and the number for the compiler."""
     _, dim, family, _, generator = rest
-    x, scalars = _run_draw(loc, concentration, shape, (dim, family), generator)
-    return x, _with_slopes(scalars, concentration, dim, family) if with_slope else scalars
+    options = family, dim, torch.Size(shape), generator, _quadrature
+    kernel = _implementation(loc, concentration, family)
+    x, (_, scalars) = kernel.run((loc, concentration), options, (True, True))
+    return x, _with_slopes(scalars, concentration, dim, family, allowed=True) if with_slope else scalars
 
 
 def _batched_draw(
@@ -345,12 +280,17 @@ _draw = define_operator(
 )
 
 
-def _operator_backward(grad: Tensor, *rest: Any) -> Tensors:
+def _operator_backward(
+    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, concentration: Tensor, *rest: Any
+) -> Tensors:
     """The implementation of ``draw_backward``. An operator cannot return None, but an empty tensor."""
-    *saved, dim, family, needs_loc, needs_kappa = rest
-    in_loc, in_kappa = _pull_back(grad, tuple(saved), dim, family, (needs_loc, needs_kappa))
-    empty = _fake_backward(grad, *saved, dim, family, False, False)
-    return empty[0] if in_loc is None else in_loc, empty[1] if in_kappa is None else in_kappa
+    dim, family, *needed = rest
+    options = family, dim, scalars.shape[1:], None, _quadrature
+    kernel = _implementation(loc, concentration, family)
+    assert kernel.gradients is not None
+    found = kernel.gradients((grad,), needed, (loc, concentration), (x, scalars), options)
+    empty = _fake_backward(grad, x, loc, scalars, concentration, False, False)
+    return tuple(one if gradient is None else gradient for gradient, one in zip(found, empty, strict=True))
 
 
 def _fake_backward(
@@ -366,3 +306,22 @@ _draw_backward = define_operator(
     _operator_backward,
     fake=_fake_backward,
 )
+
+
+def _draw_by_operator(tensors: Tensors, options: Any, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
+    shape, dim, family, generator = options
+    x, scalars = _draw(*tensors, shape, False, next_number(), dim, family, None, generator)
+    return x, (x, scalars)
+
+
+def _gradients_by_operator(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: Any
+) -> Gradients:
+    (grad,), (loc, concentration), (x, scalars), (_, dim, family, _) = grads, tensors, kept, options
+    found = _draw_backward(grad, x, loc, scalars, concentration, dim, family, *needed)
+    return tuple(one if needs else None for one, needs in zip(found, needed, strict=True))
+
+
+#: What computes draws where there is no kernel: torch operations, or in compiled code the operators.
+_OPERATIONS = Kernel(composition.draw, composition.draw_gradients)
+_OPERATORS = Kernel(_draw_by_operator, _gradients_by_operator, operators=True)

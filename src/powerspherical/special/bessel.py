@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from powerspherical.special.curves import inverse_mean, log_partition, value
+from powerspherical.special.curves import inverse_mean, value
 
 _FAMILY = "von_mises_fisher"
 
@@ -59,13 +59,13 @@ def bessel_ratio_complement(kappa: Tensor, dim: float) -> Tensor:
 def log_hyp0f1(kappa: Tensor, dim: float) -> Tensor:
     """Return G(κ) = log ₀F₁(; d/2; κ²/4) = log E_U e^{κt}, the von Mises–Fisher log-partition relative to the uniform.
 
-    The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 5e-7 (float32). Differentiable three
+    The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-7 (float32). Differentiable three
     times.
 
     >>> log_hyp0f1(torch.tensor(1.0, dtype=torch.float64), 3).exp()  # sinh 1
     tensor(1.1752, dtype=torch.float64)
     """
-    return log_partition(kappa, _FAMILY, dim)
+    return value(kappa, _FAMILY, "log_partition", dim)
 
 
 def log_bessel_i(order: float, x: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant, untraced
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_exporting, is_plain, transforms_active
-from powerspherical.kernels import differentiable, find
+from powerspherical._torch.modes import is_exporting, transforms_active
+from powerspherical.kernels.dispatch import differentiable, is_plain
 from powerspherical.kernels.registry import Table
 from powerspherical.special.tables import TOP, Curve, curves
 
@@ -47,10 +47,10 @@ def _rows(size: int, family: str, name: str, dim: float, order: int) -> list[lis
 
 
 @untraced
-def _numbers(family: str, name: str, dim: float, order: int) -> tuple[int, float, float]:
-    """Return low, gain and decay of a curve."""
+def _numbers(family: str, name: str, dim: float, order: int) -> tuple[int, float, float, int]:
+    """Return low, gain and decay of a curve, and the n with which it is ∝ κ^n near κ = 0."""
     found = _curve(family, name, dim, order)
-    return found.cells.low, found.gain, found.decay
+    return found.cells.low, found.gain, found.decay, int((found.fit[0] != 0).argmax())
 
 
 def table(like: Tensor, family: str, name: str, dim: float, order: int = 0) -> Table:
@@ -59,11 +59,12 @@ def table(like: Tensor, family: str, name: str, dim: float, order: int = 0) -> T
     The cell of κ is ``(bits of κ >> shift) - first``, between 0 and the last row. The rows have the dtype and
     device of ``like``.
     """
-    low, gain, decay = _numbers(family, name, dim, order)
+    low, gain, decay, _ = _numbers(family, name, dim, order)
     *_, bias = _BITS[like.dtype]
     return _rows(like, like.dtype.itemsize, family, name, dim, order), (8 * (low + bias) - 1, gain, decay)
 
 
+@with_derivatives(lambda kappa, family, name, dim, order: value(kappa, family, name, dim, order + 1))
 def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int) -> Tensor:
     """Evaluate a curve by torch operations."""
     if isinstance(dim, int):
@@ -73,7 +74,9 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
     inside, plain = kappa.clamp(0.0, 2.0**TOP), is_plain(kappa)
     # ONNX has no bits of numbers, and vmap has them from torch 2.13 on. At the end of a cell its neighbour is as good.
     if not plain and (is_exporting() or transforms_active()):
-        fraction, exponent = _split(inside.detach().clamp(min=2.0 ** ((first + 1) // 8 - bias - 1)))
+        least = inside.detach().clamp(min=2.0 ** ((first + 1) // 8 - bias - 1))
+        exponent = torch.floor(torch.log2(least))
+        fraction = least * torch.exp2(-exponent) - 1  # in [0, 1), up to rounding
         number = (8 * (exponent + bias) + torch.floor(8 * fraction)).to(torch.int64)
     else:
         number = inside.detach().view(integers) >> shift
@@ -88,17 +91,6 @@ def _by_operations(kappa: Tensor, family: str, name: str, dim: float, order: int
         beyond = kappa.clamp(min=2.0**TOP) * 2.0**-TOP  # 1 inside the table
         value = torch.add(value, torch.log(beyond), alpha=gain) if gain else value * beyond**-decay
     return value
-
-
-def _split(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return f in [0, 1) and e with x = (1+f)·2^e, up to rounding, for x > 0."""
-    exponent = torch.floor(torch.log2(x))
-    return x * torch.exp2(-exponent) - 1, exponent
-
-
-@with_derivatives(lambda kappa, family, name, dim, order: value(kappa, family, name, dim, order + 1))
-def _smooth(kappa: Tensor, family: str, name: str, dim: float, order: int) -> Tensor:
-    return _by_operations(kappa, family, name, dim, order)
 
 
 @functools.lru_cache(256)
@@ -125,35 +117,23 @@ def value(kappa: Tensor, family: str, name: str, dim: float, order: int = 0) -> 
         raise ValueError(
             f"kappa must be a float32 or float64 tensor, got {kind}: convert it with kappa.float()"
         )
-    found: Tensor
-    if is_plain(kappa) and not (torch.is_grad_enabled() and kappa.requires_grad):
-        if kernel := find("curve", kappa):
-            tables = kernel_tables(family, name, dim, order, kappa.dtype, kappa.device)
-            found = kernel.run((kappa,), tables, (False,))[0]
-        else:
-            found = _by_operations(kappa, family, name, dim, order)
-    else:
-        found = differentiable(
-            "curve",
-            lambda kappa: _smooth(kappa, family, name, dim, order),
-            lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
-            kappa,
-        )
+    found: Tensor = differentiable(
+        "curve",
+        lambda kappa, *_: _by_operations(kappa, family, name, dim, order),
+        lambda: kernel_tables(family, name, dim, order, kappa.dtype, kappa.device),
+        kappa,
+    )
     return torch.where(kappa < 0, 0.0, found) if order else found
-
-
-@with_derivatives(lambda kappa, family, dim: value(kappa, family, "log_partition_slope", dim))
-def log_partition(kappa: Tensor, family: str, dim: float) -> Tensor:
-    """Return the log of the mean over uniform points of the density e^{κT} of an exponential family: κΨ' - KL."""
-    slope = value(kappa, family, "log_partition_slope", dim)
-    return kappa * slope - value(kappa, family, "relative_entropy", dim)
 
 
 _NEWTON_STEPS = 4
 
 
-def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> Tensor:
-    """Return the κ at which a monotone curve has the value ``target``, without derivatives.
+@with_derivatives(
+    lambda kappa, target, family, name, dim: 1 / value(kappa, family, name, dim, 1), from_output=True
+)
+def inverse(target: Tensor, family: str, name: str, dim: float) -> Tensor:
+    """Return the κ at which a curve has the value ``target``. It must increase from 0, or decrease.
 
     The table is searched for the cell. In the cell Newton's method starts from the chord, or in cell 0 from the
     leading power. Beyond the table the curve is a logarithm or a power. If no finite κ reaches ``target``, the result
@@ -161,9 +141,10 @@ def inverse(target: Tensor, family: str, name: str, dim: float, power: int) -> T
 
     Args:
         target: values of the curve, any shape, float64.
-        power: n > 0 for a curve ∝ κ^n near 0; 0 for a decreasing curve.
+        family, name, dim: as for ``value``.
     """
     rows, (_, gain, decay) = table(target, family, name, dim)
+    *_, power = _numbers(family, name, dim, 0)
     begins, top = rows[:, 2], rows[-1, 2:].sum()
     sign = 1.0 if power else -1.0
     ascending = torch.where(
@@ -203,5 +184,5 @@ def inverse_mean(length: Tensor, loss: Tensor, family: str, dim: float) -> Tenso
     lambda kappa, length, loss, family, dim: 1 / value(kappa, family, "mean", dim, 1), None, from_output=True
 )
 def _inverse_mean(length: Tensor, loss: Tensor, family: str, dim: float) -> Tensor:
-    low = inverse(length, family, "mean", dim, power=1)
-    return torch.where(length < 0.5, low, inverse(loss, family, "loss", dim, power=0))
+    low, high = inverse(length, family, "mean", dim), inverse(loss, family, "loss", dim)
+    return torch.where(length < 0.5, low, high)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from powerspherical._torch.derivatives import with_derivatives
 from powerspherical.special.curves import inverse, inverse_mean, value
 
 _FAMILY = "spherical_cauchy"
@@ -50,12 +49,7 @@ def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
     >>> mean_log_boost_inverse(torch.tensor([0.0, 1.0]), 2)  # e^mean - 1 on the circle
     tensor([0.0000, 1.7183])
     """
-    return _inverse_log_boost(mean.double(), dim).to(mean.dtype)
-
-
-@with_derivatives(lambda q, mean, dim: 1 / value(q, "log_boost", "mean", dim, 1), from_output=True)
-def _inverse_log_boost(mean: Tensor, dim: int) -> Tensor:
-    return inverse(mean, "log_boost", "mean", dim, power=1)
+    return inverse(mean.double(), "log_boost", "mean", dim).to(mean.dtype)
 
 
 def cauchy_mean_cosine(kappa: Tensor, dim: int) -> Tensor:

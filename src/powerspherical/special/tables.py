@@ -7,9 +7,10 @@ power of κ. Torch, C and Triton evaluate a function in the same few lines:
 
     cell = clamp((bits of κ >> shift) - first, 0, last);  x = κ·scale[cell] - offset[cell];  value = Σ c_j[cell] x^j
 
-Of the package's families, only the functions of ``moments`` are fitted, by Chebyshev interpolation. The others are
-integrals of the fits, whose sums over cells have positive terms. So all functions of a family fit together, and the
-derivative of a table is as accurate as a table of its own. ``sampled_curves`` makes tables of any other formula.
+Of the package's families, only the functions of ``moments`` are fitted, by Chebyshev interpolation. They are evaluated
+at some points of each octave, and interpolated from there to the nodes of its cells. The others are integrals of the
+fits, whose sums over cells have positive terms. So all functions of a family fit together, and the derivative of a
+table is as accurate as a table of its own. ``sampled_curves`` makes tables of any other formula.
 """
 
 from __future__ import annotations
@@ -42,6 +43,16 @@ for _j in range(_NODES):
 _TO_CENTRED_POWERS *= 2.0 ** np.arange(_NODES)
 _FROM_POWERS = np.linalg.inv(TO_POWERS)
 
+_BETWEEN = np.cos(np.pi * np.arange(_NODES) / (2 * _NODES)) ** 2  # where interpolation errs most
+_TRIED = np.r_[:_NODES, _NODES + 2, _NODES + _NODES // 2]  # of these, the ones that every cell has
+_CHECKS = np.r_[POINTS, _BETWEEN][_TRIED[_NODES:]]
+#: An octave, here [1, 2), is sampled at Chebyshev's nodes, and interpolated from there to the points of its cells.
+_SAMPLED = 1 + np.cos(np.pi * (np.arange(22) + 0.5) / 44) ** 2
+_IN_CELLS = 1 + ((np.r_[POINTS, _CHECKS] + np.arange(_PER_OCTAVE)[:, None]) / _PER_OCTAVE).ravel()
+_TO_CELLS = np.polynomial.chebyshev.chebvander(2 * _IN_CELLS - 3, 21) @ np.linalg.inv(
+    np.polynomial.chebyshev.chebvander(2 * _SAMPLED - 3, 21)
+)
+
 #: Takes a number d and κ, an array with one axis, to functions of κ.
 Formula = Callable[[Array, float], Mapping[str, Array]]
 
@@ -54,11 +65,27 @@ def _running_sums(start: float, steps: Array) -> Array:
     return sums + np.r_[0.0, np.cumsum((old - (new - part)) + (steps - part))]
 
 
-def _sampled(formula: Formula, kappa: Array, dim: float) -> dict[str, Array]:
+def _called(formula: Formula, kappa: Array, dim: float) -> dict[str, Array]:
     """Return the functions of a formula at ``kappa``, which may have any shape."""
     # The parts fit into the cache, and a formula can use that each is a short range of κ.
     parts = [formula(part, dim) for part in np.array_split(kappa.ravel(), 16)]
     return {name: np.concatenate([part[name] for part in parts]).reshape(kappa.shape) for name in parts[0]}
+
+
+def _octaves(formula: Formula, low: int, dim: float) -> dict[str, Array]:
+    """Return the functions of a formula at POINTS and _CHECKS of the cells from 2^low on, (cells, points)."""
+    found = _called(formula, np.ldexp(_SAMPLED, np.arange(low, TOP)[:, None]), dim)
+    return {name: _interpolated(values) for name, values in found.items()}
+
+
+def _interpolated(values: Array) -> Array:
+    """Return values at the points of the cells, given those at the nodes of the octaves, (octaves, nodes)."""
+    # Divided by a power of κ, values have the same size everywhere, and so have rounding errors.
+    power = np.log(np.abs(values[:, :1] / values[:, -1:])) / np.log(_SAMPLED[0] / _SAMPLED[-1])
+    power = np.nan_to_num(np.rint(power), posinf=0, neginf=0)
+    flat = values / _SAMPLED**power
+    middle = flat[:, :1]
+    return (((flat - middle) @ _TO_CELLS.T + middle) * _IN_CELLS**power).reshape(-1, len(_TRIED))
 
 
 class Cells:
@@ -73,6 +100,11 @@ class Cells:
         self.offset = np.r_[0.0, _PER_OCTAVE + part]
         self.scale = np.r_[2.0**-low, np.ldexp(float(_PER_OCTAVE), -(octave + low))]
         self.kappa = (POINTS + self.offset[:, None]) / self.scale[:, None]
+
+    def sampled(self, formula: Formula, dim: float) -> dict[str, Array]:
+        """Return the functions of a formula at the nodes."""
+        first, rest = formula(self.kappa[0], dim), _octaves(formula, self.low, dim)
+        return {name: np.r_[first[name][None], rest[name][:, :_NODES]] for name in first}
 
     def fit(self, values: Array, power: int = 0) -> Array:
         """Fit polynomials to values at the nodes of a function that is κ^power times an analytic one near κ = 0."""
@@ -180,30 +212,40 @@ class Curve:
         ]
 
 
+def _up_to(limit: float, mean: Array, loss: Array) -> Array:
+    """Return the fit of a mean that is limit - loss where the loss is small: sums from 0 on may exceed the limit."""
+    return np.where(loss[:, :1] < limit / 2, np.c_[limit - loss[:, :1], -loss[:, 1:]], mean)
+
+
 def _octave(number: float) -> int:
     """Return floor(log₂ number) for a number > 0."""
     return math.frexp(number)[1] - 1
 
 
-def _exponential(cells: Cells, variance: Array, start: float = 0.0) -> dict[str, Curve]:
-    """Return what follows from the variance of T ≤ 0 at the nodes. At κ = 0 the slope of the log-partition is start."""
-    fit = cells.fit(variance)
+def _exponential(cells: Cells, variance: Array, start: float, limit: float) -> dict[str, Curve]:
+    """Return what follows from the variance of T ≤ 0 at the nodes.
+
+    The slope of the log-partition rises from ``start`` at κ = 0 to ``limit``.
+    """
+    fit, entropy_slope = cells.fit(variance), cells.fit(cells.kappa * variance, power=1)
     loss = cells.integral_to_infinity(fit)
+    slope = Curve.of(cells, _up_to(limit, cells.integral(fit, start), loss))
+    log_partition = cells.integral(cells.fit(_values(cells.integral(fit), POINTS), power=1))
+    log_partition[:, :2] += start * np.c_[cells.offset, np.ones_like(cells.offset)] / cells.scale[:, None]
     return {
         "information": Curve.of(cells, fit),
         "score_loss": Curve.of(cells, loss),
         "offset": Curve.of(cells, cells.integral(cells.fit(_values(loss, POINTS))), logarithmic=True),
-        "log_partition_slope": Curve.of(cells, cells.integral(fit, start)),
-        "relative_entropy": Curve.of(
-            cells, cells.integral(cells.fit(cells.kappa * variance, power=1)), logarithmic=True
-        ),
+        "log_partition_slope": slope,
+        "log_partition": Curve.of(cells, log_partition, slope=slope),
+        "relative_entropy": Curve.of(cells, cells.integral(entropy_slope), logarithmic=True),
     }
 
 
 def _power_spherical(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
-    sampled = _sampled(moments.power_spherical, cells.kappa, dim)
-    found = _exponential(cells, sampled["variance"], moments.mean_log1p_of_uniform(dim))
+    sampled = cells.sampled(moments.power_spherical, dim)
+    found = _exponential(cells, sampled["variance"], moments.mean_log1p_of_uniform(dim), math.log(2))
     third = Curve.of(cells, cells.fit(sampled["third"]))
     return found | {
         "information": replace(found["information"], own_slope=third),
@@ -213,8 +255,8 @@ def _power_spherical(dim: float) -> dict[str, Curve]:
 
 def _von_mises_fisher(dim: float) -> dict[str, Curve]:
     cells = Cells(_octave((dim - 1) / 2) - 7)
-    sampled = _sampled(moments.von_mises_fisher, cells.kappa, dim)
-    found = _exponential(cells, sampled["variance"])
+    sampled = cells.sampled(moments.von_mises_fisher, dim)
+    found = _exponential(cells, sampled["variance"], 0.0, 1.0)
     return found | {
         "variance": found["information"],
         "mean": found["log_partition_slope"],
@@ -225,7 +267,7 @@ def _von_mises_fisher(dim: float) -> dict[str, Curve]:
 
 def _spherical_cauchy(dim: float) -> dict[str, Curve]:
     cells = Cells(-7)
-    sampled = _sampled(moments.spherical_cauchy, cells.kappa, dim)
+    sampled = cells.sampled(moments.spherical_cauchy, dim)
     growth = 1 + cells.kappa
     fit = cells.fit(sampled["sines"] / growth)  # a shift by dτ = dκ/(1+κ) moves t by (1-t²)dτ
     loss = cells.integral_to_infinity(fit)
@@ -233,7 +275,7 @@ def _spherical_cauchy(dim: float) -> dict[str, Curve]:
         "variance": Curve.of(cells, cells.fit(sampled["variance"])),
         "information": Curve.of(cells, cells.fit((dim - 1) ** 2 / dim / growth**2)),
         "score_loss": Curve.of(cells, np.zeros_like(fit)),  # the kernel is a density
-        "mean": Curve.of(cells, cells.integral(fit)),
+        "mean": Curve.of(cells, _up_to(1.0, cells.integral(fit), loss)),
         "loss": Curve.of(cells, loss),
         "relative_entropy": Curve.of(
             cells, cells.integral(cells.fit((dim - 1) * sampled["mean"] / growth, power=1)), logarithmic=True
@@ -244,10 +286,14 @@ def _spherical_cauchy(dim: float) -> dict[str, Curve]:
 
 def _log_boost(dim: float) -> dict[str, Curve]:
     """Return the table of E log(cosh τ - t sinh τ) over uniform points, as a function of q = sinh²(τ/2)."""
+
+    def formula(q: Array, dim: float) -> dict[str, Array]:
+        half_sinh = np.sqrt(q * (1 + q))  # sinh(τ)/2
+        return {"slope": moments.spherical_cauchy(2 * (q + half_sinh), dim)["mean"] / half_sinh}
+
     cells = Cells(-7)
-    half_sinh = np.sqrt(cells.kappa * (1 + cells.kappa))  # sinh(τ)/2
-    mean = _sampled(moments.spherical_cauchy, 2 * (cells.kappa + half_sinh), dim)["mean"]
-    return {"mean": Curve.of(cells, cells.integral(cells.fit(mean / half_sinh)), logarithmic=True)}
+    slope = cells.fit(cells.sampled(formula, dim)["slope"])
+    return {"mean": Curve.of(cells, cells.integral(slope), logarithmic=True)}
 
 
 _BUILDERS: dict[str, Callable[[float], Mapping[str, Curve]]] = {
@@ -273,18 +319,7 @@ def curves(family: str, dim: float) -> Mapping[str, Curve]:
 # Tables of other formulas
 
 _LOWS = np.arange(-30, 31)  # cell 0 of a sampled curve may be [0, 2^low)
-_BETWEEN = np.cos(np.pi * np.arange(_NODES) / (2 * _NODES)) ** 2  # where interpolation errs most
 _CHEBYSHEV_BETWEEN = np.polynomial.chebyshev.chebvander(2 * _BETWEEN - 1, _NODES - 1).T
-_TRIED = np.r_[:_NODES, _NODES + 2, _NODES + _NODES // 2]  # of these, the ones that every cell has
-_CHECKS = np.r_[POINTS, _BETWEEN][_TRIED[_NODES:]]
-#: An octave is sampled at Chebyshev's nodes, and interpolated from there to the nodes of its cells.
-_OCTAVE_NODES = 22
-_OCTAVE_POINTS = np.cos(np.pi * (np.arange(_OCTAVE_NODES) + 0.5) / _OCTAVE_NODES / 2) ** 2
-_TO_CELLS = np.polynomial.chebyshev.chebvander(
-    2 * ((np.r_[POINTS, _CHECKS] + np.arange(_PER_OCTAVE)[:, None]) / _PER_OCTAVE).ravel() - 1,
-    _OCTAVE_NODES - 1,
-) @ np.linalg.inv(np.polynomial.chebyshev.chebvander(2 * _OCTAVE_POINTS - 1, _OCTAVE_NODES - 1))
-
 #: The largest relative error of a table that is kept, by the bytes of a number.
 _TOLERANCE = {4: 2e-7, 8: 1e-9}
 
@@ -307,14 +342,14 @@ def sampled_curves(formula: Formula, dim: float) -> dict[str, Curve]:
         dim: the ambient dimension d.
     """
     with np.errstate(all="ignore"):
-        trials = _sampled(formula, np.ldexp(np.r_[POINTS, _BETWEEN], _LOWS[:, None]), dim)
+        trials = _called(formula, np.ldexp(np.r_[POINTS, _BETWEEN], _LOWS[:, None]), dim)
         starts = {name: start for name, values in trials.items() if (start := _start(values))}
-        lowest = Cells(min((low for low, _ in starts.values()), default=TOP - 1))
-        octaves = _sampled(formula, np.ldexp(1 + _OCTAVE_POINTS, np.arange(lowest.low, TOP)[:, None]), dim)
+        lowest = min((low for low, _ in starts.values()), default=TOP - 1)
+        cells = _octaves(formula, lowest, dim)
         result = {}
         for name, (low, power) in starts.items():
             zeroth = trials[name][low - _LOWS[0]][_TRIED]
-            rest = (octaves[name][low - lowest.low :] @ _TO_CELLS.T).reshape(-1, len(_TRIED))
+            rest = cells[name][_PER_OCTAVE * (low - lowest) :]
             if curve := _checked(Cells(low), np.r_[zeroth[None], rest], power):
                 result[name] = curve
     if {"mean", "loss"} <= result.keys():

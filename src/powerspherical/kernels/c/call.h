@@ -1,7 +1,15 @@
 /* The arguments that Python passes: one struct of 8-byte fields per call. kernels/native.py has the same fields in the
- * same order. `size` is that of a real number, 4 or 8 bytes. All arrays are contiguous. */
+ * same order. `size` is that of a real number, 4 or 8 bytes, and `threads` the largest number of threads. All arrays are
+ * contiguous. */
 #pragma once
 #include <stdint.h>
+
+/* The name of a function at a level of the processor, such as row_densities_v4, and for a size of numbers, such as
+ * sphere_draw_32_v4. */
+#define JOIN_NAMES(a, b) a##b
+#define JOIN(a, b) JOIN_NAMES(a, b)
+#define AT_LEVEL(name) JOIN(name, LEVEL)
+#define COMPILED(name) AT_LEVEL(JOIN(name##_, REAL_BITS))
 
 #ifdef REAL_BITS
 #include "vectors.h"
@@ -12,11 +20,11 @@ typedef void real; /* dispatch.c does not look into arrays */
 /* The families, with the numbers that kernels/registry.py gives them. */
 enum { POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY };
 
-#define RULE 64 /* nodes of sphere_call.rule */
+#define RULE 48 /* nodes of sphere_call.rule */
 
 /* Draws from distributions on the sphere, or their gradients: n = rows, d = dim, m = directions. */
 typedef struct {
-    int64_t size;
+    int64_t size, threads;
     real *x;                  /* n x d: the points */
     real *one_minus_t;        /* n; null if this and the next two are not needed */
     real *one_plus_t;         /* n */
@@ -29,7 +37,6 @@ typedef struct {
     real *grad_kappa;         /* n, or null if it is not needed */
     const real *mean;         /* like kappa: mean of the statistic of an exponential family; in double precision only */
     const real *rule;         /* RULE nodes, then their weights (quadrature/law.py); in double precision only */
-    int64_t threads;          /* largest number of threads */
     int64_t rows;             /* from here on, the fields depend on the shapes only */
     int64_t dim;
     int64_t directions;
@@ -40,12 +47,11 @@ typedef struct {
 
 /* A function of kappa as a table, see curve.h. */
 typedef struct {
-    int64_t size;
+    int64_t size, threads;
     real *value;              /* count */
     real *slope;              /* count: the derivative, or null if it is not needed */
     const real *kappa;        /* count */
     const real *rows;         /* the table: -offset, scale and coefficients per cell */
-    int64_t threads;          /* largest number of threads */
     int64_t count;
     int64_t first;            /* cell = (bits of kappa >> shift) - first */
     int64_t last;             /* the last cell */
@@ -57,7 +63,7 @@ typedef struct { int64_t inner, count; } tile;
 
 /* Log-densities at n rows of unit vectors, or their gradients. */
 typedef struct {
-    int64_t size;
+    int64_t size, threads;
     real *value;              /* n: the log-densities */
     real *one_minus_t;        /* n; null if not needed. The gradients read this and the next. */
     real *one_plus_t;         /* n; null if not needed */
@@ -71,7 +77,6 @@ typedef struct {
     real *grad_loc;           /* m x d, where row r adds to row r mod m, or null if it is not needed */
     real *grad_kappa;         /* n, or null if it is not needed */
     int64_t grad_step;        /* 1, or 0 if all rows share one gradient */
-    int64_t threads;          /* largest number of threads */
     int64_t rows;             /* n */
     int64_t dim;              /* d */
     int64_t directions;       /* m */
@@ -84,7 +89,7 @@ typedef struct {
 
 /* The parameters of a head, or the gradient in its outputs. */
 typedef struct {
-    int64_t size;
+    int64_t size, threads;
     real *loc;                /* n x d; the gradient reads it */
     real *kappa;              /* n, or null if the outputs have no r; for the parameters only */
     const real *outputs;      /* n x (d + 1): (v, r), or n x d: v */
@@ -94,7 +99,6 @@ typedef struct {
     int64_t rows;             /* n */
     int64_t dim;              /* d */
     int64_t entries;          /* d + 1 or d */
-    int64_t threads;          /* largest number of threads */
     double minimum, maximum;  /* bounds of kappa; the maximum may be infinite */
     double shortest;          /* see head.h */
 } head_call;
@@ -102,7 +106,7 @@ typedef struct {
 /* A head, draws around its directions and a function of its concentrations, in one call. The gradient recomputes the
  * parameters, whose arrays may be uninitialised. */
 typedef struct {
-    int64_t size;
+    int64_t size, threads;
     head_call head;
     sphere_call draw;         /* for the gradient: `grad` may be null, which means zero */
     curve_call rate;          /* for the gradient: only its slope is read */
@@ -111,13 +115,12 @@ typedef struct {
 
 /* A check of arguments. */
 typedef struct {
-    int64_t size;
+    int64_t size, threads;
     const real *vectors;      /* rows x dim: their norms must be one to within `tolerance` */
     const real *numbers;      /* count: they must be in [0, largest] */
     int64_t rows;
     int64_t dim;
     int64_t count;
-    int64_t threads;          /* largest number of threads */
     double tolerance, largest;
     int64_t failed;           /* written by the threads */
 } check_call;

@@ -2,26 +2,9 @@
 #pragma once
 #include "rows.h"
 
-#define STRETCH 512 /* coordinates that are summed as they are: these sums are added in double precision */
-
-/* |v|^2 */
-INLINE double square_of(const real *v, int64_t d) {
-    double sum = 0;
-    for (int64_t from = 0; from < d; from += STRETCH) {
-        int64_t k = from, end = d - from < STRETCH ? d : from + STRETCH;
-        reals a = {0}, b = {0}; /* two sums, to hide the latency of additions */
-        for (; k + 2 * LANES <= end; k += 2 * LANES) {
-            reals p = load(v + k), q = load(v + k + LANES);
-            a += p * p;
-            b += q * q;
-        }
-        for (; k < end; k += LANES) {
-            reals p = load_up_to(v + k, lanes_left(end, k));
-            a += p * p;
-        }
-        sum += total(a + b);
-    }
-    return sum;
+INLINE terms squares(const void *row, int64_t k, int some) {
+    reals x = load_up_to((const real *)row + k, some);
+    return (terms){x * x, {0}};
 }
 
 /* Vectors with d <= SMALL, one per lane. */
@@ -38,7 +21,7 @@ static int passes(const check_call *c, int64_t row, int64_t end) {
     for (int64_t i = row; d <= SMALL && i < end; i += LANES)
         if (!small_vectors_are_unit(c, i, lanes_left(end, i), least, most, d)) return 0;
     for (int64_t i = row; d > SMALL && i < end; i++) {
-        double square = square_of(c->vectors + i * d, d);
+        double square = precise_sum_of(squares, c->vectors + i * d, d).one;
         if (!(square >= least && square <= most)) return 0;
     }
     return 1;

@@ -4,9 +4,7 @@
  * the direction of v. So the draw of t can use S/2 as a Gamma(beta) variable, beta = (d-1)/2.
  */
 #pragma once
-#include "call.h"
 #include "rejection.h"
-#include "scalars.h"
 
 /* Arrays over a group of rows. */
 typedef struct { real one_minus_t[GROUP], one_plus_t[GROUP], noise[GROUP]; } cosines;
@@ -95,27 +93,32 @@ INLINE void spherical_cauchy_cosines(cosines *out, const real *squared_length, c
     }
 }
 
-/* Loads kappa of the rows into an array over the group. Entries beyond `count` repeat the first row. Larger values become
- * LARGEST_KAPPA: for those x is mu up to rounding, and formulas might overflow. */
+/* Loads the numbers of the rows `row`, ..., or one number for all (step = 0), into an array over the group. Entries beyond
+ * `count` repeat the first row. */
+INLINE void load_group(real *to, const real *from, int64_t step, int64_t row, int count) {
+    from += step * row;
+    if (step) memcpy(to, from, sizeof(real) * (size_t)count);
+    for (int i = step ? count : 0; i < GROUP; i++) to[i] = *from;
+}
+
+/* Larger kappa become LARGEST_KAPPA: for those x is mu up to rounding, and formulas might overflow. */
 #define LARGEST_KAPPA ((real)(REAL_BITS == 64 ? 1e300 : 1e37))
 INLINE void load_kappa(const sphere_call *c, real *kappa, int64_t row, int count) {
-    const real *from = c->kappa + c->kappa_step * row;
-    if (c->kappa_step) memcpy(kappa, from, sizeof(real) * (size_t)count);
-    for (int i = c->kappa_step ? count : 0; i < GROUP; i++) kappa[i] = *from;
+    load_group(kappa, c->kappa, c->kappa_step, row, count);
     for (int i = 0; i < GROUP; i += LANES) store(kappa + i, at_most_of(load(kappa + i), LARGEST_KAPPA));
 }
 
 /* Draws t for the rows `row`, ..., `row` + count - 1 from their S. Writes t and the noise to `out` and, if they are
  * needed, to the outputs of the call. */
 static void draw_cosines(const sphere_call *c, cosines *out, const real *squared_length, int64_t row, int count) {
-    real kappa[GROUP], other[GROUP], shape[GROUP], beta = (real)0.5 * (real)(c->law_dim - 1);
+    real kappa[GROUP], other[GROUP], beta = (real)0.5 * (real)(c->law_dim - 1);
     uint64_t seed = *c->seed;
     load_kappa(c, kappa, row, count);
     if (c->law_dim != c->dim) { /* S must have law_dim - 1 degrees of freedom */
-        for (int i = 0; i < GROUP; i++) shape[i] = beta;
+        real shape[GROUP];
+        load_group(shape, &beta, 0, row, count);
         draw_gammas(other, shape, row, count, OTHER_LENGTH, seed);
-        for (int i = 0; i < count; i++) other[i] *= 2;
-        for (int i = count; i < GROUP; i++) other[i] = 1;
+        for (int i = 0; i < GROUP; i++) other[i] = i < count ? 2 * other[i] : 1;
         squared_length = other;
     }
     if (c->family == SPHERICAL_CAUCHY)

@@ -1,7 +1,6 @@
 /* Functions of kappa as tables of polynomials (special/tables.py). */
 #pragma once
 #include "call.h"
-#include "vectors.h"
 
 #if REAL_BITS == 64
 typedef int64_t word; /* an integer of the size of a number */

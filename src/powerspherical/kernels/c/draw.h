@@ -1,13 +1,13 @@
 /* The points: x = t mu + sqrt(1-t^2) v/|v|, where v = e - (e.mu) mu is the tangential part of a normal vector e. */
 #pragma once
 #include "cosines.h"
-#include "rows.h"
 
 #define SHORT 16  /* up to this dimension v may be short, and |e|^2 - (e.mu)^2 would lose digits */
 #define NEAR ((int64_t)(16384 / sizeof(real))) /* numbers of x per block: they stay in the L1 cache between two passes */
 
 /* Rows with d <= SMALL. Row 16q + i uses the normals 16(qd + k) + i, k = 0, ..., d-1, so no transposition is needed. */
-INLINE void draw_small(const sphere_call *c, normal_sequence *s, int64_t row, int count, const int64_t d) {
+INLINE void draw_small(const sphere_call *c, normal_sequence *s, const argument_rows *loc, int64_t row, int count,
+                       const int64_t d) {
     real noise[SMALL * GROUP] ALIGNED, squared_length[GROUP];
     reals v[GROUP / LANES][SMALL], mu[GROUP / LANES][SMALL];
     cosines t;
@@ -16,7 +16,7 @@ INLINE void draw_small(const sphere_call *c, normal_sequence *s, int64_t row, in
     for (int i = 0, b = 0; i < count; i += LANES, b++) {
         const real *from = noise + i / 16 * 16 * each + i % 16;
         reals square = splat(0);
-        gather_directions(c, mu[b], row + i, lanes_left(count, i), d);
+        gather(loc, i, mu[b], d, lanes_left(count, i));
         if (d == 2) { /* the tangent space is spanned by (-mu1, mu0), so no projection is needed */
             reals n = load(from);
             n = pick(abs_of(n) < (real)1e-9, splat((real)1e-9), n);
@@ -44,25 +44,13 @@ INLINE void draw_small(const sphere_call *c, normal_sequence *s, int64_t row, in
     }
 }
 
-/* Computes x.mu and x.x. */
-INLINE void dot_and_square(const real *x, const real *mu, int64_t d, real *along, real *square) {
-    reals a0 = {0}, a1 = {0}, s0 = {0}, s1 = {0}; /* two sums each, to hide the latency of additions */
-    int64_t k = 0;
-    for (; k + 2 * LANES <= d; k += 2 * LANES) {
-        reals p = load(x + k), q = load(x + k + LANES);
-        a0 += p * load(mu + k);
-        a1 += q * load(mu + k + LANES);
-        s0 += p * p;
-        s1 += q * q;
-    }
-    for (; k < d; k += LANES) {
-        int some = lanes_left(d, k);
-        reals p = load_up_to(x + k, some);
-        a0 += p * load_up_to(mu + k, some);
-        s0 += p * p;
-    }
-    *along = total(a0 + a1);
-    *square = total(s0 + s1);
+typedef struct { const real *x, *mu; } point_and_direction;
+
+/* x.mu and x.x */
+INLINE terms dot_and_square(const void *row, int64_t k, int some) {
+    const point_and_direction *r = row;
+    reals x = load_up_to(r->x + k, some);
+    return (terms){x * load_up_to(r->mu + k, some), x * x};
 }
 
 /* Replaces x by of_x x + of_mu mu. */
@@ -77,20 +65,22 @@ INLINE void combine(real *x, const real *mu, int64_t d, real of_x, real of_mu) {
 
 /* Rows with d > SMALL. The first pass writes the normals e to x, and the second pass turns them into points.
  * v = e - (e.mu) mu is never stored, and |v|^2 = |e|^2 - (e.mu)^2. */
-static void draw_large(const sphere_call *c, normal_sequence *s, int64_t row, int count) {
+static void draw_large(const sphere_call *c, normal_sequence *s, const argument_rows *loc, int64_t row, int count) {
     real along[GROUP], squared_length[GROUP], of_x[GROUP], of_mu[GROUP];
     cosines t;
     int64_t d = c->dim;
     normals(s, c->x + row * d, row * d, count * d);
     for (int i = 0; i < count; i++) {
-        real *x = c->x + (row + i) * d, square;
-        const real *mu = c->loc + (row + i) % c->directions * d;
-        dot_and_square(x, mu, d, &along[i], &square);
+        real *x = c->x + (row + i) * d;
+        const real *mu = c->loc + loc->at[i] * d;
+        point_and_direction r = {x, mu};
+        terms found = sum_of(dot_and_square, &r, 0, d);
         if (d <= SHORT) {
-            combine(x, mu, d, 1, -along[i]);
-            dot_and_square(x, mu, d, &along[i], &square);
+            combine(x, mu, d, 1, -total(found.one));
+            found = sum_of(dot_and_square, &r, 0, d);
         }
-        squared_length[i] = square - along[i] * along[i];
+        along[i] = total(found.one);
+        squared_length[i] = total(found.two) - along[i] * along[i];
     }
     for (int i = count; i % LANES; i++) along[i] = 0, squared_length[i] = 1;
     draw_cosines(c, &t, squared_length, row, count);
@@ -101,7 +91,7 @@ static void draw_large(const sphere_call *c, normal_sequence *s, int64_t row, in
         store(of_mu + i, (real)0.5 * (plus - minus) - stretch * load(along + i));
     }
     for (int i = 0; i < count; i++)
-        combine(c->x + (row + i) * d, c->loc + (row + i) % c->directions * d, d, of_x[i], of_mu[i]);
+        combine(c->x + (row + i) * d, c->loc + loc->at[i] * d, d, of_x[i], of_mu[i]);
 }
 
 /* Draws the rows `row`, ..., `end` - 1. */
@@ -111,7 +101,9 @@ static void draw_rows(const sphere_call *c, int64_t row, int64_t end) {
     most = most > GROUP ? GROUP : most >= LANES ? most / LANES * LANES : most < 1 ? 1 : most;
     for (; row < end; row += most) {
         int count = end - row < most ? (int)(end - row) : (int)most;
-#define DRAW(d) draw_small(c, &s, row, count, d)
-        d > SMALL ? draw_large(c, &s, row, count) : UNROLLED(d, DRAW);
+        argument_rows loc;
+        find_rows(&loc, c->loc, (tile){1, c->directions}, row, count);
+#define DRAW(d) draw_small(c, &s, &loc, row, count, d)
+        d > SMALL ? draw_large(c, &s, &loc, row, count) : UNROLLED(d, DRAW);
     }
 }

@@ -5,9 +5,8 @@
  * If no |v_i| exceeds `shortest`, v is replaced by v + e_1. Norms and inner products are computed in double precision.
  */
 #pragma once
-#include "call.h"
+#include "elementary.h"
 #include "rows.h"
-#include "scalars.h"
 
 INLINE double inner_product(const real *a, const real *b, int64_t d) {
     doubles sums = {0};

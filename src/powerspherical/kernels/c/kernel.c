@@ -1,10 +1,9 @@
 /* The functions of the library: draws from distributions on the unit sphere, log-densities, the parameters of a head, the
  * gradients of these three, and functions of the concentration.
  *
- * Compiled once for each size of numbers (REAL_BITS 32 and 64) and each level of the processor, with a SUFFIX for the
- * names of both, such as _32_v4: _v4 for AVX-512, _v3 for AVX2, _v1 for any x86-64. dispatch.c chooses among them. See
- * build.py for the flags. -ffast-math must not be among them: it breaks NaNs, and flushes denormal numbers to zero in the
- * whole process.
+ * Compiled once for each size of numbers (REAL_BITS 32 and 64) and each LEVEL of the processor: _v4 for AVX-512, _v3 for
+ * AVX2, _v1 for any x86-64. dispatch.c chooses among them. See build.py for the flags. -ffast-math must not be among them:
+ * it breaks NaNs, and flushes denormal numbers to zero in the whole process.
  */
 #include <stdlib.h>
 
@@ -17,9 +16,6 @@
 #include "pull_back.h"
 #include "threads.h"
 
-#define JOIN_NAMES(a, b) a##b
-#define WITH_SUFFIX(name, suffix) JOIN_NAMES(name, suffix)
-
 #define NUMBERS_PER_TASK 32768 /* which take about 20 microseconds */
 
 /* Rows per task, in whole groups. */
@@ -31,7 +27,7 @@ static int64_t rows_per_task(int64_t dim) {
 /* The public function `name`, which computes `count` items independently of each other, in tasks of `size`. */
 #define FUNCTION(name, kind, compute, size, count)                                                        \
     static void name##_task(void *context, int64_t from, int64_t to) { compute(context, from, to); }      \
-    int WITH_SUFFIX(name, SUFFIX)(const kind *call) {                                                     \
+    int COMPILED(name)(const kind *call) {                                                     \
         kind c = *call;                                                                                   \
         run_tasks(name##_task, &c, size, count, c.threads);                                               \
         return 1;                                                                                         \
@@ -48,7 +44,7 @@ static void check_task(void *context, int64_t from, int64_t to) {
     if (!passes(c, from, to)) __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);
 }
 
-int WITH_SUFFIX(sphere_check, SUFFIX)(const check_call *call) {
+int COMPILED(sphere_check)(const check_call *call) {
     check_call c = *call;
     c.failed = !numbers_pass(&c);
     if (!c.failed) run_tasks(check_task, &c, rows_per_task(c.dim), c.rows, c.threads);
@@ -105,25 +101,25 @@ static int run_gradients(gradients g, int64_t threads) {
 }
 
 #define GRADIENT(name, kind, compute)                                                                               \
-    int WITH_SUFFIX(name, SUFFIX)(const kind *c) {                                                                  \
+    int COMPILED(name)(const kind *c) {                                                                  \
         return run_gradients((gradients){compute, c, c->rows, c->dim, c->directions, 0, c->grad_loc, 0}, c->threads); \
     }
 
 GRADIENT(sphere_pull_back, sphere_call, pull_back_rows)
 GRADIENT(sphere_density_gradient, density_call, density_gradient_rows)
 
-#define CALL(name, call) WITH_SUFFIX(name, SUFFIX)(call)
+#define CALL(name, call) COMPILED(name)(call)
 
-int WITH_SUFFIX(sphere_latents, SUFFIX)(const latents_call *c) {
-    return CALL(sphere_head, &c->head) && CALL(sphere_draw, &c->draw) && CALL(sphere_curve, &c->rate);
+int COMPILED(sphere_latents)(const latents_call *c) {
+    return COMPILED(sphere_head)(&c->head) && COMPILED(sphere_draw)(&c->draw) && COMPILED(sphere_curve)(&c->rate);
 }
 
-int WITH_SUFFIX(sphere_latents_gradient, SUFFIX)(const latents_call *c) {
+int COMPILED(sphere_latents_gradient)(const latents_call *c) {
     real *in_kappa = c->draw.grad_kappa;
-    if (!CALL(sphere_head, &c->head) || (c->draw.grad && !CALL(sphere_pull_back, &c->draw))) return 0;
+    if (!COMPILED(sphere_head)(&c->head) || (c->draw.grad && !COMPILED(sphere_pull_back)(&c->draw))) return 0;
     for (int64_t i = 0; i < c->draw.rows; i++) {
         real in_rate = c->grad_rate ? c->grad_rate[i] * c->rate.slope[i] : 0;
         in_kappa[i] = c->draw.grad ? in_kappa[i] + in_rate : in_rate;
     }
-    return CALL(sphere_head_gradient, &c->head);
+    return COMPILED(sphere_head_gradient)(&c->head);
 }

@@ -6,43 +6,37 @@
  * second order. The plain difference has a first-order error, a bias at large kappa, where 1-t^2 ~ 1/kappa.
  */
 #pragma once
-#include "rows.h"
 #include "slopes.h"
 
-typedef struct { const real *g, *x, *mu; real *rows; double *sums; real along, t; } row_pull;
+typedef struct { const real *g, *x, *mu; loc_gradients to; real along, t; } row_pull;
 
-/* `some` coordinates of a row: writes the gradient in mu to `rows` or adds it to `sums`, unless they are null, and returns
- * the products of tangential parts. */
-INLINE reals pull_part(row_pull r, int64_t k, int some) {
-    reals g = load_up_to(r.g + k, some), x = load_up_to(r.x + k, some), mu = load_up_to(r.mu + k, some);
-    reals result = r.t * g - r.along * x;
-    if (r.rows) store_up_to(r.rows + k, result, some);
-    if (r.sums) add_to(r.sums + k, result, some);
-    return (g - r.along * mu) * (x - r.t * mu);
+INLINE terms gradient_along(const void *row, int64_t k, int some) {
+    const row_pull *r = row;
+    return (terms){load_up_to(r->g + k, some) * load_up_to(r->mu + k, some), {0}};
+}
+
+/* Writes the gradient in mu, and returns the products of tangential parts. */
+INLINE terms pull_part(const void *row, int64_t k, int some) {
+    const row_pull *r = row;
+    reals g = load_up_to(r->g + k, some), x = load_up_to(r->x + k, some), mu = load_up_to(r->mu + k, some);
+    write_coordinates(r->to, k, r->t * g - r->along * x, some);
+    return (terms){(g - r->along * mu) * (x - r->t * mu), {0}};
 }
 
 /* Pulls back one row with d > SMALL. Returns the gradient in kappa over w. */
 INLINE real pull_back_row(row_pull r, int64_t d, real minus, real plus) {
-    reals a0 = {0}, a1 = {0}, across = {0};
-    int64_t k = 0;
-    for (; k + 2 * LANES <= d; k += 2 * LANES) {
-        a0 += load(r.g + k) * load(r.mu + k);
-        a1 += load(r.g + k + LANES) * load(r.mu + k + LANES);
-    }
-    for (; k < d; k += LANES) a0 += load_up_to(r.g + k, lanes_left(d, k)) * load_up_to(r.mu + k, lanes_left(d, k));
-    r.along = total(a0 + a1), r.t = (real)0.5 * (plus - minus);
-    for (k = 0; k + LANES <= d; k += LANES) across += pull_part(r, k, LANES);
-    if (k < d) across += pull_part(r, k, (int)(d - k));
-    return minus * plus * r.along - r.t * total(across);
+    r.along = total(sum_of(gradient_along, &r, 0, d).one), r.t = (real)0.5 * (plus - minus);
+    return minus * plus * r.along - r.t * total(sum_of(pull_part, &r, 0, d).one);
 }
 
 /* Pulls back `some` rows with d <= SMALL, one row per lane. */
-INLINE void pull_back_small(const sphere_call *c, int64_t row, int some, const real *slope, loc_gradients to,
-                            const int64_t d) {
+INLINE void pull_back_small(const sphere_call *c, const argument_rows *loc, int64_t row, int i, int some, const real *slope,
+                            loc_gradients to, const int64_t d) {
     reals g[SMALL], x[SMALL], mu[SMALL], result[SMALL], along = splat(0), across = splat(0);
+    gather(loc, i, mu, d, some);
+    row += i;
     gather_rows(g, c->grad + row * d, d, some);
     gather_rows(x, c->x + row * d, d, some);
-    gather_directions(c, mu, row, some, d);
     reals minus = load_some(c->one_minus_t + row, some), plus = load_some(c->one_plus_t + row, some);
     reals t = (real)0.5 * (plus - minus);
     for (int k = 0; k < d; k++) along += g[k] * mu[k];
@@ -50,7 +44,7 @@ INLINE void pull_back_small(const sphere_call *c, int64_t row, int some, const r
     for (int k = 0; k < d; k++) result[k] = t * g[k] - along * x[k];
     write_small(to, row, result, d, some);
     if (c->grad_kappa)
-        store_some(c->grad_kappa + row, load(slope) * (minus * plus * along - t * across), some);
+        store_some(c->grad_kappa + row, load(slope + i) * (minus * plus * along - t * across), some);
 }
 
 /* Pulls back the rows `row`, ..., `end` - 1. Without a gradient in x, writes their slopes instead. */
@@ -65,15 +59,16 @@ static void pull_back_rows(const void *call, int64_t row, int64_t end, loc_gradi
             memcpy(c->grad_kappa + row, slope, sizeof(real) * (size_t)count);
             continue;
         }
+        argument_rows loc;
+        find_rows(&loc, c->loc, (tile){1, c->directions}, row, count);
         for (int i = 0; d <= SMALL && i < count; i += LANES) {
             int some = lanes_left(count, i);
-#define PULL_BACK(d) pull_back_small(c, row + i, some, slope + i, to, d)
+#define PULL_BACK(d) pull_back_small(c, &loc, row, i, some, slope, to, d)
             UNROLLED(d, PULL_BACK);
         }
         for (int i = 0; d > SMALL && i < count; i++) {
-            int64_t r = row + i, direction = r % c->directions;
-            row_pull one = {c->grad + r * d, c->x + r * d, c->loc + direction * d, to.rows ? to.rows + r * d : 0,
-                            to.sums ? to.sums + direction * d : 0, 0, 0};
+            int64_t r = row + i;
+            row_pull one = {c->grad + r * d, c->x + r * d, c->loc + loc.at[i] * d, gradient_of_row(to, r, d), 0, 0};
             real rate = pull_back_row(one, d, c->one_minus_t[r], c->one_plus_t[r]);
             if (c->grad_kappa) c->grad_kappa[r] = slope[i] * rate;
         }

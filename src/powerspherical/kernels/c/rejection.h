@@ -1,13 +1,11 @@
 /* Rejection sampling of one or two numbers per row, for up to GROUP rows at a time, and Gamma variables.
  *
- * The first attempt covers all rows. Rejected rows go to a list, and further attempts run over the list in full vectors.
- * So a row that needs many attempts does not delay the other rows of its vector.
+ * The first attempt covers all rows. Further attempts run over a list of the rejected rows, in full vectors. So a row that
+ * needs many attempts does not delay the other rows of its vector.
  */
 #pragma once
 #include "random.h"
 #include "rows.h"
-
-typedef struct { int32_t at[GROUP + LANES]; int count; } row_list; /* positions of rows in the group */
 
 /* The rows of the lanes: their positions in the group, which are consecutive in attempt 0, and their absolute numbers. */
 typedef struct { const int32_t *at; uint32_t attempt; places rows; } lane_rows;
@@ -23,46 +21,42 @@ INLINE reals take(const real *from, const lane_rows *rows) {
     for (int i = 0; i < LANES; i++) r[i] = from[rows->at[i]];
     return load(r);
 }
+/* Writes the numbers of the first `some` lanes to an array over the group. */
+INLINE void put(real *to, reals x, const lane_rows *rows, int some) {
+    if (!rows->attempt) store(to + rows->at[0], x);
+    else
+        for (int i = 0; i < some; i++) to[rows->at[i]] = x[i];
+}
 
-INLINE void append_rejected(row_list *list, const int32_t *at, int some, masks accepted) {
-    for (int i = 0; i < some; i++)
-        if (!accepted[i]) list->at[list->count++] = at[i];
+/* Makes one attempt for the rows at[0], ..., at[count-1], and keeps those that were rejected at the start of this list.
+ * Returns their number. */
+INLINE int attempt_rows(candidate_function *candidate, const void *parameters, uint32_t attempt, int64_t row, int32_t *at,
+                        int count, real *first, real *second) {
+    int rejected = 0;
+    for (int i = 0; i < count; i += LANES) {
+        reals a, b = splat(0);
+        int some = lanes_left(count, i);
+        lane_rows rows = {at + i, attempt, attempt ? places_at((uint64_t)row, at + i) : places_from((uint64_t)(row + i))};
+        masks accepted = candidate(parameters, &rows, &a, &b);
+        put(first, a, &rows, some);
+        if (second) put(second, b, &rows, some);
+        if (!any(~accepted)) continue;
+        for (int k = 0; k < some; k++)
+            if (!accepted[k]) at[rejected++] = at[i + k];
+    }
+    for (int i = 0; i < LANES; i++) at[rejected + i] = at[0]; /* fills the last vector */
+    return rejected;
 }
 
 /* Writes the first accepted candidates of the rows `row`, ..., `row` + count - 1 to `first` and, if it is not null,
  * `second`. Both are arrays over the group. */
 INLINE void draw_until_accepted(candidate_function *candidate, const void *parameters, int64_t row, int count,
                                 real *first, real *second) {
-    row_list lists[2], *waiting = lists, *still_waiting = lists + 1;
-    reals a, b = splat(0);
-    waiting->count = 0;
-    for (int i = 0; i < count; i += LANES) {
-        int32_t at[LANES];
-        for (int k = 0; k < LANES; k++) at[k] = i + k;
-        lane_rows rows = {at, 0, places_from((uint64_t)(row + i))};
-        masks accepted = candidate(parameters, &rows, &a, &b);
-        store(first + i, a);
-        if (second) store(second + i, b);
-        if (any(~accepted)) append_rejected(waiting, at, lanes_left(count, i), accepted);
-    }
-    for (uint32_t attempt = 1; waiting->count; attempt++) {
-        still_waiting->count = 0;
-        for (int i = 0; i < LANES; i++) waiting->at[waiting->count + i] = waiting->at[0]; /* fills the last vector */
-        for (int i = 0; i < waiting->count; i += LANES) {
-            const int32_t *at = waiting->at + i;
-            int some = lanes_left(waiting->count, i);
-            lane_rows rows = {at, attempt, places_at((uint64_t)row, at)};
-            masks accepted = candidate(parameters, &rows, &a, &b);
-            for (int k = 0; k < some; k++) {
-                first[at[k]] = a[k];
-                if (second) second[at[k]] = b[k];
-            }
-            append_rejected(still_waiting, at, some, accepted);
-        }
-        row_list *swapped = waiting;
-        waiting = still_waiting;
-        still_waiting = swapped;
-    }
+    int32_t at[GROUP + LANES];
+    for (int i = 0; i < GROUP; i++) at[i] = i;
+    int waiting = attempt_rows(candidate, parameters, 0, row, at, count, first, second);
+    for (uint32_t attempt = 1; waiting; attempt++)
+        waiting = attempt_rows(candidate, parameters, attempt, row, at, waiting, first, second);
 }
 
 /* ---- Gamma variables (Marsaglia & Tsang 2000) ---- */

@@ -15,39 +15,53 @@
  *     q(s) = kappa dT - (d-1) (sign s + L),      dT = -L for Power Spherical, -(1+t) x/(1+x) for von Mises-Fisher,
  *
  * and w = sign int_0^oo (T - E T + dT) e^q ds. The integral ends where q is about -FALL, at s < 60. */
-#define FALL 34.0
-typedef struct { doubles sign, minus, plus, kappa; int is_power; double degrees; } ray;
-typedef struct { doubles statistic, log_density; } change;
+#define FALL 36.0
+typedef struct { reals sign, minus, plus, kappa; int is_power; real degrees; } ray;
+typedef struct { reals statistic, log_density; } change;
 
-INLINE change change_at(ray r, doubles s) {
-    doubles step = r.sign * s, x = 0.5 * r.minus * expm1_of(-2.0 * step), length = log1p_of(x);
-    doubles statistic = r.is_power ? -length : -r.plus * x / (1.0 + x);
+INLINE change change_at(ray r, reals s) {
+    reals step = r.sign * s, x = 0.5 * r.minus * expm1_of(-2.0 * step), length = log1p_of(x);
+    reals statistic = r.is_power ? -length : -r.plus * x / (1.0 + x);
     return (change){statistic, r.kappa * statistic - r.degrees * (step + length)};
 }
 
-INLINE doubles slope_by_quadrature(doubles minus, doubles plus, doubles kappa, doubles mean, int is_power,
-                                   double degrees, const double *rule) {
-    doubles rise = kappa * (is_power ? minus : minus * plus) - degrees * (0.5 * (plus - minus)); /* of the log-density */
-    ray r = {where_of(rise < 0.0, 1.0, -1.0), minus, plus, kappa, is_power, degrees};
-    doubles excess = (is_power ? power_statistic(minus, plus) : -minus) - mean;
-    doubles log_length = splat(-80), sum = splat(0);
-    for (double step = 42; step > 0.02; step *= 0.5) { /* bisection, until the length is known to 2 % */
-        doubles further = log_length + step;
-        log_length = pick(change_at(r, exp_of(further)).log_density > -FALL, further, log_length);
+/* Each step of the search runs over all rows, because the next step has to wait for it. */
+OUTLINE void slopes_in_any_dimension(const sphere_call *c, const real *kappas, real *out, int64_t row, int count) {
+    ray rays[GROUP / LANES];
+    real log_length[GROUP], degrees = (real)(c->law_dim - 1);
+    int is_power = c->family == POWER_SPHERICAL;
+    for (int i = 0; i < count; i += LANES) {
+        int some = lanes_left(count, i);
+        reals minus = load_up_to(c->one_minus_t + row + i, some), plus = load_up_to(c->one_plus_t + row + i, some);
+        reals kappa = load(kappas + i);
+        reals rise = kappa * (is_power ? minus : minus * plus) - degrees * (0.5 * (plus - minus)); /* of the log-density */
+        rays[i / LANES] = (ray){where_of(rise < 0, 1, -1), minus, plus, kappa, is_power, degrees};
+        store(log_length + i, splat(-80));
     }
-    doubles length = exp_of(log_length);
-    for (int i = 0; i < RULE; i++) {
-        change c = change_at(r, length * rule[i]);
-        sum += rule[RULE + i] * (excess + c.statistic) * exp_of(c.log_density);
+    for (double step = 42; step > 0.05; step *= 0.5) /* bisection, until the length is known to 8 % */
+        for (int i = 0; i < count; i += LANES) {
+            reals length = load(log_length + i), further = length + step;
+            masks inside = change_at(rays[i / LANES], exp_of(further)).log_density > -FALL;
+            store(log_length + i, pick(inside, further, length));
+        }
+    for (int i = 0; i < count; i += LANES) {
+        ray r = rays[i / LANES];
+        reals mean = c->kappa_step ? load_up_to(c->mean + row + i, lanes_left(count, i)) : splat(*c->mean);
+        reals excess = (is_power ? power_statistic(r.minus, r.plus) : -r.minus) - mean;
+        reals length = exp_of(load(log_length + i)), sum = splat(0);
+        for (int n = 0; n < RULE; n++) {
+            change at = change_at(r, length * c->rule[n]);
+            sum += c->rule[RULE + n] * (excess + at.statistic) * exp_of(at.log_density);
+        }
+        store(out + i, r.sign * length * sum);
     }
-    return r.sign * length * sum;
 }
 #else
-OUTLINE floats gamma_slope_of_small_shapes(floats shape, floats gamma) { return gamma_slope_by_quadrature(shape, gamma); }
+OUTLINE reals gamma_slope_of_small_shapes(reals shape, reals gamma) { return gamma_slope_by_quadrature(shape, gamma); }
 #define EXPANDS 4.0f
-INLINE floats gamma_slope(floats shape, floats gamma) {
-    floats result = gamma_slope_by_expansion(shape, gamma);
-    ints small = shape < EXPANDS;
+INLINE reals gamma_slope(reals shape, reals gamma) {
+    reals result = gamma_slope_by_expansion(shape, gamma);
+    masks small = shape < EXPANDS;
     if (!any(small)) return result;
     return pick(small, gamma_slope_of_small_shapes(at_most_of(shape, EXPANDS), gamma), result);
 }
@@ -61,7 +75,7 @@ INLINE floats gamma_slope(floats shape, floats gamma) {
  * It starts far above d with N = X = 1, and the error of this start shrinks factorially on the way down. It runs in
  * double precision, half of the lanes at a time, because at small d rounding errors grow. */
 #define RECURS_BELOW 40.0f
-OUTLINE floats von_mises_fisher_slope_by_recurrence(floats minus, floats plus, floats kappa, int64_t dim) {
+OUTLINE reals von_mises_fisher_slope_by_recurrence(reals minus, reals plus, reals kappa, int64_t dim) {
     float low[LANES], high[LANES], concentration[LANES], slope[LANES], most = 0;
     store(low, minus);
     store(high, plus);
@@ -94,36 +108,40 @@ OUTLINE floats von_mises_fisher_slope_by_recurrence(floats minus, floats plus, f
     return load(slope);
 }
 
-INLINE floats slope_of_von_mises_fisher(floats minus, floats plus, floats kappa, int64_t dim) {
-    floats series = von_mises_fisher_slope(plus, kappa, (float)(dim - 1));
-    ints diverges = kappa < RECURS_BELOW; /* NaN takes the series, which gives NaN */
+INLINE reals slope_of_von_mises_fisher(reals minus, reals plus, reals kappa, int64_t dim) {
+    reals series = von_mises_fisher_slope(plus, kappa, (float)(dim - 1));
+    masks diverges = kappa < RECURS_BELOW; /* NaN takes the series, which gives NaN */
     if (dim >= 32 || !any(diverges)) return series;
     return pick(diverges, von_mises_fisher_slope_by_recurrence(minus, plus, kappa, dim), series);
+}
+
+INLINE void slopes_in_any_dimension(const sphere_call *c, const real *kappas, real *out, int64_t row, int count) {
+    for (int i = 0; i < count; i += LANES) {
+        int some = lanes_left(count, i);
+        reals kappa = load(kappas + i), plus = load_up_to(c->one_plus_t + row + i, some), result;
+        if (c->family == VON_MISES_FISHER)
+            result = slope_of_von_mises_fisher(load_up_to(c->one_minus_t + row + i, some), plus, kappa, c->law_dim);
+        else
+            result = 0.5f * gamma_slope(kappa + 0.5f * (real)(c->law_dim - 1), load_up_to(c->noise + row + i, some));
+        store(out + i, result);
+    }
 }
 #endif
 
 /* Writes the slopes of the rows `row`, ..., `row` + count - 1 to `out`, an array over the group. */
 static void slopes(const sphere_call *c, real *out, int64_t row, int count) {
-    real kappas[GROUP], degrees = (real)(c->law_dim - 1);
+    real kappas[GROUP];
     load_kappa(c, kappas, row, count);
+    if (c->family != SPHERICAL_CAUCHY && c->law_dim != 3) {
+        slopes_in_any_dimension(c, kappas, out, row, count);
+        return;
+    }
     for (int i = 0; i < count; i += LANES) {
         int some = lanes_left(count, i);
-        reals kappa = load(kappas + i), result;
-        reals minus = load_up_to(c->one_minus_t + row + i, some), plus = load_up_to(c->one_plus_t + row + i, some);
-        if (c->family == SPHERICAL_CAUCHY) {
-            result = 1 / (1 + kappa);
-        } else if (c->law_dim == 3) {
-            result = c->family == POWER_SPHERICAL ? power_spherical_slope_3(minus, plus, kappa)
-                                                  : von_mises_fisher_slope_3(minus, plus, kappa);
-        } else {
-#if REAL_BITS == 64
-            reals mean = c->kappa_step ? load_up_to(c->mean + row + i, some) : splat(*c->mean);
-            result = slope_by_quadrature(minus, plus, kappa, mean, c->family == POWER_SPHERICAL, degrees, c->rule);
-#else
-            if (c->family == VON_MISES_FISHER) result = slope_of_von_mises_fisher(minus, plus, kappa, c->law_dim);
-            else result = 0.5f * gamma_slope(kappa + 0.5f * degrees, load_up_to(c->noise + row + i, some));
-#endif
-        }
-        store(out + i, result);
+        reals kappa = load(kappas + i), minus = load_up_to(c->one_minus_t + row + i, some);
+        reals plus = load_up_to(c->one_plus_t + row + i, some);
+        store(out + i, c->family == SPHERICAL_CAUCHY  ? 1 / (1 + kappa)
+                       : c->family == POWER_SPHERICAL ? power_spherical_slope_3(minus, plus, kappa)
+                                                      : von_mises_fisher_slope_3(minus, plus, kappa));
     }
 }

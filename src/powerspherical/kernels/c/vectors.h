@@ -2,8 +2,8 @@
  * gives a mask: -1 in a lane where it holds, 0 elsewhere. Only a handful of operations need the processor's own functions
  * ("intrinsics").
  *
- * The kernels are compiled twice, for REAL_BITS 32 and 64: `real` is float or double, and `reals` is a vector of LANES of
- * them (16 or 8 with AVX-512, 8 or 4 with AVX2, 4 or 2 elsewhere). `doubles` always has numbers in double precision.
+ * Each source is compiled for one REAL_BITS, 32 or 64: `real` is float or double, and `reals` is a vector of LANES of them
+ * (16 or 8 with AVX-512, 8 or 4 with AVX2, 4 or 2 elsewhere). Sums in double precision use `doubles`.
  */
 #pragma once
 #include <math.h>
@@ -31,17 +31,19 @@ VECTOR_TYPE(double, doubles);
 VECTOR_TYPE(int32_t, ints);
 VECTOR_TYPE(uint32_t, words);
 VECTOR_TYPE(uint64_t, long_words);
-VECTOR_TYPE(__typeof__(((doubles){0} == (doubles){0})[0]), longs); /* int64_t, by the name that comparisons use */
 #define DOUBLES (BYTES / 8) /* lanes of doubles */
 
+/* `masks` are what comparisons give, and `bits` are unsigned integers of the size of a real. */
 #if REAL_BITS == 64
 typedef double real;
 typedef doubles reals;
-typedef longs masks;
+VECTOR_TYPE(__typeof__(((doubles){0} == (doubles){0})[0]), masks); /* int64_t, by the name that comparisons use */
+typedef long_words bits;
 #else
 typedef float real;
 typedef floats reals;
 typedef ints masks;
+typedef words bits;
 #endif
 #define LANES (BYTES * 8 / REAL_BITS)
 
@@ -68,31 +70,22 @@ INLINE void store_doubles(real *to, doubles x) {
 #endif
 
 /* A polynomial of x, with the highest coefficient first */
-#define POLYNOMIAL(type, number, x, ...)                                                     \
-    ({                                                                                       \
-        const number coefficients[] = {__VA_ARGS__};                                         \
-        const int count = sizeof coefficients / sizeof *coefficients;                        \
-        type value = (x) * coefficients[0] + coefficients[1];                                \
+#define POLYNOMIAL(x, ...)                                                                     \
+    ({                                                                                         \
+        const real coefficients[] = {__VA_ARGS__};                                             \
+        const int count = sizeof coefficients / sizeof *coefficients;                          \
+        reals value = (x) * coefficients[0] + coefficients[1];                                 \
         _Pragma("GCC unroll 16") for (int i = 2; i < count; i++) value = value * (x) + coefficients[i]; \
-        value;                                                                               \
+        value;                                                                                 \
     })
-#define POLYNOMIAL_OF_FLOATS(x, ...) POLYNOMIAL(floats, float, x, __VA_ARGS__)
-#define POLYNOMIAL_OF_DOUBLES(x, ...) POLYNOMIAL(doubles, double, x, __VA_ARGS__)
 
 INLINE reals splat(real x) { return x - (reals){0}; }
 
 /* a where the mask holds, b elsewhere */
-INLINE floats pick_floats(ints mask, floats a, floats b) { return (floats)((mask & (ints)a) | (~mask & (ints)b)); }
-INLINE doubles pick_doubles(longs mask, doubles a, doubles b) {
-    return (doubles)((mask & (longs)a) | (~mask & (longs)b));
-}
-#define ZERO_LIKE(mask) _Generic((mask), ints: (floats){0}, longs: (doubles){0})
-#define where_of(mask, a, b) /* a and b may be numbers */ \
-    _Generic((mask), ints: pick_floats, longs: pick_doubles)(mask, (a) - ZERO_LIKE(mask), (b) - ZERO_LIKE(mask))
-INLINE reals pick(masks mask, reals a, reals b) { return where_of(mask, a, b); }
+INLINE reals pick(masks mask, reals a, reals b) { return (reals)((mask & (masks)a) | (~mask & (masks)b)); }
+#define where_of(mask, a, b) pick(mask, (a) - (reals){0}, (b) - (reals){0}) /* a and b may be numbers */
 
-INLINE floats abs_of_floats(floats x) { return (floats)((ints)x & INT32_MAX); }
-INLINE doubles abs_of_doubles(doubles x) { return (doubles)((longs)x & INT64_MAX); }
+INLINE reals abs_of(reals x) { return (reals)((bits)x & ~(bits)splat((real)-0.0)); }
 
 /* root_of: square roots. at_least_of, at_most_of: the larger and the smaller of a vector x and a number; NaN stays NaN.
  * multiply_low: products of the low halves of 64-bit lanes, of which the high halves are ignored. any: whether a mask
@@ -112,23 +105,20 @@ INLINE doubles abs_of_doubles(doubles x) { return (doubles)((longs)x & INT64_MAX
 
 #ifdef X86
 VECTOR_TYPE(long long, integers); /* what the processor's functions call integers */
-INLINE floats root_of_floats(floats x) { return X86(sqrt_ps)(x); }
-INLINE doubles root_of_doubles(doubles x) { return X86(sqrt_pd)(x); }
+INLINE reals root_of(reals x) { return X86_REALS(sqrt)(x); }
 /* Of a NaN and a number, the processor returns the second argument. */
-INLINE floats at_least_of_floats(floats x, float b) { return X86(max_ps)(X86(set1_ps)(b), x); }
-INLINE floats at_most_of_floats(floats x, float b) { return X86(min_ps)(X86(set1_ps)(b), x); }
-INLINE doubles at_least_of_doubles(doubles x, double b) { return X86(max_pd)(X86(set1_pd)(b), x); }
-INLINE doubles at_most_of_doubles(doubles x, double b) { return X86(min_pd)(X86(set1_pd)(b), x); }
+INLINE reals at_least_of(reals x, real b) { return X86_REALS(max)(splat(b), x); }
+INLINE reals at_most_of(reals x, real b) { return X86_REALS(min)(splat(b), x); }
 INLINE long_words multiply_low(long_words a, long_words b) {
     return (long_words)X86(mul_epu32)((integers)a, (integers)b);
 }
 #else
-INLINE floats root_of_floats(floats x) { return (floats){sqrtf(x[0]), sqrtf(x[1]), sqrtf(x[2]), sqrtf(x[3])}; }
-INLINE doubles root_of_doubles(doubles x) { return (doubles){sqrt(x[0]), sqrt(x[1])}; }
-INLINE floats at_least_of_floats(floats x, float b) { return pick_floats(b > x, b - (floats){0}, x); }
-INLINE floats at_most_of_floats(floats x, float b) { return pick_floats(b < x, b - (floats){0}, x); }
-INLINE doubles at_least_of_doubles(doubles x, double b) { return pick_doubles(b > x, b - (doubles){0}, x); }
-INLINE doubles at_most_of_doubles(doubles x, double b) { return pick_doubles(b < x, b - (doubles){0}, x); }
+INLINE reals root_of(reals x) {
+    for (int i = 0; i < LANES; i++) x[i] = (real)sqrt(x[i]);
+    return x;
+}
+INLINE reals at_least_of(reals x, real b) { return where_of(b > x, b, x); }
+INLINE reals at_most_of(reals x, real b) { return where_of(b < x, b, x); }
 INLINE long_words multiply_low(long_words a, long_words b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
 #endif
 
@@ -165,12 +155,12 @@ INLINE void store_some(real *to, reals x, int k) { memcpy(to, &x, sizeof(real) *
 #endif
 
 #define any(mask) any_of_ints((ints)(mask))
-/* The function of that name for the type of x */
-#define OF(name, x) _Generic((x), floats: name##_floats, doubles: name##_doubles)
-#define root_of(x) OF(root_of, x)(x)
-#define abs_of(x) OF(abs_of, x)(x)
-#define at_least_of(x, b) OF(at_least_of, x)(x, b)
-#define at_most_of(x, b) OF(at_most_of, x)(x, b)
-
 /* The number of items in a vector that starts at item i of `count`. */
 INLINE int lanes_left(int64_t count, int64_t i) { return count - i < LANES ? (int)(count - i) : LANES; }
+
+/* The first `some` numbers of an array. */
+INLINE reals load_up_to(const real *from, int some) { return some == LANES ? load(from) : load_some(from, some); }
+INLINE void store_up_to(real *to, reals x, int some) {
+    if (some == LANES) store(to, x);
+    else store_some(to, x, some);
+}

@@ -11,7 +11,6 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import readable
 from powerspherical.kernels.registry import register
 
 _ELEMENTS = 4096  # coordinates per program, and numbers per program
@@ -63,9 +62,7 @@ def _check(
 
 def check(vectors: Tensor, tolerance: float, numbers: Tensor | None, largest: float) -> bool:
     """Whether vectors and numbers are as they should be, see ``native.check``."""
-    vectors = readable(vectors)
-    values = None if numbers is None else readable(numbers)
-    dim, count = vectors.shape[-1], 0 if values is None else values.numel()
+    dim, count = vectors.shape[-1], 0 if numbers is None else numbers.numel()
     rows, columns = vectors.numel() // dim, next_power_of_two(dim)
     block = max(1, _ELEMENTS // columns)
     flag = _FLAGS.on.get(vectors.device)
@@ -74,7 +71,7 @@ def check(vectors: Tensor, tolerance: float, numbers: Tensor | None, largest: fl
     launch(
         _check,
         (max(blocks(rows, block), blocks(count, _ELEMENTS)), 1),
-        (flag, vectors, values),
+        (flag, vectors, numbers),
         (rows, count, (1 - tolerance) ** 2, (1 + tolerance) ** 2, largest),
         (dim, block, columns, _ELEMENTS),
         4 if columns <= _ELEMENTS else 16,

@@ -11,7 +11,6 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch
-from powerspherical.kernels.layout import readable
 from powerspherical.kernels.registry import Table, Tensors, register, slope_times_gradient
 
 _TOP = tl.constexpr(2.0**64)  # where the tables end
@@ -73,17 +72,17 @@ def _evaluate(
 
 def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return a function of κ, and its derivative if it is needed. That may have a second, better table."""
-    kappa = readable(tensors[0])
+    (kappa,) = tensors
     if any(needed) and len(tables) > 1:
         return _curve(kappa, tables[0], None), (_curve(kappa, tables[1], None).masked_fill_(kappa < 0, 0.0),)
-    slope = torch.empty_like(kappa) if any(needed) else None
+    slope = torch.empty_like(kappa, memory_format=torch.contiguous_format) if any(needed) else None
     return _curve(kappa, tables[0], slope), () if slope is None else (slope,)
 
 
 def _curve(kappa: Tensor, table: Table, slope: Tensor | None) -> Tensor:
     """Return a function of κ, and write its derivative to ``slope``."""
     rows, (first, gain, decay) = table
-    value, count = torch.empty_like(kappa), kappa.numel()
+    value, count = torch.empty_like(kappa, memory_format=torch.contiguous_format), kappa.numel()
     cells, width = rows.shape
     numbers, constants = (count, first, cells - 1, gain, decay), (slope is not None, width, _BLOCK)
     launch(_evaluate, (blocks(count, _BLOCK), 1), (value, slope, kappa, rows), numbers, constants)

@@ -1,7 +1,7 @@
 """Log-densities of rows of unit vectors with Triton, in float32: one kernel forward and one backward.
 
 Both kernels read x and μ once. The forward kernel computes 1-t = ‖x-μ‖²/2 and 1+t = ‖x+μ‖²/2 for each row, and then the
-log-density. The backward kernel computes the gradients in x, μ and κ. Formulas are those of ``distributions.geometry``
+log-density. The backward kernel computes the gradients in x, μ and κ. Formulas are those of ``cosine_between``
 and of the families. Rows of half precision are normalised in float32 as they are read.
 
 Arguments broadcast. A program finds its row of an argument as (row // inner) % count, see ``layout.Tile``.
@@ -21,8 +21,8 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import Tile, readable
-from powerspherical.kernels.registry import Gradients, Tensors, register
+from powerspherical.kernels.layout import Tile
+from powerspherical.kernels.registry import DensityOptions, Gradients, Tensors, register
 from powerspherical.kernels.triton.elementary import at_least, at_most
 from powerspherical.kernels.triton.formulas import cauchy_log_density, cauchy_slopes, power_statistic
 
@@ -265,9 +265,7 @@ def serves(family: str, x: Tensor, loc: Tensor, kappa: Tensor) -> bool:
     return known and _layout(x.shape, loc.shape, kappa.shape) is not None
 
 
-def density(
-    tensors: Tensors, options: tuple[str, Tensor, Tensor, float], needed: Sequence[bool]
-) -> tuple[Tensor, Tensors]:
+def density(tensors: Tensors, options: DensityOptions, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return the log-density with respect to the area, and 1-t and 1+t if a gradient is needed.
 
     See ``native.density`` for the arguments.
@@ -279,7 +277,7 @@ def density(
     launch(
         _forward,
         (blocks(plan.shape.numel(), plan.rows), 1),
-        (value, *(ends or (None, None)), *map(readable, (*tensors, offset))),
+        (value, *(ends or (None, None)), *tensors, offset),
         (*plan.numbers, log_area),
         (family, any(needed), *plan.constants),
         plan.warps,
@@ -288,17 +286,13 @@ def density(
 
 
 def density_gradients(
-    grads: Gradients,
-    needed: Sequence[bool],
-    tensors: Tensors,
-    ends: Tensors,
-    options: tuple[str, Tensor, Tensor, float],
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, ends: Tensors, options: DensityOptions
 ) -> Gradients:
     """Return the gradients of ``density`` in x, loc and kappa, None where they are not needed."""
     (grad,), (x, loc, kappa), (family, _, mean, _) = grads, tensors, options
     plan = _layout(x.shape, loc.shape, kappa.shape)
     one_grad = not any(grad.stride())  # such as the gradient of a sum
-    grad = readable(grad.as_strided((1,), (1,)) if one_grad else grad)
+    grad = grad.as_strided((1,), (1,)) if one_grad else grad
     x_tile, loc_tile, kappa_tile = plan.tiles
     rows, dim, needs_loc = plan.shape.numel(), plan.dim, needed[1]
     shared = needs_loc and loc_tile.count == 1 and rows > 1
@@ -323,7 +317,7 @@ def density_gradients(
     launch(
         _backward,
         (grid, parts),
-        (grad, in_x, in_loc, in_kappa, *map(readable, (*ends, x, loc, kappa, mean))),
+        (grad, in_x, in_loc, in_kappa, *ends, x, loc, kappa, mean),
         (0 if one_grad else 1, directions, *plan.numbers),
         (family, *needed, shared, *plan.constants),
         plan.warps,
@@ -340,6 +334,4 @@ def _summed(rows: Tensor | None, like: Tensor, tile: Tile) -> Tensor | None:
     return tile.add_up(rows, like)
 
 
-register(
-    "density", "triton", density, density_gradients, serves=serves, dtypes=(torch.float32,), largest_dim=4096
-)
+register("density", "triton", density, density_gradients, serves, (torch.float32,), largest_dim=4096)

@@ -13,6 +13,7 @@ quarter), which saves putting the quarters together.
 # mypy: ignore-errors
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,8 +22,8 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import Tile, readable
-from powerspherical.kernels.registry import register
+from powerspherical.kernels.layout import Tile
+from powerspherical.kernels.registry import DrawOptions, Tensors
 from powerspherical.kernels.triton.elementary import hypot, log1p
 from powerspherical.kernels.triton.formulas import boosted, power_spherical_ends_3, von_mises_fisher_ends_3
 from powerspherical.kernels.triton.random import (
@@ -261,7 +262,7 @@ class Layout(NamedTuple):
             loc = loc.expand(self.loc_shape)
         if self.kappa_shape is not None:
             kappa = kappa.expand(self.kappa_shape)
-        return readable(loc), readable(kappa)
+        return loc, kappa
 
 
 @functools.lru_cache(1024)
@@ -272,29 +273,18 @@ def layout(loc: torch.Size, kappa: torch.Size, shape: torch.Size) -> Layout:
     return Layout(None if repeats else (*shape, loc[-1]), None if kappa.numel() == 1 else tuple(shape))
 
 
-def draw(
-    family: str,
-    loc: Tensor,
-    kappa: Tensor,
-    shape: torch.Size,
-    dim: int,
-    generator: torch.Generator | None,
-    *,
-    needs_scalars: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """Return points x and the scalars 1-t, 1+t and noise, see ``native.draw``.
+def draw(tensors: Tensors, options: DrawOptions, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
+    """Return points x, and (x, scalars) if a gradient is needed, see ``native.draw``.
 
     The noise of Power Spherical draws is the Gamma variable that dt/dκ needs. With ``dim`` = 3 the noise is the squared
     length of the tangent vector. Other draws leave it uninitialised.
     """
+    (loc, kappa), (family, dim, shape, generator, _) = tensors, options
     x = torch.empty((*shape, loc.shape[-1]), dtype=loc.dtype, device=loc.device)
-    scalars = torch.empty((3, *shape), dtype=kappa.dtype, device=loc.device) if needs_scalars else None
+    scalars = torch.empty((3, *shape), dtype=kappa.dtype, device=loc.device) if any(needed) else None
     arranged = layout(loc.shape, kappa.shape, shape).arranged(loc, kappa)
     write(x, scalars, *arranged, random_seed(loc.device, generator), family, dim)
-    return x, scalars
-
-
-register("draw", "triton", draw, dtypes=(torch.float32,), largest_dim=1 << 16)
+    return x, () if scalars is None else (x, scalars)
 
 
 def write(

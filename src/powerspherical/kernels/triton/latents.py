@@ -1,8 +1,8 @@
 """Heads and bottlenecks with Triton: one kernel from a head's outputs to its results, one for the gradient.
 
 The results of a head are the parameters μ and κ. Those of a bottleneck are latents and rates: its kernel computes μ and
-κ, draws as ``draw`` does, and writes z, the rate, and a record of the draw for the backward pass (see
-``unpack_record``). The backward kernel computes μ and κ again instead of loading them. All in float32.
+κ, draws as ``draw`` does, and writes z, the rate, and for the backward pass x, and 1-t, 1+t, the noise and the slope of
+the rate of each row. The backward kernel computes μ and κ again instead of loading them. All in float32.
 """
 
 # mypy: ignore-errors
@@ -16,9 +16,15 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch
-from powerspherical.kernels.layout import readable
-from powerspherical.kernels.record import SHORT, Settings, value_shapes, z_is_x
-from powerspherical.kernels.registry import Gradients, HeadOptions, Table, Tensors, register
+from powerspherical.kernels.registry import (
+    SHORT,
+    Gradients,
+    HeadOptions,
+    LatentsOptions,
+    Tensors,
+    register,
+    z_is_x,
+)
 from powerspherical.kernels.triton.curve import table_value
 from powerspherical.kernels.triton.draw import (
     added_row,
@@ -77,7 +83,8 @@ def _concentration(
 def _values(
     z_ptr,
     rate_ptr,
-    record_ptr,
+    x_ptr,
+    scalars_ptr,
     outputs_ptr,
     table_ptr,
     seed_ptr,
@@ -91,7 +98,7 @@ def _values(
     SEED_IN_MEMORY: tl.constexpr,
     FAMILY: tl.constexpr,
     FAST: tl.constexpr,
-    RECORD_HAS_X: tl.constexpr,
+    X_IS_Z: tl.constexpr,
     FIRST: tl.constexpr,
     LAST: tl.constexpr,
     GAIN: tl.constexpr,
@@ -102,7 +109,7 @@ def _values(
     ROWS: tl.constexpr,
     QUADS: tl.constexpr,
 ):
-    """Write ROWS rows of latents, rates and records; without DRAWS, μ in place of z and κ in place of the rate."""
+    """Write ROWS rows of z, rates, x and scalars; without DRAWS, μ in place of z and κ in place of the rate."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < rows
     there = row_mask[:, None]
@@ -119,13 +126,12 @@ def _values(
         )
         rate, slope = table_value(kappa, table_ptr, FIRST, LAST, GAIN, 0.0, WIDTH)
         tl.store(rate_ptr + row, rate, mask=row_mask)
-        scalars_ptr = record_ptr + rows * DIM if RECORD_HAS_X else record_ptr
         tl.store(scalars_ptr + row, minus, mask=row_mask)
         tl.store(scalars_ptr + rows + row, plus, mask=row_mask)
         tl.store(scalars_ptr + 2 * rows + row, noise, mask=row_mask)
         tl.store(scalars_ptr + 3 * rows + row, slope, mask=row_mask)
-        if RECORD_HAS_X:
-            store_row(record_ptr + place, x, masks, there, QUARTER)
+        if not X_IS_Z:
+            store_row(x_ptr + place, x, masks, there, QUARTER)
             x = scaled_row(radius, x)
         store_row(z_ptr + place, x, masks, there, QUARTER)
     else:
@@ -139,7 +145,7 @@ def _gradients(
     gradient_ptr,
     outputs_ptr,
     x_ptr,
-    record_ptr,
+    scalars_ptr,
     grad_ptr,
     grad_rate_ptr,
     rows: tl.int64,
@@ -149,7 +155,6 @@ def _gradients(
     radius: tl.float32,
     DRAWS: tl.constexpr,
     METHOD: tl.constexpr,
-    RECORD_HAS_X: tl.constexpr,
     HAS_Z: tl.constexpr,
     HAS_RATE: tl.constexpr,
     ENTRIES: tl.constexpr,
@@ -164,7 +169,6 @@ def _gradients(
     there = row_mask[:, None]
     column, masks = quarters(DIM, QUARTER, QUADS)
     outputs = outputs_ptr + row[:, None] * ENTRIES + column
-    scalars_ptr = record_ptr + rows * DIM if RECORD_HAS_X else record_ptr
     kappa, kappa_slope = _concentration(
         outputs_ptr, row, row_mask, minimum, maximum, inverse_span, DIM, ENTRIES
     )
@@ -233,67 +237,59 @@ def _launch(
     )
 
 
-def latents(
-    outputs: Tensor,
-    table: Table,
-    settings: Settings,
-    radius: float,
-    dtype: torch.dtype,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, the rate, and a record of the draw, see ``native.latents``."""
-    outputs, device = readable(outputs), outputs.device
-    seed, in_record = random_seed(device, generator), not z_is_x(radius, dtype)
+def latents(tensors: Tensors, options: LatentsOptions, needed: Sequence[bool]) -> tuple[Tensors, Tensors]:
+    """Return z and its rate, and what the gradient needs, see ``native.latents``."""
+    (outputs,), (settings, table, radius, dtype) = tensors, options
+    family, dim, bounds = settings
+    *batch, _ = outputs.shape
+    device = outputs.device
+    seed, same = random_seed(device), z_is_x(radius, dtype)
     in_memory = isinstance(seed, Tensor)
-    shapes = value_shapes(outputs.shape, settings.dim, radius, dtype)
-    z = torch.empty(shapes[0], dtype=dtype, device=device)
-    rate, record = (torch.empty(shape, dtype=torch.float32, device=device) for shape in shapes[1:])
+    z = torch.empty((*batch, dim), dtype=dtype, device=device)
+    x = z if same else torch.empty(z.shape, dtype=torch.float32, device=device)
+    rate, scalars = (x.new_empty(shape) for shape in (batch, (4, *batch)))
     cells, (first, gain, _) = table
     count, width = cells.shape
-    _launch(
-        _values,
-        (z, rate, record, outputs, cells, seed if in_memory else None),
-        outputs,
-        (0 if in_memory else seed,),
-        settings.bounds,
-        radius,
-        (True, in_memory, settings.family, runs_fast(device), in_record, first, count - 1, gain, width),
-        settings.dim,
-        tile(settings.dim, settings.family, *_VALUES),
-    )
-    return z, rate, record
+    pointers = z, rate, x, scalars, outputs, cells, seed if in_memory else None
+    constants = True, in_memory, family, runs_fast(device), same, first, count - 1, gain, width
+    numbers, sizes = (0 if in_memory else seed,), tile(dim, family, *_VALUES)
+    _launch(_values, pointers, outputs, numbers, bounds, radius, constants, dim, sizes)
+    return (z, rate), (x, scalars)
 
 
-def latents_gradient(
+def latents_gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: LatentsOptions
+) -> Gradients:
+    """Return the gradient in the outputs, given those in z and in the rate. None means zero."""
+    (outputs,), ((family, dim, bounds), _, radius, _) = tensors, options
+    constants = True, slope_method(family, dim), *(grad is not None for grad in grads)
+    return _pulled_back(outputs, kept, grads, bounds, radius, constants, dim)
+
+
+def _pulled_back(
     outputs: Tensor,
-    table: Table,
-    record: Tensor,
-    z: Tensor | None,
-    grad: Tensor | None,
-    grad_rate: Tensor | None,
-    settings: Settings,
+    kept: Gradients,
+    grads: Gradients,
+    bounds: Sequence[float],
     radius: float,
-) -> tuple[Tensor]:
-    """Return the gradient in the outputs, see ``native.latents_gradient``. The table is not used."""
-    outputs, record = readable(outputs), readable(record)
-    given = [None if one is None else readable(one) for one in (grad, grad_rate)]
-    gradient, x = torch.empty_like(outputs), record if z is None else readable(z)
-    family, dim, bounds = settings
-    options = True, slope_method(family, dim), z is None, *(one is not None for one in given)
-    tensors, sizes = (gradient, outputs, x, record, *given), tile(dim, None, *_GRADIENTS)
-    _launch(_gradients, tensors, outputs, (), bounds, radius, options, dim, sizes)
+    constants: Sequence[object],
+    dim: int,
+) -> Gradients:
+    gradient = torch.empty_like(outputs, memory_format=torch.contiguous_format)
+    pointers, sizes = (gradient, outputs, *kept, *grads), tile(dim, None, *_GRADIENTS)
+    _launch(_gradients, pointers, outputs, (), bounds, radius, constants, dim, sizes)
     return (gradient,)
 
 
 def head(tensors: Tensors, options: HeadOptions, needed: Sequence[bool]) -> tuple[Tensors, Tensors]:
     """Return (μ, κ) in float32 for the outputs (v, r) of a head, or (μ,) for v."""
-    outputs, (dim, *bounds, _) = readable(tensors[0]), options
+    (outputs,), (dim, *bounds, _) = tensors, options
     *batch, entries = outputs.shape
     loc = torch.empty((*batch, dim), dtype=torch.float32, device=outputs.device)
     kappa = loc.new_empty(batch) if entries > dim else None
     constants = False, False, None, False, False, 0, 0, 0.0, 0
-    tensors, sizes = (loc, kappa, None, outputs, None, None), tile(dim, None, *_VALUES)
-    _launch(_values, tensors, outputs, (0,), bounds, 1.0, constants, dim, sizes)
+    pointers, sizes = (loc, kappa, None, None, outputs, None, None), tile(dim, None, *_VALUES)
+    _launch(_values, pointers, outputs, (0,), bounds, 1.0, constants, dim, sizes)
     return (loc,) if kappa is None else (loc, kappa), ()
 
 
@@ -301,15 +297,12 @@ def head_gradients(
     grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: HeadOptions
 ) -> Gradients:
     """Return the gradient in the outputs, given those in μ and κ. None means zero."""
-    outputs, (dim, *bounds, _) = readable(tensors[0]), options
-    given = [None if grad is None else readable(grad) for grad in (*grads, None)[:2]]
-    gradient = torch.empty_like(outputs)
-    constants = False, None, False, *(grad is not None for grad in given)
-    tensors, sizes = (gradient, outputs, None, None, *given), tile(dim, None, *_GRADIENTS)
-    _launch(_gradients, tensors, outputs, (), bounds, 1.0, constants, dim, sizes)
-    return (gradient,)
+    (outputs,), (dim, *bounds, _) = tensors, options
+    given = (*grads, None)[:2]
+    constants = False, None, *(grad is not None for grad in given)
+    return _pulled_back(outputs, (None, None), given, bounds, 1.0, constants, dim)
 
 
 _DTYPES = torch.float32, torch.float16, torch.bfloat16
-register("latents", "triton", latents, latents_gradient, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
+register("latents", "triton", latents, latents_gradients, dtypes=_DTYPES, largest_dim=_LARGEST_DIM)
 register("head", "triton", head, head_gradients, dtypes=_DTYPES, largest_dim=_LARGEST_HEAD)

@@ -12,7 +12,6 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch
-from powerspherical.kernels.layout import readable
 from powerspherical.kernels.registry import register
 from powerspherical.kernels.triton.density import log_density_and_slopes
 from powerspherical.kernels.triton.elementary import at_least
@@ -102,7 +101,7 @@ def log_densities_(
         log_area: the log of the area of the sphere.
     """
     (rows, columns), tiles = cosines.shape, blocks(cosines.shape[1], _BLOCK)
-    tensors, numbers = (cosines, readable(kappa), readable(offset)), (columns, tiles, log_area)
+    tensors, numbers = (cosines, kappa, offset), (columns, tiles, log_area)
     launch(_forward, (rows * tiles, 1), tensors, numbers, (family, dim, _BLOCK))
 
 
@@ -114,7 +113,7 @@ def pull_back_(family: str, grad: Tensor, cosines: Tensor, kappa: Tensor, mean: 
     """
     (rows, columns), tiles = cosines.shape, blocks(cosines.shape[1], _BLOCK)
     parts = kappa.new_empty(rows, tiles)
-    tensors = cosines, parts, *map(readable, (grad, kappa, mean))
+    tensors = cosines, parts, grad, kappa, mean
     launch(_backward, (rows * tiles, 1), tensors, (columns, tiles), (family, dim, _BLOCK))
     return parts.sum(-1)
 

@@ -8,15 +8,15 @@ in half precision is normalised first, as in the draw. The gradient in μ is tan
 
 # mypy: ignore-errors
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import readable
-from powerspherical.kernels.registry import register
-from powerspherical.kernels.triton.draw import layout
+from powerspherical.kernels.registry import DrawOptions, Gradients, Tensors, register
+from powerspherical.kernels.triton.draw import draw, layout
 from powerspherical.kernels.triton.slope import rapidity_slope, slope_method
 
 #: Coordinates of g that a program holds at a time, unless a single row has more, and the most rows: one per thread.
@@ -170,28 +170,18 @@ def _pull_back_long(
         tl.store(grad_kappa_ptr + one, concentration_gradient(along, across, minus, plus, slope))
 
 
-def draw_gradient(
-    family: str,
-    grad: Tensor,
-    x: Tensor,
-    loc: Tensor,
-    scalars: Tensor,
-    kappa: Tensor,
-    mean: Tensor | None,
-    rule: Tensor | None,
-    dim: int,
-    *,
-    needs_loc: bool,
-    needs_kappa: bool,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients in ``loc`` and in κ, see ``native.draw_gradient``. ``mean`` and ``rule`` are not used."""
-    shape, width = scalars.shape[1:], x.shape[-1]
+def draw_gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: DrawOptions
+) -> Gradients:
+    """Return the gradients in ``loc`` and in κ, None where they are not needed."""
+    (grad,), (loc, kappa), (x, scalars), (family, dim, shape, *_) = grads, tensors, kept, options
+    (needs_loc, needs_kappa), width = needed, x.shape[-1]
     directions, kappas = layout(loc.shape, kappa.shape, shape).arranged(loc, kappa)
     rows, count = shape.numel(), directions.numel() // width
     numbers = rows, count, int(kappa.numel() > 1), float(dim - 1)
     slope = slope_method(family, dim) if needs_kappa else None
     in_kappa = torch.empty(shape, dtype=kappa.dtype, device=x.device) if needs_kappa else None
-    read = *map(readable, (grad, x)), directions, readable(scalars), kappas
+    read = grad, x, directions, scalars, kappas
     if count == rows and width > _LONG:
         sums = torch.empty_like(directions) if needs_loc else None
         constants = needs_loc, slope, width, _CHUNK
@@ -212,7 +202,7 @@ def draw_gradient(
         if sums is not None and parts > 1:
             sums = sums.sum(0).to(loc.dtype)
     in_loc = None if sums is None else sums.view(directions.shape).sum_to_size(loc.shape)
-    return in_loc, in_kappa
+    return in_loc, None if in_kappa is None else in_kappa.sum_to_size(kappa.shape)
 
 
-register("draw_gradient", "triton", draw_gradient, dtypes=(torch.float32,), largest_dim=1 << 16)
+register("draw", "triton", draw, draw_gradients, dtypes=(torch.float32,), largest_dim=1 << 16)

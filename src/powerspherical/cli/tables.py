@@ -20,7 +20,10 @@ from powerspherical.cli.common import wrong
 from powerspherical.cli.rows import floating, gathered, open_text, rows_per_block
 
 _DELIMITERS = "\t;,"  # the comma comes last because it may be a decimal comma
-_CHUNK = 2**20  # bytes of text parsed at a time; Arrow reads 32 of them ahead
+_CHUNK, _LINES = (
+    2**18,
+    128,
+)  # least bytes and lines of text parsed at a time; Arrow reads 32 such chunks ahead
 _DOUBLE = 2**24  # bytes of text up to which its numbers are kept in float64, beyond in float32
 _HEAD = 1000  # rows that decide which columns are coordinates
 _BUFFER = 2**16  # bytes of a Parquet column read at a time; by default Arrow reads all columns of a row group
@@ -43,8 +46,7 @@ class TextFile:
         self._delimiter, first, second, comments, lines = max(
             attempts, key=lambda found: (len(found[1]) == len(found[2]) > 1, len(found[1]) > 1)
         )
-        # Each line must fit into a chunk.
-        self._chunk = max(_CHUNK, *(8 * sum(len(cell) + 1 for cell in row) for row in (first, second)))
+        self._chunk = max(_CHUNK, *(_LINES * sum(len(cell) + 1 for cell in row) for row in (first, second)))
         self.has_names = _is_header(first) if header is None else header
         self._skipped = lines if self.has_names else comments
         self._names = [name.strip() if self.has_names else str(index) for index, name in enumerate(first)]

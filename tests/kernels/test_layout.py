@@ -58,9 +58,10 @@ def test_distributions(engine: Engine, dtype: torch.dtype, family: type, dim: in
     """A draw, its density, and the divergence from the uniform distribution."""
     if engine.is_interpreted and dim in (2, 20):
         pytest.skip("reads its memory as at d = 5, and is slow in the interpreter")
-    # All in one octant: the cosines of a matrix product lose digits of 1+t near -μ, how many depends on the strides.
+    # In one octant and with small κ, densities are well-conditioned: a product of matrices rounds cosines differently
+    # for other strides.
     x, loc = unit(2, 4, 3, dim, dtype=dtype, device=engine.device).abs()
-    kappa = torch.linspace(0.5, 30.0, 12, dtype=dtype, device=engine.device).view(4, 3)
+    kappa = torch.linspace(0.5, 8.0, 12, dtype=dtype, device=engine.device).view(4, 3)
     for shared in (loc, loc[0]):
         leaves = [tensor.clone().requires_grad_() for tensor in (x, shared, kappa)]
 

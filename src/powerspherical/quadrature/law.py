@@ -196,16 +196,18 @@ class Law:
         We integrate whole rays until a point is near the solution, and after that arcs from that point to better ones.
         """
         rays, arcs = (_SEARCH_STEPS, _ARC_STEPS) if can_look() else _BLIND_STEPS
-        both, log_total = self.both(_COARSE), self.log_total()
-        masses = both.masses / both.masses.sum((-2, -1), keepdim=True)
-        below = u < masses[..., 0, :].sum(-1)
-        target = torch.log(torch.where(below, u, complement)).unsqueeze(-1)
-        below = below.unsqueeze(-1)
-        direction = _sign(~below, target)
-        down, up = (both.nodes - self.mode.unsqueeze(-1)).abs().unbind(-2)
-        mass_down, mass_up = masses.unbind(-2)
-        # of y from the mode
-        distance = _start(torch.where(below, down, up), torch.where(below, mass_down, mass_up), target)
+        log_total = self.log_total()
+        # The mode and the median are close, so most solutions lie on this side of the mode, and the others near it.
+        u, complement = u.unsqueeze(-1), complement.unsqueeze(-1)
+        below = u < complement
+        direction = _sign(~below, u)
+        side = self.rays(self.mode.expand_as(u), direction, _COARSE)
+        masses = (side.masses * torch.exp(side.height - log_total).unsqueeze(-1)).squeeze(-2)
+        inside = torch.minimum(u, complement) < masses.sum(-1, keepdim=True)
+        direction = torch.where(inside, direction, -direction)
+        target = torch.log(torch.where(below == inside, u, complement))
+        distances = (side.nodes.squeeze(-2) - self.mode).abs()
+        distance = torch.where(inside, _start(distances, masses, target), 0.0)  # of y from the mode
         inner, outer = torch.zeros_like(distance), torch.full_like(distance, torch.inf)
         for _ in range(rays):
             y = self.mode + direction * distance

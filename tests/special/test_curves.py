@@ -24,9 +24,6 @@ from powerspherical.special import (
     bessel_ratio_complement,
     bessel_ratio_inverse,
     bessel_ratio_slope,
-    cauchy_mean_cosine_inverse,
-    cauchy_relative_entropy,
-    cauchy_variance_cosine,
     curves,
     digamma_difference,
     log_gamma_ratio,
@@ -47,14 +44,14 @@ ENDS = {
     digamma_difference: (5 / 6, -13 / 36, 0.0),
     trigamma_difference: (13 / 36, -35 / 108, 0.0),
     mean_log1p: (math.log(2) - 5 / 6, 13 / 36, math.log(2)),
-    cauchy_relative_entropy: (0.0, 0.0, math.inf),
+    SPHERICAL_CAUCHY.relative_entropy: (0.0, 0.0, math.inf),
 }
 functions = pytest.mark.parametrize("function", ENDS, ids=lambda function: function.__name__)
 
 #: Functions that are one table each.
 FUNCTIONS = {
     **{function.__name__: function for function in ENDS},
-    "cauchy_variance_cosine": cauchy_variance_cosine,
+    "cauchy_variance": SPHERICAL_CAUCHY.variance_cosine,
     "cauchy_log_loss": functools.partial(derived.mean_log_loss, SPHERICAL_CAUCHY),
     "von_mises_fisher_log_loss": functools.partial(derived.mean_log_loss, VON_MISES_FISHER),
     "power_spherical_entropy": POWER_SPHERICAL.relative_entropy,
@@ -65,7 +62,7 @@ FUNCTIONS = {
 #: The largest relative errors of value and slope in float32, where they are not 3e-7.
 ERRORS = {
     bessel_ratio_slope: (3e-7, 5e-6),
-    cauchy_variance_cosine: (3e-7, 3e-5),
+    SPHERICAL_CAUCHY.variance_cosine: (3e-7, 3e-5),
     # beyond the table, by the power of Triton's interpreter
     log_gamma_ratio: (5e-7, 3e-7),
     log_hyp0f1: (5e-7, 3e-7),
@@ -73,7 +70,7 @@ ERRORS = {
 #: Differentiable once.
 VARIANCES = (bessel_ratio_slope, trigamma_difference)
 #: A bounded function, one with a slope of its own, one that grows like a logarithm, and one that grows like κ.
-KINDS = (bessel_ratio, trigamma_difference, cauchy_relative_entropy, log_hyp0f1)
+KINDS = (bessel_ratio, trigamma_difference, SPHERICAL_CAUCHY.relative_entropy, log_hyp0f1)
 DIMS = [2, 3, 5, 30, 768, 10**6]
 
 
@@ -87,7 +84,7 @@ def value_and_slope(function: Callable, kappa: Tensor, dim: float = 5) -> tuple[
 def floors(function: Callable, kappa: Tensor, value: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the sizes below which errors of value and slope are absolute, near zeros of the functions."""
     nothing, one = torch.zeros_like(kappa), torch.full_like(kappa, 1 / dim)
-    if function in (bessel_ratio_slope, cauchy_variance_cosine):
+    if function in (bessel_ratio_slope, SPHERICAL_CAUCHY.variance_cosine):
         return nothing, value / (dim + kappa)
     return {mean_log1p: (one, nothing), log_gamma_ratio: (kappa.clamp(max=1) / dim, one)}.get(
         function, (nothing, nothing)
@@ -100,7 +97,7 @@ def test_accuracy(engine: Engine, name: str, dtype: torch.dtype) -> None:
     """Compare with torch operations in float64, whose tables are others than those of float32."""
     function = FUNCTIONS[name]
     for dim in (3, 768) if engine.is_interpreted else DIMS:
-        if (dim, function) == (2, cauchy_variance_cosine):
+        if (dim, function) == (2, SPHERICAL_CAUCHY.variance_cosine):
             continue  # a closed form, whose square overflows
         kappa = torch.cat([torch.logspace(-6, 9, 300), torch.logspace(-1, 1, 100) * dim])
         kappa = torch.cat([kappa, torch.tensor([0.0, 1e-30, 1e15, 1e25, 1e37])]).to(engine.device, dtype)
@@ -163,7 +160,7 @@ def test_functions_are_monotone_across_cells(dtype: torch.dtype) -> None:
     """At the ends of the cells, neighbouring numbers step back by at most a few roundings."""
     ends = (torch.arange(8, 16, dtype=dtype) * 2.0 ** torch.arange(-12, 40, dtype=dtype)[:, None]).flatten()
     below = torch.nextafter(ends, torch.zeros_like(ends))
-    for function in (bessel_ratio, cauchy_relative_entropy, POWER_SPHERICAL.relative_entropy):
+    for function in (bessel_ratio, SPHERICAL_CAUCHY.relative_entropy, POWER_SPHERICAL.relative_entropy):
         low, high = function(below, 6), function(ends, 6)
         assert ((high - low) >= -4 * torch.finfo(dtype).eps * high).all()
         assert ((high - low) <= 8 * torch.finfo(dtype).eps * high).all()
@@ -247,7 +244,7 @@ def test_inverse(dim: int) -> None:
     assert torch.equal(bessel_ratio_inverse(*single), exact.float())
     zero = torch.zeros(1, dtype=torch.float64)
     assert value_and_slope(bessel_ratio_inverse, zero, dim) == (0, pytest.approx(dim, rel=1e-14))
-    assert cauchy_mean_cosine_inverse(zero, dim) == 0
+    assert SPHERICAL_CAUCHY.from_mean_cosine(zero, 1 - zero, dim) == 0
 
 
 def test_real_dimensions() -> None:

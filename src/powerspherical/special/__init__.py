@@ -19,26 +19,13 @@ from powerspherical.special.gamma import (
     mean_log1p,
     trigamma_difference,
 )
-from powerspherical.special.mobius import (
-    cauchy_mean_cosine,
-    cauchy_mean_cosine_complement,
-    cauchy_mean_cosine_inverse,
-    cauchy_relative_entropy,
-    cauchy_variance_cosine,
-    mean_log_boost,
-    mean_log_boost_inverse,
-)
+from powerspherical.special.mobius import mean_log_boost, mean_log_boost_inverse
 
 __all__ = [
     "bessel_ratio",
     "bessel_ratio_complement",
     "bessel_ratio_inverse",
     "bessel_ratio_slope",
-    "cauchy_mean_cosine",
-    "cauchy_mean_cosine_complement",
-    "cauchy_mean_cosine_inverse",
-    "cauchy_relative_entropy",
-    "cauchy_variance_cosine",
     "digamma_difference",
     "log_bessel_i",
     "log_gamma_ratio",

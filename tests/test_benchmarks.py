@@ -6,7 +6,7 @@ import json
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -156,30 +156,6 @@ def test_ratios_are_taken_within_a_round():
     assert (first["to_lloyd"], first["to_products"]) == (2.5, 2.0)
 
 
-def test_an_iteration_is_the_difference_of_two_fits():
-    taken, mixture = [], script("mixture")
-
-    def clock(call, calls):
-        call()
-        return 5.0 + 3.0 * taken[-1]
-
-    def fit(steps):
-        taken.append(steps)
-        return SimpleNamespace(n_iter_=steps)
-
-    assert mixture.iteration(fit, clock) == pytest.approx(3.0)
-    assert taken == [mixture.FEW, mixture.FEW, mixture.MORE]
-    with pytest.raises(RuntimeError, match="settled after 1 of 2 steps"):
-        mixture.iteration(lambda steps: SimpleNamespace(n_iter_=1), lambda call, calls: call() or 1.0)
-
-
-def test_the_peak_of_memory():
-    memory, one = script("_memory"), 4000
-    assert memory.highest([3, 4, -4, 2, -5]) == 7
-    assert memory.peak(lambda: torch.ones(1000), CPU) == one
-    assert memory.peak(lambda: torch.ones(1000) + torch.ones(1000), CPU) == 3 * one
-
-
 def test_swaps_compute_the_same(reference):
     """Both variants of a case: outputs of the same shapes, and the same values where nothing is drawn."""
     for swap in script("swaps").swaps(sys.modules[REFERENCE], CPU, batch=2):
@@ -191,19 +167,6 @@ def test_swaps_compute_the_same(reference):
         for index, (theirs, ours) in enumerate(zip(before, after, strict=True)):
             if (index == 1 and draws) or index == 2 or swap.title == "Probabilistic embeddings":
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-
-
-@unix
-def test_lazy_rows_are_the_same_each_time(monkeypatch):
-    dask_mixture = script("dask_mixture")
-    monkeypatch.setattr(dask_mixture, "BLOCK", 300)
-    rows = dask_mixture.lazy_rows(1000, 32)
-    assert rows.chunks == ((300, 300, 300, 100), (32,))
-    first = rows.compute()
-    np.testing.assert_array_equal(first, rows.compute())
-    near = (first @ dask_mixture.directions(32).T).max(1) / np.linalg.norm(first, axis=1)
-    assert 0.85 < near.mean() < 0.93  # about 1/√(1+¼)
-    assert not np.array_equal(first[:100], first[300:400])
 
 
 # Results that a page of the documentation shows
@@ -219,13 +182,6 @@ def page(name, benchmark):
     for line in script(benchmark).lines(published(benchmark)["results"]):
         assert f"| {' | '.join(line)} |" in text
     return text
-
-
-def test_variances_are_those_of_averages():
-    q = PowerSpherical(torch.eye(3, dtype=torch.float64)[0], 10.0)
-    found = script("quasi_monte_carlo").variances(q, 64, lambda x: x[..., :1], 200)
-    assert found["random"].item() == pytest.approx(q.variance[0].item() / 64, rel=0.4)
-    assert found["Sobol"] < found["antithetic"] < found["random"]
 
 
 def test_gains_over_random_noise():
@@ -253,14 +209,6 @@ def test_the_bias_is_measured():
     assert row["bias"] > 0.3
     assert abs(row["bias_corrected"]) < 5 * row["standard_error"] + 0.02
     assert row["standard_error"] == pytest.approx(row["spread"] / 40**0.5)
-
-
-def test_a_line_has_both_biases_for_each_cosine():
-    common = {"family": "F", "dim": 3, "number": 5, "bias": 1.5, "bias_corrected": -0.012, "scipy": None}
-    rows, lines = [common | {"mean_cosine": cosine} for cosine in (0.3, 0.6)], script("few_vectors").lines
-    assert list(lines(rows)) == [["F", "3", "5", *["+150.0 %, -1.2 %"] * 2, "–"]]
-    (line,) = lines([row | {"scipy": 1e-8} for row in rows])
-    assert line[-1] == "1e-08"
 
 
 def test_biases_of_few_vectors():

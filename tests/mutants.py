@@ -88,7 +88,6 @@ families/power_spherical.py
 families/von_mises_fisher.py
   lower-tail: (one_minus_t > 1.5) & → (one_minus_t > 2.5) &
   wood-acceptance: torch.log1p(-ratio).add_(ratio) → torch.log1p(-ratio).add_(1.1 * ratio)
-  vmf-shrink: near = 2 * gap <= lower → near = 2 * gap <= 0 * lower
   vmf-rapidity: 2 * twice / (delta + delta → 4 * twice / (delta + delta
 families/spherical_cauchy.py
   cauchy-misalignment: rest + h / (1 + kappa).square() → rest + h / (1 + kappa)
@@ -109,6 +108,7 @@ quadrature/expectations.py
   heavy-tail: _FALL + 4 * law.mode → _FALL + 0 * law.mode
   near-uniform: mean(log_density + rest) → mean(log_density)
 quadrature/misalignment.py
+  vmf-shrink: near = 2 * gap <= lower → near = 2 * gap <= 0 * lower
   misalignment-nodes: _NODES = {torch.float64: 64 → _NODES = {torch.float64: 32
 sampling/composition.py
   project-twice: _SHORT_DIM = 8 → _SHORT_DIM = 2

@@ -14,8 +14,8 @@ from powerspherical._torch.random import standard_gamma
 from powerspherical.families.base import ExponentialFamily, Family, squared_length
 from powerspherical.formulas import slopes
 from powerspherical.formulas.maps import power_spherical_ends_3
+from powerspherical.quadrature import misalignment
 from powerspherical.quadrature.cosine import Cosine, log_half_cosine
-from powerspherical.quadrature.misalignment import misalignment
 from powerspherical.special import curves
 
 
@@ -99,19 +99,10 @@ class PowerSphericalFamily(ExponentialFamily):
             slope = torch.where(shape < slopes.LARGE_SHAPE, small, slope)
         return 0.5 * slope
 
-    def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
-        return misalignment(_log_shrink, kappa, angle, dim, is_power=True)
+    misalignment = staticmethod(misalignment.of_power_spherical)
 
     def losses(self, p: Family, kappa_p: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
         return curves.value(kappa_p.double(), p.key, "log_loss", dim), p.misalignment(kappa_p, angle, dim)
-
-
-def _log_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """log e(lower)/e(lower+gap) with e(b) = b^κ, see ``quadrature.misalignment``."""
-    upper = lower + gap
-    small = gap < lower
-    close = log1p(-torch.where(small, gap, 0.0) / upper)
-    return kappa * torch.where(small, close, torch.log(lower / upper))
 
 
 POWER_SPHERICAL = PowerSphericalFamily()

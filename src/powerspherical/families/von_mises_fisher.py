@@ -11,10 +11,8 @@ from powerspherical._torch.random import standard_gamma
 from powerspherical.families.base import ExponentialFamily, Family, squared_length
 from powerspherical.formulas.maps import LARGE_KAPPA, von_mises_fisher_ends_3
 from powerspherical.formulas.slopes import von_mises_fisher_slope, von_mises_fisher_slope_3
-from powerspherical.quadrature import gauss_legendre
+from powerspherical.quadrature import misalignment
 from powerspherical.quadrature.cosine import Cosine
-from powerspherical.quadrature.misalignment import misalignment
-from powerspherical.special import curves
 
 #: After the first round, we draw about this many candidates per round even if fewer rows are left. Several candidates
 #: per row save rounds, which dominate the time of a small batch.
@@ -94,8 +92,7 @@ class VonMisesFisherFamily(ExponentialFamily):
         with torch.no_grad():
             return von_mises_fisher_slope(t.plus, kappa, float(dim - 1))
 
-    def misalignment(self, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
-        return misalignment(_log_shrink, kappa, angle, dim)
+    misalignment = staticmethod(misalignment.of_von_mises_fisher)
 
     def losses(self, p: Family, kappa_p: Tensor, angle: Cosine, dim: int) -> tuple[Tensor, Tensor]:
         kappa_p = kappa_p.double()
@@ -114,24 +111,6 @@ def _quantile_3(squared_length: Tensor, kappa: Tensor) -> Cosine:
     exponent = 2 * large - 0.5 * squared_length + log1p(-torch.exp(-2 * large))
     tail = torch.logaddexp(exponent, torch.zeros_like(exponent)) / large
     return Cosine(one_minus_t, torch.where(far, tail, one_plus_t))
-
-
-#: Nodes of the integral in ``_log_shrink``. Its integrand is analytic in a large region around a short interval.
-_SHRINK_NODES = 8
-
-
-def _log_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """Return log e(lower)/e(lower+gap) with e(b) = E_U e^{κb(1+t)}, see ``quadrature.misalignment``.
-
-    log e(b) is 2κb - offset(κb). Differences of the offset are integrals of 1 - E t where they would cancel.
-    """
-    near = 2 * gap <= lower
-    step = torch.where(near, gap, 0.0).unsqueeze(-1)
-    nodes, weights = gauss_legendre(kappa, _SHRINK_NODES).unbind()
-    path = kappa.unsqueeze(-1) * (lower.unsqueeze(-1) + step * nodes)
-    close = kappa * gap * (curves.value(path, VON_MISES_FISHER.key, "loss", dim) * weights).sum(-1)
-    upper, low = curves.value(kappa * torch.stack((lower + gap, lower)), VON_MISES_FISHER.key, "offset", dim)
-    return torch.where(near, close, upper - low) - 2 * kappa * gap
 
 
 def _propose(

@@ -22,8 +22,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from powerspherical._torch.elementary import log1p
 from powerspherical.quadrature import gauss_legendre
 from powerspherical.quadrature.cosine import Cosine
+from powerspherical.special import curves
 
 #: Nodes by the dtype of κ, which says what accuracy is wanted. The computation is in float64 all the same.
 _NODES = {torch.float64: 64, torch.float32: 28}
@@ -58,7 +60,17 @@ def _rule(kappa: Tensor, y: Tensor, beta: float, turn: Tensor | None, count: int
     return x, scale * torch.cosh(s) * weights * torch.exp(-beta * x) / -torch.expm1(-x)
 
 
-def misalignment(
+def of_power_spherical(kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
+    """Return ``Family.misalignment`` of Power Spherical."""
+    return _misalignment(_power_shrink, kappa, angle, dim, is_power=True)
+
+
+def of_von_mises_fisher(kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
+    """Return ``Family.misalignment`` of von Mises–Fisher."""
+    return _misalignment(_von_mises_fisher_shrink, kappa, angle, dim)
+
+
+def _misalignment(
     log_shrink: LogShrink, kappa: Tensor, angle: Cosine, dim: int, *, is_power: bool = False
 ) -> Tensor:
     """Return E log(1+μᵀX) - E log(1+νᵀX) ≥ 0 in float64, for ν at ``angle`` from μ; differentiable twice.
@@ -80,3 +92,29 @@ def misalignment(
     gaps = torch.cat((y.unsqueeze(-1) * v, gap), -1)
     start, drop = log_shrink(kappa.unsqueeze(-1), lower, gaps, dim).chunk(2, -1)
     return (weights * torch.exp(start) * -torch.expm1(drop)).sum(-1)
+
+
+def _power_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
+    """Return log e(lower)/e(lower+gap) with e(b) = b^κ."""
+    upper = lower + gap
+    small = gap < lower
+    close = log1p(-torch.where(small, gap, 0.0) / upper)
+    return kappa * torch.where(small, close, torch.log(lower / upper))
+
+
+#: Nodes of the integral below. Its integrand is analytic in a large region around a short interval.
+_SHRINK_NODES = 8
+
+
+def _von_mises_fisher_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
+    """Return log e(lower)/e(lower+gap) with e(b) = E_U e^{κb(1+t)}.
+
+    log e(b) is 2κb - offset(κb). Differences of the offset are integrals of 1 - E t where they would cancel.
+    """
+    near = 2 * gap <= lower
+    step = torch.where(near, gap, 0.0).unsqueeze(-1)
+    nodes, weights = gauss_legendre(kappa, _SHRINK_NODES).unbind()
+    path = kappa.unsqueeze(-1) * (lower.unsqueeze(-1) + step * nodes)
+    close = kappa * gap * (curves.value(path, "von_mises_fisher", "loss", dim) * weights).sum(-1)
+    upper, low = curves.value(kappa * torch.stack((lower + gap, lower)), "von_mises_fisher", "offset", dim)
+    return torch.where(near, close, upper - low) - 2 * kappa * gap

@@ -101,7 +101,7 @@ families/derived.py
   rate-zero: return torch.where(zero, root, → return torch.where(zero, 0.0,
 quadrature/law.py
   ray-end: _FALL = 32.0 → _FALL = 12.0
-  ray-nodes: _NODES, _STRETCH = 64, → _NODES, _STRETCH = 24,
+  ray-nodes: _NODES, _STRETCH = 56, → _NODES, _STRETCH = 24,
   quantile-tolerance: _CLOSE = 1e-5 → _CLOSE = 1e-1
   exported-derivatives: nullcontext() if is_exporting() → nullcontext() if not is_exporting()
 quadrature/expectations.py

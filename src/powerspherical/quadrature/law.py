@@ -40,8 +40,8 @@ from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.tables import POINTS, TO_CHEBYSHEV, TO_POWERS
 
 _FALL = 32.0  # a ray ends where the integrand has fallen by e^-32
-_NODES, _STRETCH = 64, 4.0  # of a ray, at sinh(_STRETCH·x)/sinh(_STRETCH) with Gauss–Legendre nodes x
-_COARSE = 20  # nodes of a ray that only leads to a first guess
+_NODES, _STRETCH = 56, 3.6  # of a ray, at sinh(_STRETCH·x)/sinh(_STRETCH) with Gauss–Legendre nodes x
+_COARSE = 14  # nodes of a ray that only leads to a first guess
 _FARTHEST = 340.0  # log_kernel stays constant beyond this |y|, where 1-|t| would underflow
 # In the search for the end of a ray: its least length, and the ladders.
 _SHORTEST, _LADDERS, _RUNGS = 1e-37, 3, 7
@@ -51,7 +51,6 @@ _SEARCH_STEPS, _NEAR = 12, 1.0  # of quantiles: at most so many rays, until the 
 _ARC_STEPS, _ARC_NODES = 3, 8  # after that at most so many integrals between two points
 _CLOSE = 1e-5  # an error of the log of the tail after which one step of Halley's method is the last one
 _BLIND_STEPS = 3, 2  # numbers of rays and integrals where the host cannot see the error
-_CHUNK = 1 << 10  # entries at a time; a ray of so many fills the cache
 
 
 class Kernel(Protocol):
@@ -279,7 +278,7 @@ def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[T
         return Law(family, kappa, dim).log_near_tail(Cosine(minus, plus))
 
     with _values_only():
-        return in_chunks(entries, *t, kappa, chunk=_CHUNK)
+        return in_chunks(entries, *t, kappa)
 
 
 def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
@@ -305,7 +304,7 @@ def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
             if cells := _cells_around(place):
                 table = _table(lambda x: law.slope(Cosine.of_rapidity(x * unit)), cells, place)
                 return _interpolated(table, cells, place)
-        return in_chunks(entries, *t, kappa, chunk=_CHUNK)
+        return in_chunks(entries, *t, kappa)
 
 
 def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
@@ -324,7 +323,7 @@ def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: 
             if cells := _cells_around(logit):
                 table = _rapidities(family, float(kappa.reshape(-1)[0]), dim, cells, kappa.device)
                 return Cosine.of_rapidity(_interpolated(table, cells, logit))
-        return Cosine(*in_chunks(entries, u, complement, kappa, chunk=_CHUNK))
+        return Cosine(*in_chunks(entries, u, complement, kappa))
 
 
 def _all_equal(kappa: Tensor) -> bool:

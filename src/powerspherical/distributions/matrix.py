@@ -83,7 +83,7 @@ def _composition(family: Family, *tensors: Tensor) -> Tensor:
 def log_densities_(
     family: Family, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
 ) -> Tensors:
-    """Overwrite cosines by unnormalised log-densities plus ``offsets``. With ``keep`` return what ``pulls`` needs.
+    """Overwrite cosines by unnormalised log-densities plus ``offsets``. With ``keep`` return what ``_pulls`` needs.
 
     Args:
         family: the family of the members.

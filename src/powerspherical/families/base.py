@@ -2,8 +2,7 @@
 
 If a density depends on x only through t, then x consists of a cosine t in [-1, 1] and an independent uniform direction
 in the tangent space at μ (De Cao & Aziz 2020, theorem 1). A ``Family`` is the law of t as a function of the
-concentration κ ≥ 0 and the ambient dimension d. It must define the log of its unnormalised density. Everything else has
-a default by quadrature, which a family overrides where it has a closed form. An ``ExponentialFamily`` defines its
+concentration κ ≥ 0 and the ambient dimension d, with defaults by quadrature. An ``ExponentialFamily`` defines its
 statistic instead of the density. ``derived`` has what follows for every family from these methods.
 """
 
@@ -61,7 +60,7 @@ class Family(ABC):
     #: Whether log_kernel is linear in t. Then the mean direction of the data is the best direction for every κ.
     linear: ClassVar[bool] = False
 
-    #: The log of the customary unnormalised density at t = 1, over κ, minus that of ``log_kernel``.
+    #: The c for which exp(log_kernel + cκ) is the customary unnormalised density, such as (1+t)^κ.
     peak: ClassVar[float] = 0.0
 
     #: Where ``special.curves`` finds the family's functions of κ.
@@ -244,8 +243,9 @@ class Family(ABC):
     def slope(self, t: Cosine, noise: Tensor | None, kappa: Tensor, dim: int) -> Tensor:
         """Return d artanh(t)/dκ = (dt/dκ)/(1-t²) at a fixed probability of t, or for a draw with this ``noise``.
 
-        All tensors have one shape. The slope of a draw may be another one with the same mean. It has the dtype of t,
-        and the caller may overwrite it. At a fixed probability (Figurnov et al. 2018) tensors are float64.
+        Without ``noise`` it is the derivative at a fixed probability (Figurnov et al. 2018), and tensors are float64.
+        For a draw with noise it may be another derivative with the same mean. All tensors have one shape. The result
+        has the dtype of t, and the caller may overwrite it.
 
         >>> from powerspherical.families import POWER_SPHERICAL
         >>> zero = torch.tensor([0.0], dtype=torch.float64)

@@ -43,7 +43,7 @@ def is_plain_backward(*grads: Tensor) -> bool:
 
 
 def is_value_backward(*grads: Tensor) -> bool:
-    """Whether a backward pass may call operators without derivatives, perhaps to be traced by the compiler."""
+    """Whether a backward pass may call operators that have no derivatives. The compiler may be tracing it."""
     batched = any(type(grad) in _PLAIN_TYPES and _is_batch_of_gradients(grad) for grad in grads)
     return not (torch.is_grad_enabled() or is_transformed() or batched)
 
@@ -91,8 +91,8 @@ def find(
         tensors: the arguments. The last one gives the device and the dtype. If it is empty, there is no kernel.
         dim: the dimension d.
         family: the name of the family, if the kernel depends on it.
-        allowed: whether the caller knows that the mode allows kernels, such as an operator, which transforms and modes
-            have passed. Otherwise there are only kernels in plain eager mode.
+        allowed: whether the caller knows already that kernels may run. An operator does, because transforms and modes
+            act before it. Otherwise kernels run in plain eager mode only.
         compiling: whether compiled code is to call the kernel. Then we cannot try whether Triton compiles.
     """
     if not (allowed or compiling or is_plain(*tensors)):
@@ -159,7 +159,7 @@ def by_kernel(kernel: Kernel, compose: Callable[..., Any], options: Any, *tensor
     """Return a differentiable function of tensors, computed by a kernel.
 
     Args:
-        kernel: from ``find``, or operators.
+        kernel: from ``find``, or one made of operators or of torch operations.
         compose: the function as differentiable torch operations, of the tensors and what ``kernel.run`` kept.
         options: the kernel's further arguments.
         tensors: the arguments.

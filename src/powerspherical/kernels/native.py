@@ -1,4 +1,4 @@
-"""Calls of the C library, for float32 and float64 on the CPU. ``c`` has the arithmetic, c/call.h the structs.
+"""Calls of the C library, for float32 and float64 on the CPU. ``c`` has the arithmetic, and ``c/call.h`` the structs.
 
 The interpreter lock is released while a kernel runs. What the shapes of the arguments determine is computed once. Half
 precision passes through float32.
@@ -45,7 +45,7 @@ _PACK = {name: struct.Struct("2q" + fields).pack for name, fields in library.FUN
 #: The fewest coordinates per thread: about 200 µs of work. With fewer, a thread would cost more time than it saves.
 _COORDINATES = 1 << 18
 
-#: A function of κ takes the time of about so many coordinates, and a slope by quadrature that of so many.
+#: The work of one value, in coordinates: of a function of κ, and of a slope by quadrature.
 _CURVE_WORK, _SLOPE_WORK = 8, 64
 
 

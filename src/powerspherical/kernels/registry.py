@@ -22,10 +22,10 @@ Table = tuple[Tensor, tuple[int, float, float]]
 #: of ``quadrature.law`` for rays. None for closed forms.
 Quadrature = Callable[[str, int], tuple[Table, Tensor] | None]
 
-#: Options of draws: family, dimension of the law of t, batch shape of the draws, source of random numbers.
+#: Options of draws: family, dimension of the law of t, batch shape, generator, quadrature of slopes.
 DrawOptions = tuple[str, int, torch.Size, torch.Generator | None, Quadrature]
 
-#: Options of the log-density: family, -Ψ and E T of an exponential family, and the log of the area of the sphere.
+#: Options of the log-density: family, -Ψ and E T (of exponential families), and the log of the area of the sphere.
 DensityOptions = tuple[str, Tensor, Tensor, float]
 
 #: v counts as zero if no |vᵢ| exceeds this. The gradient of v/‖v‖ grows as 1/‖v‖.

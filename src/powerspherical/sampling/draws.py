@@ -7,8 +7,8 @@
       draw_backward(grad, x, loc, scalars, concentration, dim, family, needs_loc, needs_concentration)
           -> (gradient in loc, gradient in concentration)
 
-- Transforms of ``torch.func`` and forward-mode AD find the derivatives of ``_expression``, which is linear in small
-  changes of the parameters. Its values come from the first operator.
+- Under transforms of ``torch.func`` and forward-mode AD, the first operator draws the values. ``_expression`` then
+  writes x as a linear function of small changes of the parameters, and torch differentiates that.
 
 ``loc`` (…, d) and ``concentration`` (…) broadcast to ``shape``, the batch shape of the draws. We do not expand them
 first: a kernel reads a shared direction once, and returns the sum of the gradients of its rows. ``scalars``, of shape

@@ -1,7 +1,7 @@
-"""Functions of κ on tensors, read from ``tables``: in every dtype, on every device and in every mode of torch.
+"""Functions of κ on float32 and float64 tensors, read from ``tables``: on every device and in every mode of torch.
 
-In plain eager mode one kernel computes a function together with its derivative. Elsewhere the same lines run as torch
-operations.
+In plain eager mode a kernel computes a function together with its derivative. Elsewhere torch operations take the same
+steps.
 
 For every function, κ = 0 and subnormal κ give the limits and their derivatives, κ = ∞ gives the limit, NaN gives NaN,
 and a negative κ counts as 0, with the derivative 0.
@@ -133,7 +133,7 @@ _NEWTON_STEPS = 4
     lambda kappa, target, family, name, dim: 1 / value(kappa, family, name, dim, 1), from_output=True
 )
 def inverse(target: Tensor, family: str, name: str, dim: float) -> Tensor:
-    """Return the κ at which a curve has the value ``target``. It must increase from 0, or decrease.
+    """Return the κ at which a curve has the value ``target``. The curve must increase from 0, or decrease.
 
     The table is searched for the cell. In the cell Newton's method starts from the chord, or in cell 0 from the
     leading power. Beyond the table the curve is a logarithm or a power. If no finite κ reaches ``target``, the result

@@ -2,8 +2,8 @@
 
 The axis of κ is cut into *cells*. Cell 0 is [0, 2^low), where the polynomial starts with the exact power of κ, so that
 κ = 0 and κ → 0 need no rule. Above it, every octave up to 2^64 has eight cells: the exponent of κ and the first three
-bits of its mantissa are their number. Beyond 2^64 a function continues as its value there plus gain·log κ, or as a
-power of κ. Torch, C and Triton evaluate a function in the same few lines:
+bits of its mantissa are their number. Beyond 2^64 a function continues as its value there plus gain·log(κ/2^64), or
+as a power of κ. Torch, C and Triton evaluate a function in the same few lines:
 
     cell = clamp((bits of κ >> shift) - first, 0, last);  x = κ·scale[cell] - offset[cell];  value = Σ c_j[cell] x^j
 

@@ -1,9 +1,9 @@
 """The backward pass of a draw with Triton, in one kernel that reads each of g, x and μ once.
 
 Let g be the gradient in x. The gradient in μ is t g - (g·μ)x, summed over the rows that share a direction. The gradient
-in κ is (dt/dκ)/(1-t²) times (1-t²) g·μ - t (g - (g·μ)μ)·(x - tμ). ``sampling.composition.pull_back`` explains both. A μ
-in half precision is normalised first, as in the draw. The gradient in μ is tangential, so the chain rule divides it by
-‖μ‖. If many rows share few directions, each program sums over its rows, and torch adds the partial sums.
+in κ is (dt/dκ)/(1-t²) times (1-t²) g·μ - t (g - (g·μ)μ)·(x - tμ). ``sampling.composition.draw_gradients`` explains
+both. A μ in half precision is normalised first, as in the draw. The gradient in μ is tangential, so the chain rule
+divides it by ‖μ‖. If many rows share few directions, each program sums over its rows, and torch adds the partial sums.
 """
 
 # mypy: ignore-errors

@@ -93,6 +93,11 @@ class TestParameters:
         assert ((gradient - reference)[..., :DIM] / scale).abs().max() < rounding
         torch.testing.assert_close(gradient[..., DIM:], reference[..., DIM:], rtol=rounding, atol=1e-7)
 
+    def test_rounding_stays_below_the_largest_concentration(self, engine: Engine) -> None:
+        for bounds in ((0.1, 10.0), (0.2, 50.0), (0.2, 1000.0), (0.3, 77.7)):
+            outputs = torch.full((9, DIM + 1), 1e38, device=engine.device)
+            assert parameters(outputs, bounds)[1].max() <= bounds[1]
+
     def test_dimensions(self, engine: Engine) -> None:
         """Rows that fill vectors of the processor exactly, and rows that leave a rest."""
         for dim in (2, 4, 8, 9, 16, 33, 100):

@@ -91,6 +91,20 @@ class TestLogProbMatrix:
         assert family(directions(4), 2.0).log_prob_matrix(x[0]).shape == (6,)
 
     @families
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+    @pytest.mark.parametrize(("rows", "columns"), [(0, 5), (3, 0), (3, 5)])
+    def test_gradients_in_half_precision(
+        self, family: type, dtype: torch.dtype, rows: int, columns: int
+    ) -> None:
+        """They have the dtypes of the parameters, and are zero if there are no points or no members."""
+        loc, x = (directions(count, 4, seed=count).float() for count in (rows, columns))
+        leaves = [one.requires_grad_() for one in (loc.to(dtype), torch.ones(rows, dtype=dtype), x)]
+        found = torch.autograd.grad(log_prob_matrix(family, *leaves).sum(), leaves)
+        for leaf, grad in zip(leaves, found, strict=True):
+            assert (grad.dtype, grad.shape) == (leaf.dtype, leaf.shape)
+            assert (grad != 0).any() == bool(rows and columns)
+
+    @families
     def test_derivatives(self, family: type) -> None:
         """They are those of ``log_prob``. The second ones are those of the first."""
         kappa = torch.tensor([0.0, 0.3, 2.0, 20.0, 1e3], dtype=DOUBLE)

@@ -102,7 +102,7 @@ families/derived.py
 quadrature/law.py
   ray-end: _FALL = 32.0 → _FALL = 12.0
   ray-nodes: _NODES, _STRETCH = 56, → _NODES, _STRETCH = 24,
-  quantile-tolerance: _CLOSE = 1e-5 → _CLOSE = 1e-1
+  quantile-tolerance: _CLOSE = 1e-6 → _CLOSE = 1e-1
   exported-derivatives: nullcontext() if is_exporting() → nullcontext() if not is_exporting()
 quadrature/expectations.py
   heavy-tail: _FALL + 4 * law.mode → _FALL + 0 * law.mode

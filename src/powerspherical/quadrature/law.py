@@ -49,7 +49,7 @@ _RATIO = (2 * _FARTHEST / _SHORTEST) ** (1 / (_RUNGS + 1))  # of rungs of the fi
 _GRID, _GRID_END = 17, 64.0  # in the search for the mode
 _SEARCH_STEPS, _NEAR = 12, 1.0  # of quantiles: at most so many rays, until the log of the tail is so near
 _ARC_STEPS, _ARC_NODES = 3, 8  # after that at most so many integrals between two points
-_CLOSE = 1e-5  # an error of the log of the tail after which one step of Halley's method is the last one
+_CLOSE = 1e-6  # an error of the log of the tail after which one step of Halley's method is the last one
 _BLIND_STEPS = 3, 2  # numbers of rays and integrals where the host cannot see the error
 
 

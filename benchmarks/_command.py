@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ class Command:
             "command": f"python benchmarks/{self.script}.py {shlex.join(self.argv)}".strip(),
             **content,
             "notes": list(notes),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "seconds": round(time.perf_counter() - self.started, 3),
             "versions": versions([*PACKAGES, REFERENCE]) | (elsewhere or {}),
             "hardware": hardware(self.device),

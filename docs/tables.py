@@ -274,8 +274,29 @@ def summary():
     return table(["", "ours", "others"], rows)
 
 
+def versions():
+    """Return the table of how many tests pass with which versions."""
+
+    def cell(entry, run):
+        if run not in entry:
+            return "not run"
+        count = entry[run]
+        skipped, failed = (f", {count[kind]} {kind}" if count[kind] else "" for kind in ("skipped", "failed"))
+        return f"{count['passed']}{skipped}{failed}"
+
+    names = "torch", "python", "numpy", "triton"
+    rows = [
+        [
+            *(entry[name].partition("+")[0] for name in names),
+            *(cell(entry, run) for run in ("core", "compiled")),
+        ]
+        for entry in results("versions")
+    ]
+    return table(["torch", "Python", "NumPy", "Triton", "core", "compiled and exported"], rows)
+
+
 MAKERS = (
-    *(summary, concentrations, nats_for_rate, draws, bottleneck),
+    *(summary, versions, concentrations, nats_for_rate, draws, bottleneck),
     *(compiled, kl_uniform, tokeniser, pairwise, swaps, vae, time),
 )
 TABLES = {make.__name__: make for make in MAKERS}

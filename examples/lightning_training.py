@@ -29,7 +29,7 @@ class AutoEncoder(lightning.LightningModule):
         super().__init__()
         self.save_hyperparameters()  # so that load_from_checkpoint needs nothing but the file
         self.encoder = nn.Sequential(nn.Linear(pixels, width), nn.GELU(), nn.Linear(width, width), nn.GELU())
-        self.bottleneck = SphericalBottleneck(width, dim=3, initial=50.0, evaluate="draw")  # for the ELBO
+        self.bottleneck = SphericalBottleneck(width, dim=3, initial=50.0)
         hidden = nn.Linear(3, width), nn.GELU(), nn.Linear(width, width), nn.GELU()
         self.decoder = nn.Sequential(*hidden, nn.Linear(width, pixels))
 

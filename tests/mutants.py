@@ -59,7 +59,10 @@ formulas/densities.py
   cauchy-slope: - minus * sinh) / distance → + minus * sinh) / distance
 formulas/maps.py
   boost: shrunk = minus / growth / growth → shrunk = minus / growth
-  largest-concentration: at_most(minimum + softplus * shrink, maximum) → minimum + softplus * shrink
+  largest-concentration: (1 + excess * rate), maximum) → (1 + excess * rate), 2 * maximum)
+  bounded-kappa: excess / (1 + excess * rate), → excess / (1 + excess / rate),
+  softplus-end: LINEAR = 40.0 → LINEAR = 10.0
+  concentration-slope: 1.0) * shrink * shrink → 1.0) * shrink
 kernels/c/curve.h
   slope-below-zero: if (kappa[i] < 0 && slope) → if (kappa[i] < -3 && slope)
 kernels/c/head.h
@@ -69,19 +72,18 @@ kernels/c/rejection.h
 kernels/c/rows.h
   last-coordinates: for (; k < end; k += LANES) → for (; k + LANES <= end; k += LANES)
 kernels/c/slopes.h
-  recurrence-start: 2 * most + 14 < most + 38 ? 2 * most + 14 : most + 38 → most + 1
+  recurrence-start: < most + 8 ? most + 8 : 2 * most + 12 - (float)dim → < 2 ? 2 : most + 1
 kernels/triton/check.py
   longest-vector: (1 + tolerance) ** 2, largest) → 4.0, largest)
 kernels/triton/slope.py
-  recurrence-above: 2.0 * largest + 9.0 - degrees, largest + 6.0 → largest + 1.0, 2.0
-kernels/native.py
-  negative-view: if array.is_neg() or not array.is_contiguous(): → if not array.is_contiguous():
+  recurrence-above: 2.0 * largest + (12.0 - DIM), largest + 8.0 → largest + 1.0, 2.0
 kernels/layout.py
+  negative-view: if tensor.is_contiguous() and not tensor.is_neg() else → if tensor.is_contiguous() else
   half-gradient: return grad.div_(length).to(vectors.dtype) → return grad.to(vectors.dtype)
   repeated-rows: math.prod(result[end:]), math.prod(padded) → math.prod(result[end:]), 1
 kernels/dispatch.py
   direct-gradients: tuple(tensor.view_as(tensor) for → tuple(tensor for
-  kernel-of-second-derivatives: if given and may_run(*given): → if given:
+  kernel-of-second-derivatives: if given and _values_suffice(given, kernel.operators): → if given:
 families/power_spherical.py
   beta-draw: noise.add(squared_length, alpha=0.5) → noise.add(squared_length)
   cosine-variance: / (total + 1)).to → / (total + 2)).to
@@ -141,7 +143,7 @@ distributions/marginal.py
 distributions/rotational.py
   scalar-dtype: if concentration.dim(): → if concentration.dim() >= 0:
 distributions/matrix.py
-  linear-kappa: vecdot(block.loc, total) - sums[rows] → vecdot(block.loc, total) + sums[rows]
+  linear-kappa: torch.sub(along, _part(sums, rows), out → torch.add(along, _part(sums, rows), out
   matrix-kappa: 0.5 * kappa, torch.linalg.vecdot(grad, logs) → 0.5 * kappa, torch.linalg.vecdot(grad, halves)
 distributions/product.py
   product-event: ends_in("value", value, self.event_shape) → ends_in("value", value, self.event_shape[1:])
@@ -167,9 +169,6 @@ mixture/_rows.py
 nn/heads.py
   initial-kappa: excess / (1 - excess → excess / (1 + excess
   equal-bounds: if not 0 <= minimum < maximum → if not 0 <= minimum <= maximum
-nn/_parameters.py
-  bounded-kappa: softplus / (1 + softplus / bounds.span) → softplus / (1 + softplus * bounds.span)
-  softplus-end: _LINEAR = 40.0 → _LINEAR = 10.0
 nn/losses.py
   loss-swapped: -pairwise_kl(targets, queries).T → -pairwise_kl(queries, targets)
   loss-rate: kl_divergence(queries, uniform).mean() → kl_divergence(queries, uniform).sum()

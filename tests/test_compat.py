@@ -12,6 +12,7 @@ from torch.distributions import Beta, kl_divergence
 
 import powerspherical
 from helpers.examples import directions
+from helpers.statistical import assert_mean
 from powerspherical import compat
 
 DOUBLE = torch.float64
@@ -37,6 +38,21 @@ class TestPowerSpherical:
         torch.testing.assert_close(t.base_dist.concentration0, torch.full_like(KAPPA, 2.0))
         torch.testing.assert_close(p.mean, t.mean.unsqueeze(-1) * LOC)
         assert compat.PowerSpherical(directions(2), 1.0).base_dist.marginal_s is None
+
+    @pytest.mark.parametrize("dim", [2, 5])
+    def test_draws_of_the_parts(self, dim):
+        """The cosine and the direction in the tangent space, as the original joins them before its transforms."""
+        kappa = KAPPA[2:4].requires_grad_()
+        p = compat.PowerSpherical(directions(2, dim), kappa)
+        assert p.base_dist.rsample().shape == (2, dim)
+        parts = p.base_dist.rsample((4000,))
+        assert parts.shape == (4000, 2, dim)
+        t, direction = parts[..., 0], parts[..., 1:]
+        assert_mean(t, p.marginal.mean)
+        assert_mean(direction, 0.0)
+        torch.testing.assert_close(direction.norm(dim=-1), torch.ones_like(t))
+        (gradient,) = torch.autograd.grad(t.sum(), kappa)
+        assert (gradient > 0).all()
 
     def test_the_variance_is_the_covariance_matrix(self):
         p = compat.PowerSpherical(LOC[3], KAPPA[3])
@@ -131,7 +147,8 @@ class TestMarginal:
 class TestUniform:
     def test_positional_device_and_dtype(self):
         u = compat.HypersphericalUniform(4, "cpu", DOUBLE)
-        assert (u.dim, u.device, u.dtype) == (4, torch.device("cpu"), DOUBLE)
+        assert (u.dim, u.device, u.dtype) == (4, "cpu", DOUBLE)
+        assert compat.HypersphericalUniform(4, torch.device("cpu")).expand((2,)).device == torch.device("cpu")
         assert u.sample((2, 3)).dtype == DOUBLE
         torch.testing.assert_close(u.entropy(), torch.tensor(math.log(2 * math.pi**2), dtype=DOUBLE))
         assert compat.HypersphericalUniform(torch.tensor(4)).sample().shape == (4,)
@@ -146,8 +163,9 @@ class TestUniform:
 
     def test_the_other_convention_counts_the_sphere_s_own_dimensions(self):
         u = compat.hyperspherical_uniform(4, device="cpu")
-        assert isinstance(u, compat.HypersphericalUniform)
-        assert (u.dim, u.sample((3,)).shape) == (5, (3, 5))
+        assert isinstance(u, compat.hyperspherical_uniform)
+        assert (u.dim, u.device, u.dtype) == (5, torch.device("cpu"), torch.float32)
+        assert u.sample((3,)).shape == u.sample(shape=3).shape == u.rsample(shape=(3,)).shape == (3, 5)
         area = 5 * math.pi**2.5 / math.gamma(3.5)
         torch.testing.assert_close(u.log_prob(LOC), torch.full((6,), -math.log(area), dtype=DOUBLE))
 
@@ -161,7 +179,18 @@ class TestVonMisesFisher:
         q = compat.VonMisesFisher(LOC, KAPPA.unsqueeze(-1), validate_args=True, k=10)
         assert q.scale.shape == (6, 1)
         assert compat.VonMisesFisher(LOC[0], torch.ones(1)).batch_shape == ()
-        assert q.rsample(7).shape == (7, 6, 5)
+        assert (
+            q.rsample(7).shape
+            == q.rsample(shape=7).shape
+            == q.sample(shape=torch.Size([7])).shape
+            == (7, 6, 5)
+        )
+        assert (q.device, q.dtype, q.k) == (torch.device("cpu"), DOUBLE, 10)
+        assert q.expand((2, 6)).k == 10
+        assert torch.equal(q.stddev, q.scale)
+        torch.manual_seed(1)
+        x = q.sample(shape=3, noise=None)
+        assert torch.equal(x, q.sample(3, generator=torch.Generator().manual_seed(1)))
         ratio = scipy.special.ive(2.5, KAPPA.numpy()) / scipy.special.ive(1.5, KAPPA.numpy())
         torch.testing.assert_close(q.mean, torch.from_numpy(ratio).unsqueeze(-1) * LOC)
         rate = kl_divergence(q, compat.hyperspherical_uniform(4))
@@ -173,6 +202,7 @@ EXAMPLES = [
     compat.MarginalTDistribution(5, torch.tensor(3.0)),
     compat.PowerSpherical(torch.eye(5)[0], 3.0),
     compat.VonMisesFisher(torch.eye(5)[0], torch.ones(1)),
+    compat.hyperspherical_uniform(4),
 ]
 
 

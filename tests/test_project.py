@@ -5,9 +5,10 @@ import importlib.util
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import mutants
 from powerspherical import __version__
@@ -130,9 +131,17 @@ def test_a_bare_installation():
     assert device.startswith("powerspherical: Invalid value for '--device': ")
 
 
+def test_a_torch_that_is_too_old() -> None:
+    code = "import torch; torch.__version__ = '2.5.1+cu124'; import powerspherical"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    expected = "ImportError: powerspherical needs torch 2.6 or newer, found 2.5.1+cu124: pip install -U torch"
+    assert done.stderr.splitlines()[-1] == expected
+
+
 def test_the_version_is_the_same_everywhere():
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 cannot read TOML")
     paper = tomllib.loads((ROOT / "paper" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert paper["version"] == __version__
     assert f"powerspherical[cli]=={__version__}" in paper["dependencies"]

@@ -18,24 +18,11 @@ FILES = [
     "tests/nn/test_bottleneck.py",
 ]
 
-#: A transform counts as vmap, so draws under ``torch.func.grad`` use other random numbers; and an error of the
-#: compiler's instead of ours.
-DIFFERENT = [
-    "test_vmap_of_the_backward_pass",
-    "test_outer_level_sees_through_an_inner_one",
-    "test_generator_in_a_full_graph_is_refused",
-]
-
 
 @pytest.mark.slow
 def test_results_are_the_same() -> None:
-    options = [
-        f"--deselect={FILES[0]}::{group}::{name}"
-        for group in ("TestGrad", "TestCompile")
-        for name in DIFFERENT
-    ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--fast", "-p", "no:xdist", "--tb=short", *options, *FILES],
+        [sys.executable, "-m", "pytest", "-q", "--fast", "-p", "no:xdist", "--tb=short", *FILES],
         cwd=Path(__file__).parents[1],
         env={**os.environ, "POWERSPHERICAL_PUBLIC_TORCH": "1"},
         capture_output=True,

@@ -137,6 +137,17 @@ class TestClasses:
             with pytest.raises(ValueError, match="must hold unit vectors"):
                 family(2 * directions(DIM), 1.0, validate_args=True)
 
+    @pyro_families
+    @pytest.mark.parametrize("batch", [(), (2,), (3, 1)], ids=str)
+    @pytest.mark.parametrize("kappa", [(), (2,), (3, 2)], ids=str)
+    def test_shapes_are_inferred(self, family: type, batch: tuple, kappa: tuple) -> None:
+        loc = directions(*batch, DIM)
+        p = family(loc, torch.ones(kappa, dtype=DOUBLE))
+        shapes = family.infer_shapes(loc=loc.shape, concentration=kappa)
+        assert shapes == (p.batch_shape, p.event_shape)
+        assert family.infer_shapes(loc=tuple(loc.shape)) == (batch, (DIM,))
+        assert type(p.marginal).infer_shapes(dim=(), concentration=kappa) == (kappa, ())
+
     def test_without_pyro_the_error_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pyro.distributions.torch_distribution", None)
         monkeypatch.delitem(sys.modules, "powerspherical.pyro")

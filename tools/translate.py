@@ -14,6 +14,7 @@ import copy
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +27,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "powerspherical"
 C, TRITON = PACKAGE / "kernels" / "c" / "formulas.h", PACKAGE / "kernels" / "triton" / "formulas.py"
 NOTE = "Written by tools/translate.py from the package's formulas: change those instead."
 INTRODUCTION = f"/* {NOTE} */\n"
-MODULE = f'''"""{NOTE}"""
+MODULE = f'''"""{NOTE} They have the documentation."""
 
 # fmt: off
 # ruff: noqa
@@ -63,20 +64,20 @@ def statements(body: list[ast.stmt], constants: dict[str, Any]) -> Iterator[ast.
     """Yield assignments and the return of a function, with loops over constants unrolled."""
     for statement in body:
         if isinstance(statement, ast.For):
-            names = [n.id for n in ast.walk(statement.target) if isinstance(n, ast.Name)]
-            for values in eval(ast.unparse(statement.iter), {"__builtins__": {}}, constants):
-                turn = dict(zip(names, values if len(names) > 1 else (values,), strict=True))
+            names = [node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)]
+            for values in constants[ast.unparse(statement.iter)]:
+                turn = dict(zip(names, values, strict=True))
                 yield from statements(statement.body, constants | turn)
         else:
             yield _Evaluated(constants).visit(copy.deepcopy(statement))
 
 
-def functions(module: ModuleType) -> Iterator[tuple[ast.FunctionDef, list[ast.stmt], str]]:
-    """Yield the functions of a module: the definition, its statements, and the docstring."""
+def functions(module: ModuleType) -> Iterator[tuple[ast.FunctionDef, list[ast.stmt]]]:
+    """Yield the functions of a module: the definition, and its statements."""
     constants = {k: v for k, v in vars(module).items() if k.isupper()}
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.FunctionDef):
-            yield node, list(statements(node.body[1:], constants)), ast.get_docstring(node) or ""
+            yield node, list(statements(node.body[1:], constants))
 
 
 class _CExpression(ast.NodeTransformer):
@@ -95,8 +96,11 @@ class _CExpression(ast.NodeTransformer):
 
 
 def as_c(module: ModuleType) -> Iterator[str]:
-    """Yield the functions of a module in C."""
-    for node, body, doc in functions(module):
+    """Yield the functions of a module in C, and the numbers that only kernels use."""
+    text = "".join(ast.unparse(node) for node, _ in functions(module))
+    numbers = {k: v for k, v in vars(module).items() if k.isupper() and isinstance(v, int | float)}
+    yield from (f"#define {name} (real){value}\n" for name, value in numbers.items() if name not in text)
+    for node, body in functions(module):
         kinds = {a.arg: "real" if ast.unparse(a.annotation) == "Number" else "reals" for a in node.args.args}
         result = "pair" if isinstance(node.returns, ast.Subscript) else "reals"
         lines, known = [], set(kinds)
@@ -110,18 +114,18 @@ def as_c(module: ModuleType) -> Iterator[str]:
                 lines.append(f"{'' if target.id in known else 'reals '}{target.id} = {ast.unparse(value)};")
                 known.add(target.id)
         arguments = ", ".join(f"{kind} {name}" for name, kind in kinds.items())
-        comment = "\n * ".join(line.rstrip() for line in doc.splitlines())
+        comment = "\n * ".join(line.rstrip() for line in (ast.get_docstring(node) or "").splitlines())
         yield f"/* {comment} */\nINLINE {result} {node.name}({arguments}) {{"
         yield "\n".join([*(f"    {line}" for line in lines), "}\n"])
 
 
 def as_triton(module: ModuleType) -> Iterator[str]:
     """Yield the functions of a module in Triton."""
-    for node, body, doc in functions(module):
-        text = "\n    ".join(map(ast.unparse, body)).replace("1e309", 'float("inf")')
+    for node, body in functions(module):
+        text = "\n".join(map(ast.unparse, body)).replace("1e309", 'float("inf")')
         text = re.sub(r"\b(abs|log|where)\(", r"tl.\1(", text)  # other functions are in ``elementary``
         arguments = ", ".join(argument.arg for argument in node.args.args)
-        yield f'@triton.jit\ndef {node.name}({arguments}):\n    """{doc.splitlines()[0]}"""\n    {text}\n\n'
+        yield f"@triton.jit\ndef {node.name}({arguments}):\n{textwrap.indent(text, '    ')}\n\n"
 
 
 def translations() -> dict[Path, str]:

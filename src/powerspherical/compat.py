@@ -2,8 +2,8 @@
 
 From ``power_spherical``, the package of the paper's authors (0.8.1): ``PowerSpherical``, ``MarginalTDistribution`` and
 ``HypersphericalUniform``. From s-vae-pytorch: ``VonMisesFisher``, and ``hyperspherical_uniform`` for its
-``HypersphericalUniform``, whose ``dim`` is d-1. They are subclasses of ours: draws, accuracy, KL divergences, ``fit``
-and errors are the same. ``docs/migration.md`` lists what differs.
+``HypersphericalUniform``, which takes d-1. They are subclasses of ours: draws, accuracy, KL divergences, ``fit`` and
+errors are the same. ``docs/migration.md`` lists what differs from the originals.
 
 >>> import torch
 >>> from torch.distributions import kl_divergence
@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.distributions import Beta, Distribution
 
 from powerspherical import distributions
+from powerspherical.distributions.sampling import Draws
 from powerspherical.families import derived
 from powerspherical.special import log_sphere_area
 
@@ -51,14 +52,14 @@ class HypersphericalUniform(distributions.HypersphericalUniform):
 
     Args:
         dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
-        device: device of samples and moments.
+        device: device of samples and moments. It is kept as an attribute, and so is ``dtype``.
         dtype: dtype of samples and moments.
         validate_args: whether ``log_prob`` checks that values lie on the sphere. It follows their dtype and device, not
             those of the distribution as in the original.
 
     >>> prior = HypersphericalUniform(3, "cpu", torch.float64)
     >>> prior.sample((5,)).shape, prior.dtype, prior.device
-    (torch.Size([5, 3]), torch.float64, device(type='cpu'))
+    (torch.Size([5, 3]), torch.float64, 'cpu')
     """
 
     def __init__(
@@ -69,16 +70,7 @@ class HypersphericalUniform(distributions.HypersphericalUniform):
         validate_args: bool | None = None,
     ) -> None:
         super().__init__(_integer(dim), dtype=dtype, device=device, validate_args=validate_args)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of samples."""
-        return self._like.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of samples."""
-        return self._like.dtype
+        self.device, self.dtype = device, dtype
 
 
 class MarginalTDistribution(_Scaled, distributions.PowerSphericalMarginal):
@@ -109,6 +101,13 @@ class Factors(NamedTuple):
 
     marginal_t: MarginalTDistribution
     marginal_s: HypersphericalUniform | None
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Return draws (t, direction), of shape ``sample_shape + batch_shape + (d,)``."""
+        t = self.marginal_t.rsample(sample_shape).unsqueeze(-1)
+        if self.marginal_s is None:
+            return torch.cat((t, torch.where(torch.rand_like(t) < 0.5, -1.0, 1.0)), -1)
+        return torch.cat((t, self.marginal_s.rsample(t.shape[:-1])), -1)
 
 
 class PowerSpherical(_Scaled, distributions.PowerSpherical):
@@ -156,21 +155,45 @@ class PowerSpherical(_Scaled, distributions.PowerSpherical):
         return self.covariance_matrix
 
 
-class VonMisesFisher(distributions.VonMisesFisher):
+class _FromSVAE(Draws):
+    """What both distributions of s-vae-pytorch have."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of draws."""
+        return self._like.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of draws."""
+        return self._like.dtype
+
+    def sample(self, sample_shape: Any = torch.Size(), *, shape: Any = None, **options: Any) -> Tensor:
+        """Return ``rsample`` without gradients. ``shape`` is another name of ``sample_shape``."""
+        return super().sample(sample_shape if shape is None else shape, **options)
+
+    def rsample(self, sample_shape: Any = torch.Size(), *, shape: Any = None, **options: Any) -> Tensor:
+        """Return draws as our distributions do. ``shape`` is another name of ``sample_shape``."""
+        return super().rsample(sample_shape if shape is None else shape, **options)
+
+
+class VonMisesFisher(_FromSVAE, distributions.VonMisesFisher):
     """The von Mises–Fisher distribution with the arguments of s-vae-pytorch.
 
     Args:
         loc, validate_args: as for ``powerspherical.VonMisesFisher``, with ``loc`` of shape (…, d).
         scale: the concentrations κ ≥ 0, with a last axis of length 1 that is dropped: (B, 1) for ``loc`` of shape
             (B, d). A number or a scalar tensor works too.
-        k: ignored. In the original it is the number of proposals per rejection step.
+        k: kept as an attribute and otherwise ignored. In the original it is the number of proposals per rejection step.
 
-    ``log_prob``, ``entropy`` and KL divergences have the shape (…), as in the original.
+    As in the original, ``log_prob``, ``entropy`` and KL divergences have the shape (…), and ``stddev`` is ``scale``.
 
     >>> loc = torch.nn.functional.normalize(torch.randn(8, 5), dim=-1)
     >>> q = VonMisesFisher(loc, torch.full((8, 1), 20.0))
     >>> q.rsample(3).shape, q.entropy().shape, q.scale.shape
     (torch.Size([3, 8, 5]), torch.Size([8]), torch.Size([8, 1]))
+    >>> q.device, q.dtype
+    (device(type='cpu'), torch.float32)
     """
 
     def __init__(
@@ -180,25 +203,34 @@ class VonMisesFisher(distributions.VonMisesFisher):
             column = 0 < scale.dim() == loc.dim()  # unless the axis is longer
             scale = _floating(scale.squeeze(-1) if column else scale, loc.dtype)
         super().__init__(loc, scale, validate_args)
+        self.k = k
 
     @property
     def scale(self) -> Tensor:
         """The concentration κ, of shape batch_shape + (1,)."""
         return self.concentration.unsqueeze(-1)
 
+    @property
+    def stddev(self) -> Tensor:
+        return self.scale
 
-def hyperspherical_uniform(
-    dim: int | Tensor, validate_args: bool | None = None, device: torch.device | str = "cpu"
-) -> HypersphericalUniform:
-    """Return the uniform distribution on the sphere *of dimension* ``dim``, in R^(dim+1).
 
-    This is ``HypersphericalUniform`` of s-vae-pytorch, with its arguments: import it under that name.
+class hyperspherical_uniform(_FromSVAE, distributions.HypersphericalUniform):
+    """The uniform distribution on the sphere *of dimension* ``dim``, in R^(dim+1).
+
+    This is ``HypersphericalUniform`` of s-vae-pytorch, with its arguments: import it under that name. The attribute
+    ``dim`` is that of our distributions, the ambient dimension.
 
     >>> from powerspherical.compat import hyperspherical_uniform as HypersphericalUniform
-    >>> HypersphericalUniform(4).sample().shape
-    torch.Size([5])
+    >>> prior = HypersphericalUniform(4)
+    >>> prior.sample(shape=3).shape, prior.dim, prior.device, prior.dtype
+    (torch.Size([3, 5]), 5, device(type='cpu'), torch.float32)
     """
-    return HypersphericalUniform(_integer(dim) + 1, device, torch.get_default_dtype(), validate_args)
+
+    def __init__(
+        self, dim: int | Tensor, validate_args: bool | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(_integer(dim) + 1, device=device, validate_args=validate_args)
 
 
 def _integer(dim: Any) -> Any:

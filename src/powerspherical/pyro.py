@@ -29,11 +29,12 @@ NUTS, HMC and continuous autoguides such as ``AutoNormal`` need latent sites wit
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
+from typing_extensions import Self
 
 from powerspherical import distributions
 from powerspherical._extras import install_hint
@@ -78,19 +79,32 @@ class SphericalCauchyMarginal(distributions.SphericalCauchyMarginal, TorchDistri
     """``powerspherical.SphericalCauchyMarginal`` for Pyro: the law of t, with κ of shape (…)."""
 
 
-class SphericalCauchy(distributions.SphericalCauchy, TorchDistributionMixin):
+class _VectorMixin(TorchDistributionMixin):
+    """Pyro's methods for a distribution with ``loc`` and ``concentration``.
+
+    >>> PowerSpherical.infer_shapes(loc=(5, 3), concentration=(4, 1))
+    (torch.Size([4, 5]), torch.Size([3]))
+    """
+
+    @staticmethod
+    def infer_shapes(loc: Any, concentration: Any = ()) -> Any:  # type: ignore[override]
+        """Return the batch shape and the event shape for arguments of these shapes."""
+        return torch.broadcast_shapes(loc[:-1], concentration), torch.Size(loc[-1:])
+
+
+class SphericalCauchy(distributions.SphericalCauchy, _VectorMixin):
     """``powerspherical.SphericalCauchy`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…)."""
 
     _marginal_class = SphericalCauchyMarginal
 
 
-class VonMisesFisher(distributions.VonMisesFisher, TorchDistributionMixin):
+class VonMisesFisher(distributions.VonMisesFisher, _VectorMixin):
     """``powerspherical.VonMisesFisher`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…)."""
 
     _marginal_class = VonMisesFisherMarginal
 
 
-class PowerSpherical(distributions.PowerSpherical, TorchDistributionMixin):
+class PowerSpherical(distributions.PowerSpherical, _VectorMixin):
     """``powerspherical.PowerSpherical`` for Pyro, with ``loc`` of shape (…, d) and ``concentration`` of shape (…)."""
 
     _marginal_class = PowerSphericalMarginal

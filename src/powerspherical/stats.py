@@ -162,6 +162,11 @@ class RotationalFamily:
             max_iter: maximum number of steps for mu. Warns with ``powerspherical.ConvergenceWarning`` if these were
                 not enough.
         """
+        if np.ndim(x) < 2:
+            raise ValueError(
+                f"x must hold vectors, of shape (n, …, d), got {np.shape(x)}: convert angles with "
+                "np.stack((np.cos(x), np.sin(x)), axis=-1)"
+            )
         tensor = None if weights is None else _real("weights", weights)
         fitted = self._distribution.fit(
             _unit_vectors("x", x), tensor, bias_correction=bias_correction, max_iter=max_iter
@@ -177,12 +182,13 @@ class Frozen:
         random_state: the default ``random_state`` of ``rvs``.
     """
 
-    def __init__(self, distribution: RotationallySymmetric, seed: Any) -> None:
+    def __init__(self, distribution: RotationallySymmetric, seed: Any, shown: str = "") -> None:
         self.dim, self.random_state = distribution.dim, _generator(seed)
-        self._distribution = distribution
+        self._distribution, self._shown = distribution, shown
 
     def __repr__(self) -> str:
-        return f"{self._distribution.family.name}(mu={_shown(self.mu)}, kappa={_shown(self.kappa)})"
+        parameters = f"mu={_shown(self.mu)}, kappa={_shown(self.kappa)}"
+        return self._shown or f"{self._distribution.family.name}({parameters})"
 
     @property
     def mu(self) -> Array:
@@ -232,21 +238,11 @@ class Frozen:
         return _array(self._distribution.cap_angle(_real("probability", probability)))
 
 
-class FrozenUniform(Frozen):
-    """The uniform distribution on the unit sphere of R^dim. Angles are measured from the first unit vector."""
-
-    def __init__(self, dim: int, seed: Any = None) -> None:
-        pole = torch.eye(1, validation.dimension(dim), dtype=torch.float64, device="cpu")[0]
-        super().__init__(PowerSpherical(pole, 0.0), seed)
-
-    def __repr__(self) -> str:
-        return f"uniform_sphere(dim={self.dim})"
-
-
 class UniformFamily:
     """The uniform distribution on the unit sphere of R^dim, dim ≥ 2.
 
-    ``uniform_sphere(dim)`` fixes the dimension. ``uniform_sphere.rvs(dim, …)`` draws without that step.
+    ``uniform_sphere(dim)`` fixes the dimension. ``uniform_sphere.rvs(dim, …)`` draws without that step. ``cdf`` and
+    ``ppf`` measure angles from the first unit vector.
 
     >>> sphere = uniform_sphere(3)
     >>> bool(np.isclose(sphere.pdf([0, 0, 1]), 1 / (4 * np.pi)))
@@ -258,8 +254,9 @@ class UniformFamily:
     def __repr__(self) -> str:
         return "uniform_sphere"
 
-    def __call__(self, dim: int, seed: Any = None) -> FrozenUniform:
-        return FrozenUniform(dim, seed)
+    def __call__(self, dim: int, seed: Any = None) -> Frozen:
+        pole = torch.eye(1, validation.dimension(dim), dtype=torch.float64, device="cpu")[0]
+        return Frozen(PowerSpherical(pole, 0.0), seed, f"uniform_sphere(dim={dim})")
 
     def rvs(self, dim: int, size: Any = 1, random_state: Any = None) -> Array:
         """Return draws of shape ``size`` + (dim,), with the arguments of ``power_spherical.rvs``."""

@@ -15,7 +15,7 @@ from powerspherical.families import POWER_SPHERICAL
 def test_what_a_person_sees(capsys):
     assert cli.run(["info"]) == 0
     shown = capsys.readouterr()
-    names = "powerspherical", "torch threads", "native kernel", "von mises fisher"
+    names = "powerspherical", "torch threads", "native kernel", "fused kernels", "von mises fisher"
     assert all(text in shown.out for text in (*names, torch.__version__, version("numpy")))
     assert shown.out.count("passes") == 8
     assert shown.err == ""
@@ -34,6 +34,7 @@ def test_what_a_program_sees(capsys):
     assert facts["versions"]["torch"] == torch.__version__
     assert len(facts["hardware"]["cuda"]) == torch.cuda.device_count()
     assert facts["hardware"]["native_kernel"]
+    assert facts["hardware"]["fused_kernels"]
     assert len(others) == 7
     for check in facts["accuracy"]:
         assert check.keys() == first.keys()

@@ -177,8 +177,8 @@ def test_a_killed_cluster_leaves_no_mixture_of_old_and_new(step, earlier, folder
 
 
 def test_the_draft_of_a_killed_cluster_is_replaced(folder):
-    Path(".proj.draft").mkdir()
-    Path(".proj.draft", "labels.npy").write_text("old")
+    Path("proj", ".powerspherical.draft").mkdir(parents=True)
+    Path("proj", ".powerspherical.draft", "labels.npy").write_text("old")
     assert cli.run([*CLUSTER, "x.npy", "--out", "proj"]) == 0
     assert sorted(os.listdir()) == ["model.safetensors", "proj", "x.npy"]
     assert sorted(os.listdir("proj")) == sorted(cluster_module.FILES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -288,6 +289,35 @@ def test_a_large_text_file_needs_little_more_than_its_numbers(model, tmp_path, m
         assert peak(command) < 1.3 * 4 * x.size
     labels = np.load("labels.npy").reshape(-1, len(X))
     np.testing.assert_array_equal(labels, np.tile(labels[0], (8000, 1)))
+
+
+MEASURED = """
+import re, sys
+from powerspherical.cli import main
+try:
+    main(["cluster", sys.argv[1], "-k", "3", "--max-iter", "2", "--out", sys.argv[1] + ".out"])
+finally:
+    print(re.search("VmHWM: *[^0-9]*([0-9]+) kB", open("/proc/self/status").read())[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_clusters_of_a_wide_text_file_need_little_more_than_its_numbers(tmp_path) -> None:
+    """The largest resident memory of the command, above that for a small file. `getrusage` would count pytest's own."""
+    peaks = []
+    for name, count, dim in (("few.csv", 100, 8), ("wide.csv", 40_000, 768)):
+        rows = np.random.default_rng(0).standard_normal((count, dim), dtype=np.float32)
+        pyarrow.csv.write_csv(pa.table({f"x{i}": column for i, column in enumerate(rows.T)}), tmp_path / name)
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, str(tmp_path / name)],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        peaks.append(1024 * int(done.stdout.split()[-1]))
+    assert peaks[1] - peaks[0] < 1.3 * rows.nbytes
 
 
 def test_parquet_is_decoded_once(tmp_path, monkeypatch, capsys) -> None:

@@ -171,6 +171,16 @@ def test_a_closed_standard_output_needs_a_file(folder, monkeypatch, capsys):
     assert cli.run(["sample", "uniform", "--out", "a.npy"]) == 0
 
 
+@pytest.mark.parametrize("printed", [False, True], ids=["to a file", "on the terminal"])
+def test_rows_are_counted_unless_they_are_printed_on_the_terminal(printed, folder, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # for rich, a terminal
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.run(["sample", *KAPPA, "-n", "1000", "--out", "-" if printed else "a.npy"]) == 0
+    shown = capsys.readouterr()
+    assert ("drawing: 1,000 of 1,000 rows" in shown.err) is not printed
+    assert len(shown.out.splitlines()) == (1000 if printed else 1)
+
+
 @contextmanager
 def drawing(folder):
     """A process that draws endlessly. Yields when its draft exists."""

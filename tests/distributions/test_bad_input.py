@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -45,6 +46,29 @@ class TestParameters:
         for validate_args in (True, False):
             with pytest.raises(ValueError, match=case.message):
                 family(case.loc, case.concentration, validate_args=validate_args)
+
+    @families
+    def test_names_of_other_packages(self, family: type) -> None:
+        name = family.__name__
+        with pytest.raises(
+            TypeError, match=r"got scale: use concentration, or a class of powerspherical\.compat"
+        ):
+            family(E1, scale=1.0)
+        with pytest.raises(
+            TypeError, match=f"^{name} takes loc, concentration and validate_args, got kappa$"
+        ):
+            family(E1, kappa=1.0)
+        with pytest.raises(TypeError, match=f"^{name} takes loc, concentration and validate_args$"):
+            family(E1)
+        assert [*inspect.signature(family).parameters.values()][1].default is inspect.Parameter.empty
+
+    @families
+    def test_distribution_functions_are_those_of_the_marginal(self, family: type) -> None:
+        q = family(E1, 1.0)
+        with pytest.raises(NotImplementedError, match=r"use q\.marginal\.cdf .* or q\.cap_probability"):
+            q.cdf(E1)
+        with pytest.raises(NotImplementedError, match=r"use q\.marginal\.icdf .* or q\.cap_angle"):
+            q.icdf(E1)
 
     def test_arrays_and_lists_are_not_printed(self) -> None:
         """The message has their shape, or their beginning, and how to make a tensor of them."""

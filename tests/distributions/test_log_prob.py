@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from helpers.examples import DOUBLE, FLOAT, directions, dtypes, families
 from powerspherical import PowerSpherical, SphericalCauchy
+from powerspherical.engines import engine
 from powerspherical.families.derived import log_density
 from powerspherical.quadrature.cosine import Cosine
 
@@ -106,6 +108,32 @@ def test_gradients_are_finite_and_tangential(
         assert gradient.isfinite().all()
         along = (gradient.double() * point.double()).sum(-1).abs()
         assert (along <= 4 * torch.finfo(dtype).eps * dim**0.5 * steepness).all()
+
+
+@pytest.mark.parametrize("name", ["torch", "c"])
+def test_power_spherical_next_to_the_antipode(name: str) -> None:
+    """log p = log(κ+1) - log(4π) + κ log((1+t)/2) at d = 3. At the angle s from the antipode, 1+t is s²/2."""
+    loc, angle = torch.eye(3, dtype=DOUBLE)[0], 10.0 ** torch.arange(-150, -8, dtype=DOUBLE)
+    x = torch.stack((-torch.ones_like(angle), angle, torch.zeros_like(angle)), -1).requires_grad_()
+    with engine(name):
+        value = PowerSpherical(loc, 2.5).log_prob(x)
+        (gradient,) = torch.autograd.grad(value.sum(), x)
+    with mpmath.workdps(30):
+        rest = mpmath.log(3.5) - mpmath.log(4 * mpmath.pi)
+        exact = [float(rest + 5 * mpmath.log(mpmath.mpf(s) / 2)) for s in angle.tolist()]
+    torch.testing.assert_close(value.detach(), torch.tensor(exact, dtype=DOUBLE), rtol=1e-15, atol=0)
+    torch.testing.assert_close(gradient[:, 1], 5 / angle, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("angle", [1e-22, 1e-20, 1e-19])
+def test_a_subnormal_distance_from_the_antipode_gives_no_nan(angle: float) -> None:
+    loc, x, kappa = (torch.tensor(v, requires_grad=True) for v in ([1.0, 0, 0], [-1.0, angle, 0], 2.5))
+    for name in ("torch", "c"):
+        with engine(name):
+            value = PowerSpherical(loc, kappa).log_prob(x)
+            gradients = torch.autograd.grad(value, (loc, x, kappa))
+        assert value < -180
+        assert not any(gradient.isnan().any() for gradient in gradients)
 
 
 @families

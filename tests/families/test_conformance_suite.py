@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -81,3 +83,34 @@ def test_mistakes_are_found(test, monkeypatch):
     wanted = {name: arguments[name] for name in inspect.signature(check).parameters}
     with pytest.raises((AssertionError, GradcheckError, ConvergenceWarning)):
         check(**wanted)
+
+
+QUADRATURE = """
+import torch
+from powerspherical.families import POWER_SPHERICAL
+from powerspherical.testing.conformance import plain_twin
+
+plain_twin(POWER_SPHERICAL).relative_entropy(torch.ones(1), 3)
+"""
+SUITE = """
+from powerspherical import PowerSpherical
+from powerspherical.testing import FamilyConformance
+
+class TestStrict(FamilyConformance):
+    distribution = PowerSpherical
+    dims = (3,)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [(QUADRATURE, []), (SUITE, ["-m", "pytest", "-p", "no:cacheprovider", "-k", "both_modes"])],
+    ids=["quadrature", "suite"],
+)
+def test_deprecated_parts_of_torch_are_no_error(tmp_path, code, options):
+    """In a new process, because torch warns once."""
+    (tmp_path / "test_strict.py").write_text(code, encoding="utf-8")
+    command = [sys.executable, "-W", "error::DeprecationWarning", *options, "test_strict.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -7,9 +7,10 @@ import select
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
+from typing_extensions import Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)

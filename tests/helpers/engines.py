@@ -32,7 +32,7 @@ ENGINES = {
     "torch": Engine("torch", "cpu"),
     "c": Engine("c", "cpu"),
     "triton": Engine("triton", CUDA),
-    "torch on CUDA": Engine("torch", "cuda"),
+    **({"torch on CUDA": Engine("torch", "cuda")} if CUDA == "cuda" else {}),
 }
 
 
@@ -40,8 +40,6 @@ ENGINES = {
 def is_missing(name: str) -> bool:
     """Whether one of ``ENGINES`` cannot run here: its draws are then those of torch operations."""
     wanted = ENGINES[name]
-    if wanted.device == "cuda" and CUDA != "cuda":
-        return True
     return wanted.name != "torch" and torch.equal(_draw(wanted.name), _draw("torch"))
 
 

@@ -113,5 +113,6 @@ def naming(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f"The member is {name}.")
+        if hasattr(error, "add_note"):  # from Python 3.11 on
+            error.add_note(f"The member is {name}.")
         raise

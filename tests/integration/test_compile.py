@@ -20,6 +20,7 @@ from powerspherical import (
     VonMisesFisher,
     special,
 )
+from powerspherical._torch.private import PUBLIC_ONLY
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
@@ -27,11 +28,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*Function'> should not be insta
 #: Asymptotic series need no recurrence at this dimension: the traces are short and the tests quick.
 DIM = 48
 
-#: Members that take seconds to trace, and the one family that each is traced for. The others have the same functions.
-SLOW: dict[str, type] = {
+#: Members that are traced for one family only. They take seconds, or are made of others that each family has.
+ONLY: dict[str, type] = {
     "mean": PowerSpherical,
     "covariance_matrix": PowerSpherical,
     "pairwise_kl": PowerSpherical,
+    "entropy": PowerSpherical,
+    "log_normalizer": SphericalCauchy,
+    "marginal.log_prob": SphericalCauchy,
+    "marginal.variance": VonMisesFisher,
     "from_kl": SphericalCauchy,
     "from_mean_length": VonMisesFisher,
     "marginal.entropy": VonMisesFisher,
@@ -83,7 +88,7 @@ def assert_compiles(function: Callable[..., Tensor], *inputs: Tensor, **options)
 @families
 def test_members(family: type) -> None:
     """All in one graph. If it fails, each is compiled by itself."""
-    chosen = {name: member for name, member in members(family).items() if SLOW.get(name, family) is family}
+    chosen = {name: member for name, member in members(family).items() if ONLY.get(name, family) is family}
     inputs = leaves(3)
 
     def assert_graph(chosen: dict[str, Member]) -> None:
@@ -237,6 +242,9 @@ def test_batch_sizes_share_a_graph_and_dimensions_do_not() -> None:
         torch.testing.assert_close(with_gradients(function, *inputs), with_gradients(seeded(step), *inputs))
 
 
+@pytest.mark.skipif(
+    PUBLIC_ONLY, reason="without the private table of divergences, a second graph is compiled"
+)
 def test_divergences_compile_once() -> None:
     """In a new process torch's table of divergences is empty. A graph that fills it would be compiled again."""
     kl._KL_MEMOIZE.clear()
@@ -251,8 +259,9 @@ def test_divergences_compile_once() -> None:
         torch.testing.assert_close([function(*leaves(3)) for function in functions], first)
 
 
-@families
-@pytest.mark.parametrize(("dim", "dynamic"), [(2, False), pytest.param(5, True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("family", "dim", "dynamic"), [(VonMisesFisher, 2, False), *((family, 5, True) for family in FAMILIES)]
+)
 def test_densities(family: type, dim: int, dynamic: bool) -> None:
     """On the circle the Bessel functions have their own expansion for large κ.
 

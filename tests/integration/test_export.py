@@ -6,14 +6,19 @@ from collections.abc import Callable
 
 import onnxruntime
 import pytest
+import scipy.stats
 import torch
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from helpers.examples import FAMILIES, IDS, directions, families
-from powerspherical import HypersphericalUniform
-from powerspherical._torch import elementary
+from helpers.statistical import assert_law, assert_mean
+from powerspherical import HypersphericalUniform, ProductOfSpheres
+from powerspherical._torch import TORCH, elementary
 from powerspherical.nn import SphericalBottleneck, SphericalHead
+
+# torch 2.6 warns of its own constants.
+pytestmark = pytest.mark.filterwarnings("ignore:.*get_attr.? Node:UserWarning")
 
 BATCH = torch.export.Dim("batch")
 KAPPAS = (0.0, 1e-3, 1.0, 50.0, 1e4, 1e6)
@@ -38,12 +43,21 @@ def exported(module: nn.Module, *inputs: Tensor) -> torch.export.ExportedProgram
     return torch.export.export(module.eval(), tuple(x[:4] for x in inputs), dynamic_shapes=shapes)
 
 
-def run_onnx(program: torch.export.ExportedProgram, *inputs: Tensor) -> list[Tensor]:
-    model = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+def started(program: torch.onnx.ONNXProgram) -> Callable[..., list[Tensor]]:
+    """The program as a function of its inputs, run by onnxruntime."""
+    model = program.model_proto.SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [node.name for node in session.get_inputs()]
-    fed = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
-    return [torch.from_numpy(value) for value in session.run(None, fed)]
+
+    def run(*inputs: Tensor) -> list[Tensor]:
+        fed = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
+        return [torch.from_numpy(value) for value in session.run(None, fed)]
+
+    return run
+
+
+def run_onnx(program: torch.export.ExportedProgram, *inputs: Tensor) -> list[Tensor]:
+    return started(torch.onnx.export(program, dynamo=True, verbose=False))(*inputs)
 
 
 def assert_exports(
@@ -138,7 +152,7 @@ def test_heads(family: type) -> None:
     ids=["own layer", "product along channels", "fixed rate"],
 )
 def test_bottlenecks(family: type, arguments: tuple, options: dict, shape: tuple[int, ...]) -> None:
-    bottleneck = SphericalBottleneck(*arguments, family, **options)
+    bottleneck = SphericalBottleneck(*arguments, family, evaluate="mode", **options)
     # Sums of a linear layer are rounded in another order, so entries of z near zero lose relative accuracy.
     assert_exports(bottleneck, torch.randn(6, *shape), near_zero=1)
 
@@ -219,6 +233,65 @@ class TestDraws:
                 for x in (found, wanted)
             ]
             torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-12)
+
+
+def random_model(
+    function: Callable[..., tuple[Tensor, ...]], *parts: nn.Module, rows: Tensor
+) -> Callable[..., list[Tensor]]:
+    """A function with random draws as an ONNX model, exported from the module and run with a fixed seed."""
+    onnxruntime.set_seed(3)
+    shapes = (({0: torch.export.Dim.DYNAMIC},),)
+    module = Program(function, *parts).eval()
+    exported = torch.onnx.export(module, (rows[:2],), dynamic_shapes=shapes, dynamo=True, verbose=False)
+    assert not [node.domain for node in exported.model_proto.graph.node if "powerspherical" in node.domain]
+    return started(exported)
+
+
+@pytest.mark.skipif(TORCH < (2, 8), reason="before torch 2.8 draws cannot see that the export is to ONNX")
+class TestRandomDraws:
+    """ONNX has no operator for our draws, so they come from its normals."""
+
+    ROWS = torch.randn(20_000, 8, generator=torch.Generator().manual_seed(1))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("family", "dim"), list(zip(FAMILIES, [4, 3, 3], strict=True)), ids=IDS)
+    def test_law(self, family: type, dim: int) -> None:
+        """Of the draws of a bottleneck, whose rate does not change: cosines and tangent directions."""
+        bottleneck = SphericalBottleneck(8, dim, family, initial=5.0, radius=2.0)
+        z, rate = random_model(bottleneck, bottleneck, rows=self.ROWS)(self.ROWS)
+        with torch.no_grad():
+            q = bottleneck.head(self.ROWS)
+            _, expected = bottleneck(self.ROWS)
+        torch.testing.assert_close(rate, expected, rtol=2e-6, atol=0)
+        torch.testing.assert_close(z.norm(dim=-1), torch.full_like(rate, 2.0))
+        x = z / 2
+        t = (x * q.loc).sum(-1).clamp(-1, 1)
+        assert_law(q.marginal.cdf(t), scipy.stats.uniform.cdf)
+        assert_mean(x - q.mean, 0.0)
+        # The part of x orthogonal to its mean direction points everywhere: so does its sign along a fixed vector.
+        tangent = x - t.unsqueeze(-1) * q.loc
+        assert_mean(tangent.sign(), 0.0)
+
+    def test_every_distribution(self) -> None:
+        """Draws of one model differ from each other and between runs, and have the shapes of eager mode."""
+        loc = torch.eye(3)[:2]
+
+        def function(rows: Tensor) -> tuple[Tensor, ...]:
+            p = FAMILIES[0](loc, torch.tensor([3.0, 9.0]), validate_args=False)
+            members = p, p, HypersphericalUniform(5), p.marginal, ProductOfSpheres(p)
+            return *(q.rsample(rows.shape[:1]) for q in members), p.sample()
+
+        run = random_model(function, rows=self.ROWS)
+        first, second = run(self.ROWS[:9]), run(self.ROWS[:7])
+        for found, expected in zip(second, function(self.ROWS[:7]), strict=True):
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        pairs = first[:2], (first[0], first[4]), (first[0][:7], second[0]), (first[-1], second[-1])
+        for one, other in pairs:
+            assert (one != other).any(-1).all()
+        uniform, cosines = run(self.ROWS)[2:4]
+        assert_law(uniform[:, 0], scipy.stats.beta(2, 2, loc=-1, scale=2).cdf)
+        assert_mean(uniform, 0.0)
+        assert_mean(cosines, torch.tensor([3 / 5, 9 / 11]))
 
 
 _NUMBERS = torch.logspace(-38, 38, 1001)

@@ -136,6 +136,16 @@ class TestParameters:
             _, kappa = parameters(torch.cat((torch.ones(500, DIM), raw[:, None]), -1), (0.0, 1e6))
         torch.testing.assert_close(kappa, expected, rtol=1e-15, atol=0)
 
+    def test_derivatives_at_zero_and_far_out(self) -> None:
+        """Those of log(1 + e^r), of orders 1 to 3."""
+        outputs = torch.ones(4, DIM + 1, dtype=DOUBLE)
+        outputs[:, DIM] = torch.tensor([0.0, -1e4, 1e4, -math.inf])
+        value = parameters(outputs.requires_grad_(), BOUNDS["unbounded"])[1]
+        for expected in ([0.5, 0, 1, 0], [0.25, 0, 0, 0], [0, 0, 0, 0]):
+            (gradient,) = torch.autograd.grad(value.sum(), outputs, create_graph=True)
+            value = gradient[:, DIM]
+            assert value.tolist() == expected
+
     def test_nan_stays_in_its_row(self, engine: Engine) -> None:
         outputs = torch.randn(4, DIM + 1, device=engine.device)
         outputs[1, 2], outputs[2, DIM], outputs[3, :DIM] = math.nan, math.nan, math.inf

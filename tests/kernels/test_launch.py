@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from powerspherical.kernels.launch import blocks, launch, next_power_of_two, runs_on
+from powerspherical.kernels.launch import blocks, description, launch, missing, runs_on
 
 CPU = torch.device("cpu")
 
@@ -67,13 +67,27 @@ def test_a_launch_of_no_programs_does_nothing() -> None:
 def test_devices() -> None:
     assert not runs_on(torch.device("meta"), False)
     assert not runs_on(torch.device("mps"), True)
-    triton = pytest.importorskip("triton")
+    triton = pytest.importorskip("triton", "3.4", reason="the kernels need Triton 3.4")
     assert runs_on(CPU, False) == triton.knobs.runtime.interpret
     assert runs_on(torch.device("cuda", 0), compiling=True) == (torch.version.hip is None)
 
 
+def test_an_old_triton_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton, "__version__", "3.3.1")
+    missing.cache_clear()
+    try:
+        assert not runs_on(CPU, False)
+        assert not runs_on(torch.device("cuda", 0), True)
+        assert description() == (
+            "not used: they need Triton 3.4 or newer, found 3.3.1: install torch 2.8 or newer"
+        )
+    finally:
+        missing.cache_clear()
+
+
 def test_a_gpu_that_cannot_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
+    pytest.importorskip("triton", "3.4", reason="the kernels need Triton 3.4")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -83,7 +97,6 @@ def test_a_gpu_that_cannot_compile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sizes() -> None:
     assert [blocks(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
-    assert [next_power_of_two(n) for n in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 8]
 
 
 COMPILES = """
@@ -100,9 +113,8 @@ triton.runtime.driver.set_active(types.SimpleNamespace(
     get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0,
     get_current_stream=lambda device: 0))
 from powerspherical.kernels.registry import KERNELS, Bounds, Settings
-from powerspherical.kernels.triton import draw, latents
+from powerspherical.kernels import triton as kernels_for_cuda
 
-draw.runs_fast = latents.runs_fast = lambda device: True
 loc, kappa, one, yes = torch.eye(5), torch.ones(5), torch.ones(5), (True,) * 3
 table = torch.ones(3, 9), (0, 0.0, 0.0)
 call = {what: kernel for (what, engine), kernel in KERNELS.items() if engine == "triton"}
@@ -110,14 +122,14 @@ for family in ("power_spherical", "von_mises_fisher", "spherical_cauchy"):
     options = family, 5, kappa.shape, None, None
     x, kept = call["draw"].run((loc, kappa), options, yes)
     call["draw"].gradients((x,), yes[1:], (loc, kappa), kept, options)
-    options = family, one, one, 1.0
+    options = family, None, 1.0
     call["density"].gradients((one,), yes, (x, loc, kappa), (one, one), options)
     call["density"].run((x, loc, kappa), options, yes)
     options = Settings(family, 4, Bounds(0.0, 9.0)), table, 2.0, torch.bfloat16
     results, kept = call["latents"].run((x,), options, yes)
     call["latents"].gradients(results, yes, (x,), kept, options)
     call["matrix"].run(family, x, kappa, one, 5, 1.0)
-    call["matrix_gradient"].run(family, x, x.clone(), kappa, one, 5)
+    call["matrix_gradient"].run(family, x, x.clone(), kappa, 5)
 outputs, _ = call["head"].run((x,), (4, 0.0, 9.0, 1e-12), yes)
 call["head"].gradients(outputs, yes, (x,), outputs[:1], (4, 0.0, 9.0, 1e-12))
 call["curve"].run((kappa,), [table], yes)
@@ -129,7 +141,7 @@ assert len(compiled) == 3 * 8 + 4 and None not in compiled, compiled
 @pytest.mark.slow
 def test_kernels_compile_for_cuda() -> None:
     """The interpreter takes more than the compiler. This needs no GPU."""
-    pytest.importorskip("triton")
+    pytest.importorskip("triton", "3.4", reason="the kernels need Triton 3.4")
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", COMPILES], env=environment, capture_output=True, text=True

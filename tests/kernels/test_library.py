@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+import inspect
+import json
 import math
+import os
+import pkgutil
 import shutil
 import subprocess
 import sys
-import types
+import zipfile
 from collections.abc import Callable, Iterator
+from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from packaging import tags
 from torch import Tensor
 from torch.distributions import kl_divergence
 
@@ -53,10 +57,11 @@ def test_why_it_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         library.loaded.cache_clear()
         return library.description()
 
-    monkeypatch.setattr(build, "LIBRARY", tmp_path / "_sphere.so")
+    path = tmp_path / build.NAME
+    monkeypatch.setattr(build, "location", lambda: path)
     monkeypatch.delenv(library.SWITCH, raising=False)
     assert reason().startswith("not used: it was not built, which takes a C compiler; run: ")
-    build.LIBRARY.write_text("no library")
+    path.write_text("no library")
     assert "python -m powerspherical.kernels.build" in reason()
     monkeypatch.setenv(library.SWITCH, "0")
     assert reason() == "not used: switched off by POWERSPHERICAL_NATIVE=0"
@@ -202,80 +207,104 @@ class Hook:
     """The installation's hook in a copy of the project, with a compiler that only records its arguments."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = tmp_path / "src" / "powerspherical" / "kernels"
-        shutil.copytree(build.FOLDER, self.folder, ignore=shutil.ignore_patterns("*.so", "__pycache__", ".*"))
-        self.compiler, self.commands = tmp_path / "cc", tmp_path / "commands"
-        self.compiler.write_text(
-            f'#!/bin/sh\necho "$@" >> {self.commands}\n'
-            'while [ $# -gt 0 ]; do if [ "$1" = -o ]; then echo built > "$2"; fi; shift; done\n'
+        self.root = tmp_path / "tree"
+        shutil.copytree(
+            ROOT / "src", self.root / "src", ignore=shutil.ignore_patterns("*.native", "__pycache__")
         )
+        for name in ("LICENSE", "README.md", "hatch_build.py", "pyproject.toml"):
+            shutil.copy(ROOT / name, self.root)
+        self.compiler, self.commands = tmp_path / "cc", tmp_path / "commands"
+        self.answers("__x86_64__")
         self.compiler.chmod(0o755)
-        interface = types.ModuleType("hatchling.builders.hooks.plugin.interface")
-        interface.BuildHookInterface = object  # type: ignore[attr-defined]
-        for name in (
-            "hatchling",
-            "hatchling.builders",
-            "hatchling.builders.hooks",
-            "hatchling.builders.hooks.plugin",
-        ):
-            monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-        monkeypatch.setitem(sys.modules, interface.__name__, interface)
+        monkeypatch.setenv("CC", str(self.compiler))
         for variable in ("POWERSPHERICAL_PLATFORM", "POWERSPHERICAL_REQUIRE_NATIVE"):
             monkeypatch.delenv(variable, raising=False)
-        spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        self.warnings: list[str] = []
-        self.hook = module.NativeLibrary()
-        self.hook.root = str(tmp_path)
-        self.hook.app = types.SimpleNamespace(display_warning=self.warnings.append)
 
-    def __call__(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"pure_python": True, "artifacts": []}
-        self.hook.initialize("standard", data)
-        return data
+    def answers(self, *macros: str) -> None:
+        """Let the compiler define these macros."""
+        lines = "".join(f"  *-dM*) echo '#define {macro} 1';;\n" for macro in macros)
+        self.compiler.write_text(
+            f'#!/bin/sh\necho "$@" >> {self.commands}\ncase "$*" in\n{lines}esac\n'
+            'while [ $# -gt 0 ]; do if [ "$1" = -o ]; then echo built > "$2"; fi; shift; done\n'
+        )
+
+    def __call__(self, version: str = "standard") -> tuple[str, str, set[str]]:
+        """Build a wheel. Return its name, the text of its file WHEEL and the names of its other files."""
+        from hatchling.builders.wheel import WheelBuilder
+
+        (wheel,) = WheelBuilder(str(self.root)).build(directory=str(self.root / "dist"), versions=[version])
+        with zipfile.ZipFile(wheel) as archive:
+            names = set(archive.namelist())
+            (metadata,) = (name for name in names if name.endswith(".dist-info/WHEEL"))
+            text = archive.read(metadata).decode()
+        return Path(wheel).name, text, {name for name in names if ".dist-info/" not in name}
 
 
 @pytest.fixture
 def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hook:
+    pytest.importorskip("hatchling")
     return Hook(tmp_path, monkeypatch)
 
 
-def test_installation_with_a_compiler(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", str(hook.compiler))
-    monkeypatch.setenv("POWERSPHERICAL_PLATFORM", "manylinux_2_17_x86_64")
-    assert hook() == {
-        "pure_python": False,
-        "tag": "py3-none-manylinux_2_17_x86_64",
-        "artifacts": ["src/powerspherical/kernels/_sphere.so"],
-    }
-    assert (hook.folder / "_sphere.so").read_text() == "built\n"
+needs_shell = pytest.mark.skipif(os.name == "nt", reason="the recording compiler is a shell script")
+
+
+def sources() -> set[str]:
+    """The files of the package that git knows."""
+    listed = subprocess.check_output(["git", "ls-files", "src"], cwd=ROOT, text=True)
+    return {name.removeprefix("src/") for name in listed.split() if (ROOT / name).exists()}
+
+
+@needs_shell
+def test_installation_with_a_compiler(hook: Hook) -> None:
+    """The wheel has all of the package and the library, and pip accepts its tag."""
+    name, metadata, files = hook()
+    assert files == sources() | {build.INSTALLED}
+    tag, accepted = name.removesuffix(".whl").partition("-py3-none-")[2], list(tags.platform_tags())
+    assert tag in accepted
+    assert not tag.startswith("linux_") or accepted == [
+        tag
+    ]  # manylinux or musllinux, which package indexes take
+    assert f"Tag: py3-none-{tag}\n" in metadata
+    assert "Root-Is-Purelib: false\n" in metadata
     commands = hook.commands.read_text()
     assert all(f"-DREAL_BITS={bits} -DLEVEL={level} " in commands for bits in BITS for level in build.LEVELS)
-    assert not any(path.name.startswith(".building") for path in hook.folder.iterdir())
+    assert {path.name for path in (hook.root / "build").iterdir()} == {build.NAME}
 
 
-def test_installation_on_another_processor(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", str(hook.compiler))
-    monkeypatch.setenv("POWERSPHERICAL_PLATFORM", "manylinux_2_17_aarch64")
-    assert hook()["tag"] == "py3-none-manylinux_2_17_aarch64"
+@needs_shell
+def test_editable_installation(hook: Hook) -> None:
+    """The library is in site-packages, where pip removes it, and nothing is written to the sources."""
+    _, _, files = hook("editable")
+    assert {name for name in files if not name.endswith(".pth")} == {build.INSTALLED}
+    assert not list((hook.root / "src").rglob(build.NAME))
+
+
+@needs_shell
+def test_installation_for_another_system(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler says what it compiles for; the release says the tag."""
+    monkeypatch.setenv("POWERSPHERICAL_PLATFORM", "win_arm64")
+    hook.answers("_WIN32")
+    assert hook()[0].endswith("-py3-none-win_arm64.whl")
     commands = hook.commands.read_text()
     assert all(f"-DREAL_BITS={bits} -DLEVEL= " in commands for bits in BITS)
     assert commands.count("-DLEVEL=") == commands.count("-DLEVEL= ")
     assert "-mavx" not in commands
+    assert "-shared -s -pthread -static-libgcc -Wl,-Bstatic " in commands
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
-def test_installation_without_a_compiler(hook: Hook, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installation_without_a_compiler(
+    hook: Hook, compiler: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    (hook.root / "build").mkdir()
+    (hook.root / "build" / build.NAME).write_text("of another build")
     monkeypatch.setenv("CC", compiler)
-    outdated = hook.folder / "_sphere.so"
-    outdated.write_text("of another build")
-    assert hook() == {"pure_python": True, "artifacts": []}
-    assert not outdated.exists()
-    assert len(hook.warnings) == 1
-    assert compiler in hook.warnings[0]
+    name, metadata, files = hook()
+    assert (name.endswith("-py3-none-any.whl"), "Root-Is-Purelib: true\n" in metadata) == (True, True)
+    assert files == sources()
+    said = capsys.readouterr()
+    assert compiler in said.out + said.err
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
@@ -284,3 +313,46 @@ def test_a_release_needs_a_compiler(hook: Hook, compiler: str, monkeypatch: pyte
     monkeypatch.setenv("POWERSPHERICAL_REQUIRE_NATIVE", "1")
     with pytest.raises((FileNotFoundError, subprocess.CalledProcessError), match=compiler):
         hook()
+
+
+def test_no_file_is_taken_for_a_module() -> None:
+    """What pkgutil finds in the package are its Python files, whether the library is there or not."""
+    package = build.FOLDER.parent
+    files = (path.relative_to(package.parent).with_suffix("") for path in package.rglob("*.py"))
+    names = {".".join(path.parts).removesuffix(".__init__") for path in files} - {"powerspherical"}
+    # Packages whose requirements are missing have no modules here.
+    walk = pkgutil.walk_packages([str(package)], "powerspherical.", onerror=lambda name: None)
+    found = {module.name for module in walk}
+    assert found <= names
+    assert "powerspherical.kernels.library" in found
+    assert inspect.getmodulename(build.NAME) is None
+
+
+class Installed:
+    """An installation of these sources, as importlib.metadata describes it."""
+
+    def __init__(self, folder: Path, origin: str | None, files: str = "") -> None:
+        metadata = folder / "powerspherical-0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text("Name: powerspherical\n")
+        self.record = metadata / "RECORD"
+        self.record.write_text(f"powerspherical-0.dist-info/RECORD,,\n{files}")
+        if origin:
+            (metadata / "direct_url.json").write_text(origin)
+        self.found = Distribution.at(metadata)
+
+
+@pytest.mark.parametrize("editable", [True, False])
+def test_uninstalling_removes_the_library(
+    editable: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In an editable installation of these sources it is in site-packages, and RECORD lists it once."""
+    origin = json.dumps({"url": ROOT.as_uri(), "dir_info": {"editable": editable}})
+    installed = Installed(tmp_path, origin)
+    monkeypatch.setattr(build, "distribution", lambda name: installed.found)
+    assert build.location() == (tmp_path / build.INSTALLED if editable else build.FOLDER.parent / build.NAME)
+    (tmp_path / build.INSTALLED).parent.mkdir()
+    (tmp_path / build.INSTALLED).touch()  # from Python 3.12 on, missing files are not listed
+    for _ in range(2):
+        build._record()
+    assert installed.record.read_text().count(f"{build.INSTALLED},,\n") == editable

@@ -74,6 +74,13 @@ def test_known_answers_of_philox() -> None:
     assert philox((0, 0, 0, 0), 0) == (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48)
 
 
+def test_a_default_device_changes_no_keyed_generator() -> None:
+    expected = torch.rand(4, generator=KeyedGenerator(KEY))
+    with torch.device("meta"):
+        generator = KeyedGenerator(KEY)
+    assert torch.equal(torch.rand(4, generator=generator), expected)
+
+
 @needs_library
 @pytest.mark.parametrize("dim", [2, 5, 40])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

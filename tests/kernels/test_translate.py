@@ -7,8 +7,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
-from powerspherical.formulas import slopes
+from powerspherical.engines import engine
+from powerspherical.formulas import densities, maps, slopes
+from powerspherical.nn import SphericalHead
+from powerspherical.quadrature.cosine import Cosine, log_half_cosine
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +38,19 @@ def test_a_coefficient_changes_both_languages(translate: ModuleType, monkeypatch
     after = translate.translations()
     assert len(before) == 2
     assert all(after[path] != before[path] for path in before)
+
+
+def test_torch_runs_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another constant and another operation change the κ of heads, and the statistic T of Power Spherical."""
+    head, two = SphericalHead(None, 2), torch.full((3,), 2.0)
+    with engine("torch"):
+        kappa = head(two).concentration
+        monkeypatch.setattr(maps, "LINEAR", 1.0)
+        assert head(two).concentration < kappa
+    t = Cosine(torch.tensor(0.5), torch.tensor(1.5))
+    statistic = log_half_cosine(t)
+    monkeypatch.setattr(densities, "log1p", torch.expm1)
+    assert log_half_cosine(t) < statistic
 
 
 def test_check_says_what_is_not_current(translate: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

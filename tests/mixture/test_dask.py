@@ -60,7 +60,7 @@ def test_another_scheduler_than_threads() -> None:
 
 @pytest.mark.parametrize(("count", "dim"), [(40_000, 3), pytest.param(300, 60_000, marks=pytest.mark.slow)])
 def test_directions_are_chosen_among_few_rows_of_many(count: int, dim: int) -> None:
-    """Beyond 32,768 rows or 2²⁴ numbers they come from a sample, the same one in memory and from blocks."""
+    """Beyond 32,768 rows or 2²³ numbers they come from a sample, the same one in memory and from blocks."""
     x, _ = clustered(count, dim)
     weight = np.random.default_rng(5).random(len(x))
     found, expected = (

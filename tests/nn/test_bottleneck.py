@@ -94,7 +94,9 @@ def test_a_wrong_number_of_outputs() -> None:
 class TestValues:
     @families
     def test_the_mode_and_the_rate(self, family: type) -> None:
-        bottleneck = SphericalBottleneck(None, DIM, family.family.name, minimum=1.0, maximum=math.inf).eval()
+        bottleneck = SphericalBottleneck(
+            None, DIM, family.family.name, evaluate="mode", minimum=1.0, maximum=math.inf
+        ).eval()
         outputs = torch.randn(3, 4, DIM + 1)
         z, rate = bottleneck(outputs)
         loc = nn.functional.normalize(outputs[..., :DIM], dim=-1)
@@ -112,11 +114,13 @@ class TestValues:
 
     def test_evaluation(self) -> None:
         features = torch.randn(6, FEATURES)
-        for evaluate, same in (("mode", True), ("draw", False)):
-            bottleneck = SphericalBottleneck(FEATURES, DIM, evaluate=evaluate)
+        for options, same in (({"evaluate": "mode"}, True), ({"evaluate": "draw"}, False), ({}, False)):
+            bottleneck = SphericalBottleneck(FEATURES, DIM, **options)
             assert not bottleneck(features)[0].equal(bottleneck(features)[0])
             bottleneck.eval()
             assert bottleneck(features)[0].equal(bottleneck(features)[0]) is same
+            bottleneck.evaluate = "mode"
+            assert bottleneck(features)[0].equal(bottleneck.head(features).mode)
 
     @families
     def test_fixed_rates(self, family: type) -> None:
@@ -131,8 +135,8 @@ class TestValues:
     def test_factors_of_a_product(self) -> None:
         """Each factor is a bottleneck of its own."""
         outputs = torch.randn(4, 3, DIM + 1)
-        z, rate = SphericalBottleneck(None, DIM, product=3).eval()(outputs.flatten(-2))
-        each_z, each_rate = SphericalBottleneck(None, DIM).eval()(outputs)
+        z, rate = SphericalBottleneck(None, DIM, product=3, evaluate="mode").eval()(outputs.flatten(-2))
+        each_z, each_rate = SphericalBottleneck(None, DIM, evaluate="mode").eval()(outputs)
         torch.testing.assert_close(z, each_z.flatten(-2))
         torch.testing.assert_close(rate, each_rate.sum(-1))
 
@@ -145,7 +149,7 @@ class TestValues:
         joined = outputs.flatten(1)
         if axis == 1:
             v, r, joined = v.unsqueeze(-1), r.unsqueeze(-1), joined.unsqueeze(-1)
-        bottleneck = SphericalBottleneck(None, DIM, axis=axis, product=product).eval()
+        bottleneck = SphericalBottleneck(None, DIM, axis=axis, product=product, evaluate="mode").eval()
         torch.testing.assert_close(bottleneck(v, r), bottleneck(joined))
 
 
@@ -163,8 +167,8 @@ class TestLayout:
     @layouts
     @pytest.mark.parametrize("axis", [1, -3])
     def test_channels_first(self, layout: str, axis: int) -> None:
-        first, entries = made(layout, axis=axis)
-        last, _ = made(layout)
+        first, entries = made(layout, axis=axis, evaluate="mode")
+        last, _ = made(layout, evaluate="mode")
         last.load_state_dict(first.state_dict())
         images = torch.randn(2, entries, 4, 3)
         z, rate = first.eval()(images)
@@ -271,7 +275,7 @@ class TestNoise:
 
 
 def test_copies_and_their_representation() -> None:
-    bottleneck = SphericalBottleneck(FEATURES, DIM, evaluate="draw", radius="sqrt_dim", concentration=3.0)
+    bottleneck = SphericalBottleneck(FEATURES, DIM, radius="sqrt_dim", concentration=3.0)
     features = torch.randn(3, FEATURES)
     expected = bottleneck.eval()(features, generator=torch.Generator().manual_seed(3))
     for copied in (copy.deepcopy(bottleneck), pickle.loads(pickle.dumps(bottleneck))):
@@ -290,7 +294,7 @@ def test_copies_and_their_representation() -> None:
         ({"radius": 0.0}, "radius must be a number > 0"),
         ({"radius": math.nan}, "radius must be a number > 0"),
         ({"nats": -1.0}, "nats must be a finite rate > 0"),
-        ({"evaluate": "mean"}, 'evaluate must be "mode" or "draw", got \'mean\''),
+        ({"evaluate": "mean"}, 'evaluate must be "draw" or "mode", got \'mean\''),
     ],
     ids=str,
 )
@@ -359,7 +363,7 @@ def test_cuda_without_a_sync(layout: str, family: type) -> None:
 @pytest.mark.parametrize("layout", ["own layer", "fixed κ", "product"])
 def test_compile(layout: str) -> None:
     torch.compiler.reset()
-    bottleneck, entries = made(layout, axis=1, radius="sqrt_dim")
+    bottleneck, entries = made(layout, axis=1, radius="sqrt_dim", evaluate="mode")
     features = torch.randn(2, entries, 3, requires_grad=True)
     compiled = torch.compile(bottleneck, fullgraph=True, backend="aot_eager")
     for training, autocast in ((True, True), (True, False), (False, False)):

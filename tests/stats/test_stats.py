@@ -245,6 +245,17 @@ def frozen(mu: object = MU, kappa: object = 1.0, **options: object):
 I3 = np.eye(3)
 
 
+def test_what_scipy_refuses() -> None:
+    """κ = 0 and arrays of κ. The statistics page says so."""
+    sphere = uniform_sphere(4)
+    for kappa in (0, np.array([0.0, 3.0])):
+        with pytest.raises(ValueError, match="kappa"):
+            scipy.stats.vonmises_fisher(MU, kappa)
+    batch = von_mises_fisher(MU, [0.0, 3.0])
+    np.testing.assert_allclose(batch.logpdf(X[0])[0], sphere.logpdf(X[0]))
+    np.testing.assert_allclose(batch.logpdf(X[0])[1], scipy.stats.vonmises_fisher(MU, 3.0).logpdf(X[0]))
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -278,6 +289,10 @@ I3 = np.eye(3)
         (lambda: frozen().rvs(3, random_state=-1), "random_state must be None"),
         (lambda: frozen(seed=0.5), "random_state must be None"),
         (lambda: power_spherical.fit(2 * X), "x .* norm 2"),
+        (
+            lambda: power_spherical.fit(X[:, 0]),
+            r"got \(7,\): convert angles with np.stack\(\(np.cos\(x\), np.sin\(x\)\)",
+        ),
         (
             lambda: spherical_cauchy.fit(X, bias_correction=True),
             "bias_correction .* exponential families only",

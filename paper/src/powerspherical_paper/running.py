@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from powerspherical.cli.common import Failure, bars, describe, wrong
+from powerspherical.cli.common import Failure, describe, wrong
 from powerspherical_paper.autoencoder import datasets
 from powerspherical_paper.report import page
 from powerspherical_paper.results import Task
@@ -104,7 +104,8 @@ def run_each(tasks: list[Task], out: Path, data_dir: Path | None, jobs: int) -> 
     failed: list[str] = []
     name, problem, status = "", "", 1
     try:
-        with bars(console) as shown:
+        columns = ("{task.description:<12}", BarColumn(), TimeElapsedColumn(), "left:", TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
             for task in tasks:
                 name = task.experiment
                 advance = Advance(shown, name)

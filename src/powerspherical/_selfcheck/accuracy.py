@@ -58,7 +58,6 @@ class Check(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the worst error is within the tolerance."""
         return self.worst <= self.tolerance
 
 

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.compiler import is_exporting
 from torch.utils.checkpoint import checkpoint
 
 from powerspherical import engines
 from powerspherical._torch.modes import differentiates_through_functions, transforms_active
+from powerspherical._torch.private import is_exporting
 
 Result = TypeVar("Result", Tensor, tuple[Tensor, Tensor])
 

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from powerspherical._torch.constants import untraced
-from powerspherical._torch.modes import is_exporting, is_transformed
+from powerspherical._torch.modes import is_transformed
+from powerspherical._torch.operators import LIBRARY
+from powerspherical._torch.private import is_exporting, untraced
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -40,8 +40,8 @@ def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        _LIBRARY.define(f"{name}({arguments}, str sources) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
-        _LIBRARY.impl(name, functools.partial(_run_recorded, function), "CompositeImplicitAutograd")
+        LIBRARY.define(f"{name}({arguments}, str sources) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
+        LIBRARY.impl(name, functools.partial(_run_recorded, function), "CompositeImplicitAutograd")
         operator = getattr(torch.ops.powerspherical, name).default
 
         @functools.wraps(function)
@@ -55,26 +55,23 @@ def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
     return decorate
 
 
-class _State(threading.local):
-    recorded = False
-
-
-_state = _State()
+#: Whether the implementation of an operator is running. Each thread has its own.
+_recorded = ContextVar("recorded", default=False)
 
 
 def _run_recorded(function: Callable[..., Any], *inputs: Any) -> Any:
     """The implementation of the operators: run the function, without the sources."""
-    before, _state.recorded = _state.recorded, True
+    before = _recorded.set(True)
     try:
         return function(*inputs[:-1])
     finally:
-        _state.recorded = before
+        _recorded.reset(before)
 
 
 @untraced
 def is_recorded() -> bool:
     """Whether this call is inside of a function that ``torch.compile`` has recorded as one operator."""
-    return _state.recorded
+    return _recorded.get()
 
 
 @untraced

@@ -15,17 +15,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from powerspherical._torch.private import dispatch_modes, mark_constant
+from powerspherical._torch.private import dispatch_modes, untraced
 
 Numbers = Sequence[Any]
-F = TypeVar("F", bound=Callable[..., Any])
 Result = TypeVar("Result")
-
-
-def untraced(function: F) -> F:
-    """Make ``torch.compile`` call ``function`` and treat the result as a constant, instead of tracing it."""
-    mark_constant(function)
-    return function
 
 
 def called_plainly(function: Callable[..., Result], *args: Any) -> Result:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from powerspherical._torch.constants import called_plainly
 from powerspherical._torch.modes import differentiates_through_functions, transforms_active
+from powerspherical._torch.private import untraced
 
 Partial = Callable[..., Any]
 
@@ -24,14 +27,12 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
 
     Args:
         partials: one function per tensor argument, which takes the arguments of f. None means a derivative of zero.
-            Partials are differentiated in turn for higher orders. Mark one that always raises with ``raising``.
+            Partials are differentiated in turn for higher orders.
         from_output: whether partials take the value of f before its arguments, as the derivative of an inverse does.
 
     If f returns a tuple, so must each partial.
     """
     count = len(partials)
-    # ``_expanded`` multiplies partials that nobody asked for by zero, so there a raising one counts as zero.
-    known = [None if getattr(partial, "raises", False) else partial for partial in partials]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         class Smooth(torch.autograd.Function):
@@ -52,7 +53,9 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
                 tensors, outputs = saved[:count], saved[count:]
                 first = (outputs if len(outputs) > 1 else outputs[0],) if from_output else ()
                 results: list[Tensor | None] = []
-                for partial, tensor, needed in zip(partials, tensors, ctx.needs_input_grad, strict=False):
+                for partial, tensor, needed in zip(
+                    partials, tensors, ctx.needs_input_grad[:count], strict=True
+                ):
                     if partial is None or not needed:
                         results.append(None)
                         continue
@@ -67,7 +70,7 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
         def smooth(*args: Any) -> Any:
             tensors = args[:count]
             if differentiates_through_functions():
-                return _expanded(function, known, tensors, args[count:], from_output)
+                return _expanded(function, partials, tensors, args[count:], from_output)
             # Inside of a transform, what is differentiated need not require grad here.
             if torch.is_grad_enabled() and (transforms_active() or any(x.requires_grad for x in tensors)):
                 return Smooth.apply(*args)
@@ -97,12 +100,6 @@ def _at_order(order: int, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     finally:
         _nesting.order = before
-
-
-def raising(partial: Partial) -> Partial:
-    """Mark a partial derivative that is not implemented and raises when called. Forward mode treats it as zero."""
-    partial.raises = True  # type: ignore[attr-defined]
-    return partial
 
 
 def _expanded(
@@ -148,31 +145,45 @@ def _unpacked(values: tuple[Tensor, ...]) -> Any:
     return values if len(values) > 1 else values[0]
 
 
-class _Once(torch.autograd.Function):
+class Differentiable(torch.autograd.Function):
+    """The identity for a value that depends on ``sources``. It is differentiable so many ``times``, then refuses."""
+
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(value: Tensor, *sources: Tensor) -> Tensor:
+    def forward(value: Tensor, times: int, refusal: str, *sources: Tensor) -> Tensor:
         return value.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        pass
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, ctx.times, ctx.refusal, *sources = inputs
+        ctx.save_for_backward(*sources)
+        ctx.save_for_forward(*sources)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> None:
-        raise RuntimeError("tail probabilities and quantiles are differentiable once, not twice")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return Differentiable.jvp(ctx, grad), *[None] * (len(ctx.needs_input_grad) - 1)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        if not ctx.times:
+            raise NotImplementedError(ctx.refusal)
+        result: Tensor = Differentiable.apply(tangent, ctx.times - 1, ctx.refusal, *ctx.saved_tensors)
+        return result
 
 
-def differentiable_once(value: Tensor, *sources: Tensor) -> Tensor:
-    """Return the derivative ``value`` unchanged; differentiating it again with respect to ``sources`` raises."""
-    if not torch.is_grad_enabled() or differentiates_through_functions():
-        return value
-    return _Once.apply(value, *sources)
+@untraced
+@functools.cache
+def load_forward_mode() -> None:
+    """Let torch import what its forward-mode AD needs. It uses deprecated parts of torch, whose warning we ignore."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        called_plainly(lambda: torch.func.jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),)))
 
 
 def value_and_slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the value and the derivative of an elementwise function, by forward-mode AD."""
+    load_forward_mode()
     x = x.contiguous()  # forward-mode AD does not accept expanded tensors
     value, slope, *_ = _at_order(0, torch.func.jvp, function, (x,), (torch.ones_like(x),))
     return value, slope

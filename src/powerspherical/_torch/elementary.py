@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
-from powerspherical._torch.modes import is_exporting
+from powerspherical._torch.private import is_exporting
 
 
 def log1p(x: Tensor) -> Tensor:
@@ -22,14 +22,22 @@ def log1p(x: Tensor) -> Tensor:
     >>> log1p(torch.tensor(1e-30))
     tensor(1.0000e-30)
     """
-    return _exported_log1p(x) if is_exporting() else torch.log1p(x)
-
-
-def _exported_log1p(x: Tensor) -> Tensor:
-    """Return log(u) + (1+x-u)/u, where u is 1+x after rounding. x - (u-1) is the rounding error, without error."""
+    if not is_exporting():
+        return torch.log1p(x)
+    # log(u) + (1+x-u)/u, where u is 1+x after rounding. x - (u-1) is the rounding error, without error.
     u = 1 + x
     # For other x the rounding error does no harm, and the quotient may be 0/0 or inf - inf.
     return torch.log(u) + torch.where(x.abs() < 0.5, (x - (u - 1)) / u, 0.0)
+
+
+def log_of_share(share: Tensor, rest: Tensor) -> Tensor:
+    """Return the log of a share, given also rest = 1 - share. It is accurate where either is small.
+
+    >>> log_of_share(torch.tensor([1e-20, 1.0]), torch.tensor([1.0, 1e-20]))
+    tensor([-4.6052e+01, -1.0000e-20])
+    """
+    near = rest < 0.5
+    return torch.where(near, log1p(-torch.where(near, rest, 0.0)), torch.log(share))
 
 
 def expm1(x: Tensor) -> Tensor:
@@ -47,10 +55,8 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     >>> hypot(torch.tensor(3e30), torch.tensor(4e30))
     tensor(5.0000e+30)
     """
-    return _exported_hypot(x, y) if is_exporting() else torch.hypot(x, y)
-
-
-def _exported_hypot(x: Tensor, y: Tensor) -> Tensor:
+    if not is_exporting():
+        return torch.hypot(x, y)
     x, y = x.abs(), y.abs()
     large = torch.maximum(x, y)
     return large * torch.sqrt(1 + (torch.minimum(x, y) / large).square())
@@ -62,10 +68,8 @@ def sigmoid(x: Tensor) -> Tensor:
     >>> sigmoid(torch.tensor(-80.0))
     tensor(1.8049e-35)
     """
-    return _exported_sigmoid(x) if is_exporting() else torch.sigmoid(x)
-
-
-def _exported_sigmoid(x: Tensor) -> Tensor:
+    if not is_exporting():
+        return torch.sigmoid(x)
     small = torch.exp(-x.abs())
     return torch.where(x > 0, 1.0, small) / (1 + small)
 
@@ -76,8 +80,17 @@ def normal_cdf(z: Tensor) -> Tensor:
     >>> normal_cdf(torch.tensor([-10.0, 0.0], dtype=torch.float64))
     tensor([7.6199e-24, 5.0000e-01], dtype=torch.float64)
     """
-    # ``torch.special.ndtr`` loses the lower tail: at z = -9 it has no digit left.
-    return _exported_normal_cdf(z) if is_exporting() else 0.5 * torch.erfc(z * -math.sqrt(0.5))
+    if not is_exporting():
+        # ``torch.special.ndtr`` loses the lower tail: at z = -9 it has no digit left.
+        return 0.5 * torch.erfc(z * -math.sqrt(0.5))
+    # Φ(-x√2) = erfc(x)/2 = (x/2π) e^{-x²} ∫ e^{-t²}/(t²+x²) dt for x ≥ 0, by the mid-point rule. The poles at t = ±ix
+    # add 1/(1+e^{2πx/h}). The remaining error of the rule is e^{-π²/h²}, below 1e-17.
+    x = z.abs() / math.sqrt(2)
+    squares, heights = _nodes(z).unbind()
+    square = x.square()
+    total = (heights / (squares + square.unsqueeze(-1))).sum(-1)
+    tail = (_STEP / math.pi) * x * torch.exp(-square) * total + sigmoid(x * (-2 * math.pi / _STEP))
+    return torch.where(z > 0, 1 - tail, tail)
 
 
 _STEP = 0.5
@@ -88,16 +101,3 @@ def _nodes() -> list[list[float]]:
     """t² and e^{-t²} at the mid-points t = h/2, 3h/2, … with h = ``_STEP``."""
     squares = [((k + 0.5) * _STEP) ** 2 for k in range(13)]
     return [squares, [math.exp(-square) for square in squares]]
-
-
-def _exported_normal_cdf(z: Tensor) -> Tensor:
-    """Compute Φ(-x√2) = erfc(x)/2 = (x/2π) e^{-x²} ∫ e^{-t²}/(t²+x²) dt for x ≥ 0 by the mid-point rule.
-
-    The poles at t = ±ix add 1/(1+e^{2πx/h}). The remaining error of the rule is e^{-π²/h²}, below 1e-17.
-    """
-    x = z.abs() / math.sqrt(2)
-    squares, heights = _nodes(z).unbind()
-    square = x.square()
-    total = (heights / (squares + square.unsqueeze(-1))).sum(-1)
-    tail = (_STEP / math.pi) * x * torch.exp(-square) * total + sigmoid(x * (-2 * math.pi / _STEP))
-    return torch.where(z > 0, 1 - tail, tail)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from powerspherical._torch import private
-from powerspherical._torch.constants import untraced
+from powerspherical._torch.private import untraced
 
 
 @untraced
@@ -25,14 +25,10 @@ def is_transformed() -> bool:
     return private.transforms_active() or private.forward_mode_level() >= 0
 
 
-def is_tracing() -> bool:
-    """Whether the call is compiled, or runs under a mode such as FakeTensorMode."""
-    return is_compiling() or bool(private.dispatch_modes())
-
-
-def is_exporting() -> bool:
-    """Whether ``torch.export`` or ``torch.onnx.export`` is tracing the call."""
-    return torch.compiler.is_exporting()
+@untraced
+def is_exporting_to_onnx() -> bool:
+    """Whether ``torch.onnx.export`` is tracing the call. Before torch 2.8 it is False."""
+    return private.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
 def differentiates_through_functions() -> bool:
@@ -41,13 +37,7 @@ def differentiates_through_functions() -> bool:
     Forward-mode AD ignores it. So do ``torch.func`` transforms inside ``torch.compile``: they differentiate the traced
     operations of ``forward``.
     """
-    return forward_mode_active() or (is_compiling() and transforms_active())
-
-
-@untraced
-def forward_mode_active() -> bool:
-    """Whether a level of forward-mode AD is open."""
-    return private.forward_mode_level() >= 0
+    return is_transformed() if is_compiling() else private.forward_mode_level() >= 0
 
 
 def is_capturing(tensor: Tensor) -> bool:
@@ -66,7 +56,7 @@ def is_batching() -> bool:
 
 def can_look() -> bool:
     """Whether the host can read tensor values now: not while tracing, capturing a CUDA graph or batching by vmap."""
-    if is_tracing():
+    if is_compiling() or private.dispatch_modes():  # FakeTensorMode is such a mode
         return False
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-_LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
+LIBRARY = torch.library.Library("powerspherical", "FRAGMENT")
 
 
 def define_operator(
@@ -29,10 +29,10 @@ def define_operator(
     """
     tags = (torch.Tag.pt2_compliant_tag, *((torch.Tag.nondeterministic_seeded,) if random else ()))
     name = schema.partition("(")[0]
-    _LIBRARY.define(schema, tags=tags)
-    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"powerspherical::{name}", fake, lib=_LIBRARY)
+    LIBRARY.define(schema, tags=tags)
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"powerspherical::{name}", fake, lib=LIBRARY)
     if batch is not None:
-        torch.library.register_vmap(f"powerspherical::{name}", batch, lib=_LIBRARY)
+        torch.library.register_vmap(f"powerspherical::{name}", batch, lib=LIBRARY)
     operator: Callable[..., Any] = getattr(torch.ops.powerspherical, name).default
     return operator

@@ -6,15 +6,20 @@ The environment variable ``POWERSPHERICAL_PUBLIC_TORCH=1``, set before the impor
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributions import Bernoulli, Distribution
+
+from powerspherical._torch import TORCH
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: Whether to use public names only.
 PUBLIC_ONLY = os.environ.get("POWERSPHERICAL_PUBLIC_TORCH") == "1"
@@ -91,7 +96,7 @@ if not PUBLIC_ONLY and hasattr(forward_ad, "_current_level"):
 
 def _validates_by_probe() -> bool:
     try:
-        Bernoulli(probs=2.0)
+        Bernoulli(probs=torch.tensor(2.0, device="cpu"))
     except ValueError:
         return True
     return False
@@ -104,24 +109,57 @@ def validates_by_default() -> bool:
     return Distribution._validate_args
 
 
-def mark_constant(function: Any) -> None:
-    """Let ``torch.compile`` take results of ``function`` as constants. Without it, it traces the function.
+def untraced(function: F) -> F:
+    """Make ``torch.compile`` call ``function`` and treat the result as a constant, instead of tracing it.
 
-    ``torch.compiler.assume_constant_result`` sets the same mark, but spends seconds importing the compiler.
+    ``torch.compiler.assume_constant_result`` sets the same mark, but spends seconds importing the compiler. A torch
+    that does not know the mark traces the function.
     """
-    function._dynamo_marked_constant = True
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def graph_break(message: str) -> None:
     """End the graph that ``torch.compile`` is tracing. Without it, the compiler finds out itself that it must."""
     if not PUBLIC_ONLY:
-        torch._dynamo.graph_break(msg=message)
+        torch._dynamo.graph_break(**({"msg": message} if TORCH >= (2, 8) else {}))
+
+
+@untraced
+def _is_exporting() -> bool:
+    """Read what ``torch.export`` sets. Torch 2.6 has another flag, which is not set while the compiler traces."""
+    if TORCH >= (2, 7):
+        return torch.compiler._is_exporting_flag
+    from torch._dynamo.symbolic_convert import tls
+
+    tracer = getattr(tls, "current_tx", None)
+    return bool(torch.compiler._is_compiling_flag if tracer is None else tracer.export)
+
+
+#: Whether an export is tracing the call. Torch 2.6 has no such query, and until 2.11 the compiler takes torch's own for
+#: True in every graph. From 2.12 on it is torch's.
+is_exporting: Callable[[], bool] = _is_exporting
+if PUBLIC_ONLY or TORCH >= (2, 12):
+    is_exporting = torch.compiler.is_exporting
 
 
 #: The table of ``torch.distributions.kl_divergence``, and the search that fills it. Without them, code that calls it
 #: compiles twice.
-divergence_table: dict[tuple[type, type], Any] | None = _private("distributions.kl._KL_MEMOIZE", None)
-find_divergence: Callable[[type, type], Any] = _private("distributions.kl._dispatch_kl", None)
+_divergence_table: dict[tuple[type, type], Any] | None = _private("distributions.kl._KL_MEMOIZE", None)
+_find_divergence: Callable[[type, type], Any] = _private("distributions.kl._dispatch_kl", None)
+
+
+def look_up_divergences(types: Collection[type]) -> None:
+    """Let torch find the KL divergences between all pairs of ``types`` before the compiler traces the search.
+
+    ``torch.distributions.kl_divergence`` searches the registered pairs and keeps what it finds in a table. If the
+    compiler traces the search, it guards every registered pair. Its graph also fills the table, which invalidates the
+    graph, so that the second call compiles again. A table that grows later does the same.
+    """
+    for pair in itertools.product(types, types):
+        if _divergence_table is not None and pair not in _divergence_table:
+            _divergence_table[pair] = _find_divergence(*pair)
+
 
 #: Gamma variables of given shapes.
 standard_gamma: Callable[..., Tensor] | None = _private("_standard_gamma", None)

@@ -1,12 +1,5 @@
 """The command `powerspherical`.
 
-    powerspherical sample [FAMILY|uniform]       draw random unit vectors
-    powerspherical fit DATA                      fit one distribution to a file
-    powerspherical cluster DATA -k K --out DIR   fit a mixture, write clusters
-    powerspherical predict MODEL DATA            assign new rows to clusters
-    powerspherical explore                       open an interactive page
-    powerspherical info                          show versions, check accuracy
-
 Each command has its own module here. Other packages add commands through the entry-point group
 `powerspherical.commands`: an entry point is a function that takes the typer application. The package in `paper/` adds
 `reproduce` in this way. The exit status is
@@ -19,10 +12,12 @@ Each command has its own module here. Other packages add commands through the en
 An error prints one line.
 """
 
+import ctypes
 import io
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
@@ -46,7 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
             signal.signal(getattr(signal, name), signal.default_int_handler)
+    _return_freed_memory()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _return_freed_memory() -> None:
+    """Have glibc return freed blocks to the system. By default it keeps tens of megabytes of them for each thread."""
+    with suppress(AttributeError, OSError):  # other C libraries
+        set_option = ctypes.CDLL(None).mallopt
+        # M_ARENA_MAX, and M_MMAP_THRESHOLD and M_TRIM_THRESHOLD in bytes.
+        for option, value in ((-8, 1), (-3, 2**22), (-1, 2**23)):
+            set_option(option, value)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -114,8 +119,9 @@ def application() -> "Typer":
         powerspherical COMMAND --help shows the options of a command.
         """
 
-    for command in (cluster, predict, fit, sample, explore, info):
-        command.add_to(app)
+    for command in (cluster.cluster, predict.predict, fit.fit, sample.sample, explore.explore):
+        app.command()(command)
+    info.add_to(app)
     for point in metadata.entry_points(group=COMMANDS):
         try:
             point.load()(app)

@@ -1,5 +1,7 @@
 """`powerspherical cluster`: fit a mixture to the rows of a file, and write labels, model, summary and picture."""
 
+from __future__ import annotations  # options.family() is evaluated when the application is built
+
 import json
 from collections.abc import Callable, Collection
 from functools import partial
@@ -11,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
-from typer import Option, Typer
+from typer import Option
 
 from powerspherical._torch.rows import row_lengths
 from powerspherical.cli import _options as options
@@ -27,108 +29,100 @@ if TYPE_CHECKING:
 #: The last one is there only if the others are complete.
 FILES = LABELS, MODEL, PICTURE, SUMMARY = "labels.npy", "model.safetensors", "clusters.png", "summary.json"
 CENTRAL = 5  # central rows per cluster
-SHOWN, SHOWN_NUMBERS = 5000, 2**22  # maximum of points, and of their coordinates, in the picture
+SHOWN, SHOWN_NUMBERS = 5000, 2**20  # maximum of points, and of their coordinates, in the picture
 
 
-def add_to(app: Typer) -> None:
-    """Add the command to the application."""
+def cluster(
+    data: options.DataFile,
+    clusters: Annotated[int, Option("--clusters", "-k", metavar="K", min=1, help="Number of clusters.")],
+    out: Annotated[Path, Option(metavar="DIR", help="Folder to write to.")],
+    model: Annotated[str, options.family()] = options.DEFAULT_FAMILY,
+    concentration: Annotated[
+        Literal["tied", "free"],
+        Option(
+            metavar="HOW",
+            help="tied: all clusters share one, finds groups better; free: one per cluster, fits the data better.",
+        ),
+    ] = "tied",
+    starts: Annotated[int, Option(metavar="N", min=1, help="Random starts; keeps the likeliest fit.")] = 1,
+    max_iter: Annotated[int, Option(metavar="N", min=1, help="Maximum of EM steps per start.")] = 200,
+    seed: options.Seed = 0,
+    key: options.Key = None,
+    columns: options.Columns = None,
+    drop: options.Drop = None,
+    header: options.Header = None,
+    text: Annotated[
+        str | None,
+        Option(
+            metavar="FILE|COLUMN",
+            help="Texts to show for the central rows: a file with one line per row, or a column of DATA.",
+        ),
+    ] = None,
+    strict: options.Strict = False,
+    force: options.Force = False,
+) -> None:
+    """Cluster the rows of a file by direction.
 
-    @app.command()
-    def cluster(
-        data: options.DataFile,
-        clusters: Annotated[int, Option("--clusters", "-k", metavar="K", min=1, help="Number of clusters.")],
-        out: Annotated[Path, Option(metavar="DIR", help="Folder to write to.")],
-        model: Annotated[str, options.family()] = options.DEFAULT_FAMILY,
-        concentration: Annotated[
-            Literal["tied", "free"],
-            Option(
-                metavar="HOW",
-                help="tied: all clusters share one, finds groups better; free: one per cluster, fits the data better.",
-            ),
-        ] = "tied",
-        starts: Annotated[
-            int, Option(metavar="N", min=1, help="Random starts; keeps the likeliest fit.")
-        ] = 1,
-        max_iter: Annotated[int, Option(metavar="N", min=1, help="Maximum of EM steps per start.")] = 200,
-        seed: options.Seed = 0,
-        key: options.Key = None,
-        columns: options.Columns = None,
-        drop: options.Drop = None,
-        header: options.Header = None,
-        text: Annotated[
-            str | None,
-            Option(
-                metavar="FILE|COLUMN",
-                help="Texts to show for the central rows: a file with one line per row, or a column of DATA.",
-            ),
-        ] = None,
-        strict: options.Strict = False,
-        force: options.Force = False,
-    ) -> None:
-        """Cluster the rows of a file by direction.
+    Writes labels.npy (the cluster of each row), model.safetensors (for `powerspherical predict`), clusters.png and
+    summary.json (sizes, concentrations, most central rows). If the command fails, it writes none of them.
 
-        Writes labels.npy (the cluster of each row), model.safetensors (for `powerspherical predict`), clusters.png and
-        summary.json (sizes, concentrations, most central rows). If the command fails, it writes none of them.
+    Example: powerspherical cluster embeddings.npy -k 20 --out clusters
+    """
+    require("matplotlib", "safetensors", "scipy", "sklearn", needed_for="cluster")
+    from powerspherical.mixture import mixture_named
 
-        Example: powerspherical cluster embeddings.npy -k 20 --out clusters
-        """
-        require("matplotlib", "safetensors", "scipy", "sklearn", needed_for="cluster")
-        from powerspherical.mixture import mixture_named
-
-        require_free([out / name for name in FILES], inputs=[data], force=force)
-        rows = read(data, Wanted.parse(key, columns, drop, header))
-        texts = find_texts(text, rows) if text else None
-        if clusters > rows.count:
-            raise wrong("-k", f"{data} has {rows.count} row(s), fewer than {clusters} clusters")
-        mixture = mixture_named(model.replace("-", "_"))(
-            clusters, concentration_type=concentration, n_init=starts, max_iter=max_iter, random_state=seed
-        )
-        with all_or_nothing(out, FILES) as draft, status(f"reading {data}") as show:
-            check(rows, strict=strict, show=show)
-            fit_mixture(mixture, rows.rows, show, advice=f": try --max-iter {5 * max_iter}")
-            labels, cosines = assign(mixture, rows, show)
-            summary: dict[str, Any] = {
-                "command": "powerspherical cluster",
-                "model": model,
-                "concentration": concentration,
-                "seed": seed,
-                "data": rows.name,
-                "rows": rows.count,
-                "dim": rows.dim,
-                "columns": list(rows.columns),
-                "converged": bool(mixture.converged_),
-                "steps": int(mixture.n_iter_),
-                "log_likelihood": float(mixture.lower_bound_),  # per row
-                "clusters": described(mixture, labels, cosines, texts),
-            }
-            show("writing")
-            np.save(draft / LABELS, labels)
-            mixture.save(draft / MODEL, notes={"columns": list(rows.columns)})
-            save_picture(draft / PICTURE, rows.rows, labels)
-            content = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
-            (draft / SUMMARY).write_text(content + "\n", encoding="utf-8")
-        likelihood = f"log-likelihood per row {mixture.lower_bound_:.4f}"
-        print(f"{rows.count} rows in {rows.dim} dimensions, {likelihood}: {plain(rows.name)}")
-        Console().print(_table(summary["clusters"]))
-        for name in FILES:
-            print(f"written: {plain(out / name)}")
+    require_free([out / name for name in FILES], inputs=[data], force=force)
+    rows = read(data, Wanted.parse(key, columns, drop, header))
+    texts = find_texts(text, rows) if text else None
+    if clusters > rows.count:
+        raise wrong("-k", f"{data} has {rows.count} row(s), fewer than {clusters} clusters")
+    mixture = mixture_named(model.replace("-", "_"))(
+        clusters, concentration_type=concentration, n_init=starts, max_iter=max_iter, random_state=seed
+    )
+    with all_or_nothing(out, FILES) as draft, status(f"reading {data}") as show:
+        check(rows, strict=strict, show=show)
+        fit_mixture(mixture, rows.rows, show, advice=f": try --max-iter {5 * max_iter}")
+        show("labelling")
+        labels, cosines = assign(mixture, rows)
+        summary: dict[str, Any] = {
+            "command": "powerspherical cluster",
+            "model": model,
+            "concentration": concentration,
+            "seed": seed,
+            "data": rows.name,
+            "rows": rows.count,
+            "dim": rows.dim,
+            "columns": list(rows.columns),
+            "converged": bool(mixture.converged_),
+            "steps": int(mixture.n_iter_),
+            "log_likelihood": float(mixture.lower_bound_),  # per row
+            "clusters": described(mixture, labels, cosines, texts),
+        }
+        show("writing")
+        np.save(draft / LABELS, labels)
+        mixture.save(draft / MODEL, notes={"columns": list(rows.columns)})
+        save_picture(draft / PICTURE, rows.rows, labels)
+        content = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
+        (draft / SUMMARY).write_text(content + "\n", encoding="utf-8")
+    likelihood = f"log-likelihood per row {mixture.lower_bound_:.4f}"
+    print(f"{rows.count} rows in {rows.dim} dimensions, {likelihood}: {plain(rows.name)}")
+    Console().print(_table(summary["clusters"]))
+    for name in FILES:
+        print(f"written: {plain(out / name)}")
 
 
-def assign(mixture: "SphericalMixture", data: Data, show: Callable[[str], None]) -> tuple[Array, Array]:
+def assign(mixture: SphericalMixture, data: Data) -> tuple[Array, Array]:
     """The most likely cluster of each row, (n,), and the cosine with its mean direction, (n,)."""
-    directions = np.asarray(mixture.mean_directions_, dtype=np.float64)
-    labels, cosines = np.empty(data.count, np.int64), np.empty(data.count)
+    labels, cosines = mixture.predict(data.rows), np.empty(data.count)
     for start, block in data.blocks():
         here = slice(start, start + len(block))
-        labels[here] = mixture.predict(block)
-        unit = block / row_lengths(block).numpy()[:, None]
-        cosines[here] = np.einsum("nd,nd->n", unit, directions[labels[here]])
-        show(f"labelling: {here.stop:,} of {data.count:,} rows")
+        products = np.einsum("nd,nd->n", block, mixture.mean_directions_[labels[here]], dtype=np.float64)
+        cosines[here] = products / row_lengths(block).numpy()
     return labels, cosines
 
 
 def described(
-    mixture: "SphericalMixture", labels: Array, cosines: Array, texts: "Texts | None"
+    mixture: SphericalMixture, labels: Array, cosines: Array, texts: Texts | None
 ) -> list[dict[str, Any]]:
     """What the summary says about each cluster. Its central rows are those of the largest cosines, in this order."""
     members = [np.flatnonzero(labels == cluster) for cluster in range(mixture.n_components)]

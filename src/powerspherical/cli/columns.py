@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+from typing_extensions import Self
 
 from powerspherical.cli.common import wrong
 
@@ -38,7 +39,6 @@ class Column:
 
     @property
     def holds_numbers(self) -> bool:
-        """Whether the values are numbers."""
         return self.kind in ("float", "integer")
 
     @property
@@ -79,9 +79,9 @@ class Wanted:
         return cls(chosen, ignored, fitted, key, header)
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names joined by commas. Of more than six, only the first three and the last."""
-    shown = list(names) if len(names) <= 6 else [*names[:3], "…", names[-1]]
+def listed(names: Sequence[str], first: int = 3) -> str:
+    """Names joined by commas. Of many, only the first and the last."""
+    shown = list(names) if len(names) <= first + 3 else [*names[:first], "…", names[-1]]
     return ", ".join(shown) or "none"
 
 

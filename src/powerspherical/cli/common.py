@@ -7,15 +7,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
 
 import torch
 
 from powerspherical._extras import install_hint
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress
 
 LARGEST_SEED = 2**32 - 1  # NumPy's legacy generator accepts no larger seed
 _ESCAPE = re.compile(
@@ -82,18 +77,10 @@ def require_folder(folder: Path) -> None:
 
 
 @contextmanager
-def status(doing: str) -> Iterator[Callable[[str], None]]:
+def status(doing: str, *, hidden: bool = False) -> Iterator[Callable[[str], None]]:
     """Show a status line on the standard error if it is a terminal. Yields a function that changes the text."""
     from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True).status(Text(plain(doing))) as shown:
+    with Console(stderr=True, quiet=hidden).status(Text(plain(doing))) as shown:
         yield lambda text: shown.update(Text(plain(text)))
-
-
-def bars(console: "Console", *, hidden: bool = False) -> "Progress":
-    """Progress bars that disappear when they end. Disabled unless the console is a terminal."""
-    from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = ("{task.description:<12}", BarColumn(), TimeElapsedColumn(), "left:", TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal)

@@ -14,7 +14,7 @@ import torch
 from powerspherical._selfcheck import accuracy
 from powerspherical._selfcheck.environment import hardware, versions
 from powerspherical.cli.common import Failure, require_device
-from powerspherical.kernels.library import description as native_kernel
+from powerspherical.kernels import launch, library
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -48,7 +48,8 @@ def add_to(app: "Typer") -> None:
         "versions" maps "python" and package names to versions, or to null for a package that is not installed.
 
         "hardware" has "system", "cpu", "cores", "torch_threads", "device" (where the accuracy was checked), "cuda" (a
-        list of GPUs) and "native_kernel" (which C library draws on the CPU, or why none does).
+        list of GPUs), "native_kernel" (which C library draws on the CPU, or why none does) and "fused_kernels" (which
+        Triton compiles the kernels for CUDA, or why none does).
 
         "accuracy" is a list of checks. Each has "family", "quantity", "dtype", "worst" (the largest error, or null if
         it is not finite), "tolerance" and "passed".
@@ -85,7 +86,12 @@ def gather(device: str) -> Facts:
     cuda = [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
     return {
         "versions": versions(PACKAGES),
-        "hardware": hardware(device) | {"cuda": cuda, "native_kernel": native_kernel()},
+        "hardware": hardware(device)
+        | {
+            "cuda": cuda,
+            "native_kernel": library.description(),
+            "fused_kernels": launch.description(),
+        },
         "accuracy": [
             check._asdict()
             | {"worst": check.worst if math.isfinite(check.worst) else None, "passed": check.passed}

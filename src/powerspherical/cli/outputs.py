@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from powerspherical._files.drafts import atomic_write
 from powerspherical.cli.columns import Array
-from powerspherical.cli.common import require_folder, wrong
+from powerspherical.cli.common import require_folder, status, wrong
 
 STDOUT = "-"
 #: Formats with enough digits to read back exactly the same number.
@@ -58,19 +58,30 @@ def destination(
     return path
 
 
-def write(target: Path | IO[str], blocks: Iterable[Array], shape: tuple[int, ...]) -> None:
-    """Write blocks of rows, of the given total shape, to a file or as CSV to a stream.
+def write(path: Path | None, blocks: Iterable[Array], shape: tuple[int, ...], doing: str) -> None:
+    """Write blocks of rows, of the given total shape, to a file, or as CSV to the standard output.
 
-    The suffix of a file decides its format. The file appears when it is complete, or not at all.
+    The suffix of a file decides its format. The file appears when it is complete, or not at all. A status line counts
+    the rows, unless they are printed on a terminal.
     """
-    if not isinstance(target, Path):
-        _write_csv(target, blocks)
-        return
-    with atomic_write(target) as draft, draft.open("wb") as file:
-        if target.suffix == ".csv":
-            _write_csv(file, blocks)
-        else:
-            _write_npy(file, blocks, shape)
+    stdout = sys.stdout  # rich replaces sys.stdout while it shows a status
+    with status(doing, hidden=path is None and stdout.isatty()) as show:
+
+        def counted() -> Iterator[Array]:
+            done = 0
+            for block in blocks:
+                yield block
+                done += len(block)
+                show(f"{doing}: {done:,} of {shape[0]:,} rows")
+
+        if path is None:
+            _write_csv(stdout, counted())
+            return
+        with atomic_write(path) as draft, draft.open("wb") as file:
+            if path.suffix == ".csv":
+                _write_csv(file, counted())
+            else:
+                _write_npy(file, counted(), shape)
 
 
 def _write_csv(file: IO[Any], blocks: Iterable[Array]) -> None:
@@ -97,20 +108,15 @@ def all_or_nothing(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     named last. It never leaves old files beside new ones. Other files in the folder stay.
     """
     is_new = not folder.exists()
-    require_folder(folder.parent if is_new else folder)
-    folder = Path(os.path.realpath(folder))
-    # A folder that exists may be a mount point, and its parent not writable: then the draft is inside.
-    draft = folder.with_name(f".{folder.name}.draft") if is_new else folder / ".powerspherical.draft"
+    require_folder(folder)
+    draft = folder / ".powerspherical.draft"
     shutil.rmtree(draft, ignore_errors=True)  # of a killed process
-    draft.mkdir(0o777 if is_new else 0o700)
+    draft.mkdir(0o700)
     try:
         yield draft
         for name in names:
             with (draft / name).open("r+b") as file:
                 os.fsync(file.fileno())  # the content must reach the disk before the new name does
-        if is_new:
-            os.rename(draft, folder)
-            return
         for name in reversed(names):
             if (folder / name).exists():
                 shutil.copymode(folder / name, draft / name)
@@ -119,3 +125,6 @@ def all_or_nothing(folder: Path, names: Sequence[str]) -> Iterator[Path]:
             os.rename(draft / name, folder / name)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+        if is_new:
+            with suppress(OSError):  # it has files
+                folder.rmdir()

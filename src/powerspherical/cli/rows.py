@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from powerspherical.cli.tables import Table
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".parquet", ".npy.gz", ".csv.gz", ".tsv.gz")
-_BLOCK = 2**20  # numbers per block: 4 MB in float32
+BLOCK = 2**20  # numbers per block: 4 MB in float32
+_CHECKED = 2**18  # the same where float64 copies of a block are made
 IN_MEMORY = 2**31  # bytes of rows to decode into memory; more go to a scratch file
 ARCHIVE = "it is an .npz archive, not an array: rename it to .npz, or save its array with np.save"
 TOLERANCE = 1e-3  # on the length of a unit vector: accepts half precision, or a few decimals
@@ -54,43 +55,40 @@ class Data:
 
     @property
     def count(self) -> int:
-        """The number of rows, n."""
         return int(self.rows.shape[0])
 
     @property
     def dim(self) -> int:
-        """The length of a row, d."""
         return int(self.rows.shape[1])
 
-    def blocks(self) -> Iterator[tuple[int, Array]]:
-        """Consecutive blocks of rows, each with the index of its first row."""
-        return split(self.rows)
+    def blocks(self, numbers: int = _CHECKED) -> Iterator[tuple[int, Array]]:
+        """Consecutive blocks of rows with so many numbers, each with the index of its first row."""
+        size = rows_per_block(self.dim, numbers)
+        return ((start, self.rows[start : start + size]) for start in range(0, self.count, size))
 
 
 def read(path: Path, wanted: Wanted) -> Data:
     """Read the rows of a file, or of a folder of tables."""
     with reading(path):
         files, form = files_in(path)
-    for option, given, formats in (
-        ("--key", wanted.key is not None, (".npz", ".parquet")),
-        ("--columns", bool(wanted.columns), (".csv", ".parquet")),
-        ("--drop", bool(wanted.drop), (".csv", ".parquet")),
-        ("--header", wanted.header is not None, (".csv",)),
-    ):
-        if given and form not in formats:
-            applies = " and ".join(formats)
-            raise wrong(option, f"{option} applies only to {applies} files, not to {path}: leave it out")
-    if form in (".csv", ".parquet"):
+        for option, given, formats in (
+            ("--key", wanted.key is not None, (".npz", ".parquet")),
+            ("--columns", bool(wanted.columns), (".csv", ".parquet")),
+            ("--drop", bool(wanted.drop), (".csv", ".parquet")),
+            ("--header", wanted.header is not None, (".csv",)),
+        ):
+            if given and form not in formats:
+                applies = " and ".join(formats)
+                raise wrong(option, f"{option} applies only to {applies} files, not to {path}: leave it out")
+        if form in (".npy", ".npz"):
+            return Data(str(path), _npy(path) if form == ".npy" else _npz(path, wanted.key))
         require("pyarrow", needed_for=str(path))
         from powerspherical.cli.tables import Table
 
-        with reading(path):
-            table = Table(files, wanted.header)
-            rows, columns, notice = table.rows(wanted)
-            require_rows(rows.shape, notice + table.hint)
+        table = Table(files, wanted.header)
+        rows, columns, notice = table.rows(wanted)
+        require_rows(rows.shape, notice + table.hint)
         return Data(str(path), rows, table, columns, notice)
-    with reading(path):
-        return Data(str(path), _npy(path) if form == ".npy" else _npz(path, wanted.key))
 
 
 @contextmanager
@@ -177,15 +175,9 @@ def floating(kind: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if np.can_cast(kind, np.float32) else np.float64)
 
 
-def rows_per_block(dim: int) -> int:
+def rows_per_block(dim: int, numbers: int = BLOCK) -> int:
     """The number of rows of length `dim` to hold in memory at a time: a few megabytes."""
-    return max(1, block_size(_BLOCK) // dim)
-
-
-def split(rows: Array) -> Iterator[tuple[int, Array]]:
-    """Consecutive blocks of rows, each with the index of its first row."""
-    size = rows_per_block(rows.shape[1])
-    return ((start, rows[start : start + size]) for start in range(0, len(rows), size))
+    return max(1, block_size(numbers) // dim)
 
 
 def gathered(blocks: Iterable[Array], dim: int, dtype: np.dtype[Any]) -> Array:
@@ -231,7 +223,7 @@ def _npy(path: Path) -> Array:
     dtype = floating(array.dtype)
     if array.dtype == dtype and array.flags.c_contiguous:
         return array
-    return gathered((block for _, block in split(array)), array.shape[1], dtype)
+    return gathered((block for _, block in Data("", array).blocks()), array.shape[1], dtype)
 
 
 def _npz(path: Path, key: str | None) -> Array:

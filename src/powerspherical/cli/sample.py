@@ -1,22 +1,21 @@
 """`powerspherical sample`: random unit vectors, in a file or on the standard output."""
 
+from __future__ import annotations  # options.family() is evaluated when the application is built
+
 import math
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch.distributions import Distribution
-from typer import Argument, Option, Typer
+from typer import Argument, Option
 
 from powerspherical import HypersphericalUniform
 from powerspherical.cli import _options as options
 from powerspherical.cli import outputs
 from powerspherical.cli.columns import Array
-from powerspherical.cli.common import LARGEST_SEED, bars, plain, require_device, tell, wrong
+from powerspherical.cli.common import LARGEST_SEED, plain, require_device, tell, wrong
 from powerspherical.cli.rows import load_array, reading, rows_per_block
 from powerspherical.distributions import distribution_named
 
@@ -25,63 +24,58 @@ DType = Literal["float32", "float64"]
 UNIFORM = "uniform"
 
 
-def add_to(app: Typer) -> None:
-    """Add the command to the application."""
+def sample(
+    family: Annotated[str, options.family(Argument, UNIFORM, metavar="FAMILY")] = options.DEFAULT_FAMILY,
+    dim: Annotated[
+        int | None,
+        Option(metavar="D", min=2, help="Dimension; 2 is the circle.", show_default="that of --loc, or 3"),
+    ] = None,
+    concentration: Annotated[
+        float | None,
+        Option(metavar="K", help="Concentration around --loc; required, except for uniform."),
+    ] = None,
+    loc: Annotated[
+        str | None,
+        Option(
+            metavar="X,Y,…",
+            help="Mean direction: coordinates such as 0,0.6,0.8, or a .npy file.",
+            show_default="the first axis",
+        ),
+    ] = None,
+    number: Annotated[int, Option("--number", "-n", metavar="N", min=1, help="Number of draws.")] = 10,
+    seed: Annotated[
+        int | None,
+        Option(metavar="N", min=0, max=LARGEST_SEED, help="Random seed.", show_default="new draws each time"),
+    ] = None,
+    dtype: Annotated[DType, Option(metavar="TYPE", help="float32 or float64.")] = "float32",
+    device: options.Device = "cpu",
+    out: Annotated[str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - prints CSV.")] = outputs.STDOUT,
+    force: options.Force = False,
+) -> None:
+    """Draw random unit vectors, one per row.
 
-    @app.command()
-    def sample(
-        family: Annotated[str, options.family(Argument, UNIFORM, metavar="FAMILY")] = options.DEFAULT_FAMILY,
-        dim: Annotated[
-            int | None,
-            Option(
-                metavar="D", min=2, help="Dimension; 2 is the circle.", show_default="that of --loc, or 3"
-            ),
-        ] = None,
-        concentration: Annotated[
-            float | None,
-            Option(metavar="K", help="Concentration around --loc; required, except for uniform."),
-        ] = None,
-        loc: Annotated[
-            str | None,
-            Option(
-                metavar="X,Y,…",
-                help="Mean direction: coordinates such as 0,0.6,0.8, or a .npy file.",
-                show_default="the first axis",
-            ),
-        ] = None,
-        number: Annotated[int, Option("--number", "-n", metavar="N", min=1, help="Number of draws.")] = 10,
-        seed: Annotated[
-            int | None,
-            Option(
-                metavar="N", min=0, max=LARGEST_SEED, help="Random seed.", show_default="new draws each time"
-            ),
-        ] = None,
-        dtype: Annotated[DType, Option(metavar="TYPE", help="float32 or float64.")] = "float32",
-        device: options.Device = "cpu",
-        out: Annotated[
-            str, Option(metavar="FILE", help="FILE.npy or FILE.csv; - prints CSV.")
-        ] = outputs.STDOUT,
-        force: options.Force = False,
-    ) -> None:
-        """Draw random unit vectors, one per row.
-
-        Example: powerspherical sample --loc 0,0,1 --concentration 20 -n 1000 --out draws.npy
-        """
-        _require_parameters(family, concentration, loc, dtype)
-        mean = None if loc is None else direction(loc, dim)
-        require_device(device)
-        path = outputs.destination(out, inputs=[] if loc is None else [Path(loc)], force=force)
-        kind: torch.dtype = getattr(torch, dtype)
-        dim = dim or (3 if mean is None else len(mean))
-        distribution: Distribution
-        if concentration is None:
-            distribution = HypersphericalUniform(dim, dtype=kind, device=device)
-        else:
-            mean = np.eye(1, dim)[0] if mean is None else mean
-            make = distribution_named(family.replace("-", "_"))
-            distribution = make(torch.tensor(mean, dtype=kind, device=device), concentration)
-        torch.manual_seed(torch.seed() if seed is None else seed)
-        _draw(distribution, number, path)
+    Example: powerspherical sample --loc 0,0,1 --concentration 20 -n 1000 --out draws.npy
+    """
+    _require_parameters(family, concentration, loc, dtype)
+    mean = None if loc is None else direction(loc, dim)
+    require_device(device)
+    path = outputs.destination(out, inputs=[] if loc is None else [Path(loc)], force=force)
+    kind: torch.dtype = getattr(torch, dtype)
+    dim = dim or (3 if mean is None else len(mean))
+    distribution: Distribution
+    if concentration is None:
+        distribution = HypersphericalUniform(dim, dtype=kind, device=device)
+    else:
+        mean = np.eye(1, dim)[0] if mean is None else mean
+        make = distribution_named(family.replace("-", "_"))
+        distribution = make(torch.tensor(mean, dtype=kind, device=device), concentration)
+    torch.manual_seed(torch.seed() if seed is None else seed)
+    rows = rows_per_block(dim)
+    sizes = (min(rows, number - start) for start in range(0, number, rows))
+    blocks = (distribution.sample((size,)).cpu().numpy() for size in sizes)
+    outputs.write(path, blocks, (number, dim), "drawing")
+    if path:
+        print(f"{number} draws in {dim} dimensions: {plain(path)}")
 
 
 def _require_parameters(family: str, concentration: float | None, loc: str | None, dtype: DType) -> None:
@@ -126,22 +120,3 @@ def direction(text: str, dim: int | None = None) -> Array:
     if abs(length - 1) > 1e-3:  # no notice for a unit vector typed with a few decimals
         tell(f"--loc has length {length:.6g}; normalised")
     return vector / length
-
-
-def _draw(distribution: Distribution, number: int, path: Path | None) -> None:
-    """Draw in blocks and write them, with a progress bar on the standard error."""
-    stdout = sys.stdout  # rich replaces sys.stdout while it shows a bar
-    rows_on_terminal = path is None and stdout.isatty()
-    with bars(Console(stderr=True), hidden=rows_on_terminal) as shown:
-        task = shown.add_task("drawing", total=number)
-
-        def blocks() -> Iterator[Array]:
-            rows = rows_per_block(distribution.event_shape[0])
-            for start in range(0, number, rows):
-                block = distribution.sample((min(rows, number - start),)).cpu().numpy()
-                yield block
-                shown.advance(task, len(block))
-
-        outputs.write(path or stdout, blocks(), (number, *distribution.event_shape))
-    if path:
-        print(f"{number} draws in {distribution.event_shape[0]} dimensions: {plain(path)}")

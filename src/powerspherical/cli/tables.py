@@ -20,10 +20,8 @@ from powerspherical.cli.common import wrong
 from powerspherical.cli.rows import floating, gathered, open_text, rows_per_block
 
 _DELIMITERS = "\t;,"  # the comma comes last because it may be a decimal comma
-_CHUNK, _LINES = (
-    2**18,
-    128,
-)  # least bytes and lines of text parsed at a time; Arrow reads 32 such chunks ahead
+#: Lines of text parsed at a time, within limits in bytes. Arrow reads 32 such chunks ahead.
+_LINES, _SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 2**18, 2**21
 _DOUBLE = 2**24  # bytes of text up to which its numbers are kept in float64, beyond in float32
 _HEAD = 1000  # rows that decide which columns are coordinates
 _BUFFER = 2**16  # bytes of a Parquet column read at a time; by default Arrow reads all columns of a row group
@@ -46,12 +44,14 @@ class TextFile:
         self._delimiter, first, second, comments, lines = max(
             attempts, key=lambda found: (len(found[1]) == len(found[2]) > 1, len(found[1]) > 1)
         )
-        self._chunk = max(_CHUNK, *(_LINES * sum(len(cell) + 1 for cell in row) for row in (first, second)))
+        longest = max(sum(len(cell) + 1 for cell in row) for row in (first, second))
+        self._chunk = max(_SMALLEST_CHUNK, min(_LINES * longest, _LARGEST_CHUNK), longest)
         self.has_names = _is_header(first) if header is None else header
         self._skipped = lines if self.has_names else comments
         self._names = [name.strip() if self.has_names else str(index) for index, name in enumerate(first)]
         with self._reader({}) as reader:
             self.head = pa.Table.from_batches(islice(reader, 1), reader.schema).slice(0, _HEAD)
+        pa.default_memory_pool().release_unused()
         self.columns = [self._column(index, name) for index, name in enumerate(self._names)]
 
     def batches(self, columns: Sequence[Column], dim: int, as_text: bool = False) -> Iterator[Any]:
@@ -109,7 +109,6 @@ class ParquetPart:
 
     @cached_property
     def head(self) -> Any:
-        """The first rows."""
         return pa.Table.from_batches(
             islice(self._file.iter_batches(_HEAD, use_threads=False), 1), self._file.schema_arrow
         )
@@ -228,7 +227,6 @@ class Table:
         )
 
     def _blocks(self, chosen: Sequence[Column], dim: int, dtype: np.dtype[Any]) -> Iterator[Array]:
-        """Yield the rows, in order."""
         start = 0
         for path in self._files:
             try:

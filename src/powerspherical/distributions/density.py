@@ -8,7 +8,8 @@ from torch import Tensor
 
 from powerspherical._torch.vectors import cosine_between, unit_vectors_as
 from powerspherical.families import Cosine, ExponentialFamily, Family, derived
-from powerspherical.kernels import differentiable, find
+from powerspherical.kernels import differentiable
+from powerspherical.kernels.registry import DensityOptions
 from powerspherical.special.curves import kernel_tables
 from powerspherical.special.gamma import log_sphere_area
 
@@ -22,8 +23,8 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
         loc: mean directions μ, (…, d).
         kappa: concentrations κ, float32 or float64. Its dtype is that of the result; vectors are converted to it.
 
-    Batch shapes broadcast. In plain eager mode our families take one kernel per pass, and exponential families one more
-    for their functions of κ alone.
+    Batch shapes broadcast. In plain eager mode our families take one kernel per pass. On CUDA exponential families take
+    one more for their functions of κ alone.
     """
 
     def compose(x: Tensor, loc: Tensor, kappa: Tensor, *_: Tensor) -> Tensor:
@@ -31,14 +32,10 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
         dim = operator.index(x.shape[-1])  # specialises compiled code on d
         return derived.log_density(family, t, kappa, dim) - log_sphere_area(dim)
 
-    def options() -> tuple[str, Tensor, Tensor, float]:
-        dim = x.shape[-1]
-        offset = mean = kappa  # other families use neither
-        curve = find("curve", kappa, allowed=True)
-        if curve is not None and isinstance(family, ExponentialFamily):
-            tables = kernel_tables(family.key, "offset", dim, 0, kappa.dtype, kappa.device)
-            offset, (loss,) = curve.run((kappa,), tables, (True,))  # -Ψ and its slope -E T
-            mean = loss.neg_()
-        return family.name, offset, mean, log_sphere_area(dim)
+    def options() -> DensityOptions:
+        dim, table = x.shape[-1], None
+        if isinstance(family, ExponentialFamily):
+            (table,) = kernel_tables(family.key, "offset", dim, 0, kappa.dtype, kappa.device)
+        return family.name, table, log_sphere_area(dim)
 
     return differentiable("density", compose, options, x, loc, kappa, dim=x.shape[-1], family=family.name)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from powerspherical._torch.derivatives import value_and_slope
 from powerspherical._torch.modes import without_autocast
+from powerspherical._torch.precision import needs_float64
 from powerspherical._torch.vectors import computing, directions_of, unit_vectors_as
 from powerspherical.distributions import validation
 from powerspherical.families import ExponentialFamily, Family, derived
@@ -46,6 +47,7 @@ class _Point(NamedTuple):
     rounding: Tensor
 
 
+@needs_float64
 @torch.no_grad()
 def maximum_likelihood(
     family: Family, x: Tensor, weights: Tensor | None, max_iter: int, bias_correction: bool
@@ -73,7 +75,7 @@ def maximum_likelihood(
             f"the mean direction did not settle in {max_iter} steps for {int((~converged).sum())} of "
             f"{converged.numel()} fit(s): raise max_iter, or look for points opposite to each other",
             ConvergenceWarning,
-            stacklevel=4,  # past this function, torch's decorator and the class method
+            stacklevel=5,  # past this function, its two decorators and the class method
         )
     return loc.to(x.dtype), concentration.to(x.dtype)
 
@@ -118,7 +120,11 @@ def _search(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[_
         start = start + epsilon**0.5 * directions_of(torch.cos(index.square() + index.sqrt()))
     here = _evaluated(family, torch.cat((start, torch.log1p(kappa)), -1), x, shares)
     steps = 0
-    while not (settled := _is_settled(here.step, scale, epsilon)).all() and steps < max_iter:
+    while True:
+        # The step is negligible, or rounding hides what it would gain.
+        settled = (here.step.square().sum(-1) <= 4 * epsilon**1.5) | (scale[..., 0] < 1e-6)
+        if steps == max_iter or settled.all():
+            return here, settled
         steps += 1
         there = _evaluated(family, here.place + scale * here.step, x, shares)
         better = there.objective >= here.objective - here.rounding
@@ -127,12 +133,6 @@ def _search(family: Family, x: Tensor, shares: Tensor, max_iter: int) -> tuple[_
         secant = torch.where(slackened > 0, moved.square().sum(-1, keepdim=True) / slackened, 2 * scale)
         scale = torch.where(better, secant, scale / 4)
         here = _Point(*(torch.where(better, new, old) for new, old in zip(there, here, strict=True)))
-    return here, settled
-
-
-def _is_settled(step: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """Return whether the step is negligible, or rounding hides what it would gain."""
-    return (step.square().sum(-1) <= 4 * epsilon**1.5) | (scale[..., 0] < 1e-6)
 
 
 def _evaluated(family: Family, place: Tensor, x: Tensor, shares: Tensor) -> _Point:

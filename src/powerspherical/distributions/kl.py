@@ -7,7 +7,7 @@ their terms cancel if p is near q. ``Family.divergence`` has the closed forms of
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.distributions import kl_divergence, register_kl
 
 from powerspherical._torch.chunks import CHUNK, in_chunks
 from powerspherical._torch.composites import composite, is_ours
+from powerspherical._torch.precision import WITHOUT_FLOAT64, back, needs_float64, with_float64
 from powerspherical._torch.vectors import computing, cosine_between, unit_vectors_as
 from powerspherical.distributions import validation
 from powerspherical.distributions.matrix import cosines_between, unit_rows
@@ -23,8 +24,8 @@ from powerspherical.distributions.rotational import RotationallySymmetric
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.engines import block_size
 from powerspherical.families import Cosine, Family, family_named
-from powerspherical.kernels.dispatch import composed_gradients, is_plain, is_plain_backward
-from powerspherical.kernels.registry import Gradients
+from powerspherical.kernels.dispatch import by_kernel, composed_gradients, is_plain
+from powerspherical.kernels.registry import Gradients, Kernel, Tensors
 
 
 def _common_batch_shape(p: Any, q: Any) -> torch.Size:
@@ -79,21 +80,38 @@ def _kl_to_uniform(p: RotationallySymmetric, q: HypersphericalUniform) -> Tensor
 def _kl_from_uniform(p: HypersphericalUniform, q: RotationallySymmetric) -> Tensor:
     shape = _common_batch_shape(p, q)
     dtype = computing(q.loc.dtype)
-    kappa = q.concentration.to(dtype)
+    kappa = with_float64(q.concentration.to(dtype))
     # The uniform is the member κ = 0, with any direction.
     same = Cosine(torch.zeros_like(kappa), torch.full_like(kappa, 2.0))
-    return _divergence(q.family, q.family, torch.zeros_like(kappa), kappa, same, q.dim, dtype).expand(shape)
+    found = _divergence(q.family, q.family, torch.zeros_like(kappa), kappa, same, q.dim, dtype)
+    return back(found.expand(shape), q.concentration)
 
 
 @register_kl(RotationallySymmetric, RotationallySymmetric)
 def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
     _common_batch_shape(p, q)
     dtype = computing(torch.promote_types(p.loc.dtype, q.loc.dtype))
-    ends = cosine_between(unit_vectors_as(p.loc, torch.float64), unit_vectors_as(q.loc, torch.float64))
-    angle = Cosine(*(end.clamp(max=2.0) for end in ends))
     kappas = p.concentration.to(dtype), q.concentration.to(dtype)
     # The compiler must specialise on d, which has its own formulas: operator.index does that.
-    return _divergence(p.family, q.family, *kappas, angle, operator.index(p.event_shape[0]), dtype)
+    dim = operator.index(p.event_shape[0])
+    compute = needs_float64(_between) if p.loc.device.type == WITHOUT_FLOAT64 else _between
+    return compute(p.family, q.family, p.loc, q.loc, *kappas, dim, dtype)
+
+
+def _between(
+    p: Family,
+    q: Family,
+    loc_p: Tensor,
+    loc_q: Tensor,
+    kappa_p: Tensor,
+    kappa_q: Tensor,
+    dim: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return the divergences for these directions."""
+    minus, plus = cosine_between(unit_vectors_as(loc_p, torch.float64), unit_vectors_as(loc_q, torch.float64))
+    angle = Cosine(minus.clamp(max=2.0), plus.clamp(max=2.0))
+    return _divergence(p, q, kappa_p, kappa_q, angle, dim, dtype)
 
 
 def _divergence(
@@ -130,7 +148,7 @@ def pairwise_kl(
     True
     """
     for name, one in (("p", p), ("q", q)):
-        if not isinstance(one, HypersphericalUniform | RotationallySymmetric):
+        if not isinstance(one, (HypersphericalUniform, RotationallySymmetric)):
             raise TypeError(
                 f"{name} must be a distribution of this package, such as PowerSpherical, got {type(one).__name__}"
             )
@@ -145,11 +163,13 @@ def pairwise_kl(
     if isinstance(p, HypersphericalUniform):
         return kl_divergence(HypersphericalUniform(p.dim, validate_args=False), q).expand(shape)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
+    parameters = (with_float64(x) for x in (p.loc, p.concentration, q.loc, q.concentration))
+    loc_p, kappa_p, loc_q, kappa_q = parameters
     tensors = (
-        unit_rows(p.loc.double().reshape(-1, p.dim)),
-        p.concentration.to(dtype).reshape(-1),
-        unit_rows(q.loc.double().reshape(-1, q.dim)),
-        q.concentration.to(dtype).reshape(-1),
+        unit_rows(loc_p.double().reshape(-1, p.dim)),
+        kappa_p.to(dtype).reshape(-1),
+        unit_rows(loc_q.double().reshape(-1, q.dim)),
+        kappa_q.to(dtype).reshape(-1),
     )
 
     def pairs(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
@@ -157,36 +177,39 @@ def pairwise_kl(
         angle = Cosine(1 - cosines, 1 + cosines)
         return _divergence(p.family, q.family, kappa_p.unsqueeze(-1), kappa_q, angle, p.dim, dtype)
 
-    found = _InBlocks.apply(pairs, dtype, *tensors) if is_plain(*tensors) else pairs(*tensors)
-    return found.reshape(shape)
+    if not is_plain(*tensors):
+        return back(pairs(*tensors).reshape(shape), p.loc)
+    count, columns = p.batch_shape.numel(), q.batch_shape.numel()
+    size = max(block_size(CHUNK) // max(columns, 1), 1)
+    blocks = [slice(start, start + size) for start in range(0, count, size)]
+    found = by_kernel(_IN_BLOCKS, pairs, (pairs, dtype, blocks), *tensors)
+    return back(found.reshape(shape), p.loc)
 
 
-class _InBlocks(torch.autograd.Function):
-    """A matrix of divergences, a block of rows at a time. The backward pass computes each block again."""
+def _evaluated(tensors: Tensors, options: Any, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
+    """Return a matrix of divergences, computed a block of rows at a time."""
+    (loc, kappa, *columns), (pairs, dtype, blocks) = tensors, options
+    out = loc.new_empty((len(loc), len(columns[0])), dtype=dtype)
+    for rows in blocks:
+        out[rows] = pairs(loc[rows], kappa[rows], *columns)
+    return out, ()
 
-    @staticmethod
-    def forward(ctx: Any, pairs: Callable[..., Tensor], dtype: torch.dtype, *tensors: Tensor) -> Tensor:
-        loc, kappa, *columns = tensors
-        size = max(block_size(CHUNK) // max(len(columns[0]), 1), 1)
-        ctx.pairs = pairs
-        ctx.blocks = [slice(start, start + size) for start in range(0, len(loc), size)]
-        ctx.save_for_backward(*tensors)
-        out = loc.new_empty((len(loc), len(columns[0])), dtype=dtype)
-        for rows in ctx.blocks:
-            out[rows] = pairs(loc[rows], kappa[rows], *columns)
-        return out
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Gradients:
-        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
-        if not is_plain_backward(grad):
-            return None, None, *composed_gradients(ctx.pairs, (grad,), needed, tensors)
-        totals = [torch.zeros_like(x) if needs else None for x, needs in zip(tensors, needed, strict=True)]
-        for rows in ctx.blocks:
-            parts = [x[rows] if place < 2 else x for place, x in enumerate(tensors)]
-            leaves = [x.detach().requires_grad_(needs) for x, needs in zip(parts, needed, strict=True)]
-            found = composed_gradients(ctx.pairs, (grad[rows],), needed, tuple(leaves))
-            for place, (total, one) in enumerate(zip(totals, found, strict=True)):
-                if total is not None and one is not None:
-                    (total[rows] if place < 2 else total).add_(one)
-        return None, None, *totals
+def _gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: Any
+) -> Gradients:
+    """Return the gradients of ``_evaluated``, for which each block is computed again."""
+    (grad,), (pairs, _, blocks) = grads, options
+    assert grad is not None
+    totals = [torch.zeros_like(x) if needs else None for x, needs in zip(tensors, needed, strict=True)]
+    for rows in blocks:
+        parts = [x[rows] if place < 2 else x for place, x in enumerate(tensors)]
+        leaves = [x.detach().requires_grad_(needs) for x, needs in zip(parts, needed, strict=True)]
+        found = composed_gradients(pairs, (grad[rows],), needed, tuple(leaves))
+        for place, (total, one) in enumerate(zip(totals, found, strict=True)):
+            if total is not None and one is not None:
+                (total[rows] if place < 2 else total).add_(one)
+    return tuple(totals)
+
+
+_IN_BLOCKS = Kernel(_evaluated, _gradients)

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from powerspherical._torch.precision import back, with_float64
 from powerspherical._torch.vectors import computing
 from powerspherical.distributions import validation
 from powerspherical.distributions.sampling import Draws
 from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY, VON_MISES_FISHER, Family, derived
-from powerspherical.quadrature.cosine import Cosine
+from powerspherical.quadrature.cosine import Cosine, value_of
 from powerspherical.quadrature.expectations import expectation
 from powerspherical.sampling import draw
 from powerspherical.sampling.noise import cosine
@@ -95,12 +96,17 @@ class Marginal(Draws):
     def _exact_concentration(self) -> Tensor:
         return self.concentration.to(computing(self.concentration.dtype))
 
-    def _result(self, value: Tensor, *others: Tensor) -> Tensor:
-        """Convert a float64 result to the dtype that the arguments call for, at least float32."""
-        dtype = computing(self.concentration.dtype)
-        for other in others:
-            dtype = torch.promote_types(dtype, computing(other.dtype))
-        return value.to(dtype)
+    @property
+    def _doubles(self) -> Tensor:
+        return with_float64(self.concentration).double()
+
+    def _result_type(self, value: Tensor) -> torch.dtype:
+        """Return the dtype of results for arguments like ``value``, at least float32."""
+        return computing(torch.promote_types(self.concentration.dtype, value.dtype))
+
+    def _result(self, found: Tensor, value: Tensor) -> Tensor:
+        """Return what was computed in float64 in the dtype of results, on the device of the parameters."""
+        return back(found.to(self._result_type(value)), self.concentration)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at t = ``value``; differentiable twice.
@@ -108,7 +114,7 @@ class Marginal(Draws):
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
         """
         self._check(value, -1.0, 1.0)
-        dtype = torch.promote_types(computing(self.concentration.dtype), computing(value.dtype))
+        dtype = self._result_type(value)
         value, concentration = torch.broadcast_tensors(value.to(dtype), self.concentration.to(dtype))
         outside = value.abs() > 1
         value = value.clamp(-1, 1)
@@ -122,7 +128,7 @@ class Marginal(Draws):
         if power:
             density = density + power * (torch.log(minus) + torch.log(plus))
         total = power + derived.antipode_power(self.family, concentration, self.dim)
-        at_end = torch.where(outside, -torch.inf, -torch.inf * total.sign())
+        at_end = torch.where(outside, -torch.inf, -torch.inf * total.detach().sign())
         ends = (outside | (bottom & (total != 0))) & ~concentration.isnan()
         return torch.where(ends, at_end, density)
 
@@ -131,14 +137,16 @@ class Marginal(Draws):
 
         Both have the shape of t broadcast against the batch shape.
         """
-        return derived.log_tails(self.family, t, self.concentration.double(), self.dim)
+        ends = (with_float64(end) for end in t)
+        return derived.log_tails(self.family, Cosine(*ends), self._doubles, self.dim)
 
     def quantile(self, probability: Tensor, complement: Tensor) -> Cosine:
         """Return the t in float64 with P(T ≤ t) = ``probability`` = 1 - ``complement``.
 
         It has the shape of the arguments broadcast against the batch shape.
         """
-        return derived.quantile(self.family, probability, complement, self.concentration.double(), self.dim)
+        given = with_float64(probability), with_float64(complement)
+        return derived.quantile(self.family, *given, self._doubles, self.dim)
 
     def log_cdf(self, value: Tensor) -> Tensor:
         """Return log P(T ≤ value), of the shape of ``value`` broadcast against the batch shape."""
@@ -155,7 +163,7 @@ class Marginal(Draws):
     def _log_tail(self, value: Tensor, side: int) -> Tensor:
         """Return log P(T ≤ value) for side 0, and log P(T > value) for side 1."""
         self._check(value, -1.0, 1.0)
-        exact = value.double()
+        exact = with_float64(value).double()
         return self._result(self.tails(Cosine(1 - exact, 1 + exact))[side], value)
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -164,8 +172,8 @@ class Marginal(Draws):
         The result has the shape of ``value`` broadcast against the batch shape, in at least float32.
         """
         self._check(value, 0.0, 1.0)
-        exact = value.double()
-        return self._result(self.quantile(exact, 1 - exact).value, value)
+        exact = with_float64(value).double()
+        return self._result(value_of(self.quantile(exact, 1 - exact)), value)
 
     def _draws(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         concentration = self._exact_concentration
@@ -180,7 +188,7 @@ class Marginal(Draws):
 
     def _points(self, noise: Tensor) -> Tensor:
         t = cosine(self.family, noise, self._exact_concentration, self.dim)
-        return t.value.to(self.concentration.dtype)
+        return value_of(t).to(self.concentration.dtype)
 
     @property
     def mean(self) -> Tensor:
@@ -194,12 +202,13 @@ class Marginal(Draws):
 
     def entropy(self) -> Tensor:
         """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²), of the batch shape; differentiable twice."""
-        concentration = self.concentration.double()
+        concentration = self._doubles
         logs = expectation(
             self.family, concentration, self.dim, lambda t: torch.log(t.minus) + torch.log(t.plus)
         )
         divergence = self.family.relative_entropy(concentration, self.dim)
-        return self._result(-divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs)
+        entropy = -divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs
+        return self._result(entropy, self.concentration)
 
     def _check(self, value: Tensor, low: float, high: float) -> None:
         validation.floating_tensor("value", value)

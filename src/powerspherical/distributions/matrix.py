@@ -10,8 +10,9 @@ in place where possible, and Power Spherical and von Mises–Fisher have version
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from powerspherical._torch.modes import without_autocast
 from powerspherical._torch.vectors import computing
 from powerspherical.engines import block_size
 from powerspherical.families import POWER_SPHERICAL, Family, derived
-from powerspherical.kernels.dispatch import composed_gradients, find, is_plain, is_plain_backward
+from powerspherical.kernels.dispatch import by_kernel, find, is_plain
 from powerspherical.kernels.registry import Gradients, Kernel, Tensors
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special.gamma import log_sphere_area
@@ -39,14 +40,15 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
 
     ``loc`` has the shape (*``kappa.shape``, d). Accuracy: see ``RotationallySymmetric.log_prob_matrix``.
     """
-    tensors = loc, kappa, x
-    if not is_plain(*tensors):  # transforms and compilers take the plain operations: the latter fuse them
-        found = _composition(family, *tensors)
-    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        found = _LogDensities.apply(family, *tensors)
-    else:
-        found, *_ = _evaluated(family, *tensors, keep=False)
-    return found.reshape(kappa.shape + x.shape[:-1])
+    tensors, compose = (loc, kappa, x), partial(_composition, family)
+    # Transforms and compilers take the plain operations: the latter fuse them.
+    found = by_kernel(_IN_BLOCKS, compose, family, *tensors) if is_plain(*tensors) else compose(*tensors)
+    return _shaped(found, kappa.shape + x.shape[:-1])
+
+
+def _shaped(tensor: Tensor, shape: torch.Size) -> Tensor:
+    """Reshape a tensor. (A view takes a few µs to make and to differentiate, even of the same shape.)"""
+    return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
 def unit_rows(vectors: Tensor) -> Tensor:
@@ -67,12 +69,17 @@ def cosines_between(first: Tensor, second: Tensor) -> Tensor:
 def _flat(loc: Tensor, kappa: Tensor, x: Tensor) -> Tensors:
     """Return directions (k, d), concentrations (k, 1) and points (n, d) in one dtype."""
     dtype = torch.promote_types(computing(loc.dtype), computing(x.dtype))
-    directions, points = (vectors.to(dtype).reshape(-1, vectors.shape[-1]) for vectors in (loc, x))
-    return directions, kappa.to(dtype).reshape(-1, 1), points
+    return _matrix(loc, dtype), kappa.to(dtype).reshape(-1, 1), _matrix(x, dtype)
 
 
-def _composition(family: Family, *tensors: Tensor) -> Tensor:
-    loc, kappa, x = _flat(*tensors)
+def _matrix(vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return vectors (…, d) as rows in a dtype."""
+    return vectors.to(dtype) if vectors.dim() == 2 else vectors.to(dtype).reshape(-1, vectors.shape[-1])
+
+
+def _composition(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, *_: Tensor) -> Tensor:
+    """Return the matrix as torch operations."""
+    loc, kappa, x = _flat(loc, kappa, x)
     cosines, dim = cosines_between(unit_rows(loc), unit_rows(x)), operator.index(loc.shape[-1])
     # Rounding may take t to an end of [-1, 1] or beyond.
     eps = torch.finfo(cosines.dtype).eps
@@ -99,10 +106,10 @@ def log_densities_(
         return ()
     if family is POWER_SPHERICAL:
         into = None if keep else cosines
-        halves = torch.add(cosines.new_full((), 0.5), cosines, alpha=0.5, out=into).clamp_(min=smallest)
-        logs = torch.log(halves, out=into)
+        sag = torch.add(cosines.new_full((), -0.5), cosines, alpha=0.5, out=into).clamp_(min=smallest - 1)
+        logs = torch.log1p(sag, out=into)  # on a CPU it takes two thirds of the time of log
         torch.mul(logs, kappa, out=cosines).add_(offsets)
-        return (halves, logs) if keep else ()
+        return (sag.add_(1), logs) if keep else ()
     t = Cosine((1 - cosines).clamp_(min=smallest), (1 + cosines).clamp_(min=smallest))
     torch.add(family.log_kernel(t, kappa, dim), offsets, out=cosines)
     return t if keep else ()
@@ -113,14 +120,8 @@ def _pulls(
 ) -> tuple[Tensor, Tensor | float, Tensor | None]:
     """Return the gradients in the cosines up to a factor per row, that factor, and the gradients in κ, (k,).
 
-    The last are None for a family that is linear in t. They follow from the gradients in the directions.
-
-    Args:
-        family: the family of the members.
-        kept: the result of ``log_densities_`` with ``keep=True``.
-        grad: the gradient g in the log-densities, (k, b).
-        kappa: (k, 1).
-        dim: the ambient dimension d.
+    The last are None for a family that is linear in t. They follow from the gradients in the directions. ``kept`` is
+    the result of ``log_densities_``, and ``grad`` the gradient in the log-densities, (k, b).
     """
     if family.linear:
         return grad, kappa, None
@@ -130,6 +131,15 @@ def _pulls(
     t, rows = Cosine(*kept), kappa.expand_as(grad)
     steepness, _ = family.derivatives(t, rows, dim)
     return grad * steepness, 1.0, torch.linalg.vecdot(grad, family.score(t, rows, dim))
+
+
+#: The rows of a matrix that is a single block.
+_ALL = slice(None)
+
+
+def _part(tensor: Tensor, rows: slice) -> Tensor:
+    """Return some rows. (Making a view takes 2 µs.)"""
+    return tensor if rows is _ALL else tensor[rows]
 
 
 class _Members(NamedTuple):
@@ -143,7 +153,7 @@ class _Members(NamedTuple):
         """Split the rows of a matrix with so many columns into blocks."""
         size = max(block_size(_BLOCK.get(self.loc.device.type, 1 << 22)) // max(columns, 1), 1)
         if len(self.loc) <= size:
-            return [(slice(None), self)]
+            return [(_ALL, self)]
         slices = [slice(start, start + size) for start in range(0, len(self.loc), size)]
         return [(rows, self._replace(loc=self.loc[rows], kappa=self.kappa[rows])) for rows in slices]
 
@@ -151,6 +161,9 @@ class _Members(NamedTuple):
         """Write the log-densities at unit vectors x (n, d) to ``out``. With ``keep`` return what ``pulls`` needs."""
         dim, log_area = x.shape[1], log_sphere_area(x.shape[1])
         offset = self.family.offset(self.kappa, dim)
+        if self.family.linear and not x.is_cuda:  # CUDA would copy the offsets first
+            torch.addmm(offset - self.kappa - log_area, self.kappa * self.loc, x.T, out=out)
+            return ()
         torch.mm(self.loc, x.T, out=out)
         if kernel := self._kernel("matrix"):
             kernel.run(self.family.name, out, self.kappa, offset, dim, log_area)
@@ -160,8 +173,8 @@ class _Members(NamedTuple):
     def pulls(self, kept: Tensors, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | float, Tensor | None]:
         """Return ``_pulls`` for the gradient in the log-densities at x."""
         if kernel := self._kernel("matrix_gradient"):
-            cosines, nothing = self.loc @ x.T, torch.zeros_like(self.kappa)
-            in_kappa = kernel.run(self.family.name, grad, cosines, self.kappa, nothing, x.shape[1])
+            cosines = self.loc @ x.T
+            in_kappa = kernel.run(self.family.name, grad, cosines, self.kappa, x.shape[1])
             return cosines, 1.0, in_kappa
         if not (kept or self.family.linear):
             kept = self.fill(torch.empty_like(grad), x, keep=True)
@@ -175,59 +188,59 @@ class _Members(NamedTuple):
         )
 
 
-def _evaluated(family: Family, *tensors: Tensor, keep: bool) -> Tensors:
+def _evaluated(tensors: Tensors, family: Family, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return the matrix of ``_composition``, computed a block of rows at a time, and what the derivatives need."""
     loc, kappa, x = _flat(*tensors)
     lengths = _lengths(loc), _lengths(x)
     loc, x = loc / lengths[0], x / lengths[1]
     out = loc.new_empty(len(loc), len(x))
+    keep = any(needed) and out.numel() <= block_size(_KEPT)
     kept: Tensors = ()
     with without_autocast(loc):
         for rows, block in _Members(family, loc, kappa).blocks(len(x)):
-            kept += block.fill(out[rows], x, keep=keep and out.numel() <= block_size(_KEPT))
-    return out, *lengths, loc, kappa, x, *kept
+            kept += block.fill(_part(out, rows), x, keep=keep)
+    return out, (*lengths, loc, kappa, x, *kept)
 
 
-class _LogDensities(torch.autograd.Function):
-    """``_composition``, a block of rows at a time in both passes."""
-
-    @staticmethod
-    def forward(ctx: Any, family: Family, *tensors: Tensor) -> Tensor:
-        out, *kept = _evaluated(family, *tensors, keep=True)
-        ctx.family = family
-        ctx.save_for_backward(*tensors, *kept)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Gradients:
-        saved, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]
-        tensors = saved[:3]
-        if not is_plain_backward(grad):
-            return None, *composed_gradients(partial(_composition, ctx.family), (grad,), needed, tensors)
-        loc_length, x_length, loc, kappa, x, *kept = saved[3:]
-        in_loc, sums = torch.empty_like(loc), grad.sum(1)
-        in_kappa, in_x = torch.empty_like(sums), torch.zeros_like(x) if needed[2] else None
-        blocks = _Members(ctx.family, loc, kappa).blocks(len(x))
-        each = len(kept) // len(blocks)
-        with without_autocast(grad):
-            for number, (rows, block) in enumerate(blocks):
-                part = tuple(kept[each * number : each * (number + 1)])
-                pull, factor, of_kappa = block.pulls(part, grad[rows], x)
-                total = torch.mm(pull, x, out=in_loc[rows])
-                if of_kappa is None:  # linear in t: Σ g (t-1)
-                    of_kappa = torch.linalg.vecdot(block.loc, total) - sums[rows]
-                in_kappa[rows] = of_kappa
-                total.mul_(factor)
-                if in_x is not None:
-                    in_x.addmm_(pull.T, factor * block.loc)
-            in_loc = _tangential_(in_loc, loc, loc_length).reshape(tensors[0].shape)
-            if in_x is not None:
-                in_x = _tangential_(in_x, x, x_length).reshape(tensors[2].shape)
-        in_kappa.sub_(derived.mean_score(ctx.family, kappa, x.shape[1]).squeeze(1) * sums)
-        return None, in_loc, in_kappa.reshape(tensors[1].shape), in_x
+def _gradients(
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, saved: Tensors, family: Family
+) -> Gradients:
+    """Return the gradients of ``_evaluated``, a block of rows at a time."""
+    (grad,), (loc_length, x_length, loc, kappa, x, *kept) = grads, saved
+    assert grad is not None
+    in_loc, in_kappa = torch.empty_like(loc), torch.empty_like(kappa)
+    in_x: Tensor | None = None
+    sums = grad.sum(1, keepdim=True)
+    blocks = _Members(family, loc, kappa).blocks(len(x))
+    each = len(kept) // len(blocks)
+    with without_autocast(grad):
+        for number, (rows, block) in enumerate(blocks):
+            part = tuple(kept[each * number : each * (number + 1)])
+            pull, factor, of_kappa = block.pulls(part, _part(grad, rows), x)
+            total = torch.mm(pull, x, out=_part(in_loc, rows))
+            along = _tangential_(total, block.loc, factor / _part(loc_length, rows))
+            if of_kappa is None:  # linear in t: Σ g (t-1)
+                torch.sub(along, _part(sums, rows), out=_part(in_kappa, rows))
+            else:
+                _part(in_kappa, rows).copy_(of_kappa.unsqueeze(1))
+            if needed[2]:
+                scaled = factor * block.loc
+                in_x = torch.mm(pull.T, scaled) if in_x is None else in_x.addmm_(pull.T, scaled)
+        if in_x is not None:
+            _tangential_(in_x, x, 1 / x_length)
+    in_kappa.addcmul_(derived.mean_score(family, kappa, x.shape[1]), sums, value=-1)
+    found = zip((in_loc, in_kappa, in_x), tensors, strict=True)
+    return tuple(None if one is None else _shaped(one, like.shape) for one, like in found)
 
 
-def _tangential_(grad: Tensor, unit: Tensor, length: Tensor) -> Tensor:
-    """Return the gradient in v, given that in the unit vector v/‖v‖, which is overwritten."""
+_IN_BLOCKS = Kernel(_evaluated, _gradients)
+
+
+def _tangential_(grad: Tensor, unit: Tensor, factor: Tensor) -> Tensor:
+    """Project a gradient on the tangent space at each unit vector and multiply it, in place.
+
+    Return the components along the unit vectors.
+    """
     along = torch.linalg.vecdot(grad, unit).unsqueeze(1)
-    return grad.addcmul_(along, unit, value=-1).div_(length)
+    grad.addcmul_(along, unit, value=-1).mul_(factor)
+    return along

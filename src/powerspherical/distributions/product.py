@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Independent
+from typing_extensions import Self
 
 from powerspherical.distributions import validation
 from powerspherical.distributions.rotational import RotationallySymmetric

@@ -8,18 +8,19 @@ follows from it here.
 from __future__ import annotations
 
 import copyreg
+import inspect
 import math
 import operator
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 from torch.distributions import Distribution, constraints
+from typing_extensions import Self
 
-from powerspherical._torch.constants import untraced
-from powerspherical._torch.divergences import look_up_divergences
-from powerspherical._torch.private import validates_by_default
+from powerspherical._torch.precision import back, with_float64
+from powerspherical._torch.private import look_up_divergences, untraced, validates_by_default
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
@@ -88,6 +89,26 @@ def _look_up_divergences(cls: type[RotationallySymmetric]) -> None:
     look_up_divergences({cls, HypersphericalUniform, *_DISTRIBUTIONS.values()})
 
 
+#: The default of an argument that has none. Signatures do not show it.
+_REQUIRED: Any = inspect.Parameter.empty
+
+
+def _wrong_call(name: str, unknown: dict[str, Any]) -> TypeError:
+    """Return the error for a call without a concentration, or with ``unknown`` keyword arguments."""
+    given = f", got {', '.join(unknown)}" if unknown else ""
+    if "scale" in unknown:
+        given += ": use concentration, or a class of powerspherical.compat, which takes scale"
+    return TypeError(f"{name} takes loc, concentration and validate_args{given}")
+
+
+def _no_order(name: str) -> str:
+    angles = "cap_probability" if name == "cdf" else "cap_angle"
+    return (
+        f"points on a sphere have no order, so there is no {name}: use q.marginal.{name} for the cosine with loc, or "
+        f"q.{angles} for the angle"
+    )
+
+
 class RotationallySymmetric(Draws):
     """A distribution on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
 
@@ -106,6 +127,8 @@ class RotationallySymmetric(Draws):
             [0.8333, 0.0000, 0.0000]])
     >>> p.marginal.mean, p.mode.shape, p.mean_direction.shape
     (tensor([0.3333, 0.8333]), torch.Size([2, 3]), torch.Size([2, 3]))
+    >>> p.marginal.cdf(torch.tensor(0.0)), p.marginal.icdf(torch.tensor(0.25))
+    (tensor([0.2500, 0.0005]), tensor([0.0000, 0.7632]))
     >>> p.variance
     tensor([[0.2222, 0.3333, 0.3333],
             [0.0235, 0.1410, 0.1410]])
@@ -150,7 +173,15 @@ class RotationallySymmetric(Draws):
     concentration: Tensor
     _parameters: tuple[Tensor, Tensor]
 
-    def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        loc: Tensor,
+        concentration: Tensor | float = _REQUIRED,
+        validate_args: bool | None = None,
+        **unknown: Any,
+    ) -> None:
+        if concentration is _REQUIRED or unknown:
+            raise _wrong_call(type(self).__name__, unknown)
         if not hasattr(self, "family"):
             raise TypeError(
                 f"{type(self).__name__} has no family: use a subclass that sets one, such as PowerSpherical"
@@ -417,6 +448,14 @@ class RotationallySymmetric(Draws):
         validation.broadcast_shape(**{f"{name}.shape": number.shape, "batch_shape": self.batch_shape})
         return number.to(torch.promote_types(dtype, computing(number.dtype)))
 
+    def cdf(self, value: Tensor) -> Tensor:
+        """Raise: points on a sphere have no order. ``marginal.cdf`` takes cosines (…)."""
+        raise NotImplementedError(_no_order("cdf"))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Raise: points on a sphere have no order. ``marginal.icdf`` returns cosines (…)."""
+        raise NotImplementedError(_no_order("icdf"))
+
     def cap_probability(self, angle: Tensor | float) -> Tensor:
         """Return the probability within ``angle`` (radians in [0, π]) of ``loc``, in at least float32.
 
@@ -425,9 +464,9 @@ class RotationallySymmetric(Draws):
         below 1e-147.
         """
         angle = self._number("angle", angle, 0.0, math.pi + 1e-6)
-        half = angle.double().clamp(0.0, math.pi) / 2
+        half = with_float64(angle).double().clamp(0.0, math.pi) / 2
         t = Cosine(2 * torch.sin(half).square(), 2 * torch.cos(half).square())
-        return self.marginal.tails(t)[1].exp().to(angle.dtype)
+        return back(self.marginal.tails(t)[1].exp().to(angle.dtype), self.concentration)
 
     def cap_angle(self, probability: Tensor | float) -> Tensor:
         """Return the angle of the cone around ``loc`` with this ``probability``: the inverse of ``cap_probability``.
@@ -436,11 +475,11 @@ class RotationallySymmetric(Draws):
         below 1e-160 underflow.
         """
         probability = self._number("probability", probability, 0.0, 1.0)
-        inner = probability.double()
+        inner = with_float64(probability).double()
         t = self.marginal.quantile(1 - inner, inner)
         # At both ends a square root has an infinite slope, but the angle is constant.
         inside = (t.minus > 0) & (t.plus > 0)
         near, far = (torch.sqrt(torch.where(inside, x, 1.0)) for x in t)
         at_end = (t.minus * (math.pi / 2)).detach()  # 0 or π, or NaN
         angle = torch.where(inside, 2 * torch.atan2(near, far), at_end)
-        return angle.to(probability.dtype)
+        return back(angle.to(probability.dtype), self.concentration)

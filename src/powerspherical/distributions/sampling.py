@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
+from typing_extensions import Self
 
+from powerspherical._torch.modes import is_exporting_to_onnx
 from powerspherical._torch.vectors import computing
 from powerspherical.distributions import validation
 from powerspherical.sampling import noise as explicit
@@ -21,16 +23,12 @@ def sizes(name: str, value: Any) -> torch.Size:
         sequence = (value,)
     try:
         shape = torch.Size(sequence)
+        # The compiler cannot compare data-dependent sizes.
+        if shape and not torch.compiler.is_compiling() and min(shape) < 0:
+            raise TypeError
     except TypeError:
-        raise _not_sizes(name, value) from None
-    # The compiler cannot compare data-dependent sizes.
-    if shape and not torch.compiler.is_compiling() and min(shape) < 0:
-        raise _not_sizes(name, value)
+        raise ValueError(f"{name} must be an integer ≥ 0 or a tuple of them, got {value!r}") from None
     return shape
-
-
-def _not_sizes(name: str, value: Any) -> ValueError:
-    return ValueError(f"{name} must be an integer ≥ 0 or a tuple of them, got {value!r}")
 
 
 class Draws(Distribution):
@@ -89,6 +87,10 @@ class Draws(Distribution):
         if not (isinstance(sample_shape, tuple) and len(sample_shape) == 0):  # usually it is empty
             shape = sizes("sample_shape", sample_shape) + shape
         if noise is None:
+            if (
+                torch.compiler.is_compiling() and is_exporting_to_onnx()
+            ):  # it has normals, but not our operator
+                return self._points(self.noise(sample_shape, generator=generator))
             return self._draws(shape, generator)
         if len(shape) > len(self._batch_shape) or generator is not None:
             raise ValueError(

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.modes import can_look
+from powerspherical._torch.older import booleans
+from powerspherical._torch.precision import has_float64
 from powerspherical._torch.private import validates_by_default
 from powerspherical._torch.vectors import computing
 from powerspherical.distributions.constraints import NORM_TOLERANCE, norm_error, norm_rounding
@@ -44,7 +46,7 @@ def _read(conditions: Sequence[Tensor]) -> list[bool] | None:
     """Return whether each condition holds everywhere, read at once; None if values cannot be read here."""
     if not can_look() or any(condition.is_meta for condition in conditions):
         return None
-    return torch.stack([condition.all() for condition in conditions]).tolist()
+    return booleans(torch.stack([condition.all() for condition in conditions]))
 
 
 def floating_tensor(name: str, value: object, hint: str = "") -> Tensor:
@@ -98,6 +100,8 @@ def number_or_tensor(
         return tensor
     if tensor.dim():
         raise ValueError(f"loc is on {device} and {name} on {tensor.device}: move one of them")
+    if not has_float64(device):
+        tensor = tensor.float()
     return tensor.to(device, non_blocking=True)
 
 
@@ -110,15 +114,15 @@ def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
 
     False if it does not, or if there is no kernel for these tensors. Then the checks below have to tell.
     """
-    if numbers is not None and numbers.dtype is not vectors.dtype:
-        return False
-    tensors = (vectors,) if numbers is None else (numbers, vectors)
-    kernel = find("check", *tensors, dim=vectors.shape[-1])
+    dtype, dim = vectors.dtype, vectors.shape[-1]
+    if numbers is None:
+        kernel = find("check", vectors, dim=dim)
+    else:
+        kernel = find("check", numbers, vectors, dim=dim) if numbers.dtype is dtype else None
     if kernel is None:
         return False
-    tolerance, largest = _limits(vectors.dtype, vectors.shape[-1])
-    proper: bool = kernel.run(vectors, tolerance, numbers, largest)
-    return proper
+    tolerance, largest = _limits(dtype, dim)
+    return bool(kernel.run(vectors, tolerance, numbers, largest))
 
 
 @functools.cache

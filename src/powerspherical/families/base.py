@@ -18,10 +18,12 @@ from torch import Tensor
 
 from powerspherical._torch.constants import called_plainly
 from powerspherical._torch.derivatives import value_and_slope, with_derivatives
-from powerspherical._torch.elementary import log1p
+from powerspherical._torch.elementary import log_of_share
+from powerspherical._torch.precision import back, needs_float64, with_float64
+from powerspherical._torch.random import uniform_doubles
 from powerspherical.families.derived import information, mean_score
 from powerspherical.quadrature import expectations, gauss_legendre, law
-from powerspherical.quadrature.cosine import Cosine, log_half_cosine
+from powerspherical.quadrature.cosine import Cosine, dtype_of, log_half_cosine
 from powerspherical.special import curves, tables
 from powerspherical.special.moments import Array
 
@@ -49,6 +51,34 @@ class Family(ABC):
     ...         return -kappa * t.minus
     >>> Exponential().mean_cosine(torch.tensor([0.0, 1.0, 10.0]), 3)  # coth κ - 1/κ
     tensor([0.0000, 0.3130, 0.9000])
+
+    Power Spherical at d = 3, where the density of t is ∝ (1+t)^κ:
+
+    >>> from powerspherical.families import POWER_SPHERICAL as p
+    >>> zero, one, kappa = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> t = Cosine(one, one)
+    >>> p.log_kernel(t, kappa, 3).exp(), p.score(t, kappa, 3)  # ((1+t)/2)^κ, log((1+t)/2)
+    (tensor([0.5000, 0.2500]), tensor([-0.6931, -0.6931]))
+    >>> p.derivatives(t, kappa, 3)  # κ/(1+t), -κ/(1+t)²
+    (tensor([1., 2.]), tensor([-1., -2.]))
+    >>> p.mode_rapidity(kappa, 3), p.offset(kappa, 3).exp()  # ½ log(1+κ), κ+1
+    (tensor([0.3466, 0.5493]), tensor([2., 3.]))
+    >>> p.mean_cosine(kappa, 3), p.mean_loss(kappa, 3)  # κ/(κ+2), 2/(κ+2)
+    (tensor([0.3333, 0.5000]), tensor([0.6667, 0.5000]))
+    >>> p.relative_entropy(kappa, 3), p.variance_cosine(kappa, 3)
+    (tensor([0.1931, 0.4319]), tensor([0.2222, 0.1500]))
+    >>> p.from_mean_cosine(one / 3, 2 * one / 3, 3)
+    tensor([1., 1.])
+    >>> p.draw_cosine(one, kappa, 3)[0].value  # 2e^{-S/(2κ+2)} - 1 for S = 1
+    tensor([0.5576, 0.6930])
+    >>> p.misalignment(kappa, t, 3), p.divergence(p, one, kappa, Cosine(zero, 2 * one), 3)
+    (tensor([0.5000, 0.6250], dtype=torch.float64), tensor([0.0000, 0.0945], dtype=torch.float64))
+    >>> u, kappa = torch.tensor([[0.36], [1.0]], dtype=torch.float64)
+    >>> t = p.quantile(u, 1 - u, kappa, 3)
+    >>> t.value, p.slope(t, None, kappa, 3)  # t = 2u^{1/(κ+1)} - 1
+    (tensor([0.2000], dtype=torch.float64), tensor([0.3193], dtype=torch.float64))
+    >>> p.log_tail(t, kappa, 3)
+    (tensor([-1.0217], dtype=torch.float64), tensor([True]))
     """
 
     #: Unique identifier in the registry, on the command line and in the draw operator.
@@ -88,32 +118,15 @@ class Family(ABC):
         """Return the log of the unnormalised density at t; 0 for κ = 0, and preferably 0 at the mode.
 
         Arguments broadcast, and the result has their broadcast shape. It must be differentiable in all of them.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> t = torch.tensor([0.0, 0.5, 1.0])
-        >>> POWER_SPHERICAL.log_kernel(Cosine(1 - t, 1 + t), torch.tensor(2.0), 3).exp()  # ((1+t)/2)^κ
-        tensor([0.2500, 0.5625, 1.0000])
         """
 
     def score(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
-        """Return the derivative of ``log_kernel`` in κ. The arguments broadcast; the result has their broadcast shape.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> t = torch.tensor([0.0, 0.5])
-        >>> POWER_SPHERICAL.score(Cosine(1 - t, 1 + t), torch.tensor(1.0), 3)  # log((1+t)/2)
-        tensor([-0.6931, -0.2877])
-        """
+        """Return the derivative of ``log_kernel`` in κ, in the shape to which the arguments broadcast."""
         kappa = kappa.expand(torch.broadcast_shapes(kappa.shape, t.minus.shape))
         return value_and_slope(lambda k: self.log_kernel(t, k, dim), kappa)[1]
 
     def derivatives(self, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """Return the first and the second derivative of ``log_kernel`` in t. All tensors have one shape.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> t = torch.tensor([0.0, 1.0])
-        >>> POWER_SPHERICAL.derivatives(Cosine(1 - t, 1 + t), torch.ones(2), 3)  # 1/(1+t) and -1/(1+t)²
-        (tensor([1.0000, 0.5000]), tensor([-1.0000, -0.2500]))
-        """
+        """Return the first and the second derivative of ``log_kernel`` in t. All tensors have one shape."""
 
         def first(change: Tensor) -> Tensor:
             def kernel(c: Tensor) -> Tensor:
@@ -124,94 +137,49 @@ class Family(ABC):
         return value_and_slope(first, torch.zeros_like(t.minus))
 
     def mode_rapidity(self, kappa: Tensor, dim: int) -> Tensor | None:
-        """Return the mode of the density of artanh t, in the shape of ``kappa``; None to have it searched for.
-
-        >>> from powerspherical.families import SPHERICAL_CAUCHY
-        >>> SPHERICAL_CAUCHY.mode_rapidity(torch.tensor([0.0, 1.0]), 3)  # log(1+κ)
-        tensor([0.0000, 0.6931])
-        """
+        """Return the mode of the density of artanh t, in the shape of ``kappa``; None to have it searched for."""
         return None
 
     # Functions of κ
 
     def offset(self, kappa: Tensor, dim: int) -> Tensor:
-        """Return -log E_U exp(log_kernel), where E_U is the mean over uniform points, in the shape of ``kappa``.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> POWER_SPHERICAL.offset(torch.tensor([0.0, 2.0]), 3).exp()  # 4/E(1+t)²
-        tensor([1., 3.])
-        """
+        """Return -log E_U exp(log_kernel), where E_U is the mean over uniform points, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "offset", dim)
 
     def relative_entropy(self, kappa: Tensor, dim: int) -> Tensor:
-        """Return KL(p‖U), the divergence from the uniform distribution in nats, in the shape of ``kappa``.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> POWER_SPHERICAL.relative_entropy(torch.tensor([0.0, 1.0, 100.0]), 3)
-        tensor([0.0000, 0.1931, 3.6250])
-        """
+        """Return KL(p‖U), the divergence from the uniform distribution in nats, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "relative_entropy", dim)
 
     def mean_cosine(self, kappa: Tensor, dim: int) -> Tensor:
-        """Return E t, the length of E x, in the shape of ``kappa``.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> POWER_SPHERICAL.mean_cosine(torch.tensor([0.0, 2.0, 100.0]), 3)  # κ/(κ+d-1)
-        tensor([0.0000, 0.5000, 0.9804])
-        """
+        """Return E t, the length of E x, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "mean", dim)
 
     def mean_loss(self, kappa: Tensor, dim: int) -> Tensor:
-        """Return 1 - E t, accurate where it is small, in the shape of ``kappa``.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> POWER_SPHERICAL.mean_loss(torch.tensor([0.0, 1e9]), 3)
-        tensor([1.0000e+00, 2.0000e-09])
-        """
+        """Return 1 - E t, accurate where it is small, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "loss", dim)
 
     def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
-        """Return Var t, in the shape of ``kappa``.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> POWER_SPHERICAL.variance_cosine(torch.tensor([0.0, 1.0]), 3)  # 1/d at κ = 0
-        tensor([0.3333, 0.2222])
-        """
+        """Return Var t, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "variance", dim)
 
     def from_mean_cosine(self, length: Tensor, loss: Tensor, dim: int) -> Tensor:
         """Return the κ with E t = ``length`` = 1 - ``loss``, of the same shape; differentiable in ``length``.
 
         The result has the dtype of ``length``.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> length = torch.tensor([0.0, 0.5])
-        >>> POWER_SPHERICAL.from_mean_cosine(length, 1 - length, 3)
-        tensor([0., 2.])
         """
         return curves.inverse_mean(length, loss, self.key, dim)
 
-    # Probabilities of t, without derivatives, which ``derived`` adds. All tensors are float64 and of one shape.
+    # Probabilities of t, in float64, without derivatives, which ``derived`` adds.
 
     def log_tail(self, t: Cosine, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         """Return the log of the probability of one tail at t, preferably the smaller, and whether that tail is T ≤ t.
 
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> t = torch.tensor([-0.5, 0.9], dtype=torch.float64)
-        >>> log_tail, below = POWER_SPHERICAL.log_tail(Cosine(1 - t, 1 + t), torch.ones_like(t), 3)
-        >>> log_tail.exp(), below
-        (tensor([0.0625, 0.0975], dtype=torch.float64), tensor([ True, False]))
+        All tensors have one shape.
         """
         return law.log_near_tail(self, t, kappa, dim)
 
     def quantile(self, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
-        """Return the t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u, tensors of one shape.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> u = torch.tensor([0.36], dtype=torch.float64)
-        >>> POWER_SPHERICAL.quantile(u, 1 - u, torch.ones_like(u), 3).minus  # t = 2√u - 1
-        tensor([0.8000], dtype=torch.float64)
-        """
+        """Return the t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u, tensors of one shape."""
         return law.quantile(self, u, complement, kappa, dim)
 
     # Draws
@@ -227,32 +195,20 @@ class Family(ABC):
             kappa: concentration, of the same shape as ``squared_length``. The results have that shape, too.
             dim: the ambient dimension d.
             generator: source of further random numbers. Default: torch's generator for the device.
-
-        >>> from powerspherical.families import SPHERICAL_CAUCHY
-        >>> _ = torch.manual_seed(0)
-        >>> kappa = torch.full((10_000,), 2.0)
-        >>> t, noise = SPHERICAL_CAUCHY.draw_cosine(torch.randn(10_000, 2).square().sum(-1), kappa, 3)
-        >>> t.value.mean().round(decimals=1), SPHERICAL_CAUCHY.mean_cosine(kappa[0], 3).round(decimals=1)
-        (tensor(0.6000), tensor(0.6000))
         """
-        u = torch.rand(kappa.shape, dtype=torch.float64, device=kappa.device, generator=generator)
-        # torch's uniform numbers are multiples of 2^-53 from 0 on. Moving them to the mid-points avoids 0 and 1.
-        u = u * (1 - 2**-53) + 2**-54
-        return self.quantile(u, 1 - u, kappa.double(), dim).to(kappa.dtype), kappa.clone()
+        u = uniform_doubles(kappa, generator)
+        t = self.quantile(u, 1 - u, with_float64(kappa).double(), dim).to(kappa.dtype)
+        return Cosine(*(back(end, kappa) for end in t)), kappa.clone()
 
+    @needs_float64
     def slope(self, t: Cosine, noise: Tensor | None, kappa: Tensor, dim: int) -> Tensor:
         """Return d artanh(t)/dκ = (dt/dκ)/(1-t²) at a fixed probability of t, or for a draw with this ``noise``.
 
         Without ``noise`` it is the derivative at a fixed probability (Figurnov et al. 2018), and tensors are float64.
         For a draw with noise it may be another derivative with the same mean. All tensors have one shape. The result
         has the dtype of t, and the caller may overwrite it.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> zero = torch.tensor([0.0], dtype=torch.float64)
-        >>> POWER_SPHERICAL.slope(Cosine(1 - zero, 1 + zero), None, zero + 1, 3)  # t = 2u^{1/(κ+1)} - 1
-        tensor([0.3466], dtype=torch.float64)
         """
-        return law.slope(self, t.to(torch.float64), kappa.double(), dim).to(t.dtype)
+        return law.slope(self, t.to(torch.float64), kappa.double(), dim).to(dtype_of(t))
 
     # Divergences. κ in float32 asks for float32 accuracy, but results are always float64.
 
@@ -261,11 +217,6 @@ class Family(ABC):
 
         The divergence from this family to Power Spherical needs it. The tensors have one shape, which the result has,
         too.
-
-        >>> from powerspherical.families import SPHERICAL_CAUCHY
-        >>> cosine, one = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64), torch.ones(3)
-        >>> SPHERICAL_CAUCHY.misalignment(one, Cosine(1 - cosine, 1 + cosine), 3)  # -log(1 - ¾(1-cosine)/2)
-        tensor([0.0000, 0.4700, 1.3863], dtype=torch.float64)
         """
         return expectations.excess(self, kappa, angle, dim, lambda t: -log_half_cosine(t))
 
@@ -274,18 +225,11 @@ class Family(ABC):
 
         ``angle`` is that of the two mean directions. The tensors have one shape, which the result has, too. The default
         integrates over the cosine and the azimuth. Its error is about 1e-12 times the larger of the two log-densities.
-
-        >>> from powerspherical.families import POWER_SPHERICAL, VON_MISES_FISHER
-        >>> kappa_p, kappa, zero = torch.tensor([[10.0], [5.0], [0.0]])
-        >>> VON_MISES_FISHER.divergence(POWER_SPHERICAL, kappa_p, kappa, Cosine(zero, zero + 2), 3)
-        tensor([0.0195], dtype=torch.float64)
         """
-
-        def log_kernel(_: Cosine, other: Cosine, k: Tensor) -> Tensor:
-            return self.log_kernel(other, k, dim)
-
         kappa_p, kappa, angle = kappa_p.double(), kappa.double(), angle.to(torch.float64)
-        cross = expectations.expectation_in_two_cosines(p, kappa_p, angle, dim, log_kernel, kappa)
+        cross = expectations.expectation_in_two_cosines(
+            p, kappa_p, angle, dim, lambda _, other, k: self.log_kernel(other, k, dim), kappa
+        )
         return p.relative_entropy(kappa_p, dim) - self.offset(kappa, dim) - cross
 
 
@@ -325,17 +269,18 @@ class ExponentialFamily(Family):
     ...         return -t.minus
     >>> Exponential().mean_cosine(torch.tensor([0.0, 1.0]), 3)  # coth κ - 1/κ
     tensor([0.0000, 0.3130])
+
+    >>> from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY
+    >>> one, double = torch.ones(1), torch.ones(1, dtype=torch.float64)
+    >>> POWER_SPHERICAL.statistic(Cosine(one, one))  # log((1+t)/2) at t = 0
+    tensor([-0.6931])
+    >>> POWER_SPHERICAL.losses(SPHERICAL_CAUCHY, one, Cosine(double, double), 2)  # 2 log(3/2), -log(5/8)
+    (tensor([0.8109], dtype=torch.float64), tensor([0.4700], dtype=torch.float64))
     """
 
     @abstractmethod
     def statistic(self, t: Cosine) -> Tensor:
-        """Return T at t, elementwise and differentiable.
-
-        >>> from powerspherical.families import POWER_SPHERICAL
-        >>> t = torch.tensor([-1.0, 0.0, 1.0])
-        >>> POWER_SPHERICAL.statistic(Cosine(1 - t, 1 + t))  # log((1+t)/2)
-        tensor([   -inf, -0.6931, -0.0000])
-        """
+        """Return T at t, in the shape of t; differentiable."""
 
     def log_kernel(self, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
         return _product(kappa, self.statistic(t))
@@ -356,11 +301,6 @@ class ExponentialFamily(Family):
 
         X has the mean direction μ, and ν is at ``angle`` from it. The tensors have one shape, which the results have,
         too. The default integrates over the cosine and the azimuth.
-
-        >>> from powerspherical.families import POWER_SPHERICAL, SPHERICAL_CAUCHY
-        >>> one, double = torch.ones(1), torch.ones(1, dtype=torch.float64)
-        >>> POWER_SPHERICAL.losses(SPHERICAL_CAUCHY, one, Cosine(double, double), 2)  # 2 log(3/2), -log(5/8)
-        (tensor([0.8109], dtype=torch.float64), tensor([0.4700], dtype=torch.float64))
         """
 
         def loss(t: Cosine) -> Tensor:
@@ -396,6 +336,5 @@ def bregman(kappa_p: Tensor, kappa: Tensor, family: ExponentialFamily, dim: int)
 
 def squared_length(u: Tensor, complement: Tensor) -> Tensor:
     """Return the S with e^{-S/2} = u for draws on S² by inversion, given u and 1-u; NaN for u outside [0, 1]."""
-    near = complement < 0.5
-    log_u = torch.where(near, log1p(-torch.where(near, complement, 0.0)), torch.log(u))
+    log_u = log_of_share(u, complement)
     return torch.where(log_u <= 0, -2 * log_u, torch.nan)

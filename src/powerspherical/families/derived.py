@@ -1,6 +1,28 @@
 """What follows for every family from its methods: densities, tail probabilities and quantiles with derivatives, κ.
 
 Tensors broadcast unless a function says otherwise.
+
+Power Spherical at d = 3, where the density of t is ∝ (1+t)^κ:
+
+    >>> from powerspherical.families import POWER_SPHERICAL as p
+    >>> t, kappa = Cosine(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 2.0])), torch.tensor([1.0, 2.0])
+    >>> log_density(p, t, kappa, 3).exp()  # (κ+1)((1+t)/2)^κ
+    tensor([1., 3.])
+    >>> mean_score(p, kappa, 3), information(p, kappa, 3)  # -1/(κ+1), 1/(κ+1)²
+    (tensor([-0.5000, -0.3333]), tensor([0.2500, 0.1111]))
+    >>> log_partition(p, kappa, 3).exp(), antipode_power(p, kappa, 3)  # 2^κ/(κ+1), κ
+    (tensor([1.0000, 1.3333]), tensor([1., 2.]))
+    >>> forces(p, t, kappa, 3)  # 1/(1+t), (1-t)/(1+t)
+    (tensor([1.0000, 0.5000]), tensor([1., 0.]))
+    >>> from_mean_score(p, torch.tensor([-2.0, -0.4]), 3), fisher_step(p, mean_score(p, kappa, 3), kappa, 3)
+    (tensor([0.0000, 1.5000]), tensor([1., 2.]))
+    >>> from_relative_entropy(p, p.relative_entropy(kappa, 3), 3)
+    tensor([1., 2.])
+    >>> log_cdf, log_sf = log_tails(p, t, kappa, 3)
+    >>> log_cdf.exp(), log_sf.exp()  # u = ((1+t)/2)^{κ+1}, 1-u
+    (tensor([0.2500, 1.0000]), tensor([0.7500, 0.0000]))
+    >>> quantile(p, log_cdf.exp(), log_sf.exp(), kappa, 3)
+    Cosine(minus=tensor([1., 0.]), plus=tensor([1., 2.]))
 """
 
 from __future__ import annotations
@@ -13,9 +35,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from powerspherical._torch.derivatives import differentiable_once, with_derivatives
+from powerspherical._torch.derivatives import Differentiable, with_derivatives
 from powerspherical._torch.elementary import expm1, log1p
-from powerspherical.quadrature.cosine import Cosine
+from powerspherical._torch.modes import differentiates_through_functions
+from powerspherical._torch.precision import needs_float64
+from powerspherical.quadrature.cosine import Cosine, dtype_of
 from powerspherical.special import curves
 from powerspherical.special.gamma import log_cosine_normalizer
 
@@ -29,23 +53,12 @@ PointFunction = Callable[[Tensor, Tensor, Tensor, "Family", int], Tensor]
 
 
 def log_density(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
-    """Return the log of the density at t, relative to the uniform distribution.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> t = torch.tensor([0.0, 0.5, 1.0])
-    >>> log_density(POWER_SPHERICAL, Cosine(1 - t, 1 + t), torch.tensor(1.0), 3).exp()  # 1+t
-    tensor([1.0000, 1.5000, 2.0000])
-    """
+    """Return the log of the density at t, relative to the uniform distribution."""
     return family.log_kernel(t, kappa, dim) + family.offset(kappa, dim)
 
 
 def mean_score(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """Return E ∂log_kernel/∂κ, in the shape of ``kappa``. In an exponential family it is E T.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> mean_score(POWER_SPHERICAL, torch.tensor([0.0, 1.0]), 3)  # E log((1+t)/2)
-    tensor([-1.0000, -0.5000])
-    """
+    """Return E ∂log_kernel/∂κ, in the shape of ``kappa``. In an exponential family it is E T."""
     return -curves.value(kappa, family.key, "score_loss", dim)
 
 
@@ -54,19 +67,10 @@ def information(family: Family, kappa: Tensor, dim: int) -> Tensor:
     return curves.value(kappa, family.key, "information", dim)
 
 
-def mean_log_loss(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """Return -E log((1+t)/2) ≥ 0, in the shape of ``kappa``."""
-    return curves.value(kappa, family.key, "log_loss", dim)
-
-
 def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
     """Return the log of the mean over uniform points of the customary density, such as (1+t)^κ or e^{κt}.
 
     The result has the shape of ``kappa``.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> log_partition(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3).exp()  # E(1+t)² = 1 + 1/3
-    tensor([1.0000, 1.3333])
     """
     if curves.has(family.key, "log_partition", dim):
         return curves.value(kappa, family.key, "log_partition", dim)
@@ -74,12 +78,7 @@ def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
 
 
 def antipode_power(family: Family, kappa: Tensor, dim: int) -> Tensor:
-    """Return the exponent a of a density that behaves like (1+t)^a near t = -1; 0 if it is positive there.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> antipode_power(POWER_SPHERICAL, torch.tensor([0.0, 2.0]), 3)
-    tensor([0., 2.])
-    """
+    """Return the exponent a of a density that behaves like (1+t)^a near t = -1; 0 if it is positive there."""
     tiny = torch.finfo(kappa.dtype).tiny
     near, nearer = (
         family.log_kernel(Cosine(torch.full_like(kappa, 2.0), torch.full_like(kappa, x)), kappa, dim)
@@ -93,11 +92,6 @@ def forces(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:
 
     The pull is how strongly a point pulls the mean direction towards itself. The bend is how fast that pull falls off
     as the direction moves. All tensors have one shape.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> t = torch.tensor([0.0, 1.0])
-    >>> forces(POWER_SPHERICAL, Cosine(1 - t, 1 + t), torch.ones(2), 3)  # 1/(1+t) and (1-t)/(1+t)
-    (tensor([1.0000, 0.5000]), tensor([1., 0.]))
     """
     first, second = family.derivatives(t, kappa, dim)
     scale = 1 / kappa.clamp(min=torch.finfo(kappa.dtype).tiny)
@@ -107,15 +101,12 @@ def forces(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:
 # Concentrations
 
 
+@needs_float64
 def from_mean_score(family: Family, mean: Tensor, dim: int) -> Tensor:
     """Return the κ with E T = ``mean`` < 0 in an exponential family, or 0 if no κ > 0 has so small a mean.
 
     If ``mean`` is the mean of T over data, it is the maximum-likelihood estimate of κ. The result has the dtype and
     shape of ``mean``, and no derivative.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> from_mean_score(POWER_SPHERICAL, torch.tensor([-2.0, -0.4]), 3)
-    tensor([0.0000, 1.5000])
     """
     loss = -mean.detach().double()
     return curves.inverse(loss, family.key, "score_loss", dim).to(mean.dtype)
@@ -125,26 +116,17 @@ def fisher_step(family: Family, found: Tensor, kappa: Tensor, dim: int) -> Tenso
     """Return κ after one step of Fisher scoring from ``kappa``, for data whose mean score there is ``found``.
 
     The scored parameter is log(1+κ), which a step changes by at most 2. Tensors have one shape, and the result too.
-
-    >>> from powerspherical.families import SPHERICAL_CAUCHY
-    >>> zero = torch.tensor(0.0)
-    >>> fisher_step(SPHERICAL_CAUCHY, zero, zero + 3, 3)
-    tensor(3.)
     """
     step = (found - mean_score(family, kappa, dim)) / information(family, kappa, dim) / (1 + kappa)
     return expm1(log1p(kappa) + step.clamp(-2.0, 2.0)).clamp(min=0.0)
 
 
+@needs_float64
 def from_relative_entropy(family: Family, nats: Tensor, dim: int) -> Tensor:
     """Return the κ ≥ 0 with KL(p‖U) = ``nats``, in the shape and dtype of ``nats``.
 
     It is differentiable for nats > 0. At 0 the derivative is +∞, because KL is ∝ κ² for small κ. If no finite κ of the
     dtype reaches ``nats``, the result is infinite.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> kappa = from_relative_entropy(POWER_SPHERICAL, torch.tensor([0.0, 0.5]), 3)
-    >>> POWER_SPHERICAL.relative_entropy(kappa, 3)
-    tensor([0.0000, 0.5000])
     """
     # At 0 we use a root: it has the value 0 and an infinite derivative in forward mode, too, where 0·∞ would be NaN.
     zero = nats == 0
@@ -182,6 +164,14 @@ def _inside(minus: Tensor, plus: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return inside, torch.where(inside, minus.detach(), 1.0), torch.where(inside, plus.detach(), 1.0)
 
 
+def _once(slope: Tensor, *sources: Tensor) -> Tensor:
+    """Return a derivative unchanged. Differentiating it again with respect to ``sources`` raises."""
+    if not torch.is_grad_enabled() or differentiates_through_functions():
+        return slope
+    refusal = "tail probabilities and quantiles are differentiable once, not twice"
+    return Differentiable.apply(slope, 0, refusal, *sources)
+
+
 def _tails_partial(dt: PointFunction) -> Callable[..., Pair]:
     """Return the partial derivative of ``_log_tails`` in an argument that changes t by ``dt``."""
 
@@ -191,7 +181,7 @@ def _tails_partial(dt: PointFunction) -> Callable[..., Pair]:
         log_pdf, change = _log_pdf(*point), dt(*point)
         below, above = (torch.where(inside, change * torch.exp(log_pdf - x.detach()), 0.0) for x in tails)
         sources = *tails, end, other_end, kappa
-        return differentiable_once(below, *sources), differentiable_once(-above, *sources)
+        return _once(below, *sources), _once(-above, *sources)
 
     return partial
 
@@ -214,20 +204,14 @@ def _log_tails(minus: Tensor, plus: Tensor, kappa: Tensor, family: Family, dim: 
     return log_cdf, log_sf
 
 
+@needs_float64
 def log_tails(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:
     """Return log P(T ≤ t) and log P(T > t), computed in float64 and rounded to the promoted dtype of the arguments.
 
-    A t outside [-1, 1] is treated as the nearer end. Differentiable once. For our families the relative error of the
-    probabilities is at most 1e-8, for d and κ up to 1e6, probabilities down to 1e-30, and 1-t and 1+t down to 1e-270.
-    Smaller ones may count as 1e-295.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> one = torch.tensor(1.0)
-    >>> log_cdf, log_sf = log_tails(POWER_SPHERICAL, Cosine(one, one), one, 3)
-    >>> log_cdf.exp(), log_sf.exp()  # the density of t is (1+t)/2
-    (tensor(0.2500), tensor(0.7500))
+    A t outside [-1, 1] is treated as the nearer end. Differentiable once. The accuracy is that of ``Marginal``, for 1-t
+    and 1+t down to 1e-270. Smaller ones may count as 1e-295.
     """
-    dtype = torch.promote_types(t.dtype, kappa.dtype)
+    dtype = torch.promote_types(dtype_of(t), kappa.dtype)
     tails = _log_tails(*torch.broadcast_tensors(*t.to(torch.float64), kappa.double()), family, dim)
     return tails[0].to(dtype), tails[1].to(dtype)
 
@@ -239,7 +223,7 @@ def _quantile_partial(dt: PointFunction) -> Callable[..., Pair]:
         inside, minus, plus = _inside(*ends)
         change = torch.where(inside, dt(minus, plus, kappa.detach(), family, dim), 0.0)
         sources = *ends, u, complement, kappa
-        return differentiable_once(-change, *sources), differentiable_once(change, *sources)
+        return _once(-change, *sources), _once(change, *sources)
 
     return partial
 
@@ -260,15 +244,11 @@ def _quantile(u: Tensor, complement: Tensor, kappa: Tensor, family: Family, dim:
     return minus, plus
 
 
+@needs_float64
 def quantile(family: Family, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
     """Return the t with P(T ≤ t) = u, given u and ``complement`` = 1-u; NaN for u outside [0, 1].
 
     It is computed in float64 and rounded to the promoted dtype of the arguments. Differentiable once.
-
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> u = torch.tensor(0.36)
-    >>> quantile(POWER_SPHERICAL, u, 1 - u, torch.tensor(1.0), 3)  # t = 2√u - 1
-    Cosine(minus=tensor(0.8000), plus=tensor(1.2000))
     """
     arguments = u, complement, kappa
     dtype = functools.reduce(torch.promote_types, (x.dtype for x in arguments))

@@ -10,12 +10,13 @@ from torch import Tensor
 from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
 from powerspherical._torch.elementary import log1p
+from powerspherical._torch.precision import needs_float64
 from powerspherical._torch.random import standard_gamma
 from powerspherical.families.base import ExponentialFamily, Family, squared_length
 from powerspherical.formulas import slopes
 from powerspherical.formulas.maps import power_spherical_ends_3
 from powerspherical.quadrature import misalignment
-from powerspherical.quadrature.cosine import Cosine, log_half_cosine
+from powerspherical.quadrature.cosine import Cosine, dtype_of, log_half_cosine
 from powerspherical.special import curves
 
 
@@ -53,6 +54,7 @@ class PowerSphericalFamily(ExponentialFamily):
     def mean_loss(self, kappa: Tensor, dim: int) -> Tensor:
         return (dim - 1) / (kappa + (dim - 1))
 
+    @needs_float64
     def variance_cosine(self, kappa: Tensor, dim: int) -> Tensor:
         exact = kappa.double()  # in float32 the roundings would add up
         total = exact + (dim - 1)  # α + β
@@ -90,7 +92,7 @@ class PowerSphericalFamily(ExponentialFamily):
         """
         if dim == 3:
             return slopes.power_spherical_slope_3(*t, kappa)
-        if noise is None or t.dtype == torch.float64:
+        if noise is None or dtype_of(t) == torch.float64:
             return super().slope(t, noise, kappa, dim)
         shape = kappa + (dim - 1) / 2
         slope = slopes.gamma_slope_by_expansion(shape, noise)

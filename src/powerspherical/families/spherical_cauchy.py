@@ -10,18 +10,20 @@ points lie within angles of about 2/κ of μ.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import scalar_constant
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.elementary import log1p
+from powerspherical._torch.elementary import log1p, log_of_share
 from powerspherical.families.base import Family
 from powerspherical.families.von_mises_fisher import VON_MISES_FISHER
-from powerspherical.formulas.densities import cauchy_log_density, cauchy_slopes
+from powerspherical.formulas.densities import cauchy_log_density, cauchy_slopes, sinh_rapidity
 from powerspherical.formulas.maps import boosted
 from powerspherical.quadrature import expectations
-from powerspherical.quadrature.cosine import Cosine
+from powerspherical.quadrature.cosine import Cosine, value_of
 from powerspherical.special.mobius import mean_log_boost
 
 _VALUES_PER_NODE = 64  # about how many values the average over the azimuth holds
@@ -80,7 +82,7 @@ class SphericalCauchyFamily(Family):
         self, squared_length: Tensor, kappa: Tensor, dim: int, generator: torch.Generator | None = None
     ) -> tuple[Cosine, Tensor]:
         """Shift the cosine t₀ = n/√(n²+S) of a uniform point, with n ~ N(0, 1). The noise returned is 1+κ."""
-        normal = torch.randn_like(squared_length, generator=generator)
+        normal = torch.empty_like(squared_length).normal_(generator=generator)
         root = torch.addcmul(squared_length, normal, normal).sqrt_()
         plus = root + normal
         minus = root.sub_(normal)
@@ -101,9 +103,7 @@ class SphericalCauchyFamily(Family):
         # So the angle adds -log(1 - h(1 - e^{-2τ})) with its haversine h. A small argument is a sum of terms ≥ 0.
         kappa, h, rest = kappa.double(), 0.5 * angle.minus, 0.5 * angle.plus
         loss = h * (kappa / (1 + kappa)) * ((kappa + 2) / (1 + kappa))
-        small = loss < 0.5
-        left = rest + h / (1 + kappa).square()
-        return -torch.where(small, log1p(-torch.where(small, loss, 0.0)), torch.log(left))
+        return -log_of_share(rest + h / (1 + kappa).square(), loss)
 
     def divergence(self, p: Family, kappa_p: Tensor, kappa: Tensor, angle: Cosine, dim: int) -> Tensor:
         """Within the family, (d-1) times a function of the hyperbolic distance between ρ_pμ and ρν in the ball.
@@ -115,28 +115,14 @@ class SphericalCauchyFamily(Family):
             # sinh²(τ/2) for the distance τ, by the hyperbolic law of cosines, as a sum of two terms ≥ 0
             growth, growth_p = 1 + kappa, 1 + kappa_p
             radial = 0.25 * (kappa - kappa_p).square() / growth / growth_p
-            sines = _sinh_rapidity(kappa) * _sinh_rapidity(kappa_p)
+            sines = sinh_rapidity(kappa) * sinh_rapidity(kappa_p)
             return (dim - 1) * mean_log_boost(radial + sines * (0.5 * angle.minus), dim)
 
-        def loss(t: Cosine, angle: Cosine, k: Tensor) -> Tensor:
-            return _mean_log_distortion(t, angle, k, dim)
-
+        loss, width = partial(_mean_log_distortion, dim=dim), (1 + kappa).reciprocal().square()
         cross = expectations.expectation_with_singularity(
-            p,
-            kappa_p,
-            angle,
-            dim,
-            loss,
-            kappa,
-            values=_VALUES_PER_NODE,
-            width=(1 + kappa).reciprocal().square(),
+            p, kappa_p, angle, dim, loss, kappa, values=_VALUES_PER_NODE, width=width
         )
         return p.relative_entropy(kappa_p, dim) + (dim - 1) * cross
-
-
-def _sinh_rapidity(kappa: Tensor) -> Tensor:
-    """Return sinh τ for e^τ = 1+κ, without cancellation."""
-    return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
 
 
 def _mean_log_distortion(t: Cosine, angle: Cosine, kappa: Tensor, dim: int) -> Tensor:
@@ -148,11 +134,11 @@ def _mean_log_distortion(t: Cosine, angle: Cosine, kappa: Tensor, dim: int) -> T
     are smooth in 1-c. 1 - tc and t - c are computed from the nearer ends.
     """
     near = t.minus < t.plus
-    c = angle.value
+    c = value_of(angle)
     apart = torch.where(near, t.minus * c + angle.minus, angle.plus - t.plus * c)  # 1 - tc
     gap = torch.where(near, angle.minus - t.minus, t.plus - angle.plus)  # t - c
-    sinh, shrink = _sinh_rapidity(kappa), 1 / (1 + kappa)
-    square = apart + t.value * c * shrink.square() + (gap * sinh).square()
+    sinh, shrink = sinh_rapidity(kappa), 1 / (1 + kappa)
+    square = apart + value_of(t) * c * shrink.square() + (gap * sinh).square()
     if dim == 2:  # s = ±1
         return 0.5 * torch.log(square)
     r = torch.sqrt(square)

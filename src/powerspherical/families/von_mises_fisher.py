@@ -12,7 +12,7 @@ from powerspherical.families.base import ExponentialFamily, Family, squared_leng
 from powerspherical.formulas.maps import LARGE_KAPPA, von_mises_fisher_ends_3
 from powerspherical.formulas.slopes import von_mises_fisher_slope, von_mises_fisher_slope_3
 from powerspherical.quadrature import misalignment
-from powerspherical.quadrature.cosine import Cosine
+from powerspherical.quadrature.cosine import Cosine, dtype_of
 
 #: After the first round, we draw about this many candidates per round even if fewer rows are left. Several candidates
 #: per row save rounds, which dominate the time of a small batch.
@@ -75,8 +75,7 @@ class VonMisesFisherFamily(ExponentialFamily):
         b = degrees / (2 * flat + root)
         x0 = 2 * flat / (root + degrees)  # (1-b)/(1+b), without the subtraction
         minus, plus, rejected = _propose(squared_length.reshape(-1), b, x0, dim, generator)
-        redraw = _redraw_blindly if is_capturing(flat) else _redraw
-        redraw(Cosine(minus, plus), rejected, b, x0, dim, generator)
+        _redraw(Cosine(minus, plus), rejected, b, x0, dim, generator)
         return Cosine(minus.view(kappa.shape), plus.view(kappa.shape)), b.view(kappa.shape)
 
     def slope(self, t: Cosine, noise: Tensor | None, kappa: Tensor, dim: int) -> Tensor:
@@ -87,7 +86,7 @@ class VonMisesFisherFamily(ExponentialFamily):
         """
         if dim == 3:
             return von_mises_fisher_slope_3(*t, kappa)
-        if dim < SERIES_DIM or t.dtype == torch.float64:
+        if dim < SERIES_DIM or dtype_of(t) == torch.float64:
             return super().slope(t, noise, kappa, dim)
         with torch.no_grad():
             return von_mises_fisher_slope(t.plus, kappa, float(dim - 1))
@@ -125,7 +124,7 @@ def _propose(
     1-2z is a coordinate n/√(n² + S) of a uniform point on the sphere, where n ~ N(0, 1) and S ~ χ²_{d-1} is
     ``squared_length``. Hence z/(1-z) = S/(|n| + √(n²+S))² if n > 0, and the reciprocal otherwise.
     """
-    normal = torch.randn_like(squared_length, generator=generator)
+    normal = torch.empty_like(squared_length).normal_(generator=generator)
     root = (normal * normal).add_(squared_length).sqrt_()
     large = root.add_(normal.abs()).square_()
     positive = normal > 0
@@ -136,7 +135,7 @@ def _propose(
     ratio = (rest - z).mul_(x0).mul_(1 + b).div_(denominator).mul_(0.5)  # 1+y = 2(1 - (1-b)z)/(1+b)
     log_acceptance = torch.log1p(-ratio).add_(ratio).mul_(dim - 1)
     # The comparison is written so that NaN is not rejected. Otherwise the loop would not end.
-    rejected = log_acceptance < torch.rand_like(ratio, generator=generator).log_()
+    rejected = log_acceptance < torch.empty_like(ratio).uniform_(generator=generator).log_()
     return scaled.div_(denominator).mul_(2), rest.div_(denominator).mul_(2), rejected
 
 
@@ -155,6 +154,13 @@ def _redraw(
     t: Cosine, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
 ) -> None:
     """Replace rejected candidates in place, until all rows have an accepted one."""
+    if is_capturing(b):  # the host cannot see whether a row is left
+        for _ in range(_BLIND_ROUNDS):
+            *fresh, all_rejected = _candidates(b, x0, _BLIND_WIDTH, dim, generator)
+            for kept, candidate in zip(t, fresh, strict=True):
+                torch.where(rejected, candidate, kept, out=kept)
+            rejected.logical_and_(all_rejected)
+        return
     pending = rejected.nonzero().squeeze(-1)
     while count := pending.numel():
         width = max(_CANDIDATES // count, 1)
@@ -162,17 +168,6 @@ def _redraw(
         for kept, candidate in zip(t, fresh, strict=True):
             kept[pending] = candidate
         pending = pending[all_rejected]
-
-
-def _redraw_blindly(
-    t: Cosine, rejected: Tensor, b: Tensor, x0: Tensor, dim: int, generator: torch.Generator | None
-) -> None:
-    """Like ``_redraw``, with a fixed number of rounds: in a CUDA graph the host cannot see whether a row is left."""
-    for _ in range(_BLIND_ROUNDS):
-        *fresh, all_rejected = _candidates(b, x0, _BLIND_WIDTH, dim, generator)
-        for kept, candidate in zip(t, fresh, strict=True):
-            torch.where(rejected, candidate, kept, out=kept)
-        rejected.logical_and_(all_rejected)
 
 
 VON_MISES_FISHER = VonMisesFisherFamily()

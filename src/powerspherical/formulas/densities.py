@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 
-from powerspherical.formulas.ops import Lanes, Number, at_least, log, log1p, where
+from powerspherical.formulas.ops import Lanes, Number, log, log1p, where
 
 INFINITY = math.inf
 
-#: The smallest normal number of float32. A distance from the antipode below it counts as zero.
-SMALLEST = 2.0**-126
-
 
 def power_statistic(minus: Lanes, plus: Lanes) -> Lanes:
-    """T = log((1+t)/2) of the Power Spherical family; -inf at the antipode."""
-    return where(plus <= 0, -INFINITY, -log1p(minus / at_least(plus, SMALLEST)))
+    """T = log((1+t)/2) of the Power Spherical family; -inf at the antipode, and maybe where 1+t is subnormal."""
+    return where(plus <= 0, -INFINITY, -log1p(minus / where(plus <= 0, 1.0, plus)))
+
+
+def sinh_rapidity(kappa: Lanes) -> Lanes:
+    """sinh τ with e^τ = 1+κ, without cancellation."""
+    return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
 
 
 def cauchy_distance(minus: Lanes, kappa: Lanes) -> Lanes:
     """cosh τ - t sinh τ with e^τ = 1+κ, as a sum of two terms ≥ 0."""
-    return 1 / (1 + kappa) + minus * (0.5 * kappa * ((kappa + 2) / (kappa + 1)))
+    return 1 / (1 + kappa) + minus * sinh_rapidity(kappa)
 
 
 def cauchy_log_density(minus: Lanes, kappa: Lanes, degrees: Number) -> Lanes:

@@ -45,16 +45,26 @@ def boosted(minus: Lanes, plus: Lanes, growth: Lanes) -> tuple[Lanes, Lanes]:
     return shrunk * scale, plus * scale
 
 
-def concentration(raw: Lanes, minimum: Number, maximum: Number, rate: Number) -> tuple[Lanes, Lanes]:
-    """κ = minimum + s/(1 + s·rate) and dκ/dr for the output r = ``raw`` of a head, with s = log(1 + e^r).
+#: From this r on log(1 + e^r) is r, also in float64.
+LINEAR = 40.0
+
+
+def softplus(r: Lanes) -> Lanes:
+    """log(1 + e^r). NaN takes the second branch, because the C library's exponentials turn it into a number."""
+    return where(r < LINEAR, log1p(exp(at_most(r, LINEAR))), r)
+
+
+def concentration(raw: Lanes, minimum: Number, maximum: Number, rate: Number) -> Lanes:
+    """κ = minimum + s/(1 + s·rate) for the output r = ``raw`` of a head, with s = log(1 + e^r).
 
     ``rate`` is 1/(maximum - minimum).
     """
-    r = at_most(raw, 1e38)  # keeps s·rate a number
-    decay = exp(-abs(r))
-    softplus = at_least(r, 0.0) + log1p(decay)
-    shrink = 1 / (1 + softplus * rate)
-    kappa = at_most(minimum + softplus * shrink, maximum)  # rounding may exceed it
-    slope = where(r > 0, 1.0, decay) / (1 + decay) * shrink * shrink
-    # The C library's exponentials turn NaN into a number.
-    return where(raw == raw, kappa, raw), where(raw == raw, slope, raw)
+    excess = softplus(at_most(raw, 1e38))  # keeps s·rate a number
+    return at_most(minimum + excess / (1 + excess * rate), maximum)  # rounding may exceed it
+
+
+def concentration_slope(raw: Lanes, rate: Number) -> Lanes:
+    """The derivative dκ/dr of ``concentration``."""
+    growth = exp(at_most(raw, LINEAR))
+    shrink = 1 / (1 + softplus(at_most(raw, 1e38)) * rate)
+    return where(raw < LINEAR, growth / (1 + growth), 1.0) * shrink * shrink

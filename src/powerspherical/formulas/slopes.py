@@ -59,6 +59,10 @@ def von_mises_fisher_slope_3(minus: Lanes, plus: Lanes, kappa: Lanes) -> Lanes:
     return where(kappa < SMALL_KAPPA, total / (sinhc + 1), far)
 
 
+#: The dimension and the κ from which on the next series is accurate. Elsewhere kernels use a recurrence.
+SERIES_DIM, SERIES_KAPPA = 32, 40.0
+
+
 def von_mises_fisher_slope(plus: Lanes, kappa: Lanes, degrees: Number) -> Lanes:
     """w of von Mises–Fisher draws for d ≥ 32 or κ ≥ 40, at a fixed probability; ``degrees`` is δ = d-1.
 

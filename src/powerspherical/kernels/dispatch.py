@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,22 +34,21 @@ def is_plain(*tensors: Tensor) -> bool:
     )
 
 
-def is_plain_backward(*grads: Tensor) -> bool:
-    """Whether a backward pass, given these gradients, may compute values only.
+def _values_suffice(grads: Sequence[Tensor], operators: bool) -> bool:
+    """Whether a backward pass, given these gradients, may compute values without derivatives.
 
-    They must be plain tensors, not batches of gradients, and their own derivatives must not be needed.
+    Their own derivatives must not be needed, and they must not be batches of gradients. Kernels need plain tensors.
+    Operators have no derivatives either, but the compiler may be tracing them.
     """
-    return not torch.is_grad_enabled() and is_plain(*grads) and not any(map(_is_batch_of_gradients, grads))
-
-
-def is_value_backward(*grads: Tensor) -> bool:
-    """Whether a backward pass may call operators that have no derivatives. The compiler may be tracing it."""
-    batched = any(type(grad) in _PLAIN_TYPES and _is_batch_of_gradients(grad) for grad in grads)
-    return not (torch.is_grad_enabled() or is_transformed() or batched)
+    if torch.is_grad_enabled() or (is_transformed() if operators else not is_plain(*grads)):
+        return False
+    return not any(map(_is_batch_of_gradients, grads))
 
 
 def _is_batch_of_gradients(tensor: Tensor) -> bool:
     """Whether a plain tensor has no memory, as in ``torch.autograd.grad(is_grads_batched=True)``."""
+    if type(tensor) not in _PLAIN_TYPES:  # such as the tensors of the compiler, which have no memory either
+        return False
     try:
         tensor.data_ptr()
     except RuntimeError:
@@ -69,8 +68,10 @@ def _has_triton(device: torch.device, compiling: bool) -> bool:
 
 
 @functools.lru_cache(1024)
-def _registered(what: str, engine: str, dtype: torch.dtype, dim: int, family: str | None) -> Kernel | None:
-    found = KERNELS.get((what, engine))
+def _registered(
+    what: str, engine: str | None, dtype: torch.dtype, dim: int, family: str | None
+) -> Kernel | None:
+    found = KERNELS.get((what, engine)) if engine else None
     if found is None or dtype not in found.dtypes or dim > found.largest_dim:
         return None
     return found if family is None or family in NUMBERS else None
@@ -99,10 +100,9 @@ def find(
         return None
     tensor = tensors[-1]
     engine = engines.kernels[tensor.is_cpu]
-    if engine == "c":
-        if isinstance(library.loaded(), str):
-            return None
-    elif engine is None or not _has_triton(tensor.device, compiling):
+    if engine == "triton" and not _has_triton(tensor.device, compiling):
+        return None
+    if engine == "c" and isinstance(library.loaded(), str):
         return None
     found = _registered(what, engine, tensor.dtype, dim, family)
     if found is None or not tensor.numel() or (found.serves and not found.serves(family, *tensors)):
@@ -118,29 +118,29 @@ class _ByKernel(torch.autograd.Function):
     """Values and gradients from a kernel. Gradients that are transformed or differentiated come from ``compose``."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: Kernel, compose: Callable[..., Any], options: Any, *tensors: Tensor) -> Any:
-        outputs, kept = kernel.run(tensors, options, ctx.needs_input_grad[3:])
-        ctx.arguments = kernel, compose, options, len(tensors)
+    def forward(ctx: Any, plan: tuple[Kernel, Callable[..., Any], Any], *tensors: Tensor) -> Any:
+        kernel, _, options = plan
+        outputs, kept = kernel.run(tensors, options, ctx.needs_input_grad[1:])
+        ctx.plan, ctx.count = plan, len(tensors)
         ctx.save_for_backward(*tensors, *kept)
         ctx.set_materialize_grads(False)  # a gradient that is not needed is None
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-        (kernel, compose, options, count), saved = ctx.arguments, ctx.saved_tensors
-        tensors, kept, needed = saved[:count], saved[count:], ctx.needs_input_grad[3:]
+        (kernel, compose, options), count, saved = ctx.plan, ctx.count, ctx.saved_tensors
+        tensors, kept, needed = saved[:count], saved[count:], ctx.needs_input_grad[1:]
         given = [grad for grad in grads if grad is not None]
-        may_run = is_value_backward if kernel.operators else is_plain_backward
         found: Gradients = (None,) * count
-        if given and may_run(*given):
+        if given and _values_suffice(given, kernel.operators):
             found = kernel.gradients(grads, needed, tensors, kept, options)
         elif given:
             found = composed_gradients(lambda *tensors: compose(*tensors, *kept), grads, needed, tensors)
-        return None, None, None, *found
+        return None, *found
 
 
 def composed_gradients(
-    compose: Callable[..., Any], grads: Gradients, needed: tuple[bool, ...], tensors: Tensors
+    compose: Callable[..., Any], grads: Gradients, needed: Sequence[bool], tensors: Tensors
 ) -> Gradients:
     """Return the gradients of ``compose(*tensors)`` by autograd, None where they are not needed."""
     create_graph = torch.is_grad_enabled()
@@ -165,7 +165,7 @@ def by_kernel(kernel: Kernel, compose: Callable[..., Any], options: Any, *tensor
         tensors: the arguments.
     """
     if torch.is_grad_enabled() and True in [tensor.requires_grad for tensor in tensors]:
-        return _ByKernel.apply(kernel, compose, options, *tensors)
+        return _ByKernel.apply((kernel, compose, options), *tensors)
     return kernel.run(tensors, options, (False,) * len(tensors))[0]
 
 

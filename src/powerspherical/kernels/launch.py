@@ -15,7 +15,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from powerspherical._torch.random import KeyedGenerator
 from powerspherical.kernels.layout import readable
+
+#: Older versions cannot compile all of our kernels.
+OLDEST = (3, 4)
+
+
+@functools.cache
+def missing() -> str | None:
+    """Return what the installation lacks for our Triton kernels, or None."""
+    if torch.version.hip:  # Triton also exists for ROCm
+        return "they have instructions of CUDA, and this torch is built for ROCm"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed, which a CUDA build of torch brings"
+    import triton
+
+    if tuple(map(int, triton.__version__.split(".")[:2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return f"they need Triton {oldest} or newer, found {triton.__version__}: install torch 2.8 or newer"
+    return None
+
+
+def description() -> str:
+    """Which Triton compiles the fused kernels for CUDA, or why none does; for people."""
+    lacks = missing() or (None if torch.cuda.is_available() else "there is no CUDA device")
+    if lacks:
+        return f"not used: {lacks}"
+    if not _compiles(torch.device("cuda", torch.cuda.current_device())):
+        return "not used: Triton cannot compile for this GPU"
+    return f"Triton {importlib.import_module('triton').__version__}"
 
 
 def runs_on(device: torch.device, compiling: bool) -> bool:
@@ -27,25 +56,15 @@ def runs_on(device: torch.device, compiling: bool) -> bool:
         device: with its index, if it is a CUDA device.
         compiling: whether compiled code is to call the kernels. Then we cannot try whether Triton compiles.
     """
-    # Triton also exists for ROCm, but our kernels have instructions of CUDA.
-    if torch.version.hip or importlib.util.find_spec("triton") is None:
+    if missing():
         return False
     if device.type == "cpu":
-        return _interprets()
+        from powerspherical.kernels.triton.random import COMPILED
+
+        return not COMPILED.value
     return device.type == "cuda" and (compiling or _compiles(device))
 
 
-@functools.cache
-def _interprets() -> bool:
-    """Whether kernels run in Triton's interpreter, which takes CPU tensors. Triton decides this when it is imported."""
-    import triton
-
-    from powerspherical.kernels.triton import draw
-
-    return not isinstance(draw._draw, triton.JITFunction)
-
-
-@functools.cache
 def _compiles(device: torch.device) -> bool:
     """Whether Triton can compile for the device, which takes a C compiler and Python's headers."""
     try:
@@ -53,7 +72,8 @@ def _compiles(device: torch.device) -> bool:
 
         # A trivial kernel might compile where inline assembly or Philox does not.
         loc, kappa = torch.ones((1, 2), device=device), torch.ones(1, device=device)
-        draw.write(torch.empty_like(loc), None, loc, kappa, 0, "spherical_cauchy", 2)
+        options = "spherical_cauchy", 2, kappa.shape, KeyedGenerator(0), lambda *_: None
+        draw.draw((loc, kappa), options, (False, False))
     except Exception as error:  # compilers, linkers and drivers raise all kinds of errors
         if torch.cuda.is_current_stream_capturing():
             raise  # a failure during capture does not mean that later calls fail
@@ -108,7 +128,7 @@ def launch(
     compiled = _COMPILED.get(key)
     aligned = not functools.reduce(operator.or_, addresses) & 15
     if compiled is not None and aligned:
-        compiled[*grid, 1](*addresses, *numbers, *constants)
+        compiled[(*grid, 1)](*addresses, *numbers, *constants)
         return None
     # Triton 3.10 no longer fuses multiplications and additions by default.
     options = {"num_warps": num_warps, "enable_fp_fusion": True}
@@ -121,8 +141,3 @@ def launch(
 def blocks(count: int, size: int) -> int:
     """Return how many blocks of ``size`` items hold ``count`` items."""
     return -(-count // size)
-
-
-def next_power_of_two(number: int) -> int:
-    """Return the smallest power of two that is at least ``number`` ≥ 1."""
-    return 1 << (number - 1).bit_length()

@@ -21,10 +21,12 @@ def readable(tensor: Tensor) -> Tensor:
 
 
 def in_dtype_of(grad: Tensor, vectors: Tensor) -> Tensor:
-    """Convert the gradient in ``unit_vectors_as(vectors, grad.dtype)`` to that in half-precision ``vectors``.
+    """Convert the gradient in ``unit_vectors_as(vectors, grad.dtype)`` to that in ``vectors``.
 
-    The gradient is tangential, so normalising the vectors only scales it.
+    The gradient is tangential, so normalising vectors in half precision only scales it.
     """
+    if grad.dtype == vectors.dtype:
+        return grad
     length = torch.linalg.vector_norm(vectors.to(grad.dtype), dim=-1, keepdim=True)
     return grad.div_(length).to(vectors.dtype)
 
@@ -58,8 +60,8 @@ class Tile(NamedTuple):
 
     def add_up(self, rows: Tensor, like: Tensor) -> Tensor:
         """Sum an array with one entry per row of the result over the rows that share an entry of ``like``."""
-        if rows.shape == like.shape:
-            return rows
+        if rows.numel() == like.numel():
+            return rows.view(like.shape)
         return rows.view(-1, self.count, self.inner, *rows.shape[1:]).sum((0, 2)).view(like.shape)
 
 
@@ -99,3 +101,40 @@ class DrawLayout(NamedTuple):
         if self.loc_shape is not None:
             loc = loc.expand(self.loc_shape)
         return loc, kappa if self.kappa_shape is None else kappa.expand(self.kappa_shape)
+
+
+class DensityLayout(NamedTuple):
+    """How the arguments x, loc and kappa of a density repeat over the rows of the result.
+
+    Attributes:
+        shape: the shape of the values.
+        tiles: of x, loc and kappa.
+        results: shapes of the gradients in x, loc and kappa, as the C library writes them.
+        is_direct: whether these are the shapes of the arguments.
+        sizes: the numbers of rows, coordinates and directions, and the tiles.
+    """
+
+    shape: tuple[int, ...]
+    tiles: tuple[Tile, Tile, Tile]
+    results: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    is_direct: bool
+    sizes: tuple[int, ...]
+
+    @staticmethod
+    @functools.lru_cache(1024)
+    def of(x: torch.Size, loc: torch.Size, kappa: torch.Size) -> DensityLayout | None:
+        """Return the layout of arguments of these shapes, or None if no kernel serves them."""
+        shape = torch.broadcast_shapes(x[:-1], loc[:-1], kappa)
+        x_tile, loc_tile, kappa_tile = Tile.of(x[:-1], shape), Tile.of(loc[:-1], shape), Tile.of(kappa, shape)
+        rows, dim = shape.numel(), x[-1]
+        if rows == 0 or dim != loc[-1] or x_tile is None or loc_tile is None or kappa_tile is None:
+            return None
+        directions = loc_tile.count if loc_tile.cycles else rows
+        results = (
+            tuple(x) if x_tile.count == rows else (rows, dim),
+            tuple(loc) if loc_tile.count == directions else (rows, dim),
+            tuple(kappa) if kappa_tile.count == rows else (rows,),
+        )
+        sizes = rows, dim, directions, *x_tile, *loc_tile, *kappa_tile
+        is_direct = results == (x, loc, kappa)
+        return DensityLayout(tuple(shape), (x_tile, loc_tile, kappa_tile), results, is_direct, sizes)

@@ -12,12 +12,14 @@ SWITCH = "POWERSPHERICAL_NATIVE"
 
 _LEVELS = {0: "compiled for this processor", 1: "SSE2", 3: "AVX2", 4: "AVX-512"}
 
-_SPHERE, _DENSITY, _HEAD, _CURVE = "12P6q", "12P11qd", "6P3q3d", "4P3q2d"
+#: The fields of the structs of c/call.h, as in the module ``struct``.
+_CURVE, _SPHERE, _HEAD = "2q4P3q2d", "2q10P6q", "2q6P3q3d"
+_DENSITY, _LATENTS = f"2q9P11qd{_CURVE}", f"2qP{_HEAD}{_SPHERE}{_CURVE}"
 
-#: The functions of c/dispatch.c. Each takes one struct of c/call.h, as bytes, because ctypes takes 0.1 µs per argument.
-#: Its fields are given here as in the module ``struct``, except for the two integers with which each struct starts.
+#: The functions of c/dispatch.c, with the fields of the struct that each takes. It is passed as bytes, because ctypes
+#: takes 0.1 µs per argument.
 FUNCTIONS = {
-    "check": "2P3q2dq",
+    "check": "2q2P3q2d",
     "curve": _CURVE,
     "draw": _SPHERE,
     "pull_back": _SPHERE,
@@ -25,8 +27,8 @@ FUNCTIONS = {
     "density_gradient": _DENSITY,
     "head": _HEAD,
     "head_gradient": _HEAD,
-    "latents": f"2q{_HEAD}2q{_SPHERE}2q{_CURVE}P",
-    "latents_gradient": f"2q{_HEAD}2q{_SPHERE}2q{_CURVE}P",
+    "latents": _LATENTS,
+    "latents_gradient": _LATENTS,
 }
 
 _REBUILD = "run: python -m powerspherical.kernels.build"
@@ -40,10 +42,11 @@ def loaded() -> ctypes.CDLL | str:
 
     if os.environ.get(SWITCH) == "0":
         return f"switched off by {SWITCH}=0"
-    if not build.LIBRARY.exists():
+    path = build.location()
+    if not path.exists():
         return f"it was not built, which takes a C compiler; {_REBUILD}"
     try:
-        library = ctypes.CDLL(str(build.LIBRARY))
+        library = ctypes.CDLL(str(path))
     except OSError as error:  # built for another system
         return f"{error}; {_REBUILD}"
     library.sphere_source.restype = ctypes.c_char_p

@@ -12,6 +12,9 @@ from torch import Tensor
 FAMILIES = ("power_spherical", "von_mises_fisher", "spherical_cauchy")
 NUMBERS = {name: number for number, name in enumerate(FAMILIES)}
 
+#: Dtypes of kernels. Half precision is computed in float32.
+EXACT, HALVES = (torch.float32, torch.float64), (torch.float16, torch.bfloat16)
+
 Tensors = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
 
@@ -25,8 +28,8 @@ Quadrature = Callable[[str, int], tuple[Table, Tensor] | None]
 #: Options of draws: family, dimension of the law of t, batch shape, generator, quadrature of slopes.
 DrawOptions = tuple[str, int, torch.Size, torch.Generator | None, Quadrature]
 
-#: Options of the log-density: family, -Ψ and E T (of exponential families), and the log of the area of the sphere.
-DensityOptions = tuple[str, Tensor, Tensor, float]
+#: Options of the log-density: family, the table of -Ψ (of exponential families), and the log of the area of the sphere.
+DensityOptions = tuple[str, Table | None, float]
 
 #: v counts as zero if no |vᵢ| exceeds this. The gradient of v/‖v‖ grows as 1/‖v‖.
 SHORT = 1e-12
@@ -40,11 +43,6 @@ class Bounds(NamedTuple):
 
     minimum: float
     maximum: float
-
-    @property
-    def span(self) -> float:
-        """The width of the interval."""
-        return self.maximum - self.minimum
 
 
 class Settings(NamedTuple):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from numbers import Integral, Real
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import sklearn.exceptions
@@ -20,8 +20,10 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
+from typing_extensions import Self
 
 import powerspherical
+from powerspherical._torch.precision import has_float64
 from powerspherical._torch.rows import shared_tensor
 from powerspherical.mixture._rows import Block, Rows, RowsInMemory, Sums, weight_unit
 from powerspherical.mixture._saving import SavedEstimator
@@ -213,6 +215,8 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
             raise ValueError(
                 f"X must be a dense tensor, got {X.layout}: use a SciPy sparse matrix, or X.to_dense()"
             )
+        elif not has_float64(X.device):
+            raise ValueError(f"X is on {X.device}, which has no float64: use X.cpu()")
         elif not X.is_floating_point():
             raise ValueError(f"X must have a floating-point dtype, got {X.dtype}: use X.float()")
         if sample_weight is None:

@@ -13,22 +13,13 @@ from typing import Any
 
 import dask.array
 import numpy as np
+import scipy.sparse
 import torch
 from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
 
-from powerspherical.mixture._rows import (
-    Block,
-    Matrix,
-    Rows,
-    RowsInMemory,
-    Sum,
-    Task,
-    stacked,
-    summed,
-    weight_unit,
-)
+from powerspherical.mixture._rows import Block, Rows, RowsInMemory, Sum, Task, summed, weight_unit
 
 _FAN_IN = 8  # partial sums that one task adds
 
@@ -74,14 +65,17 @@ class DaskRows(Rows):
         shape: Any = {"chunks": (self._lengths, none.shape[1:])} if none.ndim == 2 else {"drop_axis": 1}
         return self._rows.map_blocks(_each, function, width, none, dtype=none.dtype, meta=none, **shape)
 
-    def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
+    def take(self, indices: np.ndarray | None) -> Block:
         call, tasks = delayed(_call, pure=False), []
         for rows, weight, start, stop in self._parts():
             inside = None if indices is None else indices[(indices >= start) & (indices < stop)] - start
             if inside is None or len(inside):
                 tasks.append(call("take", rows, weight, start, inside))
-        rows_of, weights_of = zip(*compute(*tasks), strict=True)
-        return stacked(rows_of), torch.cat(weights_of)
+        rows, scales, weights = zip(*compute(*tasks), strict=True)
+        matrix = torch.cat(rows) if isinstance(rows[0], Tensor) else scipy.sparse.vstack(rows, "csr")
+        ones = (torch.ones(part.shape[0], dtype=self.dtype) for part in rows)
+        scale = torch.cat([one if part is None else part for one, part in zip(ones, scales, strict=True)])
+        return Block(matrix, scale, None if weights[0] is None else torch.cat(weights))
 
     def _parts(self) -> Iterator[tuple[Any, Any, int, int]]:
         """Yield the lazy rows and weights of each non-empty block, the index of its first row, and its end."""

@@ -82,11 +82,9 @@ class Components(NamedTuple):
         return normalise_(self.log_densities(block)[0])
 
     def statistics(self, blocks: Iterable[Block]) -> Statistics:
-        """Return the sums over blocks of rows."""
         return summed(map(self.block_statistics, blocks))
 
     def block_statistics(self, block: Block) -> Statistics:
-        """Return the sums over a block of rows."""
         shares, kept = self.log_densities(block, keep=True)
         log_densities = normalise_(shares, block.weight)
         count = shares.sum(1).double()

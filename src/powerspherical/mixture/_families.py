@@ -16,7 +16,7 @@ class PowerSphericalMixture(SphericalMixture):
     row of zeros has t = 0 to every direction. float64 and float32 are computed in themselves, half precision in
     float32, NumPy integers in float64. Results have the kind and device of the rows and the dtype of the computation.
     With Dask, results per row stay lazy. Memory beyond ``X``: one block of rows per thread, a sample of at most
-    32,768 rows and 2²⁴ numbers (but of 32 k rows) to choose directions from, and n norms if rows are not unit vectors.
+    32,768 rows and 2²³ numbers (but of 32 k rows) to choose directions from, and n norms if rows are not unit vectors.
 
     Args:
         n_components: the number of components k.

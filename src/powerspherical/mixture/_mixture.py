@@ -8,7 +8,7 @@ import os
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, check_scalar
 from torch import Tensor
+from typing_extensions import Self
 
 from powerspherical.distributions import RotationallySymmetric, distribution_named
 from powerspherical.families import Family, family_names
@@ -70,12 +71,9 @@ def load(path: str | os.PathLike[str]) -> SavedEstimator:
     Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged or holds no estimator.
 
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> from powerspherical.mixture import SphericalKMeans, load
-    >>> path = Path(tempfile.mkdtemp()) / "kmeans.safetensors"
-    >>> _ = SphericalKMeans(2, random_state=0).fit(np.eye(2)).save(path)
-    >>> load(path)
+    >>> from powerspherical.mixture import SphericalKMeans
+    >>> kmeans = SphericalKMeans(2, random_state=0).fit([[1, 0], [0, 1]])
+    >>> load(kmeans.save(f"{tempfile.mkdtemp()}/kmeans.safetensors"))
     SphericalKMeans(n_clusters=2, random_state=0)
     """
     for name in family_names():

@@ -16,12 +16,13 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import reduce
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from powerspherical import engines
 from powerspherical._torch.rows import row_lengths, shared_tensor
@@ -44,21 +45,9 @@ _FEW_ROWS = 4096
 Matrix: TypeAlias = "Tensor | scipy.sparse.csr_array"
 
 
-def dense(rows: Matrix) -> Tensor:
-    """Return a matrix as a tensor."""
-    return rows if isinstance(rows, Tensor) else torch.from_numpy(rows.toarray())
-
-
 def selected(rows: Matrix, index: slice | Tensor) -> Matrix:
     """Return the rows with these indices."""
     return rows[index] if isinstance(rows, Tensor) or isinstance(index, slice) else rows[index.numpy()]
-
-
-def products(directions: Tensor, rows: Matrix) -> Tensor:
-    """Return the products of (k, d) ``directions`` with (b, d) rows, (k, b)."""
-    if isinstance(rows, Tensor):
-        return torch.mm(directions, rows.T)
-    return torch.from_numpy(rows @ directions.numpy().T).T.contiguous()
 
 
 def add_by_label_(sums: Tensor, labels: Tensor, rows: Matrix) -> None:
@@ -80,11 +69,6 @@ def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:
     if isinstance(rows, Tensor):
         return rows * factors.unsqueeze(1)
     return rows.multiply(factors.numpy()[:, None]).tocsr()
-
-
-def stacked(parts: Sequence[Matrix]) -> Matrix:
-    """Concatenate matrices of one kind along the rows."""
-    return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else scipy.sparse.vstack(parts, "csr")
 
 
 class Block(NamedTuple):
@@ -109,8 +93,17 @@ class Block(NamedTuple):
 
     def cosines(self, directions: Tensor) -> Tensor:
         """Return the cosines of (k, d) ``directions``, in the rows' dtype, with the rows, (k, b); 0 for zero rows."""
-        found = products(directions, self.rows)
+        if isinstance(self.rows, Tensor):
+            found = torch.mm(directions, self.rows.T)
+        else:
+            found = torch.from_numpy(self.rows @ directions.numpy().T).T.contiguous()
         return found if self.scale is None else found.mul_(self.scale)
+
+    def unit_rows(self, index: Tensor) -> Tensor:
+        """Return the rows with these indices as unit vectors, (m, d). Rows of zeros stay zeros."""
+        rows = selected(self.rows, index)
+        rows = rows if isinstance(rows, Tensor) else torch.from_numpy(rows.toarray())
+        return rows if self.scale is None else rows * self.scale[index].unsqueeze(1)
 
     def sums(self, shares: Tensor) -> Tensor:
         """Return k sums of the unit vectors of the block, weighted by ``shares`` (k, b), which are overwritten."""
@@ -184,8 +177,8 @@ class Rows(ABC):
         """
 
     @abstractmethod
-    def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
-        """Return the rows with these indices as unit vectors, and their weights, 0 for rows of zeros; None is all."""
+    def take(self, indices: np.ndarray | None) -> Block:
+        """Return the rows with these indices; None is all, without a copy of rows in memory."""
 
     def to_user_array(self, values: Tensor) -> Any:
         """Return fitted ``values`` as the user's kind of array."""
@@ -229,7 +222,6 @@ class RowsInMemory(Rows):
         return Block(self._matrix(index), *parts)
 
     def _matrix(self, index: slice | Tensor) -> Matrix:
-        """Return some of the rows."""
         rows = selected(self._rows, index)
         # The user's may be in Fortran order.
         return rows.to(self.dtype).contiguous() if isinstance(rows, Tensor) else rows
@@ -266,11 +258,8 @@ class RowsInMemory(Rows):
         with self._map(lambda blocks: [function(block) for block in blocks], width) as groups:
             return self.to_user_array(torch.cat([part for group in groups for part in group]))
 
-    def take(self, indices: np.ndarray | None) -> tuple[Matrix, Tensor]:
-        rows, scale, weight = self._block(slice(None) if indices is None else torch.from_numpy(indices))
-        if weight is None:
-            weight = torch.ones(rows.shape[0], dtype=self.dtype, device=self.device)
-        return scaled(rows, scale), weight if scale is None else weight * (scale > 0)
+    def take(self, indices: np.ndarray | None) -> Block:
+        return self._block(slice(None) if indices is None else torch.from_numpy(indices))
 
     def to_user_array(self, values: Tensor) -> Any:
         return values if self._gives_tensors else super().to_user_array(values)

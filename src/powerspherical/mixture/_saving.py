@@ -6,13 +6,14 @@ import os
 from abc import ABC
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from typing_extensions import Self
 
 from powerspherical._files.checkpoint import UNUSABLE, CheckpointError, load_checkpoint, save_checkpoint
 from powerspherical.mixture._rows import Sums

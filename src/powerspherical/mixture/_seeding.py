@@ -13,11 +13,11 @@ from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
 from powerspherical._torch.rows import row_lengths, shared_tensor
-from powerspherical.mixture._rows import Matrix, Rows, dense, products, selected
+from powerspherical.mixture._rows import Block, Rows
 
 #: Directions are chosen from a sample of at most this many rows and numbers, or of so many rows per component if that
 #: is more. k-means++ gains little from more rows, and the sample has to fit in memory.
-_SAMPLE_ROWS, _SAMPLE_NUMBERS, _SAMPLE_ROWS_PER_COMPONENT = 1 << 15, 1 << 24, 32
+_SAMPLE_ROWS, _SAMPLE_NUMBERS, _SAMPLE_ROWS_PER_COMPONENT = 1 << 15, 1 << 23, 32
 
 
 class Seeder:
@@ -27,14 +27,22 @@ class Seeder:
         self._rows, self._count, self._random = rows, count, random
 
     @cached_property
-    def _sample(self) -> tuple[Matrix, Tensor]:
-        """Unit vectors (m, d) of some of the rows, or of all if they are few, and weights (m,), 0 for rows of zeros."""
+    def _sample(self) -> Block:
+        """Some of the rows, or all if they are few."""
         most = min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // self._rows.numbers_per_row)
         wanted = max(most, _SAMPLE_ROWS_PER_COMPONENT * self._count)
         if self._rows.count <= wanted:
             return self._rows.take(None)
         indices = sample_without_replacement(self._rows.count, wanted, random_state=self._random)
         return self._rows.take(np.sort(indices))
+
+    @cached_property
+    def _weight(self) -> Tensor:
+        """The weights of the sample (m,), 0 for rows of zeros."""
+        rows, scale, weight = self._sample
+        if weight is None:
+            weight = torch.ones(rows.shape[0], dtype=self._rows.dtype, device=self._rows.device)
+        return weight if scale is None else weight * (scale > 0)
 
     def start(self, init: Any) -> Tensor:
         """Return the directions (count, d) that the parameter ``init`` of an estimator asks for."""
@@ -53,19 +61,19 @@ class Seeder:
         Greedy k-means++ (Arthur & Vassilvitskii 2007): a few candidates are drawn with probability proportional to the
         distance 1-t from the nearest direction so far. The one that leaves the smallest total distance is chosen.
         """
-        rows, weight = self._sample
+        sample, weight = self._sample, self._weight
         trials = 2 + int(math.log(len(kept) + count))
         found: list[Tensor] = []
         if len(kept):
-            distance = 1 - products(kept.to(weight.dtype), rows).amax(0)
+            distance = 1 - sample.cosines(kept.to(weight.dtype)).amax(0)
         else:
             first = self._drawn(weight, 1)
             found.append(first[0])
-            distance = 1 - products(first, rows)[0]
+            distance = 1 - sample.cosines(first)[0]
         distance.clamp_(min=0)
         while len(found) < count:
             candidates = self._drawn(weight * distance, trials)
-            remaining = torch.minimum(distance, (1 - products(candidates, rows)).clamp_(min=0))
+            remaining = torch.minimum(distance, (1 - sample.cosines(candidates)).clamp_(min=0))
             best = torch.argmin(torch.mv(remaining, weight))
             distance = remaining[best]
             found.append(candidates[best])
@@ -73,13 +81,12 @@ class Seeder:
 
     def _any_rows(self) -> Tensor:
         """Return different rows of the sample, chosen at random."""
-        rows, weight = self._sample
-        mass = weight.double().cpu().numpy()
+        mass = self._weight.double().cpu().numpy()
         enough = np.count_nonzero(mass) >= self._count
         chosen = self._random.choice(
             len(mass), self._count, replace=False, p=mass / mass.sum() if enough else None
         )
-        return self._without_zeros(dense(selected(rows, torch.from_numpy(chosen))).double())
+        return self._without_zeros(self._sample.unit_rows(torch.from_numpy(chosen)).double())
 
     def _drawn(self, mass: Tensor, count: int) -> Tensor:
         """Return rows of the sample drawn with probability proportional to ``mass``; the last if all mass is zero."""
@@ -87,7 +94,7 @@ class Seeder:
         uniforms = self._random.random_sample(count)
         targets = torch.from_numpy(uniforms).to(mass.device) * cumulative[-1]
         indices = torch.searchsorted(cumulative, targets, right=True).clamp_(max=len(mass) - 1)
-        return dense(selected(self._sample[0], indices))
+        return self._sample.unit_rows(indices)
 
     def _without_zeros(self, vectors: Tensor) -> Tensor:
         """Replace zero vectors by random directions. They occur if too few other rows could be chosen."""

@@ -31,7 +31,7 @@ from powerspherical.kernels.registry import (
     z_is_x,
 )
 from powerspherical.nn import _parameters
-from powerspherical.nn._layout import Layout
+from powerspherical.nn._layout import Layout, outputs_hint
 from powerspherical.sampling.draws import draw, next_number, redrawn
 from powerspherical.special.curves import kernel_tables
 
@@ -77,7 +77,7 @@ def latents(
     settings, layout = _unpacked(packed_settings)
     family, dim, _ = settings
     if outputs is None:
-        outputs = layout.outputs(features, dim)
+        outputs = layout.per_sphere("features", features, dim + 1, outputs_hint(dim))
     if outputs.shape[-1] != dim + 1:
         raise ValueError(f"the head has {outputs.shape[-1]} outputs per sphere, not {dim + 1}, for d = {dim}")
     compose = functools.partial(_composition, settings, radius, features.dtype)
@@ -92,21 +92,17 @@ def latents(
 
 
 def _composition(
-    settings: Settings,
-    radius: float,
-    dtype: torch.dtype,
-    outputs: Tensor,
-    x: Tensor | None = None,
-    scalars: Tensor | None = None,
+    settings: Settings, radius: float, dtype: torch.dtype, outputs: Tensor, *kept: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return z and the rate by torch operations, for a new draw, or for the earlier one of a kernel."""
+    """Return z and the rate by torch operations, for a new draw, or for the earlier one that a kernel ``kept``."""
     loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
-    if x is None or scalars is None:
-        x = draw(family, loc, kappa)
-    else:
+    if kept:
+        x, scalars = kept
         x = redrawn(family, settings.dim, loc, kappa, x, scalars[:3])
+    else:
+        x = draw(family, loc, kappa)
     return (x if radius == 1 else radius * x).to(dtype), family.relative_entropy(kappa, settings.dim)
 
 

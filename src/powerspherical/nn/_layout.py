@@ -47,10 +47,6 @@ class Layout(NamedTuple):
             )
         return value if axis in (-1, axes - 1) else value.movedim(axis, -1)
 
-    def outputs(self, features: Tensor, dim: int) -> Tensor:
-        """Return features that are the (v, r) of each sphere in turn, in the shape (…, d + 1) or (…, m, d + 1)."""
-        return self.per_sphere("features", features, dim + 1, outputs_hint(dim))
-
     def per_sphere(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:
         """Return ``value`` in the shape (…, entries), or (…, m, entries), after a check of its entries."""
         return self.split(self.axis_last(name, value, self.spheres * entries, hint), entries)

@@ -6,18 +6,13 @@ of torch operations, which a compiler can fuse.
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
-from torch.nn import functional
 
 from powerspherical._torch.composites import composite
 from powerspherical._torch.vectors import computing, directions_of
+from powerspherical.formulas.maps import concentration
 from powerspherical.kernels import differentiable
 from powerspherical.kernels.registry import SHORT, Bounds
-
-#: From this r on softplus(r) is r. torch's default of 20 is right to 1e-10 only.
-_LINEAR = 40.0
 
 
 def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
@@ -26,7 +21,7 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     Args:
         outputs: (v, r) of shape (…, d + 1) in any floating dtype, or v of shape (…, d). κ is then None.
         dim: d ≥ 2.
-        bounds: the bounds of κ, see ``bounded``.
+        bounds: the bounds of κ, see ``formulas.maps.concentration``.
 
     The results are float64 for float64 outputs, otherwise float32. Their relative error is a few times the rounding
     error of that dtype. A v whose coordinates are all at most ``SHORT`` gives the first unit vector, with a finite
@@ -39,7 +34,7 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     """
     loc, *kappa = differentiable(
         "head",
-        lambda outputs, *_: composition(outputs, dim, bounds),
+        lambda outputs, *_: tuple(_composition(outputs, dim, *bounds)),
         lambda: (dim, *bounds, SHORT),
         outputs,
         dim=dim,
@@ -47,24 +42,12 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     return loc, kappa[0] if kappa else None
 
 
-def bounded(raw: Tensor, bounds: Bounds) -> Tensor:
-    """Return κ = minimum + s/(1 + s/span) with s = softplus(r)."""
-    softplus = functional.softplus(raw.clamp(max=1e38), threshold=_LINEAR)
-    if bounds.maximum == math.inf:
-        return softplus + bounds.minimum
-    excess = softplus / (1 + softplus / bounds.span)
-    return (bounds.minimum + excess).clamp(max=bounds.maximum)  # guards against rounding
-
-
-def composition(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, ...]:
-    """``parameters`` as torch operations: (μ,) or (μ, κ)."""
-    return tuple(_composition(outputs, dim, bounds.minimum, bounds.maximum))
-
-
 @composite("parameters", "Tensor outputs, int dim, float minimum, float maximum", "Tensor[]")
 def _composition(outputs: Tensor, dim: int, minimum: float, maximum: float) -> list[Tensor]:
+    """``parameters`` as torch operations: [μ] or [μ, κ]."""
     outputs = outputs.to(computing(outputs.dtype))
     if outputs.shape[-1] == dim:
         return [directions_of(outputs, SHORT)]
     vectors, raw = outputs.split((dim, 1), -1)
-    return [directions_of(vectors, SHORT), bounded(raw.squeeze(-1), Bounds(minimum, maximum))]
+    kappa = concentration(raw.squeeze(-1), minimum, maximum, 1 / (maximum - minimum))
+    return [directions_of(vectors, SHORT), kappa]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from powerspherical._torch.modes import is_exporting_to_onnx
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric
 from powerspherical.distributions.kl import rate
 from powerspherical.nn._latents import latents
@@ -21,9 +22,11 @@ _OPTIONS = ("radius", "evaluate", *inspect.getfullargspec(SphericalHead).kwonlya
 class SphericalBottleneck(nn.Module):
     r"""Maps features to latents z on a sphere and their rate, ``z, rate = bottleneck(features)``.
 
-    At each position a ``SphericalHead`` turns the features into a distribution q on the sphere. In training, z is a
-    draw from q, differentiable in the features. In evaluation it is the mode of q, or a draw. The rate is KL(q‖U), the
-    divergence from the uniform distribution, in nats.
+    In training and after ``eval()``, z is a draw, so that z carries the stated rate. With ``evaluate="mode"`` it is the
+    mode after ``eval()``: without noise, and the same in every call.
+
+    At each position a ``SphericalHead`` turns the features into a distribution q on the sphere. Draws from q are
+    differentiable in the features. The rate is KL(q‖U), the divergence from the uniform distribution, in nats.
 
     z has the shape and dtype of the features, with m·d entries along ``axis``, where m is the number of spheres
     (``product``). It is contiguous, or ``channels_last``, if the features are. The rate has the shape of the features
@@ -41,7 +44,7 @@ class SphericalBottleneck(nn.Module):
         in_features, dim, family: as for ``SphericalHead``. With ``in_features=None`` the features are the outputs of
             your own layer: v, the direction before normalisation, then r, from which κ is computed.
         radius: length of z. A number, or "sqrt_dim" for √d, which gives coordinates of mean square 1.
-        evaluate: "mode" or "draw", the value of z in evaluation.
+        evaluate: "draw" or "mode", the value of z after ``eval()``. The attribute of this name can be changed.
         head: the other options of ``SphericalHead``, such as ``axis``, ``minimum``, ``nats`` and ``product``.
 
     >>> import torch
@@ -67,7 +70,7 @@ class SphericalBottleneck(nn.Module):
         family: str | type[RotationallySymmetric] = "power_spherical",
         *,
         radius: float | Literal["sqrt_dim"] = 1.0,
-        evaluate: Literal["mode", "draw"] = "mode",
+        evaluate: Literal["draw", "mode"] = "draw",
         **head: Any,
     ) -> None:
         super().__init__()
@@ -77,8 +80,8 @@ class SphericalBottleneck(nn.Module):
             )
         if isinstance(radius, str) and radius != "sqrt_dim":
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
-        if evaluate not in ("mode", "draw"):
-            raise ValueError(f'evaluate must be "mode" or "draw", got {evaluate!r}')
+        if evaluate not in ("draw", "mode"):
+            raise ValueError(f'evaluate must be "draw" or "mode", got {evaluate!r}')
         self.head = SphericalHead(in_features, dim, family, **head)
         self.radius = math.sqrt(self.head.dim) if radius == "sqrt_dim" else float(radius)
         if not 0 < self.radius < math.inf:
@@ -93,20 +96,15 @@ class SphericalBottleneck(nn.Module):
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return z and the rate.
-
-        z has the shape of the features, with m·d entries along ``axis``. The rate has that shape without ``axis``.
+        """Return z and the rate, whose shapes the class states.
 
         Args:
-            features: ``in_features`` entries along ``axis``. Without a linear layer, the entries are (v, r).
-            raw: r, for a bottleneck without a linear layer whose ``features`` are v alone. It has m entries along
-                ``axis``, and v has m·d, such as (B, 1) and (B, d).
+            features, raw: as for ``SphericalHead.forward``.
             generator: source of random numbers for the draw, on the device of the features.
-            noise: standard normals that determine z, also in evaluation, of the shape of the rate plus (d,), or (m, d)
-                for a product. See ``PowerSpherical.rsample``.
+            noise: standard normals that determine z, whatever ``evaluate`` is, of the shape of the rate plus (d,), or
+                (m, d) for a product. See ``PowerSpherical.rsample``.
 
-        >>> import torch
-        >>> bottleneck = SphericalBottleneck(None, dim=3).eval()
+        >>> bottleneck = SphericalBottleneck(None, dim=3, evaluate="mode").eval()
         >>> v, r = torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]])
         >>> bottleneck(v, r)
         (tensor([[0., 0., 1.]]), tensor([2.9514]))
@@ -120,23 +118,20 @@ class SphericalBottleneck(nn.Module):
         draws = self.training or self.evaluate == "draw" or noise is not None
         settings = head.packed_settings
         # Latents without a distribution: nobody would check its parameters.
-        if draws and settings is not None and noise is None and generator is None and not head.validate_args:
+        given = noise is not None or generator is not None
+        exporting = torch.compiler.is_compiling() and is_exporting_to_onnx()
+        if draws and settings is not None and not (given or head.validate_args or exporting):
             return latents(features, outputs, settings, self.radius)
         q = head(features) if outputs is None else head.distribution_from_outputs(outputs)
-        z = q.rsample(generator=generator, noise=self._checked_noise(noise, q)) if draws else q.mode
-        if self.radius != 1:
-            z = self.radius * z
-        return head._layout.merged(z, features), self._rate(q)
-
-    @staticmethod
-    def _checked_noise(noise: Tensor | None, q: RotationallySymmetric | ProductOfSpheres) -> Tensor | None:
-        """Return the noise, after a check that it has one entry per coordinate of q."""
-        expected = q.batch_shape + q.event_shape
+        expected = q.batch_shape + q.event_shape  # the noise of a draw may also broadcast
         if isinstance(noise, Tensor) and noise.shape != expected:
             raise ValueError(
                 f"noise must have the shape {tuple(expected)} for these features, got {tuple(noise.shape)}"
             )
-        return noise
+        z = q.rsample(generator=generator, noise=noise) if draws else q.mode
+        if self.radius != 1:
+            z = self.radius * z
+        return head._layout.merged(z, features), self._rate(q)
 
     def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
         if self.head.fixed_rate is not None:

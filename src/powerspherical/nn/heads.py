@@ -183,7 +183,7 @@ class SphericalHead(nn.Module):
                 f"initial must lie between minimum {minimum} and maximum {maximum}, got {initial}"
             )
         excess = initial - minimum
-        softplus = excess / (1 - excess / self._bounds.span)
+        softplus = excess / (1 - excess / (maximum - minimum))
         bias: Any = self.linear.bias
         with torch.no_grad():
             bias.view(-1, self._per_sphere)[:, -1] = softplus + math.log(-math.expm1(-softplus))
@@ -214,8 +214,6 @@ class SphericalHead(nn.Module):
             outputs_only: if True, return (v, r) as one tensor of shape (…, d + 1), or (…, m, d + 1) for a product,
                 instead of the distribution. With a fixed κ, return v.
 
-        >>> import torch
-        >>> from powerspherical.nn import SphericalHead
         >>> v, r = torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[50.0]])
         >>> q = SphericalHead(None, dim=3)(v, r)
         >>> q.loc, q.concentration
@@ -233,8 +231,6 @@ class SphericalHead(nn.Module):
     def distribution_from_outputs(self, outputs: Tensor) -> RotationallySymmetric | ProductOfSpheres:
         """Return the distribution for outputs (v, r), which ``forward`` returns if ``outputs_only`` is set.
 
-        >>> import torch
-        >>> from powerspherical.nn import SphericalHead
         >>> SphericalHead(None, dim=3).distribution_from_outputs(torch.tensor([0.0, 0.0, 2.0, 50.0])).loc
         tensor([0., 0., 1.])
         """

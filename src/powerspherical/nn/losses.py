@@ -74,7 +74,6 @@ class ProbabilisticEmbeddingLoss(nn.Module):
                 needs N = B. On CUDA their range is checked only if ``queries`` checks values, because that is a host
                 sync.
 
-        >>> import torch
         >>> from powerspherical import VonMisesFisher
         >>> queries = VonMisesFisher(torch.eye(3)[:2], 5.0)
         >>> loss = ProbabilisticEmbeddingLoss()
@@ -111,7 +110,7 @@ def _checked_index(
     if not isinstance(queries, RotationallySymmetric):
         found = type(queries).__name__
         raise ValueError(f"queries must be distributions, such as SphericalHead returns, got {found}")
-    if not isinstance(targets, Tensor | RotationallySymmetric | HypersphericalUniform):
+    if not isinstance(targets, (Tensor, RotationallySymmetric, HypersphericalUniform)):
         raise ValueError(f"targets must be a tensor or distributions of this package, got {type(targets)}")
     if len(queries.batch_shape) != 1:
         raise ValueError(f"queries must have a batch shape (B,), got {tuple(queries.batch_shape)}")

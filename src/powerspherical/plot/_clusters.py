@@ -15,7 +15,7 @@ from powerspherical.plot._shared import FAINT, Array, distinct_colours, plane_ax
 NAMED = 150  # maximum number of clusters with a name in the plot
 _PLANE_FROM = 1000  # number of points that determine the plane, with fewer than three clusters
 
-Cluster = tuple[str, ColorType, Array]  # name, colour, points (n, d)
+Cluster = tuple[str, ColorType, Any]  # name, colour, and a mask of the rows (n,) or the points (m, d)
 
 
 def plot_clusters(
@@ -63,14 +63,14 @@ def plot_clusters(
     if len(names) != len(found):
         raise ValueError(f"names has {len(names)} texts for {len(found)} clusters: pass one name per cluster")
     shown = [name if place < NAMED else "" for place, name in enumerate(names)]
-    points = [rows[labels == label] for label in found]
-    clusters: list[Cluster] = list(zip(shown, distinct_colours(len(found)), points, strict=True))
-    others = rows[outside]
+    masks = [labels == label for label in found]
+    clusters: list[Cluster] = list(zip(shown, distinct_colours(len(found)), masks, strict=True))
+    if rows.shape[1] > 3:
+        return _on_plane(plane_axes(ax, (6, 6)), rows, clusters, outside)
+    clusters, others = [(name, colour, rows[mask]) for name, colour, mask in clusters], rows[outside]
     if rows.shape[1] == 2:
         return _on_circle(plane_axes(ax), clusters, others)
-    if rows.shape[1] == 3:
-        return _on_sphere(space_axes(ax), clusters, others, view)
-    return _on_plane(plane_axes(ax, (6, 6)), clusters, others)
+    return _on_sphere(space_axes(ax), clusters, others, view)
 
 
 def _mean_direction(points: Array) -> Array:
@@ -108,13 +108,14 @@ def _on_sphere(
     return axes
 
 
-def _on_plane(axes: Axes, clusters: list[Cluster], others: Array) -> Axes:
-    everything = np.concatenate([points for _, _, points in clusters] + [others])
-    step = -(-len(everything) // _PLANE_FROM)
-    directions = np.array([_mean_direction(points) for _, _, points in clusters])
-    plane = principal_plane(directions if len(directions) > 2 else everything[::step])
-    for name, colour, points in (("", FAINT, others), *clusters):
-        x, y = plane @ points.T
+def _on_plane(axes: Axes, rows: Array, clusters: list[Cluster], outside: Any) -> Axes:
+    spread = np.array([_mean_direction(rows[mask]) for _, _, mask in clusters])
+    if len(spread) < 3:
+        everything = np.concatenate([rows[mask] for *_, mask in clusters] + [rows[outside]])
+        spread = everything[:: -(-len(everything) // _PLANE_FROM)]
+    flat = rows @ principal_plane(spread).T  # (n, 2)
+    for name, colour, mask in (("", FAINT, outside), *clusters):
+        x, y = flat[mask].T
         axes.scatter(x, y, s=6, linewidths=0, alpha=0.6, color=colour)
         if name:
             box = {"boxstyle": "round,pad=0.2", "fc": "white", "ec": colour, "lw": 0.8, "alpha": 0.85}

@@ -71,12 +71,12 @@ def unit_rows(x: Any, dim: int | None = None) -> Array:
 
     Raises `ValueError` unless the shape is right and all rows are finite and not zero. `dim` is the required d.
     """
-    if isinstance(x, Tensor):
-        x = x.detach().cpu().double()
-    rows = np.asarray(x, dtype=np.float64)
+    x = x.detach().cpu().double().numpy() if isinstance(x, Tensor) else x
+    rows = np.array(x, dtype=np.float64)
     if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] < 2 or (dim is not None and rows.shape[1] != dim):
         raise ValueError(f"points must have the shape (n, {dim or 'd'}), n ≥ 1, got {rows.shape}")
-    return rows / row_lengths(rows, "the points").unsqueeze(1).numpy()
+    rows /= row_lengths(rows, "the points").unsqueeze(1).numpy()
+    return rows
 
 
 def cosine_law(q: Any) -> Marginal:
@@ -86,7 +86,7 @@ def cosine_law(q: Any) -> Marginal:
             f"q must be a distribution with a mean direction, such as PowerSpherical, got {type(q).__name__}: "
             "plot the factors of a product one by one, and the uniform distribution as PowerSpherical(loc, 0.0)"
         )
-    concentration = q.concentration.detach().double().cpu().flatten()
+    concentration = q.concentration.detach().cpu().double().flatten()
     return Marginal(q.dim, concentration, validate_args=False, family=q.family)
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.elementary import log1p, sigmoid
+from powerspherical._torch.elementary import sigmoid
+from powerspherical.formulas.densities import power_statistic
 
 
 class Cosine(NamedTuple):
@@ -36,17 +37,17 @@ class Cosine(NamedTuple):
     @property
     def rapidity(self) -> Tensor:
         """The rapidity y = artanh t, in the shape of t."""
-        return 0.5 * (torch.log(self.plus) - torch.log(self.minus))
+        return rapidity_of(self)
 
     @property
     def value(self) -> Tensor:
         """The number t, in its shape."""
-        return 0.5 * (self.plus - self.minus)
+        return value_of(self)
 
     @property
     def dtype(self) -> torch.dtype:
         """The common dtype of both distances."""
-        return torch.promote_types(self.minus.dtype, self.plus.dtype)
+        return dtype_of(self)
 
     def to(self, dtype: torch.dtype) -> Cosine:
         """Return the cosine in another dtype."""
@@ -57,17 +58,34 @@ class Cosine(NamedTuple):
         return Cosine(self.minus.unsqueeze(axis), self.plus.unsqueeze(axis))
 
 
+# The properties as functions: before torch 2.9 the compiler cannot trace a property of a named tuple.
+
+
+def rapidity_of(t: Cosine) -> Tensor:
+    """Return the rapidity y = artanh t, in the shape of t."""
+    return 0.5 * (torch.log(t.plus) - torch.log(t.minus))
+
+
+def value_of(t: Cosine) -> Tensor:
+    """Return the number t, in its shape."""
+    return 0.5 * (t.plus - t.minus)
+
+
+def dtype_of(t: Cosine) -> torch.dtype:
+    """Return the common dtype of 1-t and 1+t."""
+    return torch.promote_types(t.minus.dtype, t.plus.dtype)
+
+
 def log_half_cosine(t: Cosine) -> Tensor:
     """Return log((1+t)/2), accurate where it is small.
 
-    At the antipode the value is log 0 = -inf, and we define the derivative as 0 instead of NaN.
+    At the antipode the value is log 0 = -inf. We define the derivative as 0 there, and where 1+t is subnormal: it would
+    be NaN or overflow.
     """
     return _log_half_cosine(t.minus, t.plus)
 
 
-@with_derivatives(
+_log_half_cosine = with_derivatives(
     lambda minus, plus: -1 / (minus + plus),
-    lambda minus, plus: torch.where(plus <= 0, 0.0, minus / plus) / (minus + plus),
-)
-def _log_half_cosine(minus: Tensor, plus: Tensor) -> Tensor:
-    return -log1p(minus / plus)
+    lambda minus, plus: torch.where(plus < torch.finfo(plus.dtype).tiny, 0.0, minus / plus) / (minus + plus),
+)(power_statistic)

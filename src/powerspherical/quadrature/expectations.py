@@ -19,7 +19,7 @@ from torch import Tensor
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
 from powerspherical._torch.derivatives import value_and_slope
-from powerspherical.quadrature.cosine import Cosine, log_half_cosine
+from powerspherical.quadrature.cosine import Cosine, log_half_cosine, rapidity_of, value_of
 from powerspherical.quadrature.law import Kernel, Law
 from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.moments import rapidity_rule
@@ -29,9 +29,8 @@ _FALL = 50.0  # by how much the log-density falls from the mode to the ends of t
 _INNER_FALLS = (12.0, 2.0)  # the same for inner windows
 _PANEL_NODES, _PANELS = 109, 9  # of the rule for functions of a second direction
 _TINY = 1e-300  # replaces a distance of exactly zero, so that its logarithm is finite
-_SINE_OFFSET = (
-    2e-24  # added to 1±c under the root of sin θ: changes it by at most 2e-12, keeps derivatives finite
-)
+#: Added to 1±c under the root of sin θ: changes it by at most 2e-12, keeps derivatives finite.
+_SINE_OFFSET = 2e-24
 
 #: How many intermediate values are held in memory at a time.
 _VALUES = 1 << 22
@@ -98,15 +97,8 @@ def expectation(family: Kernel, kappa: Tensor, dim: int, function: Callable[[Cos
 def moments(family: Kernel, kappa: Tensor, dim: int) -> dict[str, Tensor]:
     """Return functions of κ by name, for κ in float64 with one axis, without derivatives.
 
-    ============== =====================================================================================================
-    offset         -log E_U exp(log_kernel)
-    relative_entropy  KL(p‖U)
-    mean, loss     E t and 1 - E t
-    log_loss       -E log((1+t)/2)
-    variance       Var t
-    score_loss     -E s, with s = ∂ log_kernel/∂κ
-    information    Var s
-    ============== =====================================================================================================
+    They are those of ``Family``; ``log_loss``, which is -E log((1+t)/2); and with s = ∂ log_kernel/∂κ also
+    ``score_loss``, which is -E s, and ``information``, which is Var s.
     """
     y, width = _trapezoid(family, kappa, dim)
     t = Cosine.of_rapidity(y)
@@ -126,7 +118,7 @@ def moments(family: Kernel, kappa: Tensor, dim: int) -> dict[str, Tensor]:
     return {
         "offset": -law.log_partition,
         "relative_entropy": mean(log_density + rest),
-        "mean": mean(law.t.value),
+        "mean": mean(value_of(law.t)),
         "loss": loss,
         "log_loss": -mean(log_half_cosine(law.t)),
         "variance": mean((law.t.minus - loss.unsqueeze(-1)).square()),
@@ -155,7 +147,7 @@ def _law_on_panels(family: Kernel, kappa: Tensor, place: Cosine, dim: int) -> _N
     For d ≤ 3 they also end at y = 0: the means over a heavy tail have much of their weight there, far from the mode.
     """
     mode, ends = _windows(family, kappa, dim, _FALL, *_INNER_FALLS)
-    singular = Cosine(*(x.detach().clamp(min=1e-200) for x in place)).rapidity.unsqueeze(-1)
+    singular = rapidity_of(Cosine(*(x.detach().clamp(min=1e-200) for x in place))).unsqueeze(-1)
     middle = (torch.zeros_like(mode),) if dim <= 3 else ()
     points = torch.cat((mode, ends, singular, -singular, *middle), -1)
     low, high = ends[..., :1], ends[..., len(_INNER_FALLS) + 1, None]
@@ -184,7 +176,7 @@ def expectation_with_singularity(
         values: how many intermediate values the function holds per node.
         width: the width of the peak in (1-t)/2. At θ = 0 and π a panel ends at this distance from ν. Default: zero.
     """
-    shift = 0.0 if width is None else 2 * width * angle.value
+    shift = 0.0 if width is None else 2 * width * value_of(angle)
     place = Cosine(angle.minus + shift, angle.plus - shift)
 
     def entries(kappa: Tensor, *rest: Tensor) -> Tensor:
@@ -231,11 +223,8 @@ def excess(
     family: Kernel, kappa: Tensor, angle: Cosine, dim: int, loss: Callable[[Cosine], Tensor]
 ) -> Tensor:
     """Return E loss(νᵀX) - E loss(μᵀX) in float64, for a unit vector ν at ``angle`` from μ."""
-
-    def difference(own: Cosine, other: Cosine) -> Tensor:
-        return loss(other) - loss(own)
-
-    return expectation_in_two_cosines(family, kappa.double(), angle.to(torch.float64), dim, difference)
+    kappa, angle = kappa.double(), angle.to(torch.float64)
+    return expectation_in_two_cosines(family, kappa, angle, dim, lambda own, other: loss(other) - loss(own))
 
 
 @tensor_constant

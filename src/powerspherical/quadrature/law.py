@@ -31,10 +31,11 @@ from torch import Tensor
 
 from powerspherical._torch.chunks import in_chunks
 from powerspherical._torch.constants import Numbers, tensor_constant
-from powerspherical._torch.modes import can_look, is_exporting
+from powerspherical._torch.modes import can_look
+from powerspherical._torch.private import is_exporting
 from powerspherical.kernels.dispatch import is_plain
 from powerspherical.quadrature import gauss_legendre, legendre
-from powerspherical.quadrature.cosine import Cosine
+from powerspherical.quadrature.cosine import Cosine, rapidity_of
 from powerspherical.special import curves
 from powerspherical.special.gamma import log_cosine_normalizer
 from powerspherical.special.tables import POINTS, TO_CHEBYSHEV, TO_POWERS
@@ -172,7 +173,7 @@ class Law:
 
     def _tail(self, t: Cosine) -> tuple[Tensor, Rays]:
         """Return σ and the ray from t."""
-        y = t.rapidity.clamp(-_FARTHEST, _FARTHEST).unsqueeze(-1)
+        y = rapidity_of(t).clamp(-_FARTHEST, _FARTHEST).unsqueeze(-1)
         direction = _sign(y >= self.mode, y)
         return direction, self.rays(y, direction)
 
@@ -273,12 +274,8 @@ def log_near_tail(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> tuple[T
 
     Tensors are float64 and of one shape, as for the functions below.
     """
-
-    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor]:
-        return Law(family, kappa, dim).log_near_tail(Cosine(minus, plus))
-
     with _values_only():
-        return in_chunks(entries, *t, kappa)
+        return in_chunks(lambda a, b, kappa: Law(family, kappa, dim).log_near_tail(Cosine(a, b)), *t, kappa)
 
 
 def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
@@ -287,10 +284,6 @@ def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
     In plain eager mode on the CPU, large batches with a single κ interpolate the slope in artanh t. This changes it by
     less than 1e-9 of its value. On CUDA it would take a host sync.
     """
-
-    def entries(minus: Tensor, plus: Tensor, kappa: Tensor) -> Tensor:
-        return Law(family, kappa, dim).slope(Cosine(minus, plus))
-
     with _values_only():
         if not kappa.is_cuda and _all_equal(kappa):
             law = Law(family, kappa.reshape(-1)[:1], dim)
@@ -300,11 +293,11 @@ def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
             masses, nodes = both.masses.flatten(-2), both.nodes.flatten(-2)
             masses = masses / masses.sum()
             unit = (masses * (nodes - (masses * nodes).sum()).square()).sum().sqrt().clamp(max=0.5)
-            place = t.rapidity / unit
+            place = rapidity_of(t) / unit
             if cells := _cells_around(place):
                 table = _table(lambda x: law.slope(Cosine.of_rapidity(x * unit)), cells, place)
                 return _interpolated(table, cells, place)
-        return in_chunks(entries, *t, kappa)
+        return in_chunks(lambda a, b, kappa: Law(family, kappa, dim).slope(Cosine(a, b)), *t, kappa)
 
 
 def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: int) -> Cosine:
@@ -313,17 +306,15 @@ def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: 
     In plain eager mode, large batches with a single κ interpolate artanh t in the logit of u. This changes 1-t and 1+t
     by less than 1e-10 of their values.
     """
-
-    def entries(u: Tensor, complement: Tensor, kappa: Tensor) -> Cosine:
-        return Law(family, kappa, dim).quantile(u, complement)
-
     with _values_only():
         if _all_equal(kappa):
             logit = torch.log(u) - torch.log(complement)
             if cells := _cells_around(logit):
                 table = _rapidities(family, float(kappa.reshape(-1)[0]), dim, cells, kappa.device)
                 return Cosine.of_rapidity(_interpolated(table, cells, logit))
-        return Cosine(*in_chunks(entries, u, complement, kappa))
+        return Cosine(
+            *in_chunks(lambda a, b, kappa: Law(family, kappa, dim).quantile(a, b), u, complement, kappa)
+        )
 
 
 def _all_equal(kappa: Tensor) -> bool:
@@ -340,7 +331,7 @@ def _rapidities(family: Kernel, kappa: float, dim: int, cells: range, device: to
         law = Law(family, torch.tensor([kappa], dtype=torch.float64, device=device), dim)
 
         def at(logit: Tensor) -> Tensor:
-            return law.quantile(torch.sigmoid(logit), torch.sigmoid(-logit)).rapidity
+            return rapidity_of(law.quantile(torch.sigmoid(logit), torch.sigmoid(-logit)))
 
         return _table(at, cells, law.kappa)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from powerspherical._torch.elementary import log1p
+from powerspherical._torch.elementary import log_of_share
 from powerspherical.quadrature import gauss_legendre
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.special import curves
@@ -78,11 +78,8 @@ def _misalignment(
     ``kappa`` and the angle have one shape. ``is_power`` says that e is a power.
     """
     beta, count = (dim - 1) / 2, _NODES[kappa.dtype]
-    kappa, y, haversine = (
-        kappa.double(),
-        0.5 * angle.plus.double(),
-        0.5 * angle.minus.double(),
-    )  # haversine = 1-y
+    kappa, y = kappa.double(), 0.5 * angle.plus.double()
+    haversine = 0.5 * angle.minus.double()  # 1-y
     # If e is a power, e(1-yv) turns from e^{-κx} into a constant as 1-v = e^{-x} falls below 1-y.
     x, weights = _rule(kappa, y, beta, -torch.log(haversine) if is_power else None, count)
     v, one_minus_v = -torch.expm1(-x), torch.exp(-x)
@@ -97,9 +94,7 @@ def _misalignment(
 def _power_shrink(kappa: Tensor, lower: Tensor, gap: Tensor, dim: int) -> Tensor:
     """Return log e(lower)/e(lower+gap) with e(b) = b^κ."""
     upper = lower + gap
-    small = gap < lower
-    close = log1p(-torch.where(small, gap, 0.0) / upper)
-    return kappa * torch.where(small, close, torch.log(lower / upper))
+    return kappa * log_of_share(lower / upper, gap / upper)
 
 
 #: Nodes of the integral below. Its integrand is analytic in a large region around a short interval.

@@ -5,7 +5,6 @@ Aziz 2020, theorem 1). A kernel does both at once. Otherwise ``composition`` dra
 ``draws`` makes the result differentiable in every mode of torch.
 """
 
-from powerspherical.sampling.draws import draw
-from powerspherical.sampling.uniform import uniform
+from powerspherical.sampling.draws import draw, uniform
 
 __all__ = ["draw", "uniform"]

@@ -83,9 +83,7 @@ def draw_gradients(
         in_kappa = slope * (minus * plus * along.squeeze(-1) - cosine.squeeze(-1) * across)
         in_kappa = in_kappa.sum_to_size(kappa.shape)
     if needed[0]:
-        in_loc = (cosine * grad - along * x).sum_to_size(loc.shape)
-        if loc.dtype != kappa.dtype:
-            in_loc = in_dtype_of(in_loc, loc)
+        in_loc = in_dtype_of((cosine * grad - along * x).sum_to_size(loc.shape), loc)
     return in_loc, in_kappa
 
 

@@ -1,12 +1,8 @@
 """Differentiable draws, in every mode of torch.
 
 - In plain eager mode, a draw is one autograd function around a kernel, or around ``composition``.
-- In compiled code and under dispatch modes, it is the same function around two operators without derivatives:
-
-      draw(loc, concentration, shape, with_slope, number, dim, family, seed, generator) -> (x, scalars)
-      draw_backward(grad, x, loc, scalars, concentration, dim, family, needs_loc, needs_concentration)
-          -> (gradient in loc, gradient in concentration)
-
+- In compiled code and under dispatch modes, it is the same function around two operators without derivatives, ``draw``
+  and ``draw_backward``.
 - Under transforms of ``torch.func`` and forward-mode AD, the first operator draws the values. ``_expression`` then
   writes x as a linear function of small changes of the parameters, and torch differentiates that.
 
@@ -28,11 +24,12 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.composites import composite
-from powerspherical._torch.constants import untraced
+from powerspherical._torch.derivatives import Differentiable
 from powerspherical._torch.modes import is_batching, is_transformed
 from powerspherical._torch.operators import define_operator
+from powerspherical._torch.private import untraced
 from powerspherical._torch.random import check_generator, from_generator
-from powerspherical._torch.vectors import unit_vectors_as
+from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.families import SPHERICAL_CAUCHY, Family, family_named
 from powerspherical.kernels.dispatch import by_kernel, find, is_plain
 from powerspherical.kernels.registry import Gradients, Kernel, Table, Tensors
@@ -84,39 +81,57 @@ def draw(
     kernel = find("draw", loc, concentration, dim=width, family=name)
     if kernel is None and is_plain(loc, concentration) and not loc.is_meta:
         kernel = _OPERATIONS
+    transformed = kernel is None and is_transformed()
+    if kernel is None and not transformed and generator is not None:
+        kernel = _OPERATORS
     if kernel is not None:
         options = name, dim, torch.Size(shape), generator, _quadrature
         x = by_kernel(kernel, functools.partial(redrawn, family, dim), options, loc, concentration)
         return x
-    if is_transformed():
+    if transformed:
         seed = None
         if is_batching():
             seed = torch.randint(2**63 - 1, (), device=loc.device, **from_generator(generator))
         values = loc.detach(), concentration.detach()
         x, scalars = _draw(*values, shape, True, next_number(), dim, name, seed, generator)
         return _expression(loc, concentration, x, scalars)
-    if generator is None:
-        return _points(loc, concentration, shape, dim, name)
-    return _by_operators(loc, concentration, shape, dim, name, generator)
+    return _points(loc, concentration, shape, dim, name)
 
 
-def _by_operators(
-    loc: Tensor,
-    concentration: Tensor,
-    shape: Sequence[int],
-    dim: int,
-    family: str,
+def uniform(
+    shape: tuple[int, ...],
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
+    """Draw uniform unit vectors of the given shape (…, d), d ≥ 2.
+
+    Args:
+        shape: (…, d).
+        dtype, device: of the result. Default: torch's.
+        generator: source of the random numbers. Default: torch's generator for the device.
+
+    >>> x = uniform((1000, 3))
+    >>> x.shape, x.norm(dim=-1).allclose(torch.ones(1000))
+    (torch.Size([1000, 3]), True)
+    """
+    *batch, dim = shape
+    if dim < 2:
+        raise ValueError(f"shape must be (…, d) with d ≥ 2 (2 is the circle), got {tuple(shape)}")
+    # Made on the device: a copy from the host would be a synchronisation.
+    pole = torch.eye(1, dim, dtype=dtype, device=device)[0]
+    # The uniform is the member κ = 0 of every family. This one draws it fastest.
+    kappa = torch.zeros((), dtype=computing(pole.dtype), device=pole.device)
+    return draw(SPHERICAL_CAUCHY, pole, kappa, batch, generator=generator)
+
+
+@composite("points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor")
+def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, family: str) -> Tensor:
+    """Draw by the operators. ``torch.compile`` records this as one operator: its code would get many guards."""
     compose = functools.partial(redrawn, family_named(family), dim)
-    x: Tensor = by_kernel(_OPERATORS, compose, (shape, dim, family, generator), loc, concentration)
+    x: Tensor = by_kernel(_OPERATORS, compose, (family, dim, shape, None), loc, concentration)
     return x
-
-
-#: The same, recorded by ``torch.compile`` as one operator: its Python code would get many guards.
-_points = composite(
-    "points", "Tensor loc, Tensor concentration, SymInt[] shape, int dim, str family", "Tensor"
-)(_by_operators)
 
 
 @untraced
@@ -143,7 +158,7 @@ def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor) 
     """Return x as a function of the parameters with the right first derivatives: x + (∂x/∂μ) dμ + (∂x/∂κ) dκ.
 
     dμ = μ - μ̄ and dκ = κ - κ̄, with the detached μ̄ and κ̄, are zero. ``composition`` has the formulas. A second
-    derivative would be wrong. ``_Differentiable`` refuses it. The compiler ignores a custom derivative under a
+    derivative would be wrong. ``Differentiable`` refuses it. The compiler ignores a custom derivative under a
     transform, so there the term (Σdμ + dκ)^1.5 makes the second derivative infinite and changes nothing else.
     """
     mean, kappa, dtype = loc.detach(), concentration.detach(), scalars.dtype
@@ -161,7 +176,7 @@ def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor) 
     in_kappa = slope * (minus * plus * unit - t * across)
     result = point + t * change - (point * change).sum(-1, keepdim=True) * unit + in_kappa * rise
     if not torch.compiler.is_compiling():
-        return _Differentiable.apply(result.to(x.dtype), loc, concentration, 1)
+        return Differentiable.apply(result.to(x.dtype), 1, _ONCE, loc, concentration)
     return (result + (change.sum(-1, keepdim=True) + rise) ** 1.5).to(x.dtype)
 
 
@@ -170,33 +185,6 @@ _ONCE = (
     "differentiation (create_graph=True, nested torch.func transforms), or differentiate a closed form "
     "(log_prob, entropy, kl_divergence) at a detached sample."
 )
-
-
-class _Differentiable(torch.autograd.Function):
-    """The identity for a value that depends on the parameters. It is differentiable so many ``times``."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(value: Tensor, loc: Tensor, concentration: Tensor, times: int) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, *parameters, ctx.times = inputs
-        ctx.save_for_backward(*parameters)
-        ctx.save_for_forward(*parameters)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Gradients:
-        return _Differentiable.jvp(ctx, grad), None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
-        if not ctx.times:
-            raise NotImplementedError(_ONCE)
-        result: Tensor = _Differentiable.apply(tangent, *ctx.saved_tensors, ctx.times - 1)
-        return result
 
 
 def _with_slopes(scalars: Tensor, kappa: Tensor, dim: int, family: str, *, allowed: bool = False) -> Tensor:
@@ -216,12 +204,6 @@ def _quadrature(family: str, dim: int) -> tuple[Table, Tensor] | None:
         return None
     like = torch.empty((), dtype=torch.float64, device="cpu")
     return kernel_tables(family, "score_loss", dim, 0, like.dtype, like.device)[0], law.rule(like)
-
-
-def _fake_draw(
-    loc: Tensor, concentration: Tensor, shape: Sequence[int], with_slope: bool, *_: Any
-) -> tuple[Tensor, Tensor]:
-    return loc.new_empty((*shape, loc.shape[-1])), concentration.new_empty((3 + with_slope, *shape))
 
 
 def _implementation(loc: Tensor, concentration: Tensor, family: str) -> Kernel:
@@ -274,7 +256,10 @@ _draw = define_operator(
     "draw(Tensor loc, Tensor concentration, SymInt[] shape, bool with_slope, int number, int dim, str family, "
     "Tensor? seed, Generator? generator) -> (Tensor, Tensor)",
     _operator_draw,
-    fake=_fake_draw,
+    fake=lambda loc, concentration, shape, with_slope, *_: (
+        loc.new_empty((*shape, loc.shape[-1])),
+        concentration.new_empty((3 + with_slope, *shape)),
+    ),
     batch=_batched_draw,
     random=True,
 )
@@ -289,8 +274,8 @@ def _operator_backward(
     kernel = _implementation(loc, concentration, family)
     assert kernel.gradients is not None
     found = kernel.gradients((grad,), needed, (loc, concentration), (x, scalars), options)
-    empty = _fake_backward(grad, x, loc, scalars, concentration, False, False)
-    return tuple(one if gradient is None else gradient for gradient, one in zip(found, empty, strict=True))
+    pairs = zip(found, (loc, concentration), strict=True)
+    return tuple(like.new_empty(0) if gradient is None else gradient for gradient, like in pairs)
 
 
 def _fake_backward(
@@ -309,7 +294,7 @@ _draw_backward = define_operator(
 
 
 def _draw_by_operator(tensors: Tensors, options: Any, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
-    shape, dim, family, generator = options
+    family, dim, shape, generator, *_ = options
     x, scalars = _draw(*tensors, shape, False, next_number(), dim, family, None, generator)
     return x, (x, scalars)
 
@@ -317,7 +302,7 @@ def _draw_by_operator(tensors: Tensors, options: Any, needed: Sequence[bool]) ->
 def _gradients_by_operator(
     grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: Any
 ) -> Gradients:
-    (grad,), (loc, concentration), (x, scalars), (_, dim, family, _) = grads, tensors, kept, options
+    (grad,), (loc, concentration), (x, scalars), (family, dim, *_) = grads, tensors, kept, options
     found = _draw_backward(grad, x, loc, scalars, concentration, dim, family, *needed)
     return tuple(one if needs else None for one, needs in zip(found, needed, strict=True))
 

@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from powerspherical._torch.elementary import normal_cdf
+from powerspherical._torch.precision import back, needs_float64, with_float64
 from powerspherical._torch.random import check_generator, from_generator
 from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.families import Family
 from powerspherical.families.derived import quantile
-from powerspherical.quadrature.cosine import Cosine
+from powerspherical.quadrature.cosine import Cosine, value_of
 
 #: Bits of the coordinates of torch's Sobol points.
 _BITS = SobolEngine.MAXBIT
@@ -42,7 +43,8 @@ def normals(
     shape, dtype = sample_shape + batch_shape + event_shape, computing(like.dtype)
     if sobol and shape.numel():
         number, batch, entries = (x.numel() for x in (sample_shape, batch_shape, event_shape))
-        return _sobol_normals(number, batch, entries, like.device, generator).to(dtype).reshape(shape)
+        found = _sobol_normals(number, batch, entries, like.device, generator)
+        return back(found.to(dtype), like).reshape(shape)
     return torch.randn(shape, dtype=dtype, device=like.device, **from_generator(generator))
 
 
@@ -62,14 +64,15 @@ def _sobol_normals(
         )
     random = {"device": device, **from_generator(generator)}
     seed = int(torch.randint(2**31, (), **random))
-    points = SobolEngine(entries, scramble=True, seed=seed).draw(number, dtype=torch.float64).to(device)
-    order = torch.rand(number, batch, **random).argsort(0)
-    shifts = torch.randint(2**_BITS, (batch, entries), **random)
+    order = with_float64(torch.rand(number, batch, **random).argsort(0))
+    shifts = with_float64(torch.randint(2**_BITS, (batch, entries), **random))
+    points = SobolEngine(entries, scramble=True, seed=seed).draw(number, dtype=torch.float64).to(order.device)
     bits = (points * 2**_BITS).long()[order] ^ shifts
     # The mid-point of each interval of length 2^-30 is neither 0 nor 1.
     return torch.special.ndtri((bits.double() + 0.5) / 2**_BITS)
 
 
+@needs_float64
 def cosine(family: Family, normal: Tensor, concentration: Tensor, dim: int) -> Cosine:
     """Return the t with P(T ≤ t) = Φ(normal). Arguments broadcast; differentiable once.
 
@@ -92,7 +95,7 @@ def point(family: Family, noise: Tensor, loc: Tensor, concentration: Tensor) -> 
     sine = (t.minus * t.plus).clamp(min=tiny).sqrt().unsqueeze(-1)
     # Normalising again makes the gradient in loc tangential.
     loc = torch.nn.functional.normalize(loc, dim=-1)
-    return t.value.unsqueeze(-1) * loc + sine * _turned(directions_of(noise[..., 1:]), loc)
+    return value_of(t).unsqueeze(-1) * loc + sine * _turned(directions_of(noise[..., 1:]), loc)
 
 
 def _turned(tangent: Tensor, loc: Tensor) -> Tensor:

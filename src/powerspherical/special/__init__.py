@@ -1,7 +1,8 @@
 """Special functions on tensors, accurate to a few roundings and differentiable.
 
 Functions of a concentration take ``kappa``, a float32 or float64 tensor of any shape on any device, and ``dim``, the
-ambient dimension d as a Python number.
+ambient dimension d as a Python number. Unless a function says otherwise, relative errors are about 1e-15 in float64 and
+2e-7 in float32.
 """
 
 from powerspherical.special.bessel import (

@@ -16,9 +16,11 @@ import operator
 import torch
 from torch import Tensor
 
-from powerspherical._torch.constants import tensor_constant, untraced
+from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.derivatives import with_derivatives
-from powerspherical._torch.modes import is_exporting, transforms_active
+from powerspherical._torch.modes import transforms_active
+from powerspherical._torch.precision import needs_float64
+from powerspherical._torch.private import is_exporting, untraced
 from powerspherical.kernels.dispatch import differentiable, is_plain
 from powerspherical.kernels.registry import Table
 from powerspherical.special.tables import TOP, Curve, curves
@@ -172,6 +174,7 @@ def inverse(target: Tensor, family: str, name: str, dim: float) -> Tensor:
     return torch.where(sign * target > sign * begins[0], kappa, torch.where(target.isnan(), target, 0.0))
 
 
+@needs_float64
 def inverse_mean(length: Tensor, loss: Tensor, family: str, dim: float) -> Tensor:
     """Return the κ ≥ 0 with E t = ``length`` = 1 - ``loss``, in the shape and dtype of ``length``.
 

@@ -17,13 +17,13 @@ import math
 
 from torch import Tensor
 
-from powerspherical._torch.constants import untraced
+from powerspherical._torch.older import untraced_number
 from powerspherical.special.curves import value
 
 _FAMILY = "power_spherical"
 
 
-@untraced
+@untraced_number
 def log_sphere_area(dim: int) -> float:
     """log of the area 2π^{d/2}/Γ(d/2) of the unit sphere in R^d (d = ``dim`` is the ambient dimension).
 
@@ -33,7 +33,7 @@ def log_sphere_area(dim: int) -> float:
     return math.log(2) + 0.5 * dim * math.log(math.pi) - math.lgamma(dim / 2)
 
 
-@untraced
+@untraced_number
 def log_cosine_normalizer(dim: int) -> float:
     """log of the constant c of the density c·(sin φ)^{d-2} of the angle from a pole, for uniform points.
 
@@ -50,8 +50,7 @@ def log_cosine_normalizer(dim: int) -> float:
 def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
     """Return ψ₁(α) - ψ₁(α+β) = D''(κ), the variance of log(1+t) under the Power Spherical distribution.
 
-    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-7
-    (float32). Differentiable.
+    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``.
 
     >>> import torch
     >>> trigamma_difference(torch.tensor(1.0, dtype=torch.float64), 3)  # ψ₁(2) - ψ₁(3) = 1/4
@@ -63,8 +62,7 @@ def trigamma_difference(kappa: Tensor, dim: float) -> Tensor:
 def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
     """Return ψ(α+β) - ψ(α) = -E log((1+t)/2) under the Power Spherical distribution.
 
-    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-7
-    (float32). Differentiable twice.
+    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``. Differentiable twice.
 
     >>> import torch
     >>> digamma_difference(torch.tensor(1.0, dtype=torch.float64), 3)  # ψ(3) - ψ(2) = 1/2
@@ -76,9 +74,9 @@ def digamma_difference(kappa: Tensor, dim: float) -> Tensor:
 def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
     """Return D'(κ) = E log(1+t) = log 2 - ψ(α+β) + ψ(α) under the Power Spherical distribution.
 
-    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-7
-    (float32), also for large d and small κ, where the value is about (κ-½)/d and log 2 would cancel. Near its zero the
-    error is relative to 1/d. Differentiable twice.
+    Here α = β+κ and β = (dim-1)/2. The result has the shape of ``kappa``. It is accurate also for large d and small κ,
+    where the value is about (κ-½)/d and log 2 would cancel. Near its zero the error is relative to 1/d. Differentiable
+    twice.
 
     >>> import torch
     >>> mean_log1p(torch.tensor(1.0, dtype=torch.float64), 3)  # log 2 - 1/2
@@ -90,8 +88,8 @@ def mean_log1p(kappa: Tensor, dim: float) -> Tensor:
 def log_gamma_ratio(kappa: Tensor, dim: float) -> Tensor:
     """Return D(κ) = log E_U (1+t)^κ, the Power Spherical log-partition relative to the uniform.
 
-    The result has the shape of ``kappa``. Relative error about 1e-15 (float64) and 2e-7 (float32). Near the zeros
-    D(0) = D(1) = 0 the error is relative to κ/d. Differentiable three times.
+    The result has the shape of ``kappa``. Near the zeros D(0) = D(1) = 0 the error is relative to κ/d. Differentiable
+    three times.
 
     >>> import torch
     >>> log_gamma_ratio(torch.tensor([0.0, 2.0], dtype=torch.float64), 3).exp()  # E(1+t)² = 1 + 1/3

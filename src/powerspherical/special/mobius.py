@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from powerspherical._torch.precision import needs_float64
 from powerspherical.special.curves import inverse, value
 
 
@@ -31,6 +32,7 @@ def mean_log_boost(half_sinh_square: Tensor, dim: int) -> Tensor:
     return value(half_sinh_square, "log_boost", "mean", dim)
 
 
+@needs_float64
 def mean_log_boost_inverse(mean: Tensor, dim: int) -> Tensor:
     """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean.
 

@@ -6,7 +6,7 @@ One function per experiment maps the document that `write_json` wrote to a `Find
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from powerspherical_paper import claims
@@ -18,7 +18,7 @@ from powerspherical_paper.stability import METHODS as EXAMINED
 Document = dict[str, Any]
 
 
-class Verdict(StrEnum):
+class Verdict(str, Enum):
     """The verdict on a claim of the paper."""
 
     CONFIRMED = "confirmed"
@@ -26,6 +26,8 @@ class Verdict(StrEnum):
     REFUTED = "not confirmed"
     UNMEASURABLE = "not measurable here"  # the timings are too noisy to decide
     SHOWN = "shown"  # nothing to judge
+
+    __str__ = str.__str__  # as of ``enum.StrEnum``, which Python 3.10 does not have
 
 
 @dataclass(frozen=True)

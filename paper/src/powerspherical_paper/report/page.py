@@ -7,7 +7,7 @@ import base64
 import json
 import shlex
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,7 +112,7 @@ def read(path: Path) -> Result:
     topic = next(topic for name, topic in TOPICS.items() if f"{path.stem}_".startswith(f"{name}_"))
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        created = datetime.fromisoformat(document["created"]).astimezone(UTC)
+        created = datetime.fromisoformat(document["created"]).astimezone(timezone.utc)
         software = (f"{name} {version}" for name, version in document["versions"].items() if version)
         made = {
             "command": document["command"],

@@ -26,9 +26,7 @@ enum { POWER_SPHERICAL, VON_MISES_FISHER, SPHERICAL_CAUCHY };
 typedef struct {
     int64_t size, threads;
     real *x;                  /* n x d: the points */
-    real *one_minus_t;        /* n; null if this and the next two are not needed */
-    real *one_plus_t;         /* n */
-    real *noise;              /* n: noise that the backward pass of some families needs */
+    real *scalars;            /* 3 x n: 1-t, 1+t and the noise that some pull-backs need; null if not needed */
     const real *loc;          /* m x d: unit vectors; row r has direction r mod m */
     const real *kappa;        /* n, or 1 with kappa_step = 0 */
     const uint64_t *seed;     /* 1; used by draws only. The rest is for the pull-back only: */
@@ -64,14 +62,11 @@ typedef struct { int64_t inner, count; } tile;
 /* Log-densities at n rows of unit vectors, or their gradients. */
 typedef struct {
     int64_t size, threads;
-    real *value;              /* n: the log-densities */
-    real *one_minus_t;        /* n; null if not needed. The gradients read this and the next. */
-    real *one_plus_t;         /* n; null if not needed */
+    real *value;              /* n: the log-densities; null for the gradients */
+    real *ends;               /* 2 x n: 1-t and 1+t, which the gradients read; null if not needed */
     const real *x;            /* x_tile.count x d */
     const real *loc;          /* loc_tile.count x d */
-    const real *kappa;        /* kappa_tile.count, as are the next two */
-    const real *offset;       /* minus the log-partition, relative to T = 0; used by exponential families only */
-    const real *mean;         /* mean of the statistic T; used by exponential families only */
+    const real *kappa;        /* kappa_tile.count */
     const real *grad;         /* n, or 1 with grad_step = 0: gradient in the value, for the gradients only */
     real *grad_x;             /* n x d, or null if it is not needed */
     real *grad_loc;           /* m x d, where row r adds to row r mod m, or null if it is not needed */
@@ -85,6 +80,8 @@ typedef struct {
     tile kappa_tile;
     int64_t family;
     double log_area;          /* log of the area of the sphere */
+    curve_call offset;        /* minus the log-partition, relative to T = 0; values null for other families. The gradients
+                               * read its slope. */
 } density_call;
 
 /* The parameters of a head, or the gradient in its outputs. */
@@ -107,10 +104,10 @@ typedef struct {
  * parameters, whose arrays may be uninitialised. */
 typedef struct {
     int64_t size, threads;
+    const real *grad_rate;    /* n, or null if it is zero; for the gradient only */
     head_call head;
     sphere_call draw;         /* for the gradient: `grad` may be null, which means zero */
     curve_call rate;          /* for the gradient: only its slope is read */
-    const real *grad_rate;    /* n, or null if it is zero; for the gradient only */
 } latents_call;
 
 /* A check of arguments. */
@@ -122,7 +119,6 @@ typedef struct {
     int64_t dim;
     int64_t count;
     double tolerance, largest;
-    int64_t failed;           /* written by the threads */
 } check_call;
 
 /* The functions, with the structs that they take. sphere_check returns whether the arguments pass. The others return 1,

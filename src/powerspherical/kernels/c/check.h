@@ -7,21 +7,17 @@ INLINE terms squares(const void *row, int64_t k, int some) {
     return (terms){x * x, {0}};
 }
 
-/* Vectors with d <= SMALL, one per lane. */
-INLINE int small_vectors_are_unit(const check_call *c, int64_t row, int some, double least, double most, int64_t d) {
-    reals v[SMALL], sum = splat(0);
-    gather_rows(v, c->vectors + row * d, d, some);
-    for (int k = 0; k < d; k++) sum += v[k] * v[k];
-    return !any(~((sum >= (real)least) & (sum <= (real)most)));
-}
-
-static int passes(const check_call *c, int64_t row, int64_t end) {
+static int are_unit(const check_call *c, int64_t row, int64_t end) {
     const double least = (1 - c->tolerance) * (1 - c->tolerance), most = (1 + c->tolerance) * (1 + c->tolerance);
     int64_t d = c->dim;
-    for (int64_t i = row; d <= SMALL && i < end; i += LANES)
-        if (!small_vectors_are_unit(c, i, lanes_left(end, i), least, most, d)) return 0;
-    for (int64_t i = row; d > SMALL && i < end; i++) {
-        double square = precise_sum_of(squares, c->vectors + i * d, d).one;
+    for (; d <= SMALL && row < end; row += LANES) {
+        reals v[SMALL], sum = splat(0);
+        gather_rows(v, c->vectors + row * d, d, lanes_left(end, row));
+        for (int k = 0; k < d; k++) sum += v[k] * v[k];
+        if (any(~((sum >= (real)least) & (sum <= (real)most)))) return 0;
+    }
+    for (; row < end; row++) {
+        double square = precise_sum_of(squares, c->vectors + row * d, d).one;
         if (!(square >= least && square <= most)) return 0;
     }
     return 1;
@@ -34,4 +30,11 @@ static int numbers_pass(const check_call *c) {
         wrong |= ~((x >= 0) & (x <= (real)c->largest));
     }
     return !any(wrong);
+}
+
+typedef struct { const check_call *call; int *failed; } vector_check;
+
+static void check_rows(const void *context, int64_t row, int64_t end) {
+    const vector_check *check = context;
+    if (!are_unit(check->call, row, end)) __atomic_store_n(check->failed, 1, __ATOMIC_RELAXED);
 }

@@ -28,57 +28,53 @@ INLINE void power_spherical_cosines(cosines *out, const real *squared_length, co
     }
 }
 
-/* Wood's parameter b = beta/(kappa + sqrt(kappa^2 + beta^2)), and x0 = (1-b)/(1+b) without the subtraction */
-typedef struct { reals b, x0; } wood_parameters;
-
-INLINE wood_parameters wood(reals kappa, real beta) {
-    reals r = hypot_of(kappa, splat(beta));
-    return (wood_parameters){beta / (kappa + r), kappa / (r + beta)};
+/* 1-t and 1+t, up to a common factor, of the coordinate t = n/sqrt(n^2 + S) of a uniform point, where n is normal:
+ * (1-t)/(1+t) = S/(|n| + sqrt(n^2 + S))^2 for n > 0, and the reciprocal for n < 0. */
+INLINE pair uniform_ends(reals normal, reals squared_length) {
+    reals far = root_of(normal * normal + squared_length) + abs_of(normal);
+    masks positive = normal > 0;
+    far *= far;
+    return (pair){pick(positive, squared_length, far), pick(positive, far, squared_length)};
 }
 
 typedef struct { const real *squared_length, *kappa; real beta; uint64_t seed; } von_mises_fisher_parameters;
 
 /* A candidate of Wood (1994). With z ~ Beta(beta, beta) it is t = (1 - (1+b)z)/(1 - (1-b)z). The acceptance
- * probability is ((1-r) e^r)^(d-1) with r = y/(1+y), y = x0(1-2z). In this form no large terms cancel.
- * 1-2z is a coordinate n/sqrt(n^2 + S) of a uniform point, where n is normal. Hence z/(1-z) = S/(|n| + sqrt(n^2 + S))^2
- * for n > 0, and the reciprocal for n < 0. The first attempt uses the row's own S. Later attempts draw S as a Gamma
+ * probability is ((1-r) e^r)^(d-1) with r = y/(1+y), y = x0(1-2z). In this form no large terms cancel. The parameters are
+ * b = beta/(kappa + sqrt(kappa^2 + beta^2)) and x0 = (1-b)/(1+b), computed without the subtraction.
+ * 1-2z is a coordinate of a uniform point. The first attempt uses the row's own S. Later attempts draw S as a Gamma
  * variable, and are accepted if both its rejection and Wood's accept. */
 INLINE masks wood_candidate(const void *parameters, const lane_rows *rows, reals *one_minus_t, reals *one_plus_t) {
     const von_mises_fisher_parameters *p = parameters;
-    reals squared_length, normal, unused;
+    reals squared_length = take(p->squared_length, rows), normal, unused;
     masks usable = ~(masks){0};
     if (rows->attempt) {
         usable = gamma_candidate(splat(p->beta), rows, LENGTH, p->seed, &squared_length);
         squared_length += squared_length;
-    } else {
-        squared_length = take(p->squared_length, rows);
     }
     bits drawn[4];
     draw_four(rows->attempt, rows->rows, PROPOSAL, p->seed, drawn);
     normal_pair(drawn[0], drawn[1], &normal, &unused);
-    wood_parameters w = wood(take(p->kappa, rows), p->beta);
-    reals far = root_of(normal * normal + squared_length) + abs_of(normal);
-    far *= far;
-    masks positive = normal > 0;
-    reals z = pick(positive, squared_length, far), rest = pick(positive, far, squared_length);
-    reals scaled = w.b * z, inverse = 1 / (rest + scaled);
-    reals r = (real)0.5 * (rest - z) * w.x0 * (1 + w.b) * inverse;
+    reals kappa = take(p->kappa, rows), root = hypot_of(kappa, splat(p->beta));
+    reals b = p->beta / (kappa + root), x0 = kappa / (root + p->beta);
+    pair uniform = uniform_ends(normal, squared_length);
+    reals z = uniform.first, rest = uniform.second, scaled = b * z, inverse = 1 / (rest + scaled);
+    reals r = (real)0.5 * (rest - z) * x0 * (1 + b) * inverse;
     reals log_acceptance = (2 * p->beta) * (log1p_of(at_least_of(-r, (real)-0.99999994)) + r);
     *one_minus_t = 2 * scaled * inverse;
     *one_plus_t = 2 * rest * inverse;
     return usable & ~(log_acceptance < -exponential(drawn[2])); /* accepts NaN */
 }
 
-/* von Mises-Fisher. The slope does not use the noise. We store b, like the torch implementation. */
+/* von Mises-Fisher. The slope does not use the noise. */
 OUTLINE void von_mises_fisher_cosines(cosines *out, const real *squared_length, const real *kappa, real beta,
                                       int64_t row, int count, uint64_t seed) {
     von_mises_fisher_parameters p = {squared_length, kappa, beta, seed};
     draw_until_accepted(wood_candidate, &p, row, count, out->one_minus_t, out->one_plus_t);
-    for (int i = 0; i < count; i += LANES) store(out->noise + i, wood(load(kappa + i), beta).b);
+    memcpy(out->noise, squared_length, sizeof(real) * (size_t)count);
 }
 
-/* Spherical Cauchy: (1+t)/(1-t) is (1+kappa)^2 times that of a uniform point. The noise is 1+kappa.
- * The cosine of a uniform point is n/sqrt(n^2 + S), as in `wood_candidate`. */
+/* Spherical Cauchy: (1+t)/(1-t) is (1+kappa)^2 times that of a uniform point. The noise is 1+kappa. */
 INLINE void spherical_cauchy_cosines(cosines *out, const real *squared_length, const real *kappa, int64_t row,
                                      int count, uint64_t seed) {
     for (int i = 0; i < count; i += LANES) {
@@ -86,10 +82,8 @@ INLINE void spherical_cauchy_cosines(cosines *out, const real *squared_length, c
         draw_four(0, places_from((uint64_t)(row + i)), PROPOSAL, seed, drawn);
         reals normal, unused, s = load(squared_length + i), growth = 1 + load(kappa + i);
         normal_pair(drawn[0], drawn[1], &normal, &unused);
-        reals far = root_of(normal * normal + s) + abs_of(normal);
-        far *= far;
-        masks positive = normal > 0;
-        store_cosines(out, i, boosted(pick(positive, s, far), pick(positive, far, s), growth), growth);
+        pair uniform = uniform_ends(normal, s);
+        store_cosines(out, i, boosted(uniform.first, uniform.second, growth), growth);
     }
 }
 
@@ -133,9 +127,7 @@ static void draw_cosines(const sphere_call *c, cosines *out, const real *squared
         power_spherical_cosines(out, squared_length, kappa, beta, row, count, seed);
     else
         von_mises_fisher_cosines(out, squared_length, kappa, beta, row, count, seed);
-    if (!c->one_minus_t) return;
-    size_t size = sizeof(real) * (size_t)count;
-    memcpy(c->one_minus_t + row, out->one_minus_t, size);
-    memcpy(c->one_plus_t + row, out->one_plus_t, size);
-    memcpy(c->noise + row, out->noise, size);
+    const real *results[] = {out->one_minus_t, out->one_plus_t, out->noise};
+    for (int i = 0; c->scalars && i < 3; i++)
+        memcpy(c->scalars + i * c->rows + row, results[i], sizeof(real) * (size_t)count);
 }

@@ -20,7 +20,8 @@ typedef int32_t word;
 typedef real quad __attribute__((vector_size(REAL_BITS / 2), aligned(REAL_BITS / 8), may_alias));
 typedef word quad_words __attribute__((vector_size(REAL_BITS / 2), aligned(REAL_BITS / 8), may_alias));
 
-static void curve_rows(const curve_call *c, int64_t from, int64_t to) {
+static void curve_rows(const void *call, int64_t from, int64_t to) {
+    const curve_call *c = call;
     const real *restrict kappa = c->kappa, *restrict rows = c->rows;
     real *restrict value = c->value, *restrict slope = c->slope;
     const real top = (real)0x1p64;

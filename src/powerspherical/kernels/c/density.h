@@ -25,7 +25,9 @@ static void find_group(const density_call *c, row_group *g, int64_t row, int cou
     find_rows(&kappa, c->kappa, c->kappa_tile, row, count);
     for (int i = 0; i < GROUP; i++) {
         int64_t k = kappa.at[i < count ? i : 0];
-        g->scalars.kappa[i] = c->kappa[k], g->scalars.offset[i] = c->offset[k], g->scalars.mean[i] = c->mean[k];
+        g->scalars.kappa[i] = c->kappa[k];
+        g->scalars.offset[i] = c->offset.value ? c->offset.value[k] : 0;
+        g->scalars.offset_slope[i] = c->offset.slope ? c->offset.slope[k] : 0;
     }
 }
 
@@ -51,17 +53,16 @@ INLINE void small_ends(row_group *g, int count, const int64_t d) {
     }
 }
 
-typedef struct { const real *x, *mu; } two_rows;
-
 /* |x-mu|^2 and |x+mu|^2 */
 INLINE terms square_distances(const void *row, int64_t k, int some) {
-    const two_rows *r = row;
+    const point_and_direction *r = row;
     reals x = load_up_to(r->x + k, some), mu = load_up_to(r->mu + k, some);
     return (terms){(x - mu) * (x - mu), (x + mu) * (x + mu)};
 }
 
 /* Computes the rows `row`, ..., `end` - 1. */
-static void density_rows(const density_call *c, int64_t row, int64_t end) {
+static void density_rows(const void *call, int64_t row, int64_t end) {
+    const density_call *c = call;
     int64_t d = c->dim;
     for (; row < end; row += GROUP) {
         row_group g;
@@ -72,13 +73,15 @@ static void density_rows(const density_call *c, int64_t row, int64_t end) {
 #define ENDS(d) small_ends(&g, count, d)
         if (d <= SMALL) UNROLLED(d, ENDS);
         for (int i = 0; d > SMALL && i < count; i++) {
-            two_rows r = {c->x + g.x.at[i] * d, c->loc + g.loc.at[i] * d};
+            point_and_direction r = {c->x + g.x.at[i] * d, c->loc + g.loc.at[i] * d};
             sums ends = precise_sum_of(square_distances, &r, d);
             g.minus[i] = (real)(0.5 * ends.one), g.plus[i] = (real)(0.5 * ends.two);
         }
         complete_group(&g, count);
-        if (c->one_minus_t) memcpy(c->one_minus_t + row, g.minus, bytes);
-        if (c->one_plus_t) memcpy(c->one_plus_t + row, g.plus, bytes);
+        if (c->ends) {
+            memcpy(c->ends + row, g.minus, bytes);
+            memcpy(c->ends + c->rows + row, g.plus, bytes);
+        }
         AT_LEVEL(row_densities)(&g.scalars, c->family, d, count, value);
         for (int i = 0; i < count; i++) c->value[row + i] = (real)(value[i] - c->log_area);
     }
@@ -129,8 +132,8 @@ static void density_gradient_rows(const void *call, int64_t row, int64_t end, lo
         int count = end - row < GROUP ? (int)(end - row) : GROUP;
         size_t bytes = sizeof(real) * (size_t)count;
         find_group(c, &g, row, count);
-        memcpy(g.minus, c->one_minus_t + row, bytes);
-        memcpy(g.plus, c->one_plus_t + row, bytes);
+        memcpy(g.minus, c->ends + row, bytes);
+        memcpy(g.plus, c->ends + c->rows + row, bytes);
         complete_group(&g, count);
         for (int i = 0; i < GROUP; i++) g.scalars.grad[i] = i < count ? c->grad[c->grad_step * (row + i)] : 0;
         AT_LEVEL(row_density_slopes)(&g.scalars, c->family, d, count, in_t, in_kappa);

@@ -2,7 +2,11 @@
  * processor at run time. */
 #include "call.h"
 
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
 #define EXPORT __attribute__((visibility("default")))
+#endif
 
 /* The digest of the sources that the library was built from. library.py uses it to recognise an outdated library. */
 EXPORT const char *sphere_source(void) { return SOURCE_DIGEST; }

@@ -44,8 +44,6 @@ INLINE void draw_small(const sphere_call *c, normal_sequence *s, const argument_
     }
 }
 
-typedef struct { const real *x, *mu; } point_and_direction;
-
 /* x.mu and x.x */
 INLINE terms dot_and_square(const void *row, int64_t k, int some) {
     const point_and_direction *r = row;
@@ -55,11 +53,9 @@ INLINE terms dot_and_square(const void *row, int64_t k, int some) {
 
 /* Replaces x by of_x x + of_mu mu. */
 INLINE void combine(real *x, const real *mu, int64_t d, real of_x, real of_mu) {
-    int64_t k = 0;
-    for (; k + LANES <= d; k += LANES) store(x + k, of_x * load(x + k) + of_mu * load(mu + k));
-    if (k < d) {
-        int some = (int)(d - k);
-        store_some(x + k, of_x * load_some(x + k, some) + of_mu * load_some(mu + k, some), some);
+    for (int64_t k = 0; k < d; k += LANES) {
+        int some = lanes_left(d, k);
+        store_up_to(x + k, of_x * load_up_to(x + k, some) + of_mu * load_up_to(mu + k, some), some);
     }
 }
 
@@ -95,7 +91,8 @@ static void draw_large(const sphere_call *c, normal_sequence *s, const argument_
 }
 
 /* Draws the rows `row`, ..., `end` - 1. */
-static void draw_rows(const sphere_call *c, int64_t row, int64_t end) {
+static void draw_rows(const void *call, int64_t row, int64_t end) {
+    const sphere_call *c = call;
     normal_sequence s = {.seed = *c->seed, .block = -1};
     int64_t d = c->dim, most = d <= SMALL ? GROUP : NEAR / d;
     most = most > GROUP ? GROUP : most >= LANES ? most / LANES * LANES : most < 1 ? 1 : most;

@@ -1,7 +1,7 @@
 /* Elementary functions of vectors. The relative error is at most 2e-7 in single precision, and 5e-16 in double precision.
  *
- * NaN gives NaN. The argument of log_of must be positive and not denormal, that of log1p_of above -1 and finite. exp_of
- * and expm1_of clamp theirs to [-MOST, MOST].
+ * NaN gives NaN. The argument of log_of must be positive and not denormal, that of log1p_of above -1; infinity counts
+ * as 2^128 or 2^1024. exp_of and expm1_of clamp theirs to [-MOST, MOST].
  *
  * The polynomials are near-minimax fits on the intervals that the comments name: in double precision they interpolate at
  * the Chebyshev nodes.

@@ -31,18 +31,31 @@ INLINE pair boosted(reals minus, reals plus, reals growth) {
     return (pair){shrunk * scale, plus * scale};
 }
 
-/* κ = minimum + s/(1 + s·rate) and dκ/dr for the output r = ``raw`` of a head, with s = log(1 + e^r).
+/* log(1 + e^r). NaN takes the second branch, because the C library's exponentials turn it into a number. */
+INLINE reals softplus(reals r) {
+    return where_of(r < (real)40.0, log1p_of(exp_of(at_most_of(r, (real)40.0))), r);
+}
+
+/* κ = minimum + s/(1 + s·rate) for the output r = ``raw`` of a head, with s = log(1 + e^r).
  * 
  * ``rate`` is 1/(maximum - minimum). */
-INLINE pair concentration(reals raw, real minimum, real maximum, real rate) {
-    reals r = at_most_of(raw, (real)1e+38);
-    reals decay = exp_of(-abs_of(r));
-    reals softplus = at_least_of(r, (real)0.0) + log1p_of(decay);
-    reals shrink = (real)1.0 / ((real)1.0 + softplus * rate);
-    reals kappa = at_most_of(minimum + softplus * shrink, maximum);
-    reals slope = where_of(r > (real)0.0, (real)1.0, decay) / ((real)1.0 + decay) * shrink * shrink;
-    return (pair){where_of(raw == raw, kappa, raw), where_of(raw == raw, slope, raw)};
+INLINE reals concentration(reals raw, real minimum, real maximum, real rate) {
+    reals excess = softplus(at_most_of(raw, (real)1e+38));
+    return at_most_of(minimum + excess / ((real)1.0 + excess * rate), maximum);
 }
+
+/* The derivative dκ/dr of ``concentration``. */
+INLINE reals concentration_slope(reals raw, real rate) {
+    reals growth = exp_of(at_most_of(raw, (real)40.0));
+    reals shrink = (real)1.0 / ((real)1.0 + softplus(at_most_of(raw, (real)1e+38)) * rate);
+    return where_of(raw < (real)40.0, growth / ((real)1.0 + growth), (real)1.0) * shrink * shrink;
+}
+
+#define SERIES_DIM (real)32
+
+#define SERIES_KAPPA (real)40.0
+
+#define LARGE_SHAPE (real)4.0
 
 /* w = -log((1+t)/2)/((1-t)(1+κ)) of Power Spherical draws for d = 3, at a fixed probability. */
 INLINE reals power_spherical_slope_3(reals minus, reals plus, reals kappa) {
@@ -192,14 +205,19 @@ INLINE reals gamma_slope_by_quadrature(reals shape, reals gamma) {
     return window * total;
 }
 
-/* T = log((1+t)/2) of the Power Spherical family; -inf at the antipode. */
+/* T = log((1+t)/2) of the Power Spherical family; -inf at the antipode, and maybe where 1+t is subnormal. */
 INLINE reals power_statistic(reals minus, reals plus) {
-    return where_of(plus <= (real)0.0, -INFINITY, -log1p_of(minus / at_least_of(plus, (real)1.1754943508222875e-38)));
+    return where_of(plus <= (real)0.0, -INFINITY, -log1p_of(minus / where_of(plus <= (real)0.0, (real)1.0, plus)));
+}
+
+/* sinh τ with e^τ = 1+κ, without cancellation. */
+INLINE reals sinh_rapidity(reals kappa) {
+    return (real)0.5 * kappa * ((kappa + (real)2.0) / (kappa + (real)1.0));
 }
 
 /* cosh τ - t sinh τ with e^τ = 1+κ, as a sum of two terms ≥ 0. */
 INLINE reals cauchy_distance(reals minus, reals kappa) {
-    return (real)1.0 / ((real)1.0 + kappa) + minus * ((real)0.5 * kappa * ((kappa + (real)2.0) / (kappa + (real)1.0)));
+    return (real)1.0 / ((real)1.0 + kappa) + minus * sinh_rapidity(kappa);
 }
 
 /* log p = -(d-1) log(cosh τ - t sinh τ) of the spherical Cauchy family, with ``degrees`` = d-1. */

@@ -44,9 +44,7 @@ INLINE void write_direction(real *mu, const real *v, int64_t d, real shortest) {
     mu[0] = (real)(first * inverse);
 }
 
-INLINE pair concentration_of(const head_call *c, reals raw) {
-    return concentration(raw, (real)c->minimum, (real)c->maximum, (real)(1 / (c->maximum - c->minimum)));
-}
+INLINE real rate_of(const head_call *c) { return (real)(1 / (c->maximum - c->minimum)); }
 
 INLINE reals raw_of_rows(const head_call *c, int64_t row, int some) {
     reals r = {0};
@@ -54,12 +52,14 @@ INLINE reals raw_of_rows(const head_call *c, int64_t row, int some) {
     return r;
 }
 
-static void head_rows(const head_call *c, int64_t row, int64_t end) {
+static void head_rows(const void *call, int64_t row, int64_t end) {
+    const head_call *c = call;
     for (int64_t i = row; i < end; i++)
         write_direction(c->loc + i * c->dim, c->outputs + i * c->entries, c->dim, (real)c->shortest);
     for (int64_t i = row; c->kappa && i < end; i += LANES) {
         int some = lanes_left(end, i);
-        store_some(c->kappa + i, concentration_of(c, raw_of_rows(c, i, some)).first, some);
+        reals raw = raw_of_rows(c, i, some);
+        store_some(c->kappa + i, concentration(raw, (real)c->minimum, (real)c->maximum, rate_of(c)), some);
     }
 }
 
@@ -74,7 +74,8 @@ INLINE void write_gradient(real *to, const real *v, const real *mu, const real *
     for (; k < d; k++) to[k] = (real)((g[k] - along * mu[k]) * inverse);
 }
 
-static void head_gradient_rows(const head_call *c, int64_t row, int64_t end) {
+static void head_gradient_rows(const void *call, int64_t row, int64_t end) {
+    const head_call *c = call;
     int64_t d = c->dim;
     for (int64_t i = row; i < end; i++) {
         real *to = c->gradient + i * c->entries;
@@ -86,7 +87,7 @@ static void head_gradient_rows(const head_call *c, int64_t row, int64_t end) {
         int some = lanes_left(end, i);
         reals in_raw = splat(0);
         if (c->grad_kappa)
-            in_raw = load_some(c->grad_kappa + i, some) * concentration_of(c, raw_of_rows(c, i, some)).second;
+            in_raw = load_some(c->grad_kappa + i, some) * concentration_slope(raw_of_rows(c, i, some), rate_of(c));
         for (int j = 0; j < some; j++) c->gradient[(i + j) * c->entries + d] = in_raw[j];
     }
 }

@@ -25,30 +25,28 @@ static int64_t rows_per_task(int64_t dim) {
 }
 
 /* The public function `name`, which computes `count` items independently of each other, in tasks of `size`. */
-#define FUNCTION(name, kind, compute, size, count)                                                        \
-    static void name##_task(void *context, int64_t from, int64_t to) { compute(context, from, to); }      \
-    int COMPILED(name)(const kind *call) {                                                                \
-        kind c = *call;                                                                                   \
-        run_tasks(name##_task, &c, size, count, c.threads);                                               \
-        return 1;                                                                                         \
+#define FUNCTION(name, kind, compute, size, count)      \
+    int COMPILED(name)(const kind *c) {                 \
+        run_tasks(compute, c, size, count, c->threads); \
+        return 1;                                       \
     }
 
-FUNCTION(sphere_draw, sphere_call, draw_rows, rows_per_task(c.dim), c.rows)
-FUNCTION(sphere_density, density_call, density_rows, rows_per_task(c.dim), c.rows)
-FUNCTION(sphere_head, head_call, head_rows, rows_per_task(c.dim), c.rows)
-FUNCTION(sphere_head_gradient, head_call, head_gradient_rows, rows_per_task(c.dim), c.rows)
-FUNCTION(sphere_curve, curve_call, curve_rows, NUMBERS_PER_TASK / 4, c.count)
+FUNCTION(sphere_draw, sphere_call, draw_rows, rows_per_task(c->dim), c->rows)
+FUNCTION(sphere_head, head_call, head_rows, rows_per_task(c->dim), c->rows)
+FUNCTION(sphere_head_gradient, head_call, head_gradient_rows, rows_per_task(c->dim), c->rows)
+FUNCTION(sphere_curve, curve_call, curve_rows, NUMBERS_PER_TASK / 4, c->count)
 
-static void check_task(void *context, int64_t from, int64_t to) {
-    check_call *c = context;
-    if (!passes(c, from, to)) __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);
+int COMPILED(sphere_density)(const density_call *c) {
+    if (c->offset.rows) COMPILED(sphere_curve)(&c->offset);
+    run_tasks(density_rows, c, rows_per_task(c->dim), c->rows, c->threads);
+    return 1;
 }
 
-int COMPILED(sphere_check)(const check_call *call) {
-    check_call c = *call;
-    c.failed = !numbers_pass(&c);
-    if (!c.failed) run_tasks(check_task, &c, rows_per_task(c.dim), c.rows, c.threads);
-    return !c.failed;
+int COMPILED(sphere_check)(const check_call *c) {
+    int failed = !numbers_pass(c);
+    vector_check check = {c, &failed};
+    if (!failed) run_tasks(check_rows, &check, rows_per_task(c->dim), c->rows, c->threads);
+    return !failed;
 }
 
 /* Gradients of rows that may share directions. The gradients of a direction are summed in parts of `part` rows each. The
@@ -64,12 +62,13 @@ typedef struct {
 
 #define SHARES 16 /* least number of rows per direction and part: each part needs memory for its sums */
 
-static void gradients_task(void *context, int64_t from, int64_t to) {
+static void gradients_task(const void *context, int64_t from, int64_t to) {
     const gradients *g = context;
     for (int64_t p = from; p < to; p++) {
         int64_t row = p * g->part, end = row + g->part < g->rows ? row + g->part : g->rows;
-        loc_gradients each = {g->each, 0, g->rows}, summed = {0, g->sums + p * g->directions * g->dim, g->directions};
-        g->compute(g->call, row, end, g->sums ? summed : each);
+        loc_gradients to = {g->each, 0, g->rows};
+        if (g->sums) to = (loc_gradients){0, g->sums + p * g->directions * g->dim, g->directions};
+        g->compute(g->call, row, end, to);
     }
 }
 
@@ -89,13 +88,14 @@ static int run_gradients(gradients g, int64_t threads) {
     return 1;
 }
 
-#define GRADIENT(name, kind, compute)                                                                               \
-    int COMPILED(name)(const kind *c) {                                                                             \
-        return run_gradients((gradients){compute, c, c->rows, c->dim, c->directions, 0, c->grad_loc, 0}, c->threads); \
-    }
+int COMPILED(sphere_pull_back)(const sphere_call *c) {
+    return run_gradients((gradients){pull_back_rows, c, c->rows, c->dim, c->directions, 0, c->grad_loc, 0}, c->threads);
+}
 
-GRADIENT(sphere_pull_back, sphere_call, pull_back_rows)
-GRADIENT(sphere_density_gradient, density_call, density_gradient_rows)
+int COMPILED(sphere_density_gradient)(const density_call *c) {
+    return run_gradients((gradients){density_gradient_rows, c, c->rows, c->dim, c->directions, 0, c->grad_loc, 0},
+                         c->threads);
+}
 
 int COMPILED(sphere_latents)(const latents_call *c) {
     return COMPILED(sphere_head)(&c->head) && COMPILED(sphere_draw)(&c->draw) && COMPILED(sphere_curve)(&c->rate);

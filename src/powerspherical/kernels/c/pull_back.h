@@ -37,7 +37,7 @@ INLINE void pull_back_small(const sphere_call *c, const argument_rows *loc, int6
     row += i;
     gather_rows(g, c->grad + row * d, d, some);
     gather_rows(x, c->x + row * d, d, some);
-    reals minus = load_some(c->one_minus_t + row, some), plus = load_some(c->one_plus_t + row, some);
+    reals minus = scalar(c, ONE_MINUS_T, row, some), plus = scalar(c, ONE_PLUS_T, row, some);
     reals t = (real)0.5 * (plus - minus);
     for (int k = 0; k < d; k++) along += g[k] * mu[k];
     for (int k = 0; k < d; k++) across += (g[k] - along * mu[k]) * (x[k] - t * mu[k]);
@@ -69,7 +69,7 @@ static void pull_back_rows(const void *call, int64_t row, int64_t end, loc_gradi
         for (int i = 0; d > SMALL && i < count; i++) {
             int64_t r = row + i;
             row_pull one = {c->grad + r * d, c->x + r * d, c->loc + loc.at[i] * d, gradient_of_row(to, r, d), 0, 0};
-            real rate = pull_back_row(one, d, c->one_minus_t[r], c->one_plus_t[r]);
+            real rate = pull_back_row(one, d, c->scalars[r], c->scalars[c->rows + r]);
             if (c->grad_kappa) c->grad_kappa[r] = slope[i] * rate;
         }
     }

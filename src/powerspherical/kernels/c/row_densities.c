@@ -30,7 +30,7 @@ void AT_LEVEL(row_density_slopes)(const row_scalars *r, int64_t family, int64_t 
         if (family == SPHERICAL_CAUCHY) {
             slopes = cauchy_slopes(minus, kappa, (double)(dim - 1));
         } else {
-            slopes = (pair){kappa, statistic_of(minus, plus, family) - load(r->mean + i)};
+            slopes = (pair){kappa, statistic_of(minus, plus, family) + load(r->offset_slope + i)};
             if (family == POWER_SPHERICAL) { /* 0 at the antipode, by definition */
                 reals length = pick(minus < 1, 2 - minus, plus);
                 slopes.first = where_of(length <= 0, 0 * kappa, kappa / length);

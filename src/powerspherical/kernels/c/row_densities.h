@@ -3,8 +3,10 @@
 #include "rows.h"
 
 /* What they need of up to GROUP rows. Exponential families have the density exp(offset + kappa T) relative to the uniform
- * distribution; `mean` is the mean of the statistic T. */
-typedef struct { double minus[GROUP], plus[GROUP], kappa[GROUP], offset[GROUP], mean[GROUP], grad[GROUP]; } row_scalars;
+ * distribution. */
+typedef struct {
+    double minus[GROUP], plus[GROUP], kappa[GROUP], offset[GROUP], offset_slope[GROUP], grad[GROUP];
+} row_scalars;
 
 /* Writes the log-densities relative to the uniform distribution. */
 void AT_LEVEL(row_densities)(const row_scalars *r, int64_t family, int64_t dim, int count, double *out);

@@ -67,6 +67,7 @@ INLINE void scatter_rows(real *to, const reals *v, int64_t d, int some) {
 /* One or two terms of the coordinates k, ..., k + some - 1 of a long row. */
 typedef struct { reals one, two; } terms;
 typedef terms terms_function(const void *row, int64_t k, int some);
+typedef struct { const real *x, *mu; } point_and_direction; /* two rows, for terms that depend on both */
 
 /* Sums of terms over the coordinates k, ..., end - 1. Their lanes are still to be added. */
 INLINE terms sum_of(terms_function *terms_at, const void *row, int64_t k, int64_t end) {

@@ -7,6 +7,12 @@
 #pragma once
 #include "cosines.h"
 
+/* One of the scalars of `some` rows. */
+enum { ONE_MINUS_T, ONE_PLUS_T, NOISE };
+INLINE reals scalar(const sphere_call *c, int which, int64_t row, int some) {
+    return load_up_to(c->scalars + which * c->rows + row, some);
+}
+
 #if REAL_BITS == 64
 /* Integrates over the tail that does not contain the mode. Let y = artanh t, sign = +-1 the direction away from the mode,
  * and s >= 0 a distance in that direction. With x = (1-t) (e^(-2 sign s) - 1)/2 and L = log(1+x), the log-density of the
@@ -26,13 +32,13 @@ INLINE change change_at(ray r, reals s) {
 }
 
 /* Each step of the search runs over all rows, because the next step has to wait for it. */
-OUTLINE void slopes_in_any_dimension(const sphere_call *c, const real *kappas, real *out, int64_t row, int count) {
+OUTLINE void slopes_by_quadrature(const sphere_call *c, const real *kappas, real *out, int64_t row, int count) {
     ray rays[GROUP / LANES];
     real log_length[GROUP], degrees = (real)(c->law_dim - 1);
     int is_power = c->family == POWER_SPHERICAL;
     for (int i = 0; i < count; i += LANES) {
         int some = lanes_left(count, i);
-        reals minus = load_up_to(c->one_minus_t + row + i, some), plus = load_up_to(c->one_plus_t + row + i, some);
+        reals minus = scalar(c, ONE_MINUS_T, row + i, some), plus = scalar(c, ONE_PLUS_T, row + i, some);
         reals kappa = load(kappas + i);
         reals rise = kappa * (is_power ? minus : minus * plus) - degrees * (0.5 * (plus - minus)); /* of the log-density */
         rays[i / LANES] = (ray){where_of(rise < 0, 1, -1), minus, plus, kappa, is_power, degrees};
@@ -58,12 +64,11 @@ OUTLINE void slopes_in_any_dimension(const sphere_call *c, const real *kappas, r
 }
 #else
 OUTLINE reals gamma_slope_of_small_shapes(reals shape, reals gamma) { return gamma_slope_by_quadrature(shape, gamma); }
-#define EXPANDS 4.0f
 INLINE reals gamma_slope(reals shape, reals gamma) {
     reals result = gamma_slope_by_expansion(shape, gamma);
-    masks small = shape < EXPANDS;
+    masks small = shape < LARGE_SHAPE;
     if (!any(small)) return result;
-    return pick(small, gamma_slope_of_small_shapes(at_most_of(shape, EXPANDS), gamma), result);
+    return pick(small, gamma_slope_of_small_shapes(at_most_of(shape, LARGE_SHAPE), gamma), result);
 }
 
 /* von Mises-Fisher for d < 32 and kappa < 40, by the recurrence (d-1) w_d = 1 - A_d (t + kappa (1-t^2) w_{d+2}) in the
@@ -72,19 +77,18 @@ INLINE reals gamma_slope(reals shape, reals gamma) {
  *     N_j = N_{j+2} + kappa^2 N_{j+4}/(j(j+2)),
  *     X_j = N_j - kappa t N_{j+2}/j - kappa^2 (1-t^2) X_{j+2}/(j(j+1)).
  *
- * It starts far above d with N = X = 1, and the error of this start shrinks factorially on the way down. It runs in
- * double precision, half of the lanes at a time, because at small d rounding errors grow. */
-#define RECURS_BELOW 40.0f
+ * It starts with N = X = 1 at a dimension of about max(2 kappa + 12, d + kappa + 8), and the error of this start shrinks
+ * factorially on the way down: to 5e-8 or less. It runs in double precision, half of the lanes at a time, because at
+ * small d rounding errors grow. */
 OUTLINE reals von_mises_fisher_slope_by_recurrence(reals minus, reals plus, reals kappa, int64_t dim) {
     float low[LANES], high[LANES], concentration[LANES], slope[LANES], most = 0;
     store(low, minus);
     store(high, plus);
     store(concentration, kappa);
     for (int i = 0; i < LANES; i++)
-        if (concentration[i] < RECURS_BELOW && concentration[i] > most) most = concentration[i];
-    double start = 2 * most + 14 < most + 38 ? 2 * most + 14 : most + 38;
-    if (start < (double)dim + most + 10) start = (double)dim + most + 10;
-    int64_t top = dim + ((int64_t)start - dim + 1) / 2 * 2;
+        if (concentration[i] < SERIES_KAPPA && concentration[i] > most) most = concentration[i];
+    float above = 2 * most + 12 - (float)dim < most + 8 ? most + 8 : 2 * most + 12 - (float)dim;
+    int64_t top = dim + 2 * (int64_t)(above / 2);
     doubles n[2][2], x[2], product[2], square[2], spread[2];
     for (int h = 0; h < 2; h++) {
         doubles m = load_doubles(low + h * DOUBLES), p = load_doubles(high + h * DOUBLES);
@@ -110,21 +114,9 @@ OUTLINE reals von_mises_fisher_slope_by_recurrence(reals minus, reals plus, real
 
 INLINE reals slope_of_von_mises_fisher(reals minus, reals plus, reals kappa, int64_t dim) {
     reals series = von_mises_fisher_slope(plus, kappa, (float)(dim - 1));
-    masks diverges = kappa < RECURS_BELOW; /* NaN takes the series, which gives NaN */
-    if (dim >= 32 || !any(diverges)) return series;
+    masks diverges = kappa < SERIES_KAPPA; /* NaN takes the series, which gives NaN */
+    if (dim >= SERIES_DIM || !any(diverges)) return series;
     return pick(diverges, von_mises_fisher_slope_by_recurrence(minus, plus, kappa, dim), series);
-}
-
-INLINE void slopes_in_any_dimension(const sphere_call *c, const real *kappas, real *out, int64_t row, int count) {
-    for (int i = 0; i < count; i += LANES) {
-        int some = lanes_left(count, i);
-        reals kappa = load(kappas + i), plus = load_up_to(c->one_plus_t + row + i, some), result;
-        if (c->family == VON_MISES_FISHER)
-            result = slope_of_von_mises_fisher(load_up_to(c->one_minus_t + row + i, some), plus, kappa, c->law_dim);
-        else
-            result = 0.5f * gamma_slope(kappa + 0.5f * (real)(c->law_dim - 1), load_up_to(c->noise + row + i, some));
-        store(out + i, result);
-    }
 }
 #endif
 
@@ -132,16 +124,27 @@ INLINE void slopes_in_any_dimension(const sphere_call *c, const real *kappas, re
 static void slopes(const sphere_call *c, real *out, int64_t row, int count) {
     real kappas[GROUP];
     load_kappa(c, kappas, row, count);
+#if REAL_BITS == 64
     if (c->family != SPHERICAL_CAUCHY && c->law_dim != 3) {
-        slopes_in_any_dimension(c, kappas, out, row, count);
+        slopes_by_quadrature(c, kappas, out, row, count);
         return;
     }
+#endif
     for (int i = 0; i < count; i += LANES) {
         int some = lanes_left(count, i);
-        reals kappa = load(kappas + i), minus = load_up_to(c->one_minus_t + row + i, some);
-        reals plus = load_up_to(c->one_plus_t + row + i, some);
-        store(out + i, c->family == SPHERICAL_CAUCHY  ? 1 / (1 + kappa)
-                       : c->family == POWER_SPHERICAL ? power_spherical_slope_3(minus, plus, kappa)
-                                                      : von_mises_fisher_slope_3(minus, plus, kappa));
+        reals kappa = load(kappas + i), minus = scalar(c, ONE_MINUS_T, row + i, some), result;
+        reals plus = scalar(c, ONE_PLUS_T, row + i, some);
+        if (c->family == SPHERICAL_CAUCHY)
+            result = 1 / (1 + kappa);
+#if REAL_BITS == 32
+        else if (c->law_dim != 3 && c->family == VON_MISES_FISHER)
+            result = slope_of_von_mises_fisher(minus, plus, kappa, c->law_dim);
+        else if (c->law_dim != 3)
+            result = 0.5f * gamma_slope(kappa + 0.5f * (real)(c->law_dim - 1), scalar(c, NOISE, row + i, some));
+#endif
+        else
+            result = c->family == POWER_SPHERICAL ? power_spherical_slope_3(minus, plus, kappa)
+                                                  : von_mises_fisher_slope_3(minus, plus, kappa);
+        store(out + i, result);
     }
 }

@@ -11,7 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch
-from powerspherical.kernels.registry import Table, Tensors, register, slope_times_gradient
+from powerspherical.kernels.registry import EXACT, Table, Tensors, register, slope_times_gradient
+from powerspherical.kernels.triton.vectors import program_rows
 
 _TOP = tl.constexpr(2.0**64)  # where the tables end
 _LOG_2 = tl.constexpr(0.6931471805599453)
@@ -60,8 +61,7 @@ def _evaluate(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = index < count
+    index, there = program_rows(count, BLOCK)
     kappa = tl.load(kappa_ptr + index, mask=there, other=1.0)
     gain, decay = tl.cast(gain, kappa.dtype), tl.cast(decay, kappa.dtype)
     value, slope = table_value(kappa, rows_ptr, first.to(tl.int32), last.to(tl.int32), gain, decay, WIDTH)
@@ -89,4 +89,4 @@ def _curve(kappa: Tensor, table: Table, slope: Tensor | None) -> Tensor:
     return value
 
 
-register("curve", "triton", curve, slope_times_gradient, dtypes=(torch.float32, torch.float64))
+register("curve", "triton", curve, slope_times_gradient, dtypes=EXACT)

@@ -11,50 +11,25 @@ Arguments broadcast. A program finds its row of an argument as (row // inner) % 
 # (type checkers do not understand Triton's dialect of Python)
 
 import functools
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from powerspherical.kernels.launch import blocks, launch, next_power_of_two
-from powerspherical.kernels.layout import Tile
-from powerspherical.kernels.registry import DensityOptions, Gradients, Tensors, register
+from powerspherical.kernels.launch import blocks, launch
+from powerspherical.kernels.layout import DensityLayout
+from powerspherical.kernels.registry import HALVES, DensityOptions, Gradients, Tensors, register
+from powerspherical.kernels.triton.curve import curve
 from powerspherical.kernels.triton.elementary import at_least, at_most
 from powerspherical.kernels.triton.formulas import cauchy_log_density, cauchy_slopes, power_statistic
+from powerspherical.kernels.triton.vectors import grid, kind, program_rows, store_sums, tile_row, unit_rows
 
 _ELEMENTS = 1024  # coordinates of x per program, if a single row has no more
-_PROGRAMS = 1056  # programs that add up the gradient of a shared μ: eight per multiprocessor of an H100
 
 _INTEGERS = ["rows", "x_inner", "x_count", "loc_inner", "loc_count", "kappa_inner", "kappa_count"]
-
-
-@triton.jit
-def _tile_row(row, inner, count, KIND: tl.constexpr):
-    """The row of an argument that belongs to a row of the result. KIND is as in ``_Layout``."""
-    if KIND == "one":
-        row = row * 0
-    elif KIND == "some":  # 64-bit divisions take twenty times as long
-        row = ((row.to(tl.int32) // inner.to(tl.int32)) % count.to(tl.int32)).to(tl.int64)
-    elif KIND == "some of many":
-        row = (row // inner) % count
-    return row
-
-
-@triton.jit
-def _unit_rows(ptr, row, there, DIM: tl.constexpr, COLUMNS: tl.constexpr):
-    """Rows of unit vectors in float32, and what they were multiplied by: 1, or for half precision 1/norm."""
-    column = tl.arange(0, COLUMNS)[None, :]
-    mask = there[:, None] & (column < DIM)
-    vector = tl.load(ptr + row[:, None] * DIM + column, mask=mask, other=0.0).to(tl.float32)
-    scale = there.to(tl.float32)
-    if ptr.dtype.element_ty != tl.float32:
-        scale = 1.0 / tl.maximum(tl.sqrt(tl.sum(vector * vector, 1)), 1e-12)
-        vector = vector * scale[:, None]
-    return vector, scale
 
 
 @triton.jit
@@ -97,25 +72,24 @@ def _forward(
     kappa_inner: tl.int64,
     kappa_count: tl.int64,
     log_area: tl.float32,
-    FAMILY: tl.constexpr,
     NEEDS_ENDS: tl.constexpr,
+    FAMILY: tl.constexpr,
     X: tl.constexpr,
     LOC: tl.constexpr,
     KAPPA: tl.constexpr,
     DIM: tl.constexpr,
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    there = row < rows
-    x, _ = _unit_rows(x_ptr, _tile_row(row, x_inner, x_count, X), there, DIM, COLUMNS)
-    loc, _ = _unit_rows(loc_ptr, _tile_row(row, loc_inner, loc_count, LOC), there, DIM, COLUMNS)
+    """Write the log-density, 1-t and 1+t of ROWS rows. X, LOC and KAPPA are those of ``vectors.kind``."""
+    row, there = program_rows(rows, ROWS)
+    x, _ = unit_rows(x_ptr, tile_row(row, x_inner, x_count, X), there, DIM)
+    loc, _ = unit_rows(loc_ptr, tile_row(row, loc_inner, loc_count, LOC), there, DIM)
     minus = 0.5 * tl.sum((x - loc) * (x - loc), 1)
     plus = 0.5 * tl.sum((x + loc) * (x + loc), 1)
     if NEEDS_ENDS:
         tl.store(minus_ptr + row, minus, mask=there)
         tl.store(plus_ptr + row, plus, mask=there)
-    place = _tile_row(row, kappa_inner, kappa_count, KAPPA)
+    place = tile_row(row, kappa_inner, kappa_count, KAPPA)
     kappa = tl.load(kappa_ptr + place, mask=there, other=0.0)
     offset = tl.load(offset_ptr + place, mask=there, other=0.0)
     value, _, _ = log_density_and_slopes(minus, plus, kappa, offset, offset, FAMILY, DIM)
@@ -150,40 +124,35 @@ def _backward(
     loc_count: tl.int64,
     kappa_inner: tl.int64,
     kappa_count: tl.int64,
-    FAMILY: tl.constexpr,
+    SHARED: tl.constexpr,
     NEEDS_X: tl.constexpr,
     NEEDS_LOC: tl.constexpr,
     NEEDS_KAPPA: tl.constexpr,
-    SHARED: tl.constexpr,
+    FAMILY: tl.constexpr,
     X: tl.constexpr,
     LOC: tl.constexpr,
     KAPPA: tl.constexpr,
     DIM: tl.constexpr,
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
 ):
-    """Gradients for ROWS of ``directions`` rows of μ, and for every n-th group of rows that have them.
-
-    n is the number of programs along the second axis. With SHARED there is one μ, and a group is ROWS rows. The kernel
-    writes gradients in x and κ per row. It sums the gradient in μ over groups: each of the n programs writes an array
-    of ``directions`` rows.
-    """
+    """Gradients in x and κ per row, and in μ summed on the grid of ``vectors.grid``. With SHARED there is one μ."""
+    COLUMNS: tl.constexpr = triton.next_power_of_2(DIM)
+    column = tl.arange(0, COLUMNS)[None, :]
     block = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     valid = (block >= 0) if SHARED else (block < directions)
     step = ROWS if SHARED else directions
-    loc, loc_scale = _unit_rows(loc_ptr, _tile_row(block, loc_inner, loc_count, LOC), valid, DIM, COLUMNS)
-    column = tl.arange(0, COLUMNS)[None, :]
+    loc, loc_scale = unit_rows(loc_ptr, tile_row(block, loc_inner, loc_count, LOC), valid, DIM)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     turn = tl.program_id(1).to(tl.int64)
     while turn * step < rows:
         row = turn * step + block
         there = valid & (row < rows)
         mask = there[:, None] & (column < DIM)
-        x, x_scale = _unit_rows(x_ptr, _tile_row(row, x_inner, x_count, X), there, DIM, COLUMNS)
+        x, x_scale = unit_rows(x_ptr, tile_row(row, x_inner, x_count, X), there, DIM)
         minus = tl.load(minus_ptr + row, mask=there, other=1.0)
         plus = tl.load(plus_ptr + row, mask=there, other=1.0)
         weight = tl.load(grad_ptr + row * grad_stride, mask=there, other=0.0)
-        place = _tile_row(row, kappa_inner, kappa_count, KAPPA)
+        place = tile_row(row, kappa_inner, kappa_count, KAPPA)
         kappa = tl.load(kappa_ptr + place, mask=there, other=0.0)
         mean = tl.load(mean_ptr + place, mask=there, other=0.0)
         _, in_t, in_kappa = log_density_and_slopes(minus, plus, kappa, mean, mean, FAMILY, DIM)
@@ -203,135 +172,86 @@ def _backward(
             total += tl.where(there[:, None], part, 0.0)
         turn += tl.num_programs(1)
     if NEEDS_LOC:
-        total = total * loc_scale[:, None]
-        part_ptr = grad_loc_ptr + tl.program_id(1).to(tl.int64) * directions * DIM
-        if SHARED:
-            summed = tl.sum(total, 0)[None, :]
-            tl.store(part_ptr + column, summed.to(grad_loc_ptr.dtype.element_ty), mask=column < DIM)
-        else:
-            mask = valid[:, None] & (column < DIM)
-            place_loc = part_ptr + block[:, None] * DIM + column
-            tl.store(place_loc, total.to(grad_loc_ptr.dtype.element_ty), mask=mask)
-
-
-class _Layout(NamedTuple):
-    """What the shapes of the arguments determine.
-
-    Attributes:
-        shape: of the result.
-        tiles: of x, loc and kappa.
-        kinds: of each tile: "one" row, "each" row its own, or "some" rows, possibly "some of many".
-        dim: d.
-        rows, columns, warps: of a program.
-    """
-
-    shape: torch.Size
-    tiles: tuple[Tile, Tile, Tile]
-    kinds: tuple[str, str, str]
-    dim: int
-    rows: int
-    columns: int
-    warps: int
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The number of rows, and the tiles."""
-        return self.shape.numel(), *(number for tile in self.tiles for number in tile)
-
-    @property
-    def constants(self) -> tuple[str | int, ...]:
-        return *self.kinds, self.dim, self.rows, self.columns
+        store_sums(grad_loc_ptr, total * loc_scale[:, None], block, valid, directions, SHARED, DIM)
 
 
 @functools.lru_cache(1024)
-def _layout(x: torch.Size, loc: torch.Size, kappa: torch.Size) -> _Layout | None:
-    """Return the layout of arguments of these shapes, or None if the kernels do not serve them."""
-    shape = torch.broadcast_shapes(x[:-1], loc[:-1], kappa)
-    tiles = Tile.of(x[:-1], shape), Tile.of(loc[:-1], shape), Tile.of(kappa, shape)
-    total = shape.numel()
-    if total == 0 or x[-1] != loc[-1] or None in tiles:
-        return None
-    some = "some" if total < 1 << 31 else "some of many"
-    kinds = ("each" if tile.count == total else "one" if tile.count == 1 else some for tile in tiles)
-    columns = next_power_of_two(x[-1])
-    block = max(1, _ELEMENTS // columns)
-    return _Layout(shape, tiles, tuple(kinds), x[-1], block, columns, 4 if columns <= 2048 else 8)
+def _plan(x: torch.Size, loc: torch.Size, kappa: torch.Size) -> tuple[Any, ...]:
+    """Return the layout of arguments of these shapes, X, LOC, KAPPA, DIM and ROWS, and the warps of a program."""
+    layout = DensityLayout.of(x, loc, kappa)
+    rows, dim, *_ = layout.sizes
+    columns = triton.next_power_of_2(dim)
+    kinds = [kind(tile.count, rows) for tile in layout.tiles]
+    return layout, (*kinds, dim, max(1, _ELEMENTS // columns)), 4 if columns <= 2048 else 8
 
 
 def serves(family: str, x: Tensor, loc: Tensor, kappa: Tensor) -> bool:
     """Whether ``density`` takes these arguments."""
-    dtypes = torch.float32, torch.float16, torch.bfloat16
+    dtypes = torch.float32, *HALVES
     known = x.dtype in dtypes and loc.dtype in dtypes and x.device == loc.device == kappa.device
-    return known and _layout(x.shape, loc.shape, kappa.shape) is not None
+    return known and DensityLayout.of(x.shape, loc.shape, kappa.shape) is not None
 
 
 def density(tensors: Tensors, options: DensityOptions, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
-    """Return the log-density with respect to the area, and 1-t and 1+t if a gradient is needed.
+    """Return the log-density with respect to the area, and what gradients need: 1-t, 1+t, and in κ also -E T.
 
     See ``native.density`` for the arguments.
     """
-    family, offset, _, log_area = options
-    plan = _layout(*(tensor.shape for tensor in tensors))
-    empty = functools.partial(torch.empty, plan.shape, dtype=torch.float32, device=offset.device)
-    value, ends = empty(), (empty(), empty()) if any(needed) else ()
+    family, table, log_area = options
+    offset, slopes = tensors[2], ()  # other families than exponential ones use neither
+    if table is not None:
+        offset, slopes = curve((offset,), (table,), needed[2:])
+    layout, constants, warps = _plan(*(tensor.shape for tensor in tensors))
+    (rows, _, _, *tiles), block = layout.sizes, constants[-1]
+    value = torch.empty(layout.shape, dtype=torch.float32, device=offset.device)
+    # Two tensors, because the second half of one would not be aligned.
+    ends = (torch.empty_like(value), torch.empty_like(value)) if any(needed) else ()
     launch(
         _forward,
-        (blocks(plan.shape.numel(), plan.rows), 1),
+        (blocks(rows, block), 1),
         (value, *(ends or (None, None)), *tensors, offset),
-        (*plan.numbers, log_area),
-        (family, any(needed), *plan.constants),
-        plan.warps,
+        (rows, *tiles, log_area),
+        (any(needed), family, *constants),
+        warps,
     )
-    return value, ends
+    return value, (*ends, *slopes)
 
 
 def density_gradients(
-    grads: Gradients, needed: Sequence[bool], tensors: Tensors, ends: Tensors, options: DensityOptions
+    grads: Gradients, needed: Sequence[bool], tensors: Tensors, kept: Tensors, options: DensityOptions
 ) -> Gradients:
     """Return the gradients of ``density`` in x, loc and kappa, None where they are not needed."""
-    (grad,), (x, loc, kappa), (family, _, mean, _) = grads, tensors, options
-    plan = _layout(x.shape, loc.shape, kappa.shape)
+    (grad,), (x, loc, kappa), (family, *_), (minus, plus, *slopes) = grads, tensors, options, kept
+    mean = -slopes[0] if slopes else kappa
+    layout, constants, warps = _plan(x.shape, loc.shape, kappa.shape)
+    x_tile, loc_tile, kappa_tile = layout.tiles
+    (rows, dim, count, *tiles), block, needs_loc = layout.sizes, constants[-1], needed[1]
     one_grad = not any(grad.stride())  # such as the gradient of a sum
     grad = grad.as_strided((1,), (1,)) if one_grad else grad
-    x_tile, loc_tile, kappa_tile = plan.tiles
-    rows, dim, needs_loc = plan.shape.numel(), plan.dim, needed[1]
-    shared = needs_loc and loc_tile.count == 1 and rows > 1
-    if shared:
-        directions, grid, turns = 1, 1, blocks(rows, plan.rows)
-    elif needs_loc and loc_tile.inner == 1 and loc_tile.count < rows:
-        # loc repeats as a whole. If it is short, a program has several copies of it.
-        directions = loc_tile.count * min(max(1, plan.rows // loc_tile.count), rows // loc_tile.count)
-        # At least four groups per program, so that the partial sums take little memory.
-        grid, turns = blocks(directions, plan.rows), blocks(rows, 4 * directions)
-    else:  # gradients in loc are written per row
-        directions, grid, turns = rows, blocks(rows, plan.rows), 1
-    parts = max(1, min(turns, _PROGRAMS // grid))
+    if not needs_loc:
+        count = rows
+    elif loc_tile.cycles:
+        loc_tile = loc_tile._replace(inner=1)
+    directions, programs = grid(rows, count, block)
 
-    def empty(needed: bool, shape: tuple[int, ...], like: Tensor) -> Tensor | None:
+    def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
         # What will be summed is float32.
-        dtype = like.dtype if like.numel() == math.prod(shape) else torch.float32
-        return torch.empty(shape, dtype=dtype, device=like.device) if needed else None
+        dtype = like.dtype if like.numel() == torch.Size(shape).numel() else torch.float32
+        return torch.empty(shape, dtype=dtype, device=like.device)
 
-    in_x, in_kappa = empty(needed[0], (rows, dim), x), empty(needed[2], (rows,), kappa)
-    in_loc = empty(needs_loc, (parts * directions, dim), loc)
+    in_x = empty((rows, dim), x) if needed[0] else None
+    in_loc = empty((programs[1] * directions, dim), loc) if needs_loc else None
+    in_kappa = empty((rows,), kappa) if needed[2] else None
     launch(
         _backward,
-        (grid, parts),
-        (grad, in_x, in_loc, in_kappa, *ends, x, loc, kappa, mean),
-        (0 if one_grad else 1, directions, *plan.numbers),
-        (family, *needed, shared, *plan.constants),
-        plan.warps,
+        programs,
+        (grad, in_x, in_loc, in_kappa, minus, plus, x, loc, kappa, mean),
+        (0 if one_grad else 1, directions, rows, *tiles),
+        (count == 1, *needed, family, *constants),
+        warps,
     )
-    # Copies of loc that repeats as a whole lie one after the other.
-    loc_tile = loc_tile._replace(inner=1) if loc_tile.cycles else loc_tile
-    return _summed(in_x, x, x_tile), _summed(in_loc, loc, loc_tile), _summed(in_kappa, kappa, kappa_tile)
-
-
-def _summed(rows: Tensor | None, like: Tensor, tile: Tile) -> Tensor | None:
-    """Return the gradient in an argument, given that of each row that a program wrote."""
-    if rows is None or rows.numel() == like.numel():
-        return None if rows is None else rows.view(like.shape)
-    return tile.add_up(rows, like)
+    found = zip((in_x, in_loc, in_kappa), (x_tile, loc_tile, kappa_tile), tensors, strict=True)
+    return tuple(None if rows is None else tile.add_up(rows, like) for rows, tile, like in found)
 
 
 register("density", "triton", density, density_gradients, serves, (torch.float32,), largest_dim=4096)

@@ -1,4 +1,4 @@
-"""Written by tools/translate.py from the package's formulas: change those instead."""
+"""Written by tools/translate.py from the package's formulas: change those instead. They have the documentation."""
 
 # fmt: off
 # ruff: noqa
@@ -11,14 +11,12 @@ from powerspherical.kernels.triton.elementary import at_least, at_most, exp, exp
 
 @triton.jit
 def power_spherical_ends_3(squared_length, kappa):
-    """1-t and 1+t of Power Spherical draws for d = 3, given S = ``squared_length`` of the tangent vector."""
     log_half = squared_length / (-2 * (kappa + 1))
     return (-2 * expm1(log_half), 2 * exp(log_half))
 
 
 @triton.jit
 def von_mises_fisher_ends_3(squared_length, kappa):
-    """1-t and 1+t of von Mises–Fisher draws for d = 3, given S = ``squared_length`` of the tangent vector."""
     kappa = at_least(kappa, 1e-20)
     u = exp(-0.5 * squared_length)
     rest = -expm1(-0.5 * squared_length)
@@ -32,34 +30,37 @@ def von_mises_fisher_ends_3(squared_length, kappa):
 
 @triton.jit
 def boosted(minus, plus, growth):
-    """1-t and 1+t after multiplying (1+t)/(1-t) by growth² ≥ 1. The inputs may have a common factor."""
     shrunk = minus / growth / growth
     scale = 2 / (shrunk + plus)
     return (shrunk * scale, plus * scale)
 
 
 @triton.jit
+def softplus(r):
+    return tl.where(r < 40.0, log1p(exp(at_most(r, 40.0))), r)
+
+
+@triton.jit
 def concentration(raw, minimum, maximum, rate):
-    """κ = minimum + s/(1 + s·rate) and dκ/dr for the output r = ``raw`` of a head, with s = log(1 + e^r)."""
-    r = at_most(raw, 1e+38)
-    decay = exp(-tl.abs(r))
-    softplus = at_least(r, 0.0) + log1p(decay)
-    shrink = 1 / (1 + softplus * rate)
-    kappa = at_most(minimum + softplus * shrink, maximum)
-    slope = tl.where(r > 0, 1.0, decay) / (1 + decay) * shrink * shrink
-    return (tl.where(raw == raw, kappa, raw), tl.where(raw == raw, slope, raw))
+    excess = softplus(at_most(raw, 1e+38))
+    return at_most(minimum + excess / (1 + excess * rate), maximum)
+
+
+@triton.jit
+def concentration_slope(raw, rate):
+    growth = exp(at_most(raw, 40.0))
+    shrink = 1 / (1 + softplus(at_most(raw, 1e+38)) * rate)
+    return tl.where(raw < 40.0, growth / (1 + growth), 1.0) * shrink * shrink
 
 
 @triton.jit
 def power_spherical_slope_3(minus, plus, kappa):
-    """w = -log((1+t)/2)/((1-t)(1+κ)) of Power Spherical draws for d = 3, at a fixed probability."""
     minus = at_least(minus, 1e-30)
     return log1p(minus / at_least(plus, 1e-37)) / minus / (1 + kappa)
 
 
 @triton.jit
 def von_mises_fisher_slope_3(minus, plus, kappa):
-    """w of von Mises–Fisher draws for d = 3, at a fixed probability."""
     large = at_least(kappa, 0.5)
     a = large * at_least(plus, 1e-30)
     b = large * at_least(minus, 1e-30)
@@ -97,7 +98,6 @@ def von_mises_fisher_slope_3(minus, plus, kappa):
 
 @triton.jit
 def von_mises_fisher_slope(plus, kappa, degrees):
-    """w of von Mises–Fisher draws for d ≥ 32 or κ ≥ 40, at a fixed probability; ``degrees`` is δ = d-1."""
     twice = 2 * at_most(kappa, 1e+37)
     radius = hypot(twice, 0 * twice + degrees)
     denominator = degrees + degrees * (degrees / (radius + twice)) + twice * plus
@@ -120,7 +120,6 @@ def von_mises_fisher_slope(plus, kappa, degrees):
 
 @triton.jit
 def gamma_slope_by_expansion(shape, gamma):
-    """dlog G/dα at a fixed probability, for α ≥ 4. With h = G/α - 1, r = (h - log(1+h))/h² and p = (r - ½)/h,"""
     inverse = 1 / shape
     h = (gamma - shape) * inverse
     series = ((((0.125 * h + -0.14285714285714285) * h + 0.16666666666666666) * h + -0.2) * h + 0.25) * h + -0.3333333333333333
@@ -136,7 +135,6 @@ def gamma_slope_by_expansion(shape, gamma):
 
 @triton.jit
 def digamma(x):
-    """ψ(x) for x ≥ ½: Stirling's series at x+4, minus 1/x + … + 1/(x+3) = (2x+3)(2q+2)/(q(q+2)) with q = x(x+3)."""
     q = x * (x + 3)
     inverse = 1 / (x + 4)
     square = inverse * inverse
@@ -146,7 +144,6 @@ def digamma(x):
 
 @triton.jit
 def gamma_slope_by_quadrature(shape, gamma):
-    """dlog G/dα at a fixed probability, for ½ ≤ α ≤ 4, by a quadrature over one tail. With c = log G - ψ(α),"""
     gamma = at_least(gamma, 1e-37)
     score = tl.log(gamma) - digamma(shape)
     inverse = 1 / at_least(gamma, 0.1)
@@ -182,19 +179,21 @@ def gamma_slope_by_quadrature(shape, gamma):
 
 @triton.jit
 def power_statistic(minus, plus):
-    """T = log((1+t)/2) of the Power Spherical family; -inf at the antipode."""
-    return tl.where(plus <= 0, -float("inf"), -log1p(minus / at_least(plus, 1.1754943508222875e-38)))
+    return tl.where(plus <= 0, -float("inf"), -log1p(minus / tl.where(plus <= 0, 1.0, plus)))
+
+
+@triton.jit
+def sinh_rapidity(kappa):
+    return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
 
 
 @triton.jit
 def cauchy_distance(minus, kappa):
-    """cosh τ - t sinh τ with e^τ = 1+κ, as a sum of two terms ≥ 0."""
-    return 1 / (1 + kappa) + minus * (0.5 * kappa * ((kappa + 2) / (kappa + 1)))
+    return 1 / (1 + kappa) + minus * sinh_rapidity(kappa)
 
 
 @triton.jit
 def cauchy_log_density(minus, kappa, degrees):
-    """log p = -(d-1) log(cosh τ - t sinh τ) of the spherical Cauchy family, with ``degrees`` = d-1."""
     shrink = 1 / (1 + kappa)
     sinh = 0.5 * kappa * ((kappa + 2) * shrink)
     distance = shrink + minus * sinh
@@ -204,7 +203,6 @@ def cauchy_log_density(minus, kappa, degrees):
 
 @triton.jit
 def cauchy_slopes(minus, kappa, degrees):
-    """The derivatives of the log-density of the spherical Cauchy family in t and κ, with ``degrees`` = d-1."""
     shrink = 1 / (1 + kappa)
     sinh = 0.5 * kappa * ((kappa + 2) * shrink)
     distance = shrink + minus * sinh

@@ -22,31 +22,35 @@ _EPS = tl.constexpr(torch.finfo(torch.float32).eps)
 
 
 @triton.jit
+def _entries(columns, BLOCK: tl.constexpr):
+    """The row of this program, the places of its entries, and which of them exist."""
+    program, tiles = tl.program_id(0).to(tl.int64), tl.cdiv(columns, BLOCK)
+    column = (program % tiles) * BLOCK + tl.arange(0, BLOCK)
+    row = program // tiles
+    return row, row * columns + column, column < columns
+
+
+@triton.jit
 def _ends(t):
     """1-t and 1+t of a cosine from a matrix product, which rounding may take to an end of [-1, 1] or beyond."""
     return at_least(1.0 - t, _EPS), at_least(1.0 + t, 2.0 * _EPS)
 
 
-@triton.jit(do_not_specialize=["columns", "tiles", "log_area"])
+@triton.jit(do_not_specialize=["columns", "log_area"])
 def _forward(
     values_ptr,
     kappa_ptr,
     offset_ptr,
     columns: tl.int64,
-    tiles: tl.int64,
     log_area: tl.float32,
     FAMILY: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Overwrite BLOCK cosines of one row with log-densities."""
-    program = tl.program_id(0).to(tl.int64)
-    row = program // tiles
-    column = (program % tiles) * BLOCK + tl.arange(0, BLOCK)
-    there = column < columns
+    row, place, there = _entries(columns, BLOCK)
     kappa, offset = tl.load(kappa_ptr + row), tl.load(offset_ptr + row)
-    place = values_ptr + row * columns + column
-    minus, plus = _ends(tl.load(place, mask=there, other=0.0))
+    minus, plus = _ends(tl.load(values_ptr + place, mask=there, other=0.0))
     # The rounding of t exceeds that of a plain logarithm, and log1p would take longer than the memory access.
     if FAMILY == "power_spherical":
         value = offset + kappa * tl.log(0.5 * plus)
@@ -54,37 +58,31 @@ def _forward(
         value = offset - kappa * minus
     else:
         value = (1.0 - DIM) * tl.log(cauchy_distance(minus, kappa))
-    tl.store(place, value - log_area, mask=there)
+    tl.store(values_ptr + place, value - log_area, mask=there)
 
 
-@triton.jit(do_not_specialize=["columns", "tiles"])
+@triton.jit(do_not_specialize=["columns"])
 def _backward(
     cosines_ptr,
     grad_kappa_ptr,
     grad_ptr,
     kappa_ptr,
-    mean_ptr,
     columns: tl.int64,
-    tiles: tl.int64,
     FAMILY: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Overwrite BLOCK cosines of one row with the gradients in them. Write the sum of their gradients in κ."""
-    program = tl.program_id(0).to(tl.int64)
-    row = program // tiles
-    column = (program % tiles) * BLOCK + tl.arange(0, BLOCK)
-    there = column < columns
-    kappa, mean = tl.zeros((BLOCK,), tl.float32) + tl.load(kappa_ptr + row), tl.load(mean_ptr + row)
-    place = row * columns + column
+    """Overwrite BLOCK cosines of one row with the gradients in them. Write the sum of their part of those in κ."""
+    row, place, there = _entries(columns, BLOCK)
+    kappa = tl.zeros((BLOCK,), tl.float32) + tl.load(kappa_ptr + row)
     t = tl.load(cosines_ptr + place, mask=there, other=0.0)
     grad = tl.load(grad_ptr + place, mask=there, other=0.0)
     minus, plus = _ends(t)
-    _, in_t, in_kappa = log_density_and_slopes(minus, plus, kappa, mean, mean, FAMILY, DIM)
+    _, in_t, in_kappa = log_density_and_slopes(minus, plus, kappa, 0.0, 0.0, FAMILY, DIM)
     # The ends are constant where they are clamped.
     in_t = tl.where((1.0 - t < _EPS) | (1.0 + t < 2.0 * _EPS), 0.0, in_t)
     tl.store(cosines_ptr + place, grad * in_t, mask=there)
-    tl.store(grad_kappa_ptr + program, tl.sum(tl.where(there, grad * in_kappa, 0.0), 0))
+    tl.store(grad_kappa_ptr + tl.program_id(0), tl.sum(tl.where(there, grad * in_kappa, 0.0), 0))
 
 
 def log_densities_(
@@ -100,21 +98,20 @@ def log_densities_(
         dim: d.
         log_area: the log of the area of the sphere.
     """
-    (rows, columns), tiles = cosines.shape, blocks(cosines.shape[1], _BLOCK)
-    tensors, numbers = (cosines, kappa, offset), (columns, tiles, log_area)
-    launch(_forward, (rows * tiles, 1), tensors, numbers, (family, dim, _BLOCK))
+    rows, columns = cosines.shape
+    programs, constants = rows * blocks(columns, _BLOCK), (family, dim, _BLOCK)
+    launch(_forward, (programs, 1), (cosines, kappa, offset), (columns, log_area), constants)
 
 
-def pull_back_(family: str, grad: Tensor, cosines: Tensor, kappa: Tensor, mean: Tensor, dim: int) -> Tensor:
+def pull_back_(family: str, grad: Tensor, cosines: Tensor, kappa: Tensor, dim: int) -> Tensor:
     """Overwrite ``cosines`` (B, N) with the gradients in them, and return the gradient in κ, (B,).
 
-    ``grad`` (B, N) is the gradient in the log-densities, and ``mean`` (B,) is E T of an exponential family. The other
-    arguments are those of ``log_densities_``.
+    ``grad`` (B, N) is the gradient in the log-densities. The gradient in κ lacks the term -E T of an exponential
+    family. The other arguments are those of ``log_densities_``.
     """
-    (rows, columns), tiles = cosines.shape, blocks(cosines.shape[1], _BLOCK)
-    parts = kappa.new_empty(rows, tiles)
-    tensors = cosines, parts, grad, kappa, mean
-    launch(_backward, (rows * tiles, 1), tensors, (columns, tiles), (family, dim, _BLOCK))
+    rows, columns = cosines.shape
+    parts = kappa.new_empty(rows, blocks(columns, _BLOCK))
+    launch(_backward, (parts.numel(), 1), (cosines, parts, grad, kappa), (columns,), (family, dim, _BLOCK))
     return parts.sum(-1)
 
 

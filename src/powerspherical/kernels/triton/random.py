@@ -3,9 +3,8 @@
 The generator is Philox (Salmon et al., 2011), keyed by a 64-bit seed, with the counter (index, row, stream). A random
 number depends on these only, and not on how rows are distributed over programs.
 
-With ``FAST``, logarithm, sine and cosine are the hardware's approximations. Their errors, about 1e-6, are
-too small for a statistical test to detect. Triton's interpreter does not support inline assembly and needs ``FAST``
-off.
+On a GPU, logarithm, sine and cosine are the hardware's approximations. Their errors, about 1e-6, are too small for a
+statistical test to detect.
 """
 
 # mypy: ignore-errors
@@ -17,6 +16,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from powerspherical._torch.random import KeyedGenerator
 
 #: Rounds of Philox. Seven is the smallest number that passes all tests of BigCrush (Salmon et al., section 5). torch
 #: uses ten. A draw of 1e6 × 64 around one direction takes 0.66 times as long as ``torch.randn`` with seven rounds, and
@@ -31,24 +32,18 @@ PROPOSAL = tl.constexpr(3)
 
 
 @triton.jit
-def _hardware(x, INSTRUCTION: tl.constexpr):
-    """Apply one of the hardware's approximate functions of one argument."""
-    return tl.inline_asm_elementwise(INSTRUCTION, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+def _approximate(x, FUNCTION: tl.constexpr):
+    """log₂ x, sin x or cos x: FUNCTION is "lg2", "sin" or "cos"."""
+    if COMPILED:
+        assembly: tl.constexpr = FUNCTION + ".approx.ftz.f32 $0, $1;"
+        x = tl.inline_asm_elementwise(assembly, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        x = tl.log2(x) if FUNCTION == "lg2" else tl.sin(x) if FUNCTION == "sin" else tl.cos(x)
+    return x
 
 
-@triton.jit
-def _log2(x, FAST: tl.constexpr):
-    return _hardware(x, "lg2.approx.ftz.f32 $0, $1;") if FAST else tl.log2(x)
-
-
-@triton.jit
-def _cosine(x, FAST: tl.constexpr):
-    return _hardware(x, "cos.approx.ftz.f32 $0, $1;") if FAST else tl.cos(x)
-
-
-@triton.jit
-def _sine(x, FAST: tl.constexpr):
-    return _hardware(x, "sin.approx.ftz.f32 $0, $1;") if FAST else tl.sin(x)
+#: Whether kernels are compiled. Triton's interpreter has no inline assembly.
+COMPILED = tl.constexpr(isinstance(_approximate, triton.JITFunction))
 
 
 @triton.jit
@@ -67,20 +62,20 @@ def uniform(random_bits):
 
 
 @triton.jit
-def normal_pair(radius_bits, angle_bits, FAST: tl.constexpr):
+def normal_pair(radius_bits, angle_bits):
     """Two independent normals (Box & Muller, 1958). The radius is at most 6.8 and never zero."""
     # Midpoints from 1 - 2^-25 on are rounded to 1, whose logarithm is 0. The bound replaces it.
-    radius = tl.sqrt(tl.maximum(-1.3862943611198906 * _log2(uniform(radius_bits), FAST), 3e-8))
+    radius = tl.sqrt(tl.maximum(-1.3862943611198906 * _approximate(uniform(radius_bits), "lg2"), 3e-8))
     angle = angle_bits.to(tl.int32, bitcast=True).to(tl.float32) * 1.4629180792671596e-09  # π/2^31
-    return radius * _cosine(angle, FAST), radius * _sine(angle, FAST)
+    return radius * _approximate(angle, "cos"), radius * _approximate(angle, "sin")
 
 
 @triton.jit
-def normals(seed, index, row, stream, FAST: tl.constexpr):
+def normals(seed, index, row, stream):
     """Four independent normals for each index and row."""
     a, b, c, d = bits(seed, index, row, stream)
-    first, second = normal_pair(a, b, FAST)
-    third, fourth = normal_pair(c, d, FAST)
+    first, second = normal_pair(a, b)
+    third, fourth = normal_pair(c, d)
     return first, second, third, fourth
 
 
@@ -95,7 +90,7 @@ def _log_acceptance(w):
 
 
 @triton.jit
-def gamma_candidate(shape, seed, attempt, row, stream, FAST: tl.constexpr):
+def gamma_candidate(shape, seed, attempt, row, stream):
     """A candidate for a Gamma variable of a shape > 0 (Marsaglia & Tsang, 2000), and whether it is accepted.
 
     With d = shape - 1/3 the candidate is d(1+w)³, where w = z/√(9d) and z is normal. Its acceptance probability is
@@ -105,7 +100,7 @@ def gamma_candidate(shape, seed, attempt, row, stream, FAST: tl.constexpr):
     boosted = shape < 1.0  # Gamma(shape) = Gamma(shape + 1) · U^{1/shape}
     d = tl.where(boosted, shape + 1.0, shape) - 0.3333333333333333
     a, b, e, f = bits(seed, (row * 0 + attempt).to(tl.int32), row, stream)
-    z, _ = normal_pair(a, b, FAST)
+    z, _ = normal_pair(a, b)
     w = z / tl.sqrt(9.0 * d)
     inside = w > -1.0
     w = tl.where(inside, w, 0.0)
@@ -116,22 +111,17 @@ def gamma_candidate(shape, seed, attempt, row, stream, FAST: tl.constexpr):
 
 
 @triton.jit
-def gamma(shape, seed, row, stream, FAST: tl.constexpr):
+def gamma(shape, seed, row, stream):
     """A Gamma variable for each row: infinite if the shape is infinite, NaN if the shape is NaN or not positive."""
     value = tl.where(shape > 0, shape, float("nan"))
     pending = ((shape > 0) & (shape < float("inf"))).to(tl.int32)
     attempt = 0
     while tl.max(pending, 0) > 0:
-        candidate, accepted = gamma_candidate(shape, seed, attempt, row, stream, FAST)
+        candidate, accepted = gamma_candidate(shape, seed, attempt, row, stream)
         value = tl.where((pending > 0) & accepted, candidate, value)
         pending = tl.where(accepted, 0, pending)
         attempt += 1
     return value
-
-
-def runs_fast(device: torch.device) -> bool:
-    """Whether to use the hardware's approximate functions, which Triton's interpreter does not have."""
-    return device.type == "cuda"
 
 
 _WORD = 2**64 - 1
@@ -140,13 +130,18 @@ _WORD = 2**64 - 1
 _ADVANCING = threading.Lock()
 
 
-def random_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor | int:
-    """Return a random 63-bit integer from ``generator``, and advance it. Default: torch's generator for the device."""
+def random_seed(device: torch.device, generator: torch.Generator | None = None) -> tuple[Tensor | None, int]:
+    """Return a random 63-bit integer from ``generator``, and advance it: a tensor or, if that is None, a number.
+
+    The default is torch's generator for the device. While a CUDA graph is captured the seed is a tensor, so that each
+    replay draws a new one.
+    """
+    if isinstance(generator, KeyedGenerator):
+        return None, generator.key
     if device.type == "cpu":  # Triton's interpreter
-        return int(torch.randint(2**63 - 1, (), generator=generator))
+        return None, int(torch.randint(2**63 - 1, (), generator=generator))
     if torch.cuda.is_current_stream_capturing():
-        # The seed must be a tensor, so that each replay of the graph draws a new one.
-        return torch.randint(2**63 - 1, (), device=device, generator=generator)
+        return torch.randint(2**63 - 1, (), device=device, generator=generator), 0
     if generator is None:
         generator = torch.cuda.default_generators[device.index]
     with _ADVANCING:
@@ -156,4 +151,4 @@ def random_seed(device: torch.device, generator: torch.Generator | None = None) 
     mixed = (generator.initial_seed() + (offset + 1) * 0x9E3779B97F4A7C15) & _WORD
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _WORD
-    return (mixed ^ (mixed >> 31)) >> 1
+    return None, (mixed ^ (mixed >> 31)) >> 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 
+import torch
 from torch import Tensor
 
 from powerspherical._torch.vectors import cosine_between, unit_vectors_as
 from powerspherical.families import Cosine, ExponentialFamily, Family, derived
 from powerspherical.kernels import differentiable
-from powerspherical.kernels.registry import DensityOptions
+from powerspherical.kernels.registry import DensityOptions, Table
 from powerspherical.special.curves import kernel_tables
 from powerspherical.special.gamma import log_sphere_area
 
@@ -33,9 +34,14 @@ def log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor
         return derived.log_density(family, t, kappa, dim) - log_sphere_area(dim)
 
     def options() -> DensityOptions:
-        dim, table = x.shape[-1], None
-        if isinstance(family, ExponentialFamily):
-            (table,) = kernel_tables(family.key, "offset", dim, 0, kappa.dtype, kappa.device)
-        return family.name, table, log_sphere_area(dim)
+        dim = x.shape[-1]
+        return family.name, offset_table(family, dim, kappa.dtype, kappa.device), log_sphere_area(dim)
 
     return differentiable("density", compose, options, x, loc, kappa, dim=x.shape[-1], family=family.name)
+
+
+def offset_table(family: Family, dim: int, dtype: torch.dtype, device: torch.device) -> Table | None:
+    """Return the table of -Ψ for kernels, None for a family that is not exponential."""
+    if not isinstance(family, ExponentialFamily):
+        return None
+    return kernel_tables(family.key, "offset", dim, 0, dtype, device)[0]

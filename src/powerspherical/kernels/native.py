@@ -325,6 +325,74 @@ def _density_call(
 register("density", "c", density, density_gradients, density_serves, EXACT)
 
 
+# Matrices of log-densities
+
+
+def matrix(
+    family: str,
+    products: Tensor,
+    kappa: Tensor,
+    table: Table | None,
+    log_area: float,
+    dim: int,
+    scales: Tensors,
+    out: Tensor,
+) -> Tensor:
+    """Write log-densities (B, N) to ``out``, which may be ``products``. Return the derivatives of -Ψ in κ, (B, 1).
+
+    Args:
+        family: its name.
+        products: inner products of B directions and N points of any length, (B, N).
+        kappa: (B, 1).
+        table: of -Ψ, for an exponential family.
+        log_area: the log of the area of the sphere.
+        dim: d.
+        scales: 1 over the lengths of the directions, and of the points.
+        out: (B, N).
+    """
+    slope = torch.empty_like(kappa) if table else torch.zeros_like(kappa)
+    offset = _curve(kappa, table, slope) if table else slope
+    _matrix_call(family, out, products, scales, kappa, offset, dim, -log_area)
+    return slope
+
+
+def matrix_gradients(
+    family: str, grad: Tensor, products: Tensor, kappa: Tensor, slope: Tensor, dim: int, scales: Tensors
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients in the products and in κ, given those in the log-densities.
+
+    ``slope`` is what ``matrix`` returned, and the other arguments are those of ``matrix``.
+    """
+    result, in_kappa = products.new_empty(products.shape), kappa.new_empty(kappa.shape)
+    _matrix_call(family, result, products, scales, kappa, slope, dim, 0.0, grad, in_kappa)
+    return result, in_kappa
+
+
+def _matrix_call(
+    family: str,
+    result: Tensor,
+    products: Tensor,
+    scales: Tensors,
+    kappa: Tensor,
+    offset: Tensor,
+    dim: int,
+    shift: float,
+    grad: Tensor | None = None,
+    in_kappa: Tensor | None = None,
+) -> None:
+    """Call "matrix"."""
+    arrays, sizes = (result, products, *scales, kappa, offset, grad, in_kappa), products.shape
+    _call("matrix", products.dtype, products.numel(), (arrays, (*sizes, dim, NUMBERS[family], shift)))
+
+
+def project_(grad: Tensor, vectors: Tensor, scale: Tensor) -> None:
+    """Project gradients (N, d) on the tangent space at each vector of length 1/``scale``, in place."""
+    _call("project", grad.dtype, grad.numel(), ((grad, vectors, scale), grad.shape))
+
+
+register("matrix", "c", matrix, matrix_gradients, dtypes=EXACT, scales=True)
+
+
 # Heads
 
 

@@ -81,6 +81,7 @@ class Kernel(NamedTuple):
         dtypes: of the last tensor.
         largest_dim: largest dimension d.
         operators: whether both call operators, which the compiler can trace.
+        scales: whether a kernel of matrices takes vectors of any length.
     """
 
     run: Callable[..., Any]
@@ -89,6 +90,7 @@ class Kernel(NamedTuple):
     dtypes: Collection[torch.dtype] = ()
     largest_dim: int = 1 << 62
     operators: bool = False
+    scales: bool = False
 
 
 #: By what is computed, and the engine.

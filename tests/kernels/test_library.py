@@ -138,8 +138,8 @@ def everything(dtype: torch.dtype) -> dict[str, list[Tensor]]:
     vectors = unit(70, 9, dtype=dtype).repeat(2, 1)
     vectors[:70, 8] += torch.logspace(-1, -8, 70)
     numbers = torch.tensor([0.0, 1.0, 5.0, -1.0, math.nan, math.inf], dtype=dtype)
-    verdicts = [check(v, 1e-5, None, 1.0) for v in vectors] + [
-        check(vectors[99], 1e-5, n, 2.0) for n in numbers
+    verdicts = [check(v, None, 1e-5, 1.0) for v in vectors] + [
+        check(vectors[99], n, 1e-5, 2.0) for n in numbers
     ]
     found["checks"] = [torch.tensor(verdicts).float()]
     for family in FAMILIES:

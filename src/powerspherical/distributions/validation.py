@@ -119,10 +119,7 @@ def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
         kernel = find("check", vectors, dim=dim)
     else:
         kernel = find("check", numbers, vectors, dim=dim) if numbers.dtype is dtype else None
-    if kernel is None:
-        return False
-    tolerance, largest = _limits(dtype, dim)
-    return bool(kernel.run(vectors, tolerance, numbers, largest))
+    return kernel is not None and kernel.run(vectors, numbers, *_limits(dtype, dim))
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from powerspherical import engines
 from powerspherical._torch.random import KeyedGenerator
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.kernels import library
-from powerspherical.kernels.layout import DensityLayout, DrawLayout, Tile, in_dtype_of
+from powerspherical.kernels.layout import DensityLayout, DrawLayout, Tile, in_dtype_of, readable
 from powerspherical.kernels.registry import (
     EXACT,
     HALVES,
@@ -48,8 +48,8 @@ _CURVE_WORK, _SLOPE_WORK = 8, 64
 Struct = tuple[Sequence[Tensor | int | None], Sequence[float]]
 
 
-def _call(name: str, dtype: torch.dtype, work: int, *structs: Struct) -> bool:
-    """Call a function of the library for numbers of ``dtype``, and return its result.
+def _call(name: str, dtype: torch.dtype, work: int, *structs: Struct) -> None:
+    """Call a function of the library for numbers of ``dtype``.
 
     Args:
         name: of the function.
@@ -58,10 +58,7 @@ def _call(name: str, dtype: torch.dtype, work: int, *structs: Struct) -> bool:
         structs: the struct that it takes, then those at its end. A tensor is passed as the address of memory that holds
             its values, None as a null pointer, and an integer as it is.
     """
-    limit, threads = engines.largest_block, 1
-    least = _COORDINATES if limit > _COORDINATES else limit
-    if work >= 2 * least:
-        threads = min(torch.get_num_threads(), work // least)
+    threads = _threads(work)
     copies: list[Tensor] = []
     fields: list[float] = []
     for arrays, numbers in structs:
@@ -78,23 +75,37 @@ def _call(name: str, dtype: torch.dtype, work: int, *structs: Struct) -> bool:
                     copies.append(array)  # lives until the call returns
                 fields.append(array.data_ptr())
         fields += numbers
-    passed = library.function(name)(_PACK[name](*fields))
-    if not passed and name != "check":
+    if not library.function(name)(_PACK[name](*fields)):
         raise MemoryError("not enough memory for the gradients of shared directions")
-    return bool(passed)
+
+
+def _threads(work: int) -> int:
+    """Return the number of threads for so many coordinates."""
+    limit = engines.largest_block
+    least = _COORDINATES if limit > _COORDINATES else limit
+    return 1 if work < 2 * least else min(torch.get_num_threads(), work // least)
 
 
 # Checks
 
 
-def check(vectors: Tensor, tolerance: float, numbers: Tensor | None, largest: float) -> bool:
+def check(vectors: Tensor, numbers: Tensor | None, tolerance: float, largest: float) -> bool:
     """Whether the norms of ``vectors`` (…, d) are one to within ``tolerance``, and ``numbers`` lie in [0, largest].
 
     ``numbers`` have the dtype of the vectors.
     """
-    entries, dim = vectors.numel(), vectors.shape[-1]
-    sizes = entries // dim, dim, 0 if numbers is None else numbers.numel()
-    return _call("check", vectors.dtype, entries, ((vectors, numbers), (*sizes, tolerance, largest)))
+    # Every constructor and every log-density waits for this. So it takes no loop over arguments, as in ``_call``.
+    entries, dim, address, count = vectors.numel(), vectors.shape[-1], 0, 0
+    if not vectors.is_contiguous() or vectors.is_neg():
+        vectors = readable(vectors)
+    if numbers is not None:
+        if not numbers.is_contiguous() or numbers.is_neg():
+            numbers = readable(numbers)
+        address, count = numbers.data_ptr(), numbers.numel()
+    sizes = entries // dim, dim, count
+    size, threads = vectors.dtype.itemsize, _threads(entries)
+    packed = _PACK["check"](size, threads, vectors.data_ptr(), address, *sizes, tolerance, largest)
+    return bool(library.function("check")(packed))
 
 
 register("check", "c", check, dtypes=EXACT)

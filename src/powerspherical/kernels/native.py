@@ -32,7 +32,7 @@ from powerspherical.kernels.registry import (
     Table,
     Tensors,
     register,
-    slope_times_gradient,
+    register_curve,
 )
 
 #: By function, what packs its struct.
@@ -114,15 +114,6 @@ register("check", "c", check, dtypes=EXACT)
 # Functions of κ
 
 
-def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
-    """Return a function of κ, and its derivative if it is needed. That may have a second, better table."""
-    (kappa,) = tensors
-    if any(needed) and len(tables) > 1:
-        return _curve(kappa, tables[0]), (_curve(kappa, tables[1]).masked_fill_(kappa < 0, 0.0),)
-    slope = torch.empty_like(kappa, memory_format=torch.contiguous_format) if any(needed) else None
-    return _curve(kappa, tables[0], slope), () if slope is None else (slope,)
-
-
 def _curve(kappa: Tensor, table: Table, slope: Tensor | None = None) -> Tensor:
     """Return a function of κ, and write its derivative to ``slope``."""
     value = torch.empty_like(kappa, memory_format=torch.contiguous_format)
@@ -139,7 +130,7 @@ def _curve_struct(
     return (value, slope, kappa, rows), (count, first, rows.shape[0] - 1, gain, decay)
 
 
-register("curve", "c", curve, slope_times_gradient, dtypes=EXACT)
+register_curve("c", _curve)
 
 
 # Draws

@@ -3,8 +3,8 @@
 A cosine t from a matrix product has an absolute error of about one rounding, ε. ``log_prob`` avoids this error near
 t = ±1, because it computes 1-t from the chord. Here it stays.
 
-In a few hundred dimensions one pass over the matrix takes a tenth of the time of the matrix product. So functions work
-in place where possible, and Power Spherical and von Mises–Fisher have versions with fewer passes.
+In a few hundred dimensions one pass over the matrix takes a tenth of the time of the matrix product. So kernels make one
+pass, and torch operations work in place where possible.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A cosine t from a matrix product has an absolute error of about one rounding, ε. ``log_prob`` avoids this error near
 t = ±1, because it computes 1-t from the chord. Here it stays.
 
-In a few hundred dimensions one pass over the matrix takes a tenth of the time of the matrix product. So kernels make one
-pass, and torch operations work in place where possible.
+In a few hundred dimensions one pass over the matrix takes a tenth of the time of the matrix product. So kernels make
+one pass, and torch operations work in place where possible.
 """
 
 from __future__ import annotations
@@ -44,19 +44,15 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
     """
     tensors, compose = (loc, kappa, x), partial(_composition, family)
     if is_plain(*tensors):
-        found = by_kernel(_IN_BLOCKS, compose, (family, _kernel(family, *tensors)), *tensors)
+        dtype = _dtype(loc, x)
+        exact = [tensor for tensor in tensors if tensor.dtype is dtype]
+        kernel = None
+        if exact and is_ours(type(family)):
+            kernel = find("matrix", exact[0], dim=x.shape[-1], family=family.name, allowed=True)
+        found = by_kernel(_IN_BLOCKS, compose, (family, kernel, dtype), *tensors)
     else:  # transforms and compilers take the plain operations: the latter fuse them
         found = compose(*tensors)
     return _shaped(found, kappa.shape + x.shape[:-1])
-
-
-def _kernel(family: Family, *tensors: Tensor) -> Kernel | None:
-    """Return the kernel of matrices, if there is one."""
-    loc, _, x = tensors
-    if not is_ours(type(family)):
-        return None
-    exact = [tensor for tensor in tensors if tensor.dtype is _dtype(loc, x)]
-    return find("matrix", exact[0], dim=x.shape[-1], family=family.name, allowed=True) if exact else None
 
 
 def _shaped(tensor: Tensor, shape: torch.Size) -> Tensor:
@@ -79,9 +75,8 @@ def cosines_between(first: Tensor, second: Tensor) -> Tensor:
         return first @ second.transpose(-1, -2)
 
 
-def _flat(loc: Tensor, kappa: Tensor, x: Tensor) -> Tensors:
+def _flat(loc: Tensor, kappa: Tensor, x: Tensor, dtype: torch.dtype) -> Tensors:
     """Return directions (k, d), concentrations (k, 1) and points (n, d) in one dtype."""
-    dtype = _dtype(loc, x)
     return _matrix(loc, dtype), kappa.to(dtype).reshape(-1, 1), _matrix(x, dtype)
 
 
@@ -97,7 +92,7 @@ def _matrix(vectors: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _composition(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, *_: Tensor) -> Tensor:
     """Return the matrix as torch operations."""
-    loc, kappa, x = _flat(loc, kappa, x)
+    loc, kappa, x = _flat(loc, kappa, x, _dtype(loc, x))
     cosines, dim = cosines_between(unit_rows(loc), unit_rows(x)), operator.index(loc.shape[-1])
     return family.log_kernel(_clamped(cosines), kappa, dim) + (
         family.offset(kappa, dim) - log_sphere_area(dim)
@@ -158,10 +153,11 @@ class _Matrix(NamedTuple):
 
     def blocks(self) -> list[tuple[slice, _Matrix]]:
         """Split the rows into blocks."""
-        size = max(block_size(_BLOCK.get(self.loc.device.type, 1 << 22)) // max(len(self.x), 1), 1)
-        if len(self.loc) <= size:
+        count, columns = self.loc.shape[0], self.x.shape[0]
+        size = max(block_size(_BLOCK.get(self.loc.device.type, 1 << 22)) // max(columns, 1), 1)
+        if count <= size:
             return [(_ALL, self)]
-        slices = [slice(start, start + size) for start in range(0, len(self.loc), size)]
+        slices = [slice(start, start + size) for start in range(0, count, size)]
         return [(rows, self._rows(rows)) for rows in slices]
 
     def _rows(self, rows: slice) -> _Matrix:
@@ -209,27 +205,26 @@ def _clamped(cosines: Tensor) -> Cosine:
     return Cosine((1 - cosines).clamp(min=eps), (1 + cosines).clamp(min=2 * eps))
 
 
-def _evaluated(
-    tensors: Tensors, options: tuple[Family, Kernel | None], needed: Sequence[bool]
-) -> tuple[Tensor, Tensors]:
+#: The family, the kernel if there is one, and the dtype of the matrix.
+_Options = tuple[Family, Kernel | None, torch.dtype]
+
+
+def _evaluated(tensors: Tensors, options: _Options, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return the matrix of ``_composition``, computed a block of rows at a time, and what the derivatives need."""
-    loc, kappa, x = _flat(*tensors)
+    family, kernel, dtype = options
+    loc, kappa, x = tensors
+    loc, kappa, x = _flat(loc, kappa, x, dtype)
     scales = _lengths(loc).reciprocal_(), _lengths(x).reciprocal_()
-    if not _scales(options):
+    scaled = kernel is not None and kernel.scales
+    if not scaled:
         loc, x = loc * scales[0], x * scales[1]
-    out = loc.new_empty(len(loc), len(x))
-    keep = any(needed) and out.numel() <= block_size(_KEPT) and (options[1] is None or _scales(options))
+    out = loc.new_empty(loc.shape[0], x.shape[0])
+    keep = (kernel is None or scaled) and True in needed and out.numel() <= block_size(_KEPT)
     kept: Tensors = ()
     with without_autocast(loc):
-        for rows, block in _Matrix(*options, loc, kappa, x, scales if _scales(options) else ()).blocks():
+        for rows, block in _Matrix(family, kernel, loc, kappa, x, scales if scaled else ()).blocks():
             kept += block.fill(_part(out, rows), keep=keep)
     return out, (*scales, loc, kappa, x, *kept)
-
-
-def _scales(options: tuple[Family, Kernel | None]) -> bool:
-    """Whether the kernel takes vectors of any length."""
-    kernel = options[1]
-    return kernel is not None and kernel.scales
 
 
 def _gradients(
@@ -237,15 +232,15 @@ def _gradients(
     needed: Sequence[bool],
     tensors: Tensors,
     saved: Tensors,
-    options: tuple[Family, Kernel | None],
+    options: _Options,
 ) -> Gradients:
     """Return the gradients of ``_evaluated``, a block of rows at a time."""
-    (grad,), (loc_scale, x_scale, loc, kappa, x, *kept) = grads, saved
+    (grad,), (family, kernel, _), (loc_scale, x_scale, loc, kappa, x, *kept) = grads, options, saved
     assert grad is not None
     in_loc, kappas = loc.new_empty(loc.shape), []  # contiguous, whatever hooks made of ``loc``
     in_x: Tensor | None = None
-    scaled = _scales(options)
-    matrix = _Matrix(*options, loc, kappa, x, (loc_scale, x_scale) if scaled else ())
+    scaled = kernel is not None and kernel.scales
+    matrix = _Matrix(family, kernel, loc, kappa, x, (loc_scale, x_scale) if scaled else ())
     with without_autocast(grad):
         blocks = matrix.blocks()
         each = len(kept) // len(blocks)

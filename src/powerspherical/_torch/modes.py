@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from powerspherical._torch import private
+from powerspherical._torch import TORCH, private
 from powerspherical._torch.private import untraced
 
 
@@ -61,6 +61,13 @@ def can_look() -> bool:
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return False
     return not is_batching()
+
+
+def booleans(flags: Tensor) -> list[bool]:
+    """Return ``flags.tolist()``, which before torch 2.9 fails under the transforms of ``torch.func``."""
+    if TORCH < (2, 9) and private.transforms_active():
+        return [bool(flag) for flag in flags]
+    return flags.tolist()
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:

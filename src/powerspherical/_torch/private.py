@@ -119,6 +119,11 @@ def untraced(function: F) -> F:
     return function
 
 
+def untraced_number(function: F) -> F:
+    """Decorate a function that returns a float: ``untraced``, but for torch 2.6, whose compiler fails on the result."""
+    return function if TORCH < (2, 7) else untraced(function)
+
+
 def graph_break(message: str) -> None:
     """End the graph that ``torch.compile`` is tracing. Without it, the compiler finds out itself that it must."""
     if not PUBLIC_ONLY:

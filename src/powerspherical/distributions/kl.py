@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence, register_kl
 
 from powerspherical._torch.chunks import CHUNK, in_chunks
-from powerspherical._torch.composites import composite, is_ours
+from powerspherical._torch.operators import composite, is_ours
 from powerspherical._torch.precision import WITHOUT_FLOAT64, back, needs_float64, with_float64
 from powerspherical._torch.vectors import computing, cosine_between, unit_vectors_as
 from powerspherical.distributions import validation

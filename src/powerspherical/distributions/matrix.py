@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.composites import is_ours
 from powerspherical._torch.modes import without_autocast
+from powerspherical._torch.operators import is_ours
 from powerspherical._torch.vectors import computing
 from powerspherical.engines import block_size
 from powerspherical.families import POWER_SPHERICAL, Family, derived

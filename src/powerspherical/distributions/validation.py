@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import can_look
-from powerspherical._torch.older import booleans
+from powerspherical._torch.modes import booleans, can_look
 from powerspherical._torch.precision import has_float64
 from powerspherical._torch.private import validates_by_default
 from powerspherical._torch.vectors import computing

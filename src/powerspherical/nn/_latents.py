@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from powerspherical import engines
-from powerspherical._torch.composites import composite, is_recorded
-from powerspherical._torch.operators import define_operator
+from powerspherical._torch.operators import composite, define_operator, is_recorded
 from powerspherical.families import family_named
 from powerspherical.kernels.dispatch import by_kernel, find, is_plain
 from powerspherical.kernels.registry import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from powerspherical._torch.composites import composite
+from powerspherical._torch.operators import composite
 from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.formulas.maps import concentration
 from powerspherical.kernels import differentiable

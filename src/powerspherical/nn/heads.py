@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from powerspherical._torch.composites import is_ours
+from powerspherical._torch.operators import is_ours
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric, validation
 from powerspherical.distributions.rotational import distribution_of
 from powerspherical.kernels.registry import Bounds, Settings

@@ -23,10 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.composites import composite
 from powerspherical._torch.derivatives import Differentiable
 from powerspherical._torch.modes import is_batching, is_transformed
-from powerspherical._torch.operators import define_operator
+from powerspherical._torch.operators import composite, define_operator
 from powerspherical._torch.private import untraced
 from powerspherical._torch.random import check_generator, from_generator
 from powerspherical._torch.vectors import computing, unit_vectors_as

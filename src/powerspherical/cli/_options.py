@@ -10,6 +10,11 @@ from powerspherical.families import family_names
 
 DEFAULT_FAMILY = "power-spherical"
 
+
+def _names(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
 DataFile = Annotated[
     Path,
     Argument(
@@ -27,14 +32,17 @@ Key = Annotated[
     ),
 ]
 Columns = Annotated[
-    str | None,
+    Any,
     Option(
         metavar="NAME,…",
+        parser=_names,
         help="Columns of a .csv or Parquet file to use: names, or patterns such as 'x*'.",
         show_default="all numeric columns",
     ),
 ]
-Drop = Annotated[str | None, Option(metavar="NAME,…", help="Columns of a .csv or Parquet file to ignore.")]
+Drop = Annotated[
+    Any, Option(metavar="NAME,…", parser=_names, help="Columns of a .csv or Parquet file to ignore.")
+]
 Header = Annotated[
     bool | None,
     Option(help="Whether the first line of a .csv file holds column names.", show_default="detected"),

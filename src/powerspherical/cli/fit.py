@@ -50,7 +50,7 @@ def fit(
     path = None if out is None else destination(out, force=force, inputs=[data], suffixes=[SUFFIX])
     from powerspherical.mixture import mixture_named
 
-    rows = read(data, Wanted.parse(key, columns, drop, header))
+    rows = read(data, Wanted(key, columns, drop, header))
     fits = {}
     with status(f"reading {data}") as show:
         check(rows, strict=strict, show=show)

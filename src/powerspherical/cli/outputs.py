@@ -40,10 +40,7 @@ def require_free(outputs: Iterable[Path], *, force: bool, inputs: Iterable[Path]
 def destination(
     out: str, *, force: bool, inputs: Iterable[Path], suffixes: Sequence[str] = (".npy", ".csv")
 ) -> Path | None:
-    """The file that --out names, whose folder now exists, or `None` for the standard output, which takes CSV.
-
-    Raises unless it can be written.
-    """
+    """The file that --out names, whose folder now exists, or `None` for the standard output, which takes CSV."""
     printable = ".csv" in suffixes
     if printable and out == STDOUT:
         if sys.stdout is None:

@@ -39,7 +39,7 @@ def predict(
         mixture = load(model)
     except (CheckpointError, OSError) as error:
         raise wrong("MODEL", str(error)) from error
-    rows = read(data, Wanted.parse(key, columns, drop, header, mixture.notes_.get("columns", ())))
+    rows = read(data, Wanted(key, columns, drop, header, mixture.notes_.get("columns", ())))
     if rows.dim != mixture.n_features_in_:
         notice = f" ({rows.notice})" if rows.notice else ""
         raise wrong(

@@ -37,21 +37,13 @@ TOLERANCE = 1e-3  # on the length of a unit vector: accepts half precision, or a
 
 @dataclass(frozen=True)
 class Data:
-    """The rows of a file.
+    """The rows of a file."""
 
-    Attributes:
-        name: the name of the file.
-        rows: (n, d), float32 or float64, in memory or mapped from a file.
-        table: the file, if it has columns.
-        columns: the names of the coordinate columns, if each coordinate has a named column.
-        notice: a message for the user about the columns that are used.
-    """
-
-    name: str
-    rows: Array
-    table: "Table | None" = None
-    columns: Sequence[str] = ()
-    notice: str = ""
+    name: str  # of the file
+    rows: Array  # (n, d), float32 or float64, in memory or mapped from a file
+    table: "Table | None" = None  # the file, if it has columns
+    columns: Sequence[str] = ()  # of the coordinates, if each one has a named column
+    notice: str = ""  # about the columns that are used
 
     @property
     def count(self) -> int:

@@ -26,9 +26,7 @@ def norm_error(value: Tensor) -> Tensor:
 
 
 class UnitVector(constraints.Constraint):
-    """Vectors of norm one to within 1 %, which covers rounding in every dtype.
-
-    ``unit_vector`` is an instance of it. The last axis of a value of shape (…, d) holds the vector.
+    """Vectors (…, d) of norm one to within 1 %, which covers rounding in every dtype. ``unit_vector`` is an instance.
 
     >>> import torch
     >>> from torch.distributions import transform_to

@@ -31,9 +31,7 @@ from powerspherical.kernels.registry import Gradients, Kernel, Tensors
 def _common_batch_shape(p: Any, q: Any) -> torch.Size:
     """Return the broadcast batch shape; raise ``ValueError`` unless both are on the same sphere."""
     if p.event_shape != q.event_shape:
-        raise ValueError(
-            f"kl_divergence needs two distributions of one dimension, got dim {p.dim} and dim {q.dim}"
-        )
+        raise ValueError(f"p and q must be of one dimension, got dim {p.dim} and dim {q.dim}")
     if q.batch_shape in (torch.Size(), p.batch_shape):
         return p.batch_shape
     return validation.broadcast_shape(**{"p.batch_shape": p.batch_shape, "q.batch_shape": q.batch_shape})
@@ -43,16 +41,6 @@ def rate(family: Family, concentration: Tensor, dim: int) -> Tensor:
     """Return the divergence from the uniform, ``family.relative_entropy(concentration, dim)``.
 
     ``torch.compile`` records it as one operator for the families of this package, and traces the code of other ones.
-
-    Args:
-        family: any family.
-        concentration: κ ≥ 0 of any shape, float32 or float64. The result has its shape.
-        dim: the ambient dimension d ≥ 2.
-
-    >>> import torch
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> rate(POWER_SPHERICAL, torch.tensor([0.0, 1.0, 100.0]), 3)
-    tensor([0.0000, 0.1931, 3.6250])
     """
     if is_ours(type(family)):
         return _relative_entropy(concentration, dim, family.name)
@@ -153,9 +141,7 @@ def pairwise_kl(
                 f"{name} must be a distribution of this package, such as PowerSpherical, got {type(one).__name__}"
             )
     if p.dim != q.dim:
-        raise ValueError(
-            f"pairwise_kl needs two distributions of the same dimension, got dim {p.dim} and dim {q.dim}"
-        )
+        raise ValueError(f"p and q must have the same dimension, got dim {p.dim} and dim {q.dim}")
     shape = p.batch_shape + q.batch_shape
     if isinstance(q, HypersphericalUniform):
         found = kl_divergence(p, HypersphericalUniform(q.dim, validate_args=False))
@@ -163,26 +149,22 @@ def pairwise_kl(
     if isinstance(p, HypersphericalUniform):
         return kl_divergence(HypersphericalUniform(p.dim, validate_args=False), q).expand(shape)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
-    parameters = (with_float64(x) for x in (p.loc, p.concentration, q.loc, q.concentration))
-    loc_p, kappa_p, loc_q, kappa_q = parameters
-    tensors = (
-        unit_rows(loc_p.double().reshape(-1, p.dim)),
-        kappa_p.to(dtype).reshape(-1),
-        unit_rows(loc_q.double().reshape(-1, q.dim)),
-        kappa_q.to(dtype).reshape(-1),
-    )
+    tensors: Tensors = ()
+    for one in (p, q):
+        rows = unit_rows(with_float64(one.loc).double().reshape(-1, one.dim))
+        tensors = *tensors, rows, with_float64(one.concentration).to(dtype).reshape(-1)
 
     def pairs(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
         cosines = cosines_between(loc_p, loc_q).clamp(-1.0, 1.0)
         angle = Cosine(1 - cosines, 1 + cosines)
         return _divergence(p.family, q.family, kappa_p.unsqueeze(-1), kappa_q, angle, p.dim, dtype)
 
-    if not is_plain(*tensors):
-        return back(pairs(*tensors).reshape(shape), p.loc)
-    count, columns = p.batch_shape.numel(), q.batch_shape.numel()
-    size = max(block_size(CHUNK) // max(columns, 1), 1)
-    blocks = [slice(start, start + size) for start in range(0, count, size)]
-    found = by_kernel(_IN_BLOCKS, pairs, (pairs, dtype, blocks), *tensors)
+    if is_plain(*tensors):
+        size = max(block_size(CHUNK) // max(len(tensors[2]), 1), 1)
+        blocks = [slice(start, start + size) for start in range(0, len(tensors[0]), size)]
+        found = by_kernel(_IN_BLOCKS, pairs, (pairs, dtype, blocks), *tensors)
+    else:
+        found = pairs(*tensors)
     return back(found.reshape(shape), p.loc)
 
 

@@ -1,8 +1,5 @@
 """Log-densities of all pairs of members and points: one matrix product of directions, then a function of each cosine.
 
-A cosine t from a matrix product has an absolute error of about one rounding, ε. ``log_prob`` avoids this error near
-t = ±1, because it computes 1-t from the chord. Here it stays.
-
 In a few hundred dimensions one pass over the matrix takes a tenth of the time of the matrix product. So functions work
 in place where possible, and Power Spherical and von Mises–Fisher have versions with fewer passes.
 """
@@ -18,7 +15,6 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.modes import without_autocast
-from powerspherical._torch.operators import is_ours
 from powerspherical._torch.vectors import computing
 from powerspherical.engines import block_size
 from powerspherical.families import POWER_SPHERICAL, Family, derived
@@ -47,7 +43,7 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
 
 
 def _shaped(tensor: Tensor, shape: torch.Size) -> Tensor:
-    """Reshape a tensor. (A view takes a few µs to make and to differentiate, even of the same shape.)"""
+    """Reshape a tensor. Even a view of the same shape takes a few µs to make and to differentiate."""
     return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
@@ -69,12 +65,8 @@ def cosines_between(first: Tensor, second: Tensor) -> Tensor:
 def _flat(loc: Tensor, kappa: Tensor, x: Tensor) -> Tensors:
     """Return directions (k, d), concentrations (k, 1) and points (n, d) in one dtype."""
     dtype = torch.promote_types(computing(loc.dtype), computing(x.dtype))
-    return _matrix(loc, dtype), kappa.to(dtype).reshape(-1, 1), _matrix(x, dtype)
-
-
-def _matrix(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return vectors (…, d) as rows in a dtype."""
-    return vectors.to(dtype) if vectors.dim() == 2 else vectors.to(dtype).reshape(-1, vectors.shape[-1])
+    loc, x = (v.to(dtype) if v.dim() == 2 else v.to(dtype).reshape(-1, v.shape[-1]) for v in (loc, x))
+    return loc, kappa.to(dtype).reshape(-1, 1), x
 
 
 def _composition(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, *_: Tensor) -> Tensor:
@@ -90,15 +82,10 @@ def _composition(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, *_: Tens
 def log_densities_(
     family: Family, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
 ) -> Tensors:
-    """Overwrite cosines by unnormalised log-densities plus ``offsets``. With ``keep`` return what ``_pulls`` needs.
+    """Overwrite cosines (k, b) by unnormalised log-densities plus ``offsets`` (k, 1), for ``kappa`` (k, 1).
 
-    Args:
-        family: the family of the members.
-        cosines: (k, b).
-        kappa, offsets: (k, 1).
-        dim: the ambient dimension d.
-        keep: whether to return the tensors (k, b) from which the derivatives follow: none if the family is linear in
-            t, (1+t)/2 and its log for Power Spherical, otherwise 1-t and 1+t.
+    With ``keep`` return the tensors (k, b) from which the derivatives follow: none if the family is linear in t,
+    (1+t)/2 and its log for Power Spherical, otherwise 1-t and 1+t.
     """
     smallest = torch.finfo(cosines.dtype).eps  # rounding may take 1±t below it
     if family.linear:
@@ -120,8 +107,8 @@ def _pulls(
 ) -> tuple[Tensor, Tensor | float, Tensor | None]:
     """Return the gradients in the cosines up to a factor per row, that factor, and the gradients in κ, (k,).
 
-    The last are None for a family that is linear in t. They follow from the gradients in the directions. ``kept`` is
-    the result of ``log_densities_``, and ``grad`` the gradient in the log-densities, (k, b).
+    The last are None for a family that is linear in t: they follow from the gradients in the directions. ``kept`` comes
+    from ``log_densities_``, and ``grad`` (k, b) is the gradient in the log-densities.
     """
     if family.linear:
         return grad, kappa, None
@@ -133,12 +120,11 @@ def _pulls(
     return grad * steepness, 1.0, torch.linalg.vecdot(grad, family.score(t, rows, dim))
 
 
-#: The rows of a matrix that is a single block.
+#: The rows of a matrix that is a single block: its view would take 2 µs to make.
 _ALL = slice(None)
 
 
 def _part(tensor: Tensor, rows: slice) -> Tensor:
-    """Return some rows. (Making a view takes 2 µs.)"""
     return tensor if rows is _ALL else tensor[rows]
 
 
@@ -181,11 +167,7 @@ class _Members(NamedTuple):
         return _pulls(self.family, kept, grad, self.kappa, x.shape[1])
 
     def _kernel(self, what: str) -> Kernel | None:
-        return (
-            find(what, self.loc, dim=self.loc.shape[1], family=self.family.name)
-            if is_ours(type(self.family))
-            else None
-        )
+        return find(what, self.loc, dim=self.loc.shape[1], family=self.family.name)
 
 
 def _evaluated(tensors: Tensors, family: Family, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
@@ -237,10 +219,7 @@ _IN_BLOCKS = Kernel(_evaluated, _gradients)
 
 
 def _tangential_(grad: Tensor, unit: Tensor, factor: Tensor) -> Tensor:
-    """Project a gradient on the tangent space at each unit vector and multiply it, in place.
-
-    Return the components along the unit vectors.
-    """
+    """Project a gradient on the tangent space at each unit vector and multiply it, in place; return what was along."""
     along = torch.linalg.vecdot(grad, unit).unsqueeze(1)
     grad.addcmul_(along, unit, value=-1).mul_(factor)
     return along

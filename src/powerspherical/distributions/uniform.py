@@ -72,10 +72,9 @@ class HypersphericalUniform(Draws):
         return points.expand(torch.broadcast_shapes(points.shape, self.batch_shape + self.event_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return -log(area) for each unit vector of ``value`` (…, d); NaN where that has NaN.
+        """Return -log(area) for each unit vector of ``value`` (…, d), in its dtype (at least float32); NaN for NaN.
 
-        The result is on the device and in the dtype of ``value``, at least float32. Its shape is that of ``value``
-        without d, broadcast against the batch shape.
+        Its shape is that of ``value`` without d, broadcast against the batch shape.
         """
         value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)

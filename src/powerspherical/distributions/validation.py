@@ -86,12 +86,10 @@ def number_or_tensor(
     ``device`` is that of ``loc``. Numbers and scalar tensors move there. Other tensors must be there.
     """
     if not isinstance(value, Tensor) and isinstance(value, numbers.Real):
-        kept = torch.get_default_dtype() if dtype is None else dtype
-        number = float(value)
+        kept, number = torch.get_default_dtype() if dtype is None else dtype, float(value)
         if torch.finfo(kept).max < abs(number) < math.inf:
-            raise ValueError(
-                _overflow(name, number, kept, "a float64 tensor" if dtype is None else "loc.double()")
-            )
+            way_out = "a float64 tensor" if dtype is None else "loc.double()"
+            raise ValueError(_overflow(name, number, kept, way_out))
         # On CUDA this is a fill. ``torch.tensor`` would be a copy that waits.
         return torch.full((), number, dtype=dtype, device=device)
     tensor = floating_tensor(name, value, " or a number")
@@ -114,10 +112,9 @@ def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
     False if it does not, or if there is no kernel for these tensors. Then the checks below have to tell.
     """
     dtype, dim = vectors.dtype, vectors.shape[-1]
-    if numbers is None:
-        kernel = find("check", vectors, dim=dim)
-    else:
-        kernel = find("check", numbers, vectors, dim=dim) if numbers.dtype is dtype else None
+    if numbers is not None and numbers.dtype is not dtype:
+        return False
+    kernel = find("check", *((vectors,) if numbers is None else (numbers, vectors)), dim=dim)
     if kernel is None:
         return False
     tolerance, largest = _limits(dtype, dim)
@@ -175,10 +172,7 @@ def non_negative(
     dtype: torch.dtype | None = None,
     way_out: str = "a network's output can be mapped there by torch.nn.functional.softplus",
 ) -> Check:
-    """Check that every entry of ``value`` is finite and ≥ 0, also after conversion to ``dtype`` if given.
-
-    ``way_out`` is the advice for negative entries.
-    """
+    """Check that ``value`` is finite and ≥ 0, also in ``dtype`` if given. ``way_out`` is for negative entries."""
     value = value.detach()
     largest = torch.finfo(dtype or value.dtype).max
     proper = (value >= 0) & (value <= largest)
@@ -187,10 +181,8 @@ def non_negative(
         bad = value[~proper]
         if dtype is not None and largest < bad[0] < math.inf:
             return _overflow(name, bad[0].item(), dtype, "loc.double()")
-        told = (
-            f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0 (0 is the uniform distribution), but has "
-            f"{_others(bad)}"
-        )
+        subject = f"{name} of shape {tuple(value.shape)}"
+        told = f"{subject} must be finite and ≥ 0 (0 is the uniform distribution), but has {_others(bad)}"
         return f"{told}; {way_out}" if (bad < 0).any() else told
 
     return proper, message
@@ -209,7 +201,6 @@ def between(name: str, value: Tensor, low: float, high: float, *, below: bool = 
     """Check that every entry of ``value`` lies in [low, high], or with ``below`` in [low, high)."""
     value = value.detach()
     inside = (value >= low) & ((value < high) if below else (value <= high))
-
     end = ")" if below else "]"
     return inside, lambda: f"{name} must lie in [{low:g}, {high:g}{end}, but has {_others(value[~inside], 9)}"
 
@@ -257,8 +248,7 @@ def broadcast_shape(**shapes: torch.Size) -> torch.Size:
 def paired_shape(vectors_name: str, vectors: Tensor, name: str, value: Tensor) -> torch.Size:
     """Return the batch shape: the broadcast of ``vectors.shape[:-1]`` and ``value.shape``.
 
-    A ``value`` of shape (B, 1) with vectors of shape (B, d) is refused. It would broadcast to all (B, B) pairs, which
-    is hardly ever intended.
+    A ``value`` of shape (B, 1) with vectors (B, d) is refused: hardly anybody wants the (B, B) pairs it stands for.
     """
     rows, shape = vectors.shape[:-1], value.shape
     if len(shape) > 1 and shape[-1] == 1 and shape[:-1] == rows and rows.numel() != 1:
@@ -296,20 +286,15 @@ def on_sphere(
 
 
 def noise(
-    value: Tensor,
-    batch_shape: torch.Size,
-    event_shape: torch.Size,
-    device: torch.device,
-    check_values: bool,
+    value: Tensor, batch_shape: torch.Size, event_shape: torch.Size, device: torch.device, check_values: bool
 ) -> None:
     """Check the argument ``noise`` of ``rsample``: its shape and device and, with ``check_values``, its values."""
     shape = ends_in("noise", value, event_shape, "; use the distribution's noise()")
     rows = f"noise.shape[:{-len(event_shape)}]" if event_shape else "noise.shape"
     broadcast_shape(**{rows: shape, "batch_shape": batch_shape})
     if value.device != device:
-        raise ValueError(
-            f"noise is on {value.device}, but the draws are on {device}: use noise.to({str(device)!r})"
-        )
+        way_out = f"use noise.to({str(device)!r})"
+        raise ValueError(f"noise is on {value.device}, but the draws are on {device}: {way_out}")
     if check_values:
         finite = value.detach().isfinite()
         require([(finite, lambda: f"noise must be finite, but has {int((~finite).sum())} other value(s)")])

@@ -62,9 +62,9 @@ def compare(
         held_out: the fraction of rows to hold out. They are drawn at random, once for all mixtures.
         random_state: a seed, or a NumPy ``RandomState``, for that draw and for the starts.
 
-    Returns one :class:`Choice` per model and number of components, in this order. All are scored on the same rows, so
-    scores can be compared across families. They measure how well a density fits the rows, not how well components match
-    the groups that a person would form. Those may need far fewer components and a tied concentration.
+    Returns one :class:`Choice` per model and number of components, in this order. Scores can be compared across
+    families. They measure how well a density fits the rows. The groups that a person would form may need far fewer
+    components and a tied concentration.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

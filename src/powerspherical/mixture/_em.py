@@ -5,8 +5,7 @@ k components with responsibilities R they are, with pull, bend and score of ``de
 
     ΣR,    ΣR pull(t) x,    ΣR bend(t),    ΣR score(t),    Σ log p(x).
 
-The matrices of a block are computed in the dtype of the rows, in place where possible: at a few hundred dimensions a
-pass over such a matrix takes a tenth of the time of a matrix product. Sums over blocks are float64.
+The matrices of a block are computed in the dtype of the rows, in place where possible. Sums over blocks are float64.
 """
 
 from __future__ import annotations
@@ -180,10 +179,7 @@ class Parameters:
 
 @lru_cache
 def largest_concentration(family: Family, dim: int, dtype: torch.dtype) -> float:
-    """Return the largest concentration that rows of this dtype can resolve.
-
-    Outside of exponential families it is the one whose mean cosine is that of the limit for exponential families.
-    """
+    """Return the largest concentration that rows of this dtype can resolve: that of the same mean cosine in any family."""
     limit = _LARGEST_CONCENTRATION[dtype]
     if isinstance(family, ExponentialFamily):
         return limit
@@ -204,10 +200,9 @@ def from_clusters(family: Family, directions: Tensor, clusters: Clusters, dtype:
 class ExpectationMaximisation(Search[Parameters, Statistics]):
     """EM from given parameters.
 
-    Unless the family is linear in t, the step in the directions is not an exact maximum. It is too long for clusters
-    that spread more in some directions than in others. A step that lowers the likelihood by more than rounding is
-    rejected, and this and all later steps are half as long. An empty component gets one new start, which is rejected
-    if it lowers the likelihood.
+    Unless the family is linear in t, the step in the directions is too long for clusters that spread more in some
+    directions than in others. A step that lowers the likelihood by more than rounding is rejected, and all later steps
+    are half as long. An empty component gets one new start, which is rejected if it lowers the likelihood.
     """
 
     unsettled = "the likelihood still rose"

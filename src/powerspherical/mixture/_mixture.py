@@ -42,9 +42,7 @@ _MIXTURES: dict[str, type[SphericalMixture]] = {}
 
 
 def mixture_named(name: str) -> type[SphericalMixture]:
-    """Return the mixture class of the family registered under this name, such as "power_spherical".
-
-    If nobody wrote a mixture class for the family, one is made.
+    """Return the mixture class of the family registered under this name, and make one if there is none.
 
     >>> mixture_named("von_mises_fisher")(n_components=3)
     VonMisesFisherMixture(n_components=3)
@@ -139,8 +137,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows, a step of online EM (Cappé & Moulines, 2009), and return the estimator.
 
-        The first batch chooses the directions, so it should have many rows per component. Running averages of the
-        statistics then move towards those of each batch of b rows, by the fraction (1 + n/b)^-0.7 after n rows.
+        The first batch chooses the directions, so it should have many rows per component. After n rows a batch of b
+        rows moves the averages of the statistics by the fraction (1 + n/b)^-0.7.
 
         Args:
             X: rows (b, d). Batches may differ in b.
@@ -152,8 +150,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         >>> rng = np.random.default_rng(0)
         >>> mixture = PowerSphericalMixture(2, random_state=0)
         >>> for _ in range(10):
-        ...     labels = rng.integers(2, size=100)
-        ...     batch = rng.normal(size=(100, 3)) + 4 * np.eye(3)[labels]
+        ...     batch = rng.normal(size=(100, 3)) + 4 * np.eye(3)[rng.integers(2, size=100)]
         ...     _ = mixture.partial_fit(batch)
         >>> mixture.n_iter_, mixture.weights_.round(1)
         (10, array([0.5, 0.5]))
@@ -193,10 +190,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self.predict_proba(X)
 
     def score_samples(self, X: Any) -> Any:
-        """Return the log density at the direction of each row of ``X`` (n, d), (n,).
-
-        It is a density with respect to the area of the sphere.
-        """
+        """Return the log density, with respect to the area of the sphere, at each row's direction, (n,), for ``X`` (n, d)."""
         return self._each(X, Components.log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -236,7 +230,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     @property
     def _family(self) -> Family:
-        """The family of the components."""
         if not hasattr(self, "distribution"):
             raise TypeError(
                 f"{type(self).__name__} does not name a distribution: use PowerSphericalMixture or another subclass"
@@ -244,7 +237,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self.distribution.family
 
     def _resumes(self) -> bool:
-        """Return whether ``fit`` continues from the last fit."""
         return self.warm_start and hasattr(self, "mean_directions_")
 
     def _n_starts(self) -> int:
@@ -298,7 +290,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self._parameters(rows.device).components(rows.dtype)
 
     def _n_parameters(self) -> int:
-        """Return the number of free parameters."""
         components, dim = self.mean_directions_.shape
         concentrations = 1 if self.concentration_type == "tied" else components
         return components - 1 + components * (dim - 1) + concentrations

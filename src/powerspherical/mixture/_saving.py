@@ -27,8 +27,7 @@ _OPTIONAL_ATTRIBUTES = ("feature_names_in_", "lower_bounds_", "_seen", "_average
 class SavedEstimator(BaseEstimator, ABC):
     """Base of estimators that can be saved to a file once fitted.
 
-    >>> import tempfile
-    >>> import numpy as np
+    >>> import tempfile, numpy as np
     >>> from powerspherical.mixture import SphericalKMeans
     >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
     >>> path = kmeans.save(f"{tempfile.mkdtemp()}/kmeans.safetensors", notes={"data": "axes"})

@@ -1,10 +1,9 @@
 """Latents z = radius·x with x drawn from a head's distribution q, and their rate KL(q‖U), where U is the uniform.
 
 Where there are kernels for it, this is one autograd function, because every node of the autograd graph costs host time.
-On CUDA one Triton kernel computes all of it and another one the gradient, in eager mode and in compiled code. There
-each is an operator that the compiler does not look into, because our launch takes less host time than the compiler's.
-On the CPU one call of the C library does the same in plain eager mode. Elsewhere (float64, ``torch.func``, tracing) it
-is a composition of a head, a draw and a rate.
+On CUDA, in eager mode and in compiled code, one Triton kernel computes all of it and another one the gradient. Compiled
+code calls them as operators, because our launch takes less host time than the compiler's. On the CPU one call of the C
+library does the same in plain eager mode. Elsewhere it is a composition of a head, a draw and a rate.
 """
 
 from __future__ import annotations
@@ -66,12 +65,6 @@ def latents(
 
     z has the dtype and layout of the features. The rate of a product is the sum over its factors. It is float64 for
     float64 outputs, otherwise float32. It is differentiable twice, and z once.
-
-    >>> features = torch.tensor([[3.0, 4.0, 20.0], [0.0, 1.0, 5.0]], dtype=torch.bfloat16)
-    >>> settings = packed(Settings("power_spherical", 2, Bounds(0.0, 1e6)), Layout(-1, 0))
-    >>> z, rate = latents(features, None, settings, 2.0)
-    >>> z.shape, z.dtype, rate
-    (torch.Size([2, 2]), torch.bfloat16, tensor([1.5827, 0.9275]))
     """
     settings, layout = _unpacked(packed_settings)
     family, dim, _ = settings
@@ -120,9 +113,7 @@ def _options(packed_settings: str, device: torch.device, radius: float, dtype: t
     return settings, table, radius, dtype
 
 
-def _fake(
-    outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
-) -> tuple[Tensor, ...]:
+def _fake(outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int) -> Tensors:
     *batch, entries = outputs.shape
     z = outputs.new_empty((*batch, entries - 1), dtype=dtype)
     x = z.new_empty(0 if z_is_x(radius, dtype) else z.shape, dtype=torch.float32)
@@ -131,7 +122,7 @@ def _fake(
 
 def _operator_latents(
     outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
-) -> tuple[Tensor, ...]:
+) -> Tensors:
     """The implementation of ``draw_latents``, whichever engine is chosen now: compiled code has chosen before.
 
     An operator cannot return one tensor twice. If x is z, it returns an empty one in its place.
@@ -141,19 +132,12 @@ def _operator_latents(
     return z, rate, x.new_empty(0) if x is z else x, scalars
 
 
-def _operator_gradient(
-    outputs: Tensor,
-    x: Tensor,
-    scalars: Tensor,
-    grad: Tensor | None,
-    grad_rate: Tensor | None,
-    settings: str,
-    radius: float,
-) -> Tensor | None:
+def _operator_gradient(outputs: Tensor, x: Tensor, scalars: Tensor, *rest: Any) -> Tensor:
     """The implementation of ``pull_back_latents``."""
+    *grads, settings, radius = rest
     options = _options(settings, outputs.device, radius, torch.float32)
     gradients: Any = KERNELS["latents", "triton"].gradients
-    (gradient,) = gradients((grad, grad_rate), (True,), (outputs,), (x, scalars), options)
+    gradient: Tensor = gradients(grads, (True,), (outputs,), (x, scalars), options)[0]
     return gradient
 
 
@@ -172,15 +156,13 @@ _pull_back_latents = define_operator(
 )
 
 
-def _latents_by_operator(
-    tensors: Tensors, options: tuple[str, float, torch.dtype], needed: Any
-) -> tuple[Tensors, Tensors]:
+def _latents_by_operator(tensors: Tensors, options: Any, needed: Any) -> tuple[Tensors, Tensors]:
     z, rate, x, scalars = _draw_latents(*tensors, *options, next_number())
     return (z, rate), (z if z_is_x(*options[1:]) else x, scalars)
 
 
 def _gradient_by_operator(
-    grads: Gradients, needed: Any, tensors: Tensors, kept: Tensors, options: tuple[str, float, torch.dtype]
+    grads: Gradients, needed: Any, tensors: Tensors, kept: Tensors, options: Any
 ) -> Gradients:
     return (_pull_back_latents(*tensors, *kept, *grads, *options[:2]),)
 

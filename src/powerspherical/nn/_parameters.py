@@ -1,8 +1,4 @@
-"""The parameters μ and κ of a head, as a function of its outputs (v, r).
-
-In plain eager mode one kernel computes both parameters and another one the gradient. Elsewhere they are a composition
-of torch operations, which a compiler can fuse.
-"""
+"""The parameters μ and κ of a head, as a function of its outputs (v, r)."""
 
 from __future__ import annotations
 
@@ -26,11 +22,6 @@ def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tenso
     The results are float64 for float64 outputs, otherwise float32. Their relative error is a few times the rounding
     error of that dtype. A v whose coordinates are all at most ``SHORT`` gives the first unit vector, with a finite
     gradient. Differentiable to any order.
-
-    >>> import torch
-    >>> loc, concentration = parameters(torch.tensor([3.0, 4.0, 20.0]), 2, Bounds(1.0, 11.0))
-    >>> loc, concentration
-    (tensor([0.6000, 0.8000]), tensor(7.6667))
     """
     loc, *kappa = differentiable(
         "head",

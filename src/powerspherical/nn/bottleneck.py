@@ -27,12 +27,12 @@ class SphericalBottleneck(nn.Module):
 
     At each position a ``SphericalHead`` turns the features into a distribution q on the sphere. Draws from q are
     differentiable in the features. The rate is KL(q‖U), the divergence from the uniform distribution, in nats.
+    ``bottleneck.head(features)`` returns q, for its density or entropy.
 
     z has the shape and dtype of the features, with m·d entries along ``axis``, where m is the number of spheres
     (``product``). It is contiguous, or ``channels_last``, if the features are. The rate has the shape of the features
     without ``axis``, and at least float32. The rate of a product of spheres is the sum over its factors.
 
-    ``bottleneck.head(features)`` returns q, for its density or entropy.
 
     Draws and rates are computed in float32, or in float64 for float64 features, also under autocast. The relative error
     of the rate is about 7e-7 in float32, given κ. ``torch.compile(fullgraph=True)``, ``torch.utils.checkpoint``,
@@ -110,8 +110,7 @@ class SphericalBottleneck(nn.Module):
         (tensor([[0., 0., 1.]]), tensor([2.9514]))
         """
         head = self.head
-        # Without a linear layer the features are the outputs. We skip the head then, because torch.compile guards each
-        # attribute and function that the call uses.
+        # Skip a head without a linear layer: torch.compile guards each attribute and function that the call uses.
         outputs = None
         if raw is not None or not head._returns_features:
             outputs = head(features, raw, outputs_only=True)

@@ -18,9 +18,7 @@ from powerspherical.nn._layout import Layout, outputs_hint
 from powerspherical.nn._parameters import parameters
 
 #: Settings that are read-only. The linear layer depends on most of them.
-_READ_ONLY = frozenset(
-    {"in_features", "dim", "family", "distribution", "axis", "concentration", "nats", "product"}
-)
+_READ_ONLY = {"in_features", "dim", "family", "distribution", "axis", "concentration", "nats", "product"}
 
 
 class SphericalHead(nn.Module):
@@ -32,10 +30,8 @@ class SphericalHead(nn.Module):
 
     κ lies in [``minimum``, ``maximum``] for any features. Far below ``maximum`` it is close to ``minimum`` +
     softplus(r). For large s its derivative in s decays as ((κ_max - κ_min)/s)², not exponentially. With the default
-    ``maximum``, float32 draws still differ from μ. With ``concentration`` or ``nats`` there is no r, and κ is constant:
-    the given one, or the one for which KL(q‖U) = ``nats``.
-
-    If v is zero (every |vᵢ| ≤ 1e-12), the direction is the first unit vector, with a finite gradient.
+    ``maximum``, float32 draws still differ from μ. If v is zero (every |vᵢ| ≤ 1e-12), the direction is the first unit
+    vector, with a finite gradient.
 
     Under autocast the linear layer may run in half precision. The distribution is computed in float32, or in float64
     if the layer is float64. ``torch.compile(fullgraph=True)`` works.
@@ -241,8 +237,8 @@ class SphericalHead(nn.Module):
 
     def extra_repr(self) -> str:
         fixed = "concentration" if self.nats is None else "nats"
-        names = ["minimum", "maximum"] if self.concentration is None else [fixed]
-        if self.product is not None:
-            names.append("product")
-        shown = "".join(f", {name}={getattr(self, name):g}" for name in names)
+        names = ("minimum", "maximum", "product") if self.concentration is None else (fixed, "product")
+        shown = "".join(
+            f", {name}={getattr(self, name):g}" for name in names if getattr(self, name) is not None
+        )
         return f"dim={self.dim}, family={self.family.name!r}, axis={self.axis}{shown}"

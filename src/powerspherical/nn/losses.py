@@ -7,12 +7,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 from torch.nn.functional import cross_entropy
 
-from powerspherical.distributions import (
-    HypersphericalUniform,
-    RotationallySymmetric,
-    pairwise_kl,
-    validation,
-)
+from powerspherical.distributions import HypersphericalUniform, RotationallySymmetric, pairwise_kl, validation
 
 
 class ProbabilisticEmbeddingLoss(nn.Module):
@@ -120,18 +115,15 @@ def _checked_index(
     (count,), (others,) = queries.batch_shape, rows
     if index is None:
         if count != others:
-            raise ValueError(
-                f"{count} queries and {others} targets do not pair up: pass index, the target of each query"
-            )
+            way_out = "pass index, the target of each query"
+            raise ValueError(f"{count} queries and {others} targets do not pair up: {way_out}")
         return torch.arange(count, device=queries.loc.device)
     if not isinstance(index, Tensor):
-        raise ValueError(
-            f"index must be a tensor of {count} integers, got {type(index).__name__}: pass torch.tensor(index)"
-        )
+        kind = type(index).__name__
+        raise ValueError(f"index must be a tensor of {count} integers, got {kind}: pass torch.tensor(index)")
     if index.shape != (count,) or index.is_floating_point():
-        raise ValueError(
-            f"index must hold integers of shape ({count},), got {index.dtype} of shape {tuple(index.shape)}"
-        )
+        found = f"{index.dtype} of shape {tuple(index.shape)}"
+        raise ValueError(f"index must hold integers of shape ({count},), got {found}")
     if queries._validate_args or not index.is_cuda:
         validation.require([validation.between("index", index, 0, others - 1)])
     return index.long()

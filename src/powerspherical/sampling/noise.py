@@ -1,9 +1,8 @@
 """Explicit noise: standard normals that determine a draw, and the map from them to a point on the sphere.
 
 The noise of a point x in R^d is d normals (z, w). The first gives the cosine t = μᵀx by inversion: P(T ≤ t) = Φ(z). The
-other d-1 give a direction in the tangent space at e₁ = (1, 0, …). The rotation that takes e₁ to μ, in the plane of the
-two, moves it to the tangent space at μ. The map from (noise, μ, κ) to x is smooth except at μ = -e₁, where the plane
-is not unique. It calls no custom operator, so that it can be exported.
+other d-1 give a direction in the tangent space at e₁ = (1, 0, …), which the rotation from e₁ to μ moves to that at μ.
+The map from (noise, μ, κ) to x is smooth except at μ = -e₁. It calls no custom operator, so that it can be exported.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 From ``power_spherical``, the package of the paper's authors (0.8.1): ``PowerSpherical``, ``MarginalTDistribution`` and
 ``HypersphericalUniform``. From s-vae-pytorch: ``VonMisesFisher``, and ``hyperspherical_uniform`` for its
-``HypersphericalUniform``, which takes d-1. They are subclasses of ours: draws, accuracy, KL divergences, ``fit`` and
-errors are the same. ``docs/migration.md`` lists what differs from the originals.
+``HypersphericalUniform``, which takes d-1. They are subclasses of ours. ``docs/migration.md`` lists what differs.
 
 >>> import torch
 >>> from torch.distributions import kl_divergence
@@ -156,8 +155,6 @@ class PowerSpherical(_Scaled, distributions.PowerSpherical):
 
 
 class _FromSVAE(Draws):
-    """What both distributions of s-vae-pytorch have."""
-
     @property
     def device(self) -> torch.device:
         """The device of draws."""

@@ -115,10 +115,9 @@ class SphereReparam(Reparam):
     """Replace a latent site x on the sphere by a vector z in R^d and the deterministic site x = z/‖z‖.
 
     The length of z is independent of its direction and distributed as that of a standard normal vector. So the
-    prior and the posterior of x stay exactly the same. If x is uniform, z is standard normal. The new site is called
-    ``NAME_vector``; it has the shape of x and no constraint, so that NUTS, HMC and continuous autoguides can be used.
-
-    It applies to any latent site whose support is ``unit_vector``: of any family, in plates, and with ``to_event``.
+    prior and the posterior of x stay exactly the same. The new site is called ``NAME_vector``; it has the shape of x
+    and no constraint, so that NUTS, HMC and continuous autoguides can be used. It applies to any latent site whose
+    support is ``unit_vector``: of any family, in plates, and with ``to_event``.
 
     >>> def model():
     ...     return pyro.sample("x", VonMisesFisher(torch.eye(3)[0], 100.0))

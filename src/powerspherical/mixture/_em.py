@@ -179,7 +179,10 @@ class Parameters:
 
 @lru_cache
 def largest_concentration(family: Family, dim: int, dtype: torch.dtype) -> float:
-    """Return the largest concentration that rows of this dtype can resolve: that of the same mean cosine in any family."""
+    """Return the largest concentration that rows of this dtype can resolve.
+
+    Outside of exponential families it is the one whose mean cosine is that of the limit for exponential families.
+    """
     limit = _LARGEST_CONCENTRATION[dtype]
     if isinstance(family, ExponentialFamily):
         return limit

@@ -190,7 +190,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self.predict_proba(X)
 
     def score_samples(self, X: Any) -> Any:
-        """Return the log density, with respect to the area of the sphere, at each row's direction, (n,), for ``X`` (n, d)."""
+        """Return the log density, per area of the sphere, at the direction of each row of ``X`` (n, d), (n,)."""
         return self._each(X, Components.log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:

@@ -147,9 +147,7 @@ class RotationalFamily:
         Args:
             x: unit vectors of shape (n, …, d), n ≥ 1. The middle axes are a batch of independent fits.
             weights: numbers ≥ 0 of shape (n, …). Default: equal weights.
-            bias_correction: whether to remove the bias of kappa that estimating mu causes.
-            max_iter: maximum number of steps for mu. Warns with ``powerspherical.ConvergenceWarning`` if these were
-                not enough.
+            bias_correction, max_iter: as for ``powerspherical.RotationallySymmetric.fit``.
         """
         if np.ndim(x) < 2:
             raise ValueError(

@@ -57,15 +57,10 @@ def define_operator(
 
 
 def composite(name: str, arguments: str, results: str) -> Callable[[F], F]:
-    """Decorate a function of tensors and constants, which ``torch.compile`` then records as one operator.
+    """Decorate a function of tensors and constants, which ``torch.compile`` then records as an operator of this name.
 
-    Outside of the compiler, the function itself is called. Its result must depend on its arguments only. Callers pass
-    them by position.
-
-    Args:
-        name: name of the operator in ``torch.ops.powerspherical``.
-        arguments: the arguments, in torch's schema language, without defaults.
-        results: the types of the results, in the same language.
+    Its result must depend on its ``arguments`` only. They and the types of the ``results`` are given in torch's schema
+    language, without defaults. Callers pass arguments by position.
     """
 
     def decorate(function: F) -> F:
@@ -107,11 +102,9 @@ def is_recorded() -> bool:
 def _recorded_sources() -> str | None:
     """Return the last argument of every operator, or None if no operator may be recorded here.
 
-    We record none in ``torch.export``, because an exported program must run without this package. We record none under
-    the transforms of ``torch.func`` or forward-mode AD either, because they have to see the torch operations.
-
-    The argument is a digest of this package's code. torch keeps compiled graphs on disk and finds them by their
-    operators and arguments. The digest keeps it from using a graph that was made from older code.
+    We record none in ``torch.export``, because an exported program must run without this package, and none under
+    transforms, which have to see the torch operations. The argument is a digest of this package's code. torch finds
+    compiled graphs on disk by their operators and arguments. The digest keeps it from using one made from older code.
     """
     if is_exporting() or is_transformed():
         return None

@@ -59,9 +59,7 @@ def add_to(app: "Typer") -> None:
 
 def run(arguments: Sequence[str]) -> None:
     """Run the command without typer."""
-    parser = argparse.ArgumentParser(
-        "powerspherical info", description="Show versions and check the accuracy."
-    )
+    parser = argparse.ArgumentParser("powerspherical info", description="Show versions, check the accuracy.")
     parser.add_argument("--device", default="cpu", help="where to check the accuracy: cpu, cuda, cuda:1, …")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     given = parser.parse_args(arguments)

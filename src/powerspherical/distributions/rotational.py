@@ -179,9 +179,7 @@ class RotationallySymmetric(Draws):
         if concentration is _REQUIRED or unknown:
             raise _wrong_call(type(self).__name__, unknown)
         if not hasattr(self, "family"):
-            raise TypeError(
-                f"{type(self).__name__} has no family: use a subclass that sets one, such as PowerSpherical"
-            )
+            raise TypeError(f"{type(self).__name__} has no family: use a subclass such as PowerSpherical")
         if is_dynamo_compiling():
             _look_up_divergences(type(self))
         # For a small batch each call counts, so we call a check only if it is going to raise.

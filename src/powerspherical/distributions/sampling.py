@@ -92,9 +92,7 @@ class Draws(Distribution):
                 return self._points(self.noise(sample_shape, generator=generator))
             return self._draws(shape, generator)
         if len(shape) > len(self._batch_shape) or generator is not None:
-            raise ValueError(
-                "noise determines the draws and their shape: leave out sample_shape and generator"
-            )
+            raise ValueError("noise determines draws and their shape: leave out sample_shape and generator")
         like = self._like
         validation.noise(noise, self.batch_shape, self.event_shape, like.device, self._validate_args)
         return self._points(noise.to(computing(like.dtype)))

@@ -205,9 +205,7 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
             options = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_features": least}
             X = validate_data(self, X, reset=reset, dtype=dtypes, **options)
         elif X.layout != torch.strided:
-            raise ValueError(
-                f"X must be a dense tensor, got {X.layout}: use a SciPy sparse matrix, or X.to_dense()"
-            )
+            raise ValueError(f"X must be a dense tensor, got {X.layout}: use X.to_dense() or a SciPy matrix")
         elif not has_float64(X.device):
             raise ValueError(f"X is on {X.device}, which has no float64: use X.cpu()")
         elif not X.is_floating_point():

@@ -116,7 +116,6 @@ def plot_comparison(choices: Sequence[Choice]) -> Figure:
 
     ``choices`` come from :func:`compare`. Returns a Matplotlib figure; ``figure.savefig("choice.png")`` writes it.
 
-    >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(200, 3))
     >>> figure = plot_comparison(compare(X, [1, 2, 3], random_state=0))
     >>> [axes.get_title() for axes in figure.axes]

@@ -141,11 +141,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         rows moves the averages of the statistics by the fraction (1 + n/b)^-0.7.
 
         Args:
-            X: rows (b, d). Batches may differ in b.
-            y: ignored.
-            sample_weight: weights ≥ 0 of the rows, (b,). Default: equal weights.
+            X, y, sample_weight: as for ``fit``, rows (b, d) and weights (b,). Batches may differ in b.
 
-        >>> import numpy as np
         >>> from powerspherical.mixture import PowerSphericalMixture
         >>> rng = np.random.default_rng(0)
         >>> mixture = PowerSphericalMixture(2, random_state=0)

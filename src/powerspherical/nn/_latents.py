@@ -1,9 +1,10 @@
-"""Latents z = radius·x with x drawn from a head's distribution q, and their rate KL(q‖U), where U is the uniform.
+"""What follows from a head's outputs (v, r): the parameters μ and κ of its distribution q, or a bottleneck's latents.
 
-Where there are kernels for it, this is one autograd function, because every node of the autograd graph costs host time.
-On CUDA, in eager mode and in compiled code, one Triton kernel computes all of it and another one the gradient. Compiled
-code calls them as operators, because our launch takes less host time than the compiler's. On the CPU one call of the C
-library does the same in plain eager mode. Elsewhere it is a composition of a head, a draw and a rate.
+Latents are z = radius·x, with x drawn from q, and their rate KL(q‖U), where U is the uniform. Where there are kernels
+for it, they are one autograd function, because every node of the autograd graph costs host time. On CUDA one Triton
+kernel computes all of it and another one the gradient. Compiled code calls them as operators, because our launch takes
+less host time than the compiler's. On the CPU one call of the C library does the same in plain eager mode. Elsewhere it
+is a composition of a head, a draw and a rate.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from torch import Tensor
 
 from powerspherical import engines
 from powerspherical._torch.operators import composite, define_operator, is_recorded
+from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.families import family_named
-from powerspherical.kernels.dispatch import by_kernel, find, is_plain
+from powerspherical.formulas.maps import concentration
+from powerspherical.kernels.dispatch import by_kernel, differentiable, find, is_plain
 from powerspherical.kernels.registry import (
     KERNELS,
+    SHORT,
     Bounds,
     Gradients,
     Kernel,
@@ -28,10 +32,40 @@ from powerspherical.kernels.registry import (
     Tensors,
     z_is_x,
 )
-from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout, outputs_hint
 from powerspherical.sampling.draws import draw, next_number, redrawn
 from powerspherical.special.curves import kernel_tables
+
+
+def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
+    """Return the directions μ = v/‖v‖ of shape (…, d) and the concentrations κ of shape (…).
+
+    Args:
+        outputs: (v, r) of shape (…, d + 1) in any floating dtype, or v of shape (…, d). κ is then None.
+        dim: d ≥ 2.
+        bounds: the bounds of κ, see ``formulas.maps.concentration``.
+
+    The results are float64 for float64 outputs, otherwise float32. Their relative error is a few times the rounding
+    error of that dtype. A v whose coordinates are all at most ``SHORT`` gives the first unit vector, with a finite
+    gradient. Differentiable to any order.
+    """
+
+    def compose(outputs: Tensor, *_: Tensor) -> Tensors:
+        return tuple(_composed_parameters(outputs, dim, *bounds))
+
+    loc, *kappa = differentiable("head", compose, lambda: (dim, *bounds, SHORT), outputs, dim=dim)
+    return loc, kappa[0] if kappa else None
+
+
+@composite("parameters", "Tensor outputs, int dim, float minimum, float maximum", "Tensor[]")
+def _composed_parameters(outputs: Tensor, dim: int, minimum: float, maximum: float) -> list[Tensor]:
+    """``parameters`` as torch operations: [μ] or [μ, κ]."""
+    outputs = outputs.to(computing(outputs.dtype))
+    if outputs.shape[-1] == dim:
+        return [directions_of(outputs, SHORT)]
+    vectors, raw = outputs.split((dim, 1), -1)
+    kappa = concentration(raw.squeeze(-1), minimum, maximum, 1 / (maximum - minimum))
+    return [directions_of(vectors, SHORT), kappa]
 
 
 def packed(settings: Settings, layout: Layout) -> str:
@@ -87,7 +121,7 @@ def _composition(
     settings: Settings, radius: float, dtype: torch.dtype, outputs: Tensor, *kept: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return z and the rate by torch operations, for a new draw, or for the earlier one that a kernel ``kept``."""
-    loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
+    loc, kappa = parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
     if kept:

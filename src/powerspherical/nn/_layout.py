@@ -16,15 +16,10 @@ def outputs_hint(dim: int) -> str:
 
 
 class Layout(NamedTuple):
-    """The layout of features.
+    """The layout of features."""
 
-    Attributes:
-        axis: the axis that holds the entries of each position.
-        product: number m of spheres in a product, or 0 for one sphere that is not a product.
-    """
-
-    axis: int
-    product: int
+    axis: int  # holds the entries of each position
+    product: int  # number m of spheres in a product, or 0 for one sphere that is not a product
 
     @property
     def spheres(self) -> int:
@@ -33,7 +28,7 @@ class Layout(NamedTuple):
 
     def axis_last(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:
         """Return ``value`` with the axis last, after a check of its entries. ``hint`` is appended to the error."""
-        # For a small batch each call counts, so we call a check only if it is going to raise.
+        # For a small batch each call counts, so we call a check only if it raises.
         if not isinstance(value, Tensor) or not value.is_floating_point():
             validation.floating_tensor(name, value)
         axis, axes = self.axis, value.dim()

@@ -13,9 +13,8 @@ from powerspherical._torch.operators import is_ours
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric, validation
 from powerspherical.distributions.rotational import distribution_of
 from powerspherical.kernels.registry import Bounds, Settings
-from powerspherical.nn._latents import packed
+from powerspherical.nn._latents import packed, parameters
 from powerspherical.nn._layout import Layout, outputs_hint
-from powerspherical.nn._parameters import parameters
 
 #: Settings that are read-only. The linear layer depends on most of them.
 _READ_ONLY = {"in_features", "dim", "family", "distribution", "axis", "concentration", "nats", "product"}
@@ -175,9 +174,7 @@ class SphericalHead(nn.Module):
         """Set the bias of each r to the one that gives κ = ``initial``."""
         minimum, maximum = self._bounds
         if not minimum < initial < maximum:
-            raise ValueError(
-                f"initial must lie between minimum {minimum} and maximum {maximum}, got {initial}"
-            )
+            raise ValueError(f"initial must lie between {minimum} and {maximum}, got {initial}")
         excess = initial - minimum
         softplus = excess / (1 - excess / (maximum - minimum))
         bias: Any = self.linear.bias

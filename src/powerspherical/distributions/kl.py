@@ -82,24 +82,15 @@ def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
     kappas = p.concentration.to(dtype), q.concentration.to(dtype)
     # The compiler must specialise on d, which has its own formulas: operator.index does that.
     dim = operator.index(p.event_shape[0])
-    compute = needs_float64(_between) if p.loc.device.type == WITHOUT_FLOAT64 else _between
-    return compute(p.family, q.family, p.loc, q.loc, *kappas, dim, dtype)
 
+    def between(loc_p: Tensor, loc_q: Tensor, kappa_p: Tensor, kappa_q: Tensor) -> Tensor:
+        locs = unit_vectors_as(loc_p, torch.float64), unit_vectors_as(loc_q, torch.float64)
+        minus, plus = cosine_between(*locs)
+        angle = Cosine(minus.clamp(max=2.0), plus.clamp(max=2.0))
+        return _divergence(p.family, q.family, kappa_p, kappa_q, angle, dim, dtype)
 
-def _between(
-    p: Family,
-    q: Family,
-    loc_p: Tensor,
-    loc_q: Tensor,
-    kappa_p: Tensor,
-    kappa_q: Tensor,
-    dim: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Return the divergences for these directions."""
-    minus, plus = cosine_between(unit_vectors_as(loc_p, torch.float64), unit_vectors_as(loc_q, torch.float64))
-    angle = Cosine(minus.clamp(max=2.0), plus.clamp(max=2.0))
-    return _divergence(p, q, kappa_p, kappa_q, angle, dim, dtype)
+    compute = needs_float64(between) if p.loc.device.type == WITHOUT_FLOAT64 else between
+    return compute(p.loc, q.loc, *kappas)
 
 
 def _divergence(

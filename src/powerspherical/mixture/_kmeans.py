@@ -106,12 +106,9 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
 
     Args:
         n_clusters: the number of clusters k.
-        init: ``"k-means++"``, ``"random"`` (rows), or an array of directions (k, d).
-        n_init: the number of starts. The run with the lowest inertia is kept. ``"auto"``: 10 for ``init="random"``,
-            else 1, as in scikit-learn's ``KMeans``.
-        max_iter: the maximum number of steps. If they are not enough, ``fit`` warns with a ``ConvergenceWarning``.
+        init, n_init, max_iter, random_state: as for :class:`PowerSphericalMixture`. The run with the lowest inertia is
+            kept.
         tol: ``fit`` stops when the inertia falls by no more than this fraction.
-        random_state: a seed, or a NumPy ``RandomState``.
         verbose: whether to print the mean of 1 - t after each step, or a function that receives each such line.
 
     Attributes:

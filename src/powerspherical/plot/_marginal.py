@@ -26,8 +26,8 @@ def plot_marginal(
         labels: one text per curve for the legend. Default: family, d and κ.
 
     The horizontal axis covers all but the outer 0.1 % on either side of each law. On the circle (d = 2) densities are
-    infinite at t = ±1: the vertical axis ends at twice the density at the median. Values are computed in float64. To
-    compare distributions, pass all of them at once: limits and colours are those of one call.
+    infinite at t = ±1: the vertical axis ends at twice the density at the median. To compare distributions, pass all of
+    them at once: limits and colours are those of one call.
 
     >>> import torch
     >>> from powerspherical import PowerSpherical, VonMisesFisher

@@ -114,13 +114,11 @@ class PowerSpherical(_Scaled, distributions.PowerSpherical):
 
     Args:
         loc, validate_args: as for ``powerspherical.PowerSpherical``, with ``loc`` of shape (…, d).
-        scale: the concentration κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``. One value per
-            vector in a column, such as (B, 1) with ``loc`` of shape (B, d), counts as the shape (B,). Integers are
-            converted to the dtype of ``loc``.
+        scale: the concentration κ ≥ 0, a number or a tensor, also of integers, that broadcasts against
+            ``loc.shape[:-1]``. A column, such as (B, 1) with ``loc`` of shape (B, d), counts as the shape (B,).
 
-    As in the original, three members differ from ``powerspherical.PowerSpherical``: ``log_normalizer()`` is a method
-    and has the opposite sign, ``variance`` is the covariance matrix, and ``stddev`` is the elementwise square root of
-    that, NaN where the covariance is negative.
+    As in the original, ``log_normalizer()`` is a method and has the opposite sign, ``variance`` is the covariance
+    matrix, and ``stddev`` is its elementwise square root, NaN where the covariance is negative.
 
     >>> p = PowerSpherical(torch.tensor([0.0, 0.6, 0.8]), torch.tensor(4.0))
     >>> p.scale, p.log_normalizer()
@@ -179,9 +177,9 @@ class VonMisesFisher(_FromSVAE, distributions.VonMisesFisher):
 
     Args:
         loc, validate_args: as for ``powerspherical.VonMisesFisher``, with ``loc`` of shape (…, d).
-        scale: the concentrations κ ≥ 0, with a last axis of length 1 that is dropped: (B, 1) for ``loc`` of shape
-            (B, d). A number or a scalar tensor works too.
-        k: kept as an attribute and otherwise ignored. In the original it is the number of proposals per rejection step.
+        scale: the concentrations κ ≥ 0, a number or a tensor whose last axis of length 1 is dropped: (B, 1) for ``loc``
+            of shape (B, d).
+        k: kept as an attribute and otherwise ignored.
 
     As in the original, ``log_prob``, ``entropy`` and KL divergences have the shape (…), and ``stddev`` is ``scale``.
 
@@ -216,7 +214,7 @@ class hyperspherical_uniform(_FromSVAE, distributions.HypersphericalUniform):
     """The uniform distribution on the sphere *of dimension* ``dim``, in R^(dim+1).
 
     This is ``HypersphericalUniform`` of s-vae-pytorch, with its arguments: import it under that name. The attribute
-    ``dim`` is that of our distributions, the ambient dimension.
+    ``dim`` is the ambient dimension.
 
     >>> from powerspherical.compat import hyperspherical_uniform as HypersphericalUniform
     >>> prior = HypersphericalUniform(4)

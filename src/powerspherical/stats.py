@@ -226,8 +226,7 @@ class Frozen:
 class UniformFamily:
     """The uniform distribution on the unit sphere of R^dim, dim ≥ 2.
 
-    ``uniform_sphere(dim)`` fixes the dimension. ``uniform_sphere.rvs(dim, …)`` draws without that step. ``cdf`` and
-    ``ppf`` measure angles from the first unit vector.
+    ``uniform_sphere(dim)`` fixes the dimension. ``cdf`` and ``ppf`` measure angles from the first unit vector.
 
     >>> sphere = uniform_sphere(3)
     >>> bool(np.isclose(sphere.pdf([0, 0, 1]), 1 / (4 * np.pi)))

@@ -224,9 +224,8 @@ class RotationallySymmetric(Draws):
         loc, concentration = self._parameters
         # A view would be recorded and differentiated even if the shapes agree.
         self.loc = loc if loc.shape[:-1] == batch_shape else loc.expand(*batch_shape, -1)
-        self.concentration = (
-            concentration if concentration.shape == batch_shape else concentration.expand(batch_shape)
-        )
+        agrees = concentration.shape == batch_shape
+        self.concentration = concentration if agrees else concentration.expand(batch_shape)
 
     @classmethod
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
@@ -297,7 +296,7 @@ class RotationallySymmetric(Draws):
         validate_args: bool | None,
         checks: list[validation.Check],
     ) -> Self:
-        """Return the distribution whose draws, mean and mode have this dtype, to which κ is not rounded."""
+        """Return the distribution whose draws, mean and mode have this dtype. κ is not rounded to it."""
         if validation.is_enabled(validate_args):
             validation.require(checks)
         new = cls(loc, concentration, validate_args)
@@ -321,9 +320,8 @@ class RotationallySymmetric(Draws):
     @property
     def marginal(self) -> Marginal:
         """The distribution of t = ``loc``ᵀx, with the batch shape and the ``validate_args`` of this one."""
-        marginal = self._marginal_class(
-            self.dim, self._exact_concentration, validate_args=False, family=self.family
-        )
+        kappa = self._exact_concentration
+        marginal = self._marginal_class(self.dim, kappa, validate_args=False, family=self.family)
         marginal._validate_args = self._validate_args  # set afterwards: the concentration is checked already
         return marginal
 
@@ -336,8 +334,7 @@ class RotationallySymmetric(Draws):
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.
 
-        The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms are treated as
-        those of ``loc``.
+        Their shape without d broadcasts against the batch shape. Norms are treated as those of ``loc``.
         """
         value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
         loc, concentration = self._parameters
@@ -346,7 +343,7 @@ class RotationallySymmetric(Draws):
         density = _log_density(self.family, value, loc, concentration.to(dtype))
         if density.shape[density.dim() - len(self.batch_shape) :] == self.batch_shape:
             return density
-        # The batch shape may be larger than the shapes of the parameters, see ``expand``.
+        # After ``expand`` the batch shape may be larger than those of the parameters.
         return density.expand(torch.broadcast_shapes(density.shape, self.batch_shape))
 
     def log_prob_matrix(self, x: Tensor) -> Tensor:
@@ -356,8 +353,7 @@ class RotationallySymmetric(Draws):
             x: unit vectors of shape (N, d), or (…, d). Norms may be off by 1 %: they are normalised.
 
         The result has the shape batch_shape + (N,), or batch_shape + (…), in at least float32. It is differentiable
-        twice. Beyond the result, the first derivative needs the memory of a block: in float32 about 30 MB on a CPU and
-        250 MB on CUDA.
+        twice. The first derivative needs the memory of a block more: in float32 about 30 MB on a CPU, 250 MB on CUDA.
 
         Accuracy: t = μᵀx has an absolute error of about ε (1.2e-7 in float32), so the error is that of ``log_prob``
         plus a few ε·|d log p/dt|. The slope is κ for von Mises–Fisher, κ/(1+t) for Power Spherical, and at most
@@ -446,9 +442,8 @@ class RotationallySymmetric(Draws):
     def cap_probability(self, angle: Tensor | float) -> Tensor:
         """Return the probability within ``angle`` (radians in [0, π]) of ``loc``, in at least float32.
 
-        ``angle`` broadcasts against the batch shape, and the result has the broadcast shape. Without validation the
-        probability is 0 for angles below 0 and 1 above π. It is computed in float64, and is not accurate for angles
-        below 1e-147.
+        ``angle`` broadcasts against the batch shape. Without validation the probability is 0 for angles below 0 and 1
+        above π. It is computed in float64, and is not accurate for angles below 1e-147.
         """
         angle = self._number("angle", angle, 0.0, math.pi + 1e-6)
         half = with_float64(angle).double().clamp(0.0, math.pi) / 2

@@ -80,8 +80,7 @@ class Draws(Distribution):
                 ``torch.manual_seed`` seeds. ``torch.compile`` can trace only draws from the default generator.
             noise: standard normals that determine the draws, instead of ``sample_shape`` and ``generator``: the result
                 of ``noise``, or any finite tensor of shape (…) + ``event_shape`` that broadcasts with the batch shape.
-                The draws are then a deterministic function of the noise and the parameters, differentiable once in
-                both, and accurate to rounding. They take a few µs each on a CPU, because the cosine is a quantile.
+                The draws are differentiable once in it too, and accurate to rounding. They take a few µs each on a CPU.
         """
         shape = self._batch_shape
         if not (isinstance(sample_shape, tuple) and len(sample_shape) == 0):  # usually it is empty
@@ -106,12 +105,11 @@ class Draws(Distribution):
     ) -> Tensor:
         """Return standard normals of shape ``sample_shape + batch_shape + event_shape``, for ``rsample(noise=…)``.
 
-        They do not depend on the parameters: the same noise serves every distribution of the same event shape. Draws
-        for ``noise`` and for ``-noise`` are antithetic. The dtype is that of the draws, at least float32.
+        The same noise serves every distribution of the same event shape. Draws for ``noise`` and for ``-noise`` are
+        antithetic. The dtype is that of the draws, at least float32.
 
         Args:
-            sample_shape: an integer ≥ 0 or a tuple of them.
-            generator: source of random numbers, as in ``rsample``.
+            sample_shape, generator: as in ``rsample``.
             sobol: whether the samples of each batch element form a randomised Sobol sequence, for averages over them.
                 Batch elements are uncorrelated. The event must have at most 21201 entries. Best with 2ᵏ samples.
         """

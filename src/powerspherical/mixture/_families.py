@@ -13,10 +13,10 @@ class PowerSphericalMixture(SphericalMixture):
 
     The rows of ``X`` (n, d), d ≥ 2, may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA
     tensor, or a Dask array of NumPy or sparse blocks. They are normalised block by block, without a copy of ``X``. A
-    row of zeros has t = 0 to every direction. float64 and float32 are computed in themselves, half precision in
-    float32, NumPy integers in float64. Results have the kind and device of the rows and the dtype of the computation.
-    With Dask, results per row stay lazy. Memory beyond ``X``: one block of rows per thread, a sample of at most
-    32,768 rows and 2²³ numbers (but of 32 k rows) to choose directions from, and n norms if rows are not unit vectors.
+    row of zeros has t = 0 to every direction. Half precision is computed in float32, NumPy integers in float64. Results
+    have the kind and device of the rows and the dtype of the computation. With Dask, results per row stay lazy. Memory
+    beyond ``X``: one block of rows per thread, a sample of at most 32,768 rows and 2²³ numbers (but of 32 k rows) to
+    choose directions from, and n norms if rows are not unit vectors.
 
     Args:
         n_components: the number of components k.
@@ -42,8 +42,6 @@ class PowerSphericalMixture(SphericalMixture):
         lower_bound_: the mean log-likelihood per row, equal to ``score`` of the same rows.
         lower_bounds_: ``lower_bound_`` at the start and after each step that was kept. It never falls: a step that
             would lower it is rejected and halved.
-
-    ``transform`` returns the soft assignments of ``predict_proba``, with ``set_output`` as a DataFrame.
 
     A component that is left with less than a tenth of a row starts again, once, far from the others.
 

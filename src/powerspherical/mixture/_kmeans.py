@@ -102,7 +102,6 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
     """k-means by direction: centres are unit vectors, and each row belongs to the centre of largest cosine.
 
     It is the limit of :class:`PowerSphericalMixture` as one tied concentration grows, and takes the same kinds of rows.
-    The interface is that of scikit-learn's ``KMeans``.
 
     Args:
         n_clusters: the number of clusters k.

@@ -96,7 +96,7 @@ class SphericalBottleneck(nn.Module):
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return z and the rate, whose shapes the class states.
+        """Return z and the rate, of the shapes that the class states.
 
         Args:
             features, raw: as for ``SphericalHead.forward``.

@@ -32,8 +32,8 @@ class SphericalHead(nn.Module):
     ``maximum``, float32 draws still differ from μ. If v is zero (every |vᵢ| ≤ 1e-12), the direction is the first unit
     vector, with a finite gradient.
 
-    Under autocast the linear layer may run in half precision. The distribution is computed in float32, or in float64
-    if the layer is float64. ``torch.compile(fullgraph=True)`` works.
+    Under autocast the distribution is computed in float32, or in float64 if the linear layer is float64.
+    ``torch.compile(fullgraph=True)`` works.
 
     Args:
         in_features: number of features. None for a head without a linear layer: the features are (v, r) themselves,
@@ -43,18 +43,16 @@ class SphericalHead(nn.Module):
         axis: axis of the features: -1, or 1 for images of shape (B, C, H, W), which give the batch shape (B, H, W).
             The batch shape is the shape of the features without this axis.
         minimum: lower bound of κ, ≥ 0. At κ = 0 the distribution is uniform. Papers on the hyperspherical VAE use 1.
-        maximum: upper bound of κ; ``math.inf`` for none. κ = softplus(r) + 1, which is common, is ``minimum=1.0`` and
-            ``maximum=math.inf``.
+        maximum: upper bound of κ; ``math.inf`` for none, as in the common κ = softplus(r) + 1 with ``minimum=1.0``.
         initial: κ at zero features before training. Default: whatever the linear layer gives, about 0.7.
         concentration: fixed κ ≥ 0, instead of a κ that depends on the features.
         nats: fixed rate KL(q‖U) > 0 per sphere, instead of a κ that depends on the features.
         product: number m of spheres in a product. The distribution is then a ``ProductOfSpheres`` with event shape
             (m, d), and each factor has its own μ and κ. Default: one sphere, event shape (d,).
-        validate_args: passed to the distribution. Off by default: the parameters are valid by construction unless the
-            features are infinite or NaN.
+        validate_args: passed to the distribution. The parameters are valid unless the features are infinite or NaN.
 
-    The settings are attributes of the head. You can change ``minimum``, ``maximum`` and ``validate_args``, for example
-    to anneal κ. The others are read-only. ``distribution`` is the class of the distribution.
+    The settings are attributes. You can change ``minimum``, ``maximum`` and ``validate_args``, for example to anneal κ.
+    The others are read-only. ``distribution`` is the class of the distribution.
 
     >>> import torch
     >>> head = SphericalHead(32, dim=16, initial=10.0)
@@ -74,8 +72,7 @@ class SphericalHead(nn.Module):
     (torch.Size([4, 2]), 12.0)
     """
 
-    #: The settings that the latents of a bottleneck depend on, see ``_latents.packed``. None if κ is fixed, or if the
-    #: family is not one of this package's.
+    #: What ``_latents.latents`` needs. None if κ is fixed, or if the family is not one of this package's.
     packed_settings: str | None
 
     #: Whether the outputs (v, r) are the features. A subclass may change them.

@@ -21,11 +21,8 @@ class ProbabilisticEmbeddingLoss(nn.Module):
 
     The first term identifies the target of a query. The normaliser of q_i cancels there, so that κ acts as the inverse
     temperature of the query. The second term identifies the query of a target, among K_i: the query i and all queries
-    with another target. It compares normalised densities. Both lower the κ of a query whose direction does not predict
-    its target, such as an ambiguous one. The third term is the rate of the embedding.
-
-    If the targets are distributions p_j too, the scores are s_ij = -KL(p_j‖q_i)/τ, the mean of log q_i(x)/p_j(x) over
-    x from p_j.
+    with another target. Both lower the κ of a query whose direction does not predict its target. The third term is the
+    rate of the embedding. If the targets are distributions p_j too, the scores are s_ij = -KL(p_j‖q_i)/τ.
 
     Args:
         temperature: τ > 0.
@@ -66,8 +63,7 @@ class ProbabilisticEmbeddingLoss(nn.Module):
             queries: distributions of batch shape (B,).
             targets: unit vectors of shape (N, d), or distributions of batch shape (N,).
             index: y_i, the number of the target of each query, integers of shape (B,). Default: 0, 1, …, B-1, which
-                needs N = B. On CUDA their range is checked only if ``queries`` checks values, because that is a host
-                sync.
+                needs N = B. On CUDA their range is checked, by a host sync, only if ``queries`` checks values.
 
         >>> from powerspherical import VonMisesFisher
         >>> queries = VonMisesFisher(torch.eye(3)[:2], 5.0)

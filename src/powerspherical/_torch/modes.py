@@ -48,19 +48,13 @@ def is_capturing(tensor: Tensor) -> bool:
         return torch.cuda.is_current_stream_capturing()
 
 
-@untraced
-def is_batching() -> bool:
-    """Whether one of the running transforms is ``torch.func.vmap``."""
-    return private.batching()
-
-
 def can_look() -> bool:
     """Whether the host can read tensor values now: not while tracing, capturing a CUDA graph or batching by vmap."""
     if is_compiling() or private.dispatch_modes():  # FakeTensorMode is such a mode
         return False
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return False
-    return not is_batching()
+    return not private.is_batching()
 
 
 def booleans(flags: Tensor) -> list[bool]:

@@ -122,12 +122,8 @@ def _refuse_doubtful(numbers: Sequence[Column], head: Callable[[Column], Array])
     if series and series[0][1] > 1:
         doubtful = [column for column, stem in zip(numbers, stems, strict=True) if stem != series[0][0]]
     else:
-        mixed = len({column.kind for column in numbers}) > 1
-        doubtful = [
-            column
-            for column in numbers
-            if (mixed and column.kind == "integer") or _NOT_A_COORDINATE.fullmatch(column.name)
-        ]
+        among_floats = "integer" if len({c.kind for c in numbers}) > 1 else None
+        doubtful = [c for c in numbers if c.kind == among_floats or _NOT_A_COORDINATE.fullmatch(c.name)]
     doubtful = doubtful or [column for column in numbers if _counts_rows(head(column))]
     if doubtful:
         all_names, names = ([column.name for column in group] for group in (numbers, doubtful))

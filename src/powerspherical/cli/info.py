@@ -82,15 +82,12 @@ def gather(device: str) -> Facts:
     gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     cuda = [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
     kernels = {"native_kernel": library.description(), "fused_kernels": launch.description()}
+    machine = hardware(device) | {"cuda": cuda} | kernels
     checks = []
     for check in accuracy.check(device):
         worst = check.worst if math.isfinite(check.worst) else None
         checks.append(check._asdict() | {"worst": worst, "passed": check.passed})
-    return {
-        "versions": versions(PACKAGES),
-        "hardware": hardware(device) | {"cuda": cuda} | kernels,
-        "accuracy": checks,
-    }
+    return {"versions": versions(PACKAGES), "hardware": machine, "accuracy": checks}
 
 
 def text(facts: Facts) -> str:

@@ -95,10 +95,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     >>> sorted(np.bincount(labels).tolist())
     [40, 60]
     >>> shares = mixture.predict_proba(X)
-    >>> np.array_equal(shares.argmax(1), labels)
-    True
-    >>> np.array_equal(mixture.transform(X), shares)
-    True
+    >>> np.array_equal(shares.argmax(1), labels), np.array_equal(mixture.transform(X), shares)
+    (True, True)
     >>> outlier = X[mixture.score_samples(X).argmin()]  # the row of lowest density
     >>> bool(np.isclose(mixture.score(X), mixture.score_samples(X).mean()))
     True
@@ -214,11 +212,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         counts = torch.from_numpy(random.multinomial(n_samples, share / share.sum()))
         device = parameters.directions.device
         labels = torch.repeat_interleave(counts).to(device)
-        components = self.distribution(
-            torch.nn.functional.normalize(parameters.directions, dim=1)[labels],
-            parameters.concentrations[labels],
-            validate_args=False,
-        )
+        loc = torch.nn.functional.normalize(parameters.directions, dim=1)[labels]
+        components = self.distribution(loc, parameters.concentrations[labels], validate_args=False)
         generator = torch.Generator(device).manual_seed(int(random.randint(np.iinfo(np.int32).max)))
         draws = components.sample(generator=generator)
         if isinstance(self.mean_directions_, Tensor):

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from powerspherical._torch.derivatives import Differentiable
-from powerspherical._torch.modes import is_batching, is_transformed
+from powerspherical._torch.modes import is_transformed
 from powerspherical._torch.operators import composite, define_operator
-from powerspherical._torch.private import untraced
+from powerspherical._torch.private import is_batching, untraced
 from powerspherical._torch.random import check_generator, from_generator
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.families import SPHERICAL_CAUCHY, Family, family_named

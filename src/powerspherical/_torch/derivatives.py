@@ -1,7 +1,7 @@
 """Functions with hand-written derivatives: their series and branches should not be differentiated by autograd.
 
-``with_derivatives`` works under plain autograd to any order the formulas allow, and under ``torch.func`` (grad, jvp,
-vmap, jacfwd, jacrev, hessian, in any nesting), forward-mode AD and ``torch.compile``.
+They work under plain autograd to any order the formulas allow, and under ``torch.func`` (in any nesting), forward-mode
+AD and ``torch.compile``.
 """
 
 from __future__ import annotations

@@ -34,8 +34,7 @@ def is_exporting_to_onnx() -> bool:
 def differentiates_through_functions() -> bool:
     """Whether the backward of an ``autograd.Function`` is ignored.
 
-    Forward-mode AD ignores it. So do ``torch.func`` transforms inside ``torch.compile``: they differentiate the traced
-    operations of ``forward``.
+    Forward-mode AD ignores it. So do transforms inside ``torch.compile``: they differentiate the traced ``forward``.
     """
     return is_transformed() if is_compiling() else private.forward_mode_level() >= 0
 

@@ -138,8 +138,7 @@ def _is_exporting() -> bool:
     return bool(torch.compiler._is_compiling_flag if tracer is None else tracer.export)
 
 
-#: Whether an export is tracing the call. Torch 2.6 has no such query, and until 2.11 the compiler takes torch's own for
-#: True in every graph. From 2.12 on it is torch's.
+#: Whether an export is tracing the call. Until torch 2.11 the compiler takes torch's own query for True in every graph.
 is_exporting: Callable[[], bool] = _is_exporting
 if PUBLIC_ONLY or TORCH >= (2, 12):
     is_exporting = torch.compiler.is_exporting
@@ -154,9 +153,9 @@ _find_divergence: Callable[[type, type], Any] = _private("distributions.kl._disp
 def look_up_divergences(types: Collection[type]) -> None:
     """Let torch find the KL divergences between all pairs of ``types`` before the compiler traces the search.
 
-    ``torch.distributions.kl_divergence`` searches the registered pairs and keeps what it finds in a table. If the
-    compiler traces the search, it guards every registered pair. Its graph also fills the table, which invalidates the
-    graph, so that the second call compiles again. A table that grows later does the same.
+    ``torch.distributions.kl_divergence`` keeps what it finds in a table. If the compiler traces the search, it guards
+    every registered pair, and its graph fills the table, which invalidates the graph: the second call compiles again. A
+    table that grows later does the same.
     """
     for pair in itertools.product(types, types):
         if _divergence_table is not None and pair not in _divergence_table:

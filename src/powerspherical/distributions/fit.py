@@ -3,9 +3,7 @@
 In an exponential family, with shares p_i that sum to one, the log-likelihood per point is κ T̄(μ) - Ψ(κ) with
 T̄(μ) = Σ p_i T(μᵀx_i). Its maximum over κ increases with T̄, so the best direction maximises T̄ for every κ, and κ then
 solves Ψ'(κ) = T̄. For the von Mises–Fisher distribution T̄ is linear and largest at the direction of the mean. In other
-families a Newton search starts from there. In two or three dimensions, points without a common direction may have
-several maxima of about the same height; the one found is then not always the highest.
-
+families a Newton search starts from there; in two or three dimensions it may end in a lower one of several maxima.
 Outside of exponential families the best direction depends on κ, so both are searched together.
 """
 

@@ -1,7 +1,7 @@
 """Kullback–Leibler divergences of all ordered pairs of families, at any angle, registered with torch.
 
-Divergences to the uniform are computed in the dtype of the parameters. All others are computed in float64, because
-their terms cancel if p is near q. ``Family.divergence`` has the closed forms of pairs of families.
+Divergences to the uniform are computed in the dtype of the parameters, and all others in float64, because their terms
+cancel if p is near q.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def pairwise_kl(
     Args:
         p, q: distributions of this package on the same sphere, of any two families.
 
-    It is differentiable twice in all parameters. The first derivative needs, beyond the result, the memory of a block
-    of about 4096 pairs (at least one row). The dtype is the larger of the two, and at least float32.
+    It is differentiable twice. The first derivative needs, beyond the result, the memory of a block of about 4096 pairs
+    (at least one row). The dtype is the larger of the two, and at least float32.
 
     Accuracy: that of ``kl_divergence``, plus about 2e-16·|dKL/dt| where t is the cosine of two mean directions: 2e-16·κ
     between von Mises–Fisher distributions. The error matters only if two directions nearly agree in float64.

@@ -21,8 +21,7 @@ class HypersphericalUniform(Draws):
 
     Args:
         dim: the *ambient* dimension d ≥ 2; the sphere itself has dimension d-1.
-        dtype: dtype of samples and moments. Default: torch's default dtype.
-        device: device of samples and moments. Default: torch's default device.
+        dtype, device: of samples and moments. Default: torch's.
         validate_args: whether ``log_prob`` checks that values lie on the sphere.
 
     ``expand`` makes batches. ``log_prob`` and ``kl_divergence`` follow the dtype and device of the other operand.

@@ -1,7 +1,7 @@
 """Checks of arguments: shapes always, values where they can be read.
 
-Reading a value synchronises on CUDA, so all value checks of a call are read at once. They are skipped under tracing,
-graph capture and ``vmap``, where values cannot be read.
+Reading a value synchronises on CUDA, so all value checks of a call are read at once. Under tracing, graph capture and
+``vmap`` they are skipped.
 """
 
 from __future__ import annotations
@@ -107,10 +107,7 @@ def _overflow(name: str, value: float, dtype: torch.dtype, way_out: str) -> str:
 
 
 def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
-    """Whether one pass of a kernel finds that all norms are one to rounding, and that all numbers are finite and ≥ 0.
-
-    False if it does not, or if there is no kernel for these tensors. Then the checks below have to tell.
-    """
+    """Whether a kernel, if there is one, finds that all norms are one to rounding and all numbers finite and ≥ 0."""
     dtype, dim = vectors.dtype, vectors.shape[-1]
     if numbers is not None and numbers.dtype is not dtype:
         return False
@@ -132,10 +129,9 @@ def _others(values: Tensor, digits: int = 6) -> str:
 
 
 def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
-    """Return ``value`` (…, d), normalised; raise ``ValueError`` if a norm is off by 1 % or another check fails.
+    """Return ``value`` (…, d), normalised unless all norms are one to rounding.
 
-    If all norms are one to rounding, ``value`` itself is returned. Half precision is not normalised here if values
-    cannot be read, because it is normalised anyway when it is converted to float32.
+    Raise ``ValueError`` if a norm is off by 1 % or another check fails.
     """
     if not checks and are_proper(value):
         return value
@@ -155,7 +151,9 @@ def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
     usual = error <= norm_rounding(value.dtype, value.shape[-1])
     held = _read([usual, *(condition for condition, _ in checks)])
     if held is None:
-        settled = value.dtype != computing(value.dtype)
+        settled = value.dtype != computing(
+            value.dtype
+        )  # half precision is normalised when it becomes float32
     else:
         settled = held[0]
         if not all(held):
@@ -273,10 +271,7 @@ def ends_in(name: str, value: Tensor, event_shape: tuple[int, ...], way_out: str
 def on_sphere(
     name: str, value: Tensor, dim: int, check_values: bool, batch_shape: torch.Size | None = None
 ) -> Tensor:
-    """Check points (…, d): their shape and, with ``check_values``, their norms (see ``unit_vectors``).
-
-    With ``batch_shape`` their shape without d must broadcast against it.
-    """
+    """Check points (…, d): shapes, which must broadcast against ``batch_shape``, and with ``check_values`` norms."""
     # For a small batch each call counts, so we call a check only if it may raise.
     if not isinstance(value, Tensor) or not value.is_floating_point() or value.shape[-1:] != (dim,):
         ends_in(name, value, (dim,))

@@ -140,10 +140,9 @@ class Parameters:
     def maximised(
         self, statistics: Statistics, tied: bool, dtype: torch.dtype, fraction: float = 1.0
     ) -> Parameters:
-        """Return the parameters after a maximisation step, for the statistics of rows of ``dtype``.
+        """Return the parameters after a ``fraction`` of a maximisation step, for the statistics of rows of ``dtype``.
 
-        Directions move only a ``fraction`` of the full step. So does κ, except in an exponential family, where the new
-        κ is the exact maximum.
+        In an exponential family the new κ is always the exact maximum.
         """
         family, count, kappa = self.family, statistics.count, self.concentrations
         dim = self.directions.shape[1]

@@ -75,8 +75,7 @@ class SavedEstimator(BaseEstimator, ABC):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return the estimator that ``save`` wrote, with NumPy arrays or CPU tensors, as it had them.
 
-        Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged or holds another
-        estimator. ``powerspherical.mixture.load`` reads any estimator.
+        Raises as ``powerspherical.mixture.load``, which reads any estimator, and ``CheckpointError`` for another one.
         """
         state = _state(path)
         name = state.get("estimator")

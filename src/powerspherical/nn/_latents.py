@@ -40,14 +40,10 @@ from powerspherical.special.curves import kernel_tables
 def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
     """Return the directions μ = v/‖v‖ of shape (…, d) and the concentrations κ of shape (…).
 
-    Args:
-        outputs: (v, r) of shape (…, d + 1) in any floating dtype, or v of shape (…, d). κ is then None.
-        dim: d ≥ 2.
-        bounds: the bounds of κ, see ``formulas.maps.concentration``.
-
-    The results are float64 for float64 outputs, otherwise float32. Their relative error is a few times the rounding
-    error of that dtype. A v whose coordinates are all at most ``SHORT`` gives the first unit vector, with a finite
-    gradient. Differentiable to any order.
+    ``outputs`` are (v, r) of shape (…, d + 1) in any floating dtype, or v of shape (…, d); κ is then None. The results
+    are float64 for float64 outputs, otherwise float32. Their relative error is a few times the rounding error of that
+    dtype. A v whose coordinates are all at most ``SHORT`` gives the first unit vector, with a finite gradient.
+    Differentiable to any order.
     """
 
     def compose(outputs: Tensor, *_: Tensor) -> Tensors:
@@ -89,16 +85,11 @@ def _unpacked(text: str) -> tuple[Settings, Layout]:
 def latents(
     features: Tensor, outputs: Tensor | None, packed_settings: str, radius: float
 ) -> tuple[Tensor, Tensor]:
-    """Return latents z and their rate for a bottleneck.
+    """Return latents z of length ``radius``, in the dtype and layout of the features, and their rate.
 
-    Args:
-        features: the bottleneck's features.
-        outputs: (v, r) of shape (…, d + 1), or (…, m, d + 1) for a product. None if the features are (v, r) themselves.
-        packed_settings: ``packed`` settings and layout of the features.
-        radius: the length of z.
-
-    z has the dtype and layout of the features. The rate of a product is the sum over its factors. It is float64 for
-    float64 outputs, otherwise float32. It is differentiable twice, and z once.
+    ``outputs`` are (v, r) of shape (…, d + 1), or (…, m, d + 1) for a product, or None if the features are (v, r)
+    themselves. The rate of a product is the sum over its factors. It is float64 for float64 outputs, otherwise float32.
+    It is differentiable twice, and z once.
     """
     settings, layout = _unpacked(packed_settings)
     family, dim, _ = settings
@@ -157,13 +148,10 @@ def _fake(outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, num
 def _operator_latents(
     outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
 ) -> Tensors:
-    """The implementation of ``draw_latents``, whichever engine is chosen now: compiled code has chosen before.
-
-    An operator cannot return one tensor twice. If x is z, it returns an empty one in its place.
-    """
+    """The implementation of ``draw_latents``, whichever engine is chosen now: compiled code has chosen before."""
     options = _options(settings, outputs.device, radius, dtype)
     (z, rate), (x, scalars) = KERNELS["latents", "triton"].run((outputs,), options, (True,))
-    return z, rate, x.new_empty(0) if x is z else x, scalars
+    return z, rate, x.new_empty(0) if x is z else x, scalars  # an operator cannot return one tensor twice
 
 
 def _operator_gradient(outputs: Tensor, x: Tensor, scalars: Tensor, *rest: Any) -> Tensor:

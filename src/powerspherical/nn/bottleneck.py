@@ -135,7 +135,7 @@ class SphericalBottleneck(nn.Module):
     def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
         if self.head.fixed_rate is not None:
             return q.mode.new_full(q.batch_shape, self.head.fixed_rate)
-        # Not by torch's kl_divergence: its registry takes host time, and hundreds of guards under torch.compile.
+        # torch's kl_divergence takes host time, and hundreds of guards under torch.compile.
         factors: Any = q.base_dist if isinstance(q, ProductOfSpheres) else q
         rates = rate(factors.family, factors.concentration, self.head.dim)
         return rates if self.head.product is None else rates.sum(-1)

@@ -1,8 +1,7 @@
 """The distributions for Pyro: they work with ``pyro.sample``, plates, masks and ``pyro.infer`` (extra ``pyro``).
 
-Each class adds Pyro's mixin to the class of the same name in ``powerspherical``: same arguments, same results, and the
-same KL divergences, which ``TraceMeanField_ELBO`` uses. Your own distribution works with Pyro in the same way:
-``class Mine(MyDistribution, TorchDistributionMixin)``. To learn a direction, pass the constraint
+Each class adds Pyro's mixin to the class of the same name in ``powerspherical``. Your own distribution works with Pyro
+in the same way: ``class Mine(MyDistribution, TorchDistributionMixin)``. To learn a direction, pass the constraint
 ``powerspherical.distributions.unit_vector`` to ``pyro.param``.
 
 >>> import pyro, torch
@@ -154,8 +153,8 @@ class SphereReparam(Reparam):
 class _WithLength(TorchDistribution):
     """The law of z = rx in R^d, where x has the law ``direction`` and r is the length of a standard normal vector.
 
-    Its density relative to the standard normal distribution is that of x relative to the uniform distribution. The
-    event shape may be (…, d), as ``to_event`` makes it; then each vector has its own length.
+    Its density relative to the standard normal distribution is that of x relative to the uniform distribution. For an
+    event shape (…, d), as ``to_event`` makes it, each vector has its own length.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012

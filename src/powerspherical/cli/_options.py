@@ -54,10 +54,7 @@ Device = Annotated[str, Option(metavar="DEVICE", help="Where to compute: cpu, cu
 
 
 def family(kind: Any = Option, *others: str, metavar: str = "NAME", **options: Any) -> Any:
-    """An option, or another kind of parameter, that accepts the name of a registered family or one of `others`.
-
-    Names have hyphens. They are known at run time only, so typer's enums do not serve.
-    """
+    """An option, or another kind of parameter, that accepts a registered family or one of `others`."""
     choices = [*family_choices(), *others]
 
     def parse(text: str) -> str:

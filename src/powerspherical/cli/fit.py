@@ -81,10 +81,7 @@ def fit_mixture(
 
 
 def _table(data: Data, fits: dict[str, SphericalMixture]) -> Table:
-    """One line per family, and one for the uniform distribution.
-
-    "50 % within" is the angle around the mean direction that holds half of the probability.
-    """
+    """One line per family, and one for the uniform distribution."""
     headings = ("concentration", "‖mean‖", "50 % within", "log-likelihood\nper row")
     numbers = (Column(heading, justify="right") for heading in headings)
     shown = Table(Column("distribution", no_wrap=True), *numbers)

@@ -98,10 +98,7 @@ def reading(path: Path, option: str = "DATA") -> Iterator[None]:
 
 
 def check(data: Data, *, strict: bool, show: Callable[[str], None]) -> None:
-    """Raise unless every row has a direction.
-
-    Rows that are not unit vectors raise if `strict`, and otherwise print a notice. `show` displays the progress.
-    """
+    """Raise unless every row has a direction, and if `strict` is a unit vector. `show` displays the progress."""
     others, first, shortest, longest = 0, -1, inf, 0.0
     for start, block in data.blocks():
         try:

@@ -118,7 +118,6 @@ def pairwise_kl(
     Accuracy: that of ``kl_divergence``, plus about 2e-16·|dKL/dt| where t is the cosine of two mean directions: 2e-16·κ
     between von Mises–Fisher distributions. The error matters only if two directions nearly agree in float64.
 
-    >>> import torch
     >>> from powerspherical import PowerSpherical, pairwise_kl
     >>> p = PowerSpherical(torch.eye(3), torch.tensor([1.0, 10.0, 100.0]))
     >>> pairwise_kl(p, p).shape

@@ -33,7 +33,6 @@ class ProductOfSpheres(Draws, Independent):
 
     A product of two circles for each of three positions, and its rate, the divergence from the uniform:
 
-    >>> import torch
     >>> from torch.distributions import kl_divergence
     >>> from powerspherical import HypersphericalUniform, PowerSpherical
     >>> loc = torch.tensor([1.0, 0.0]).expand(3, 2, 2)

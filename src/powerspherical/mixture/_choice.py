@@ -66,7 +66,6 @@ def compare(
     families. They measure how well a density fits the rows. The groups that a person would form may need far fewer
     components and a tied concentration.
 
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(size=(200, 3)) + 5 * np.eye(3)[i] for i in range(3)])
     >>> choices = compare(X, range(1, 6), random_state=0)

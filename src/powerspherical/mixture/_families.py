@@ -59,9 +59,7 @@ class PowerSphericalMixture(SphericalMixture):
 
 
 class VonMisesFisherMixture(SphericalMixture):
-    r"""A mixture of von Mises–Fisher distributions, fitted by EM (Banerjee et al., 2005).
-
-    .. math:: p(x) = \sum_k \pi_k C_d(\kappa_k) e^{\kappa_k \mu_k^\top x}.
+    """A mixture of von Mises–Fisher distributions, fitted by EM (Banerjee et al., 2005).
 
     Concentrations are exact in any dimension, by the inverse of the ratio of Bessel functions. Arguments, attributes
     and kinds of rows are those of :class:`PowerSphericalMixture`.
@@ -79,11 +77,7 @@ class VonMisesFisherMixture(SphericalMixture):
 
 
 class SphericalCauchyMixture(SphericalMixture):
-    r"""A mixture of spherical Cauchy distributions, fitted by EM. Its tails are heavy: outliers hardly move it.
-
-    .. math:: p(x) = \sum_k \pi_k \frac{\Gamma(d/2)}{2 \pi^{d/2}}
-              \left( \frac{1 - \rho_k^2}{\lVert x - \rho_k \mu_k \rVert^2} \right)^{d-1}, \qquad
-              \rho_k = \frac{\kappa_k}{\kappa_k + 2}.
+    """A mixture of spherical Cauchy distributions, fitted by EM. Its tails are heavy: outliers hardly move it.
 
     Arguments, attributes and kinds of rows are those of :class:`PowerSphericalMixture`.
 

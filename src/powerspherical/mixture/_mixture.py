@@ -86,7 +86,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     Arguments, attributes and kinds of rows are those of :class:`PowerSphericalMixture`. For a distribution of your own:
     ``class MyMixture(SphericalMixture): distribution = MyDistribution``.
 
-    >>> import numpy as np
     >>> from powerspherical.mixture import PowerSphericalMixture
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 3)) + 4 * np.eye(3)[[0] * 60 + [1] * 40]

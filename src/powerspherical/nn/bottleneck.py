@@ -47,7 +47,6 @@ class SphericalBottleneck(nn.Module):
         evaluate: "draw" or "mode", the value of z after ``eval()``. The attribute of this name can be changed.
         head: the other options of ``SphericalHead``, such as ``axis``, ``minimum``, ``nats`` and ``product``.
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> bottleneck = SphericalBottleneck(32, dim=16, radius="sqrt_dim")
     >>> features = torch.randn(8, 100, 32)
@@ -78,15 +77,13 @@ class SphericalBottleneck(nn.Module):
             raise TypeError(
                 f"unknown option {unknown[0]!r} of a bottleneck: choose from {', '.join(_OPTIONS)}"
             )
-        if isinstance(radius, str) and radius != "sqrt_dim":
-            raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
         if evaluate not in ("draw", "mode"):
             raise ValueError(f'evaluate must be "draw" or "mode", got {evaluate!r}')
         self.head = SphericalHead(in_features, dim, family, **head)
-        self.radius = math.sqrt(self.head.dim) if radius == "sqrt_dim" else float(radius)
-        if not 0 < self.radius < math.inf:
+        length = math.sqrt(self.head.dim) if radius == "sqrt_dim" else radius
+        if isinstance(length, str) or not 0 < length < math.inf:
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
-        self.evaluate = evaluate
+        self.radius, self.evaluate = float(length), evaluate
 
     def forward(
         self,

@@ -54,7 +54,6 @@ class SphericalHead(nn.Module):
     The settings are attributes. You can change ``minimum``, ``maximum`` and ``validate_args``, for example to anneal κ.
     The others are read-only. ``distribution`` is the class of the distribution.
 
-    >>> import torch
     >>> head = SphericalHead(32, dim=16, initial=10.0)
     >>> q = head(torch.randn(8, 100, 32))
     >>> q.batch_shape, q.rsample().shape

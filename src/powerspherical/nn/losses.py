@@ -29,7 +29,6 @@ class ProbabilisticEmbeddingLoss(nn.Module):
         symmetric: whether to use the second term. Without it, the first term has the weight 1.
         beta: β ≥ 0, the weight of the rate KL(q_i‖U).
 
-    >>> import torch
     >>> from powerspherical.nn import ProbabilisticEmbeddingLoss, SphericalHead
     >>> head, loss = SphericalHead(32, dim=16), ProbabilisticEmbeddingLoss()
     >>> queries = head(torch.randn(8, 32))

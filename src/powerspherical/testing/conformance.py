@@ -35,7 +35,6 @@ def plain_twin(family: Family) -> Family:
 
     The defaults are those of ``powerspherical.families.Family``. The suite compares closed forms with them.
 
-    >>> import torch
     >>> from powerspherical.families import POWER_SPHERICAL
     >>> kappa = torch.tensor([0.5, 20.0], dtype=torch.float64)
     >>> twin = plain_twin(POWER_SPHERICAL)
@@ -145,7 +144,6 @@ class FamilyConformance:
 
     Your own tests in the subclass can use the same members as the suite:
 
-    >>> import torch
     >>> from powerspherical import PowerSpherical
     >>> class TestMine(FamilyConformance):
     ...     distribution = PowerSpherical

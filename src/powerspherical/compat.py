@@ -51,10 +51,9 @@ class HypersphericalUniform(distributions.HypersphericalUniform):
 
     Args:
         dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
-        device: device of samples and moments. It is kept as an attribute, and so is ``dtype``.
-        dtype: dtype of samples and moments.
-        validate_args: whether ``log_prob`` checks that values lie on the sphere. It follows their dtype and device, not
-            those of the distribution as in the original.
+        device, dtype: of samples and moments; kept as attributes. ``log_prob`` follows those of its argument, where the
+            original follows these.
+        validate_args: whether ``log_prob`` checks that values lie on the sphere.
 
     >>> prior = HypersphericalUniform(3, "cpu", torch.float64)
     >>> prior.sample((5,)).shape, prior.dtype, prior.device

@@ -165,11 +165,9 @@ def find_texts(name: str, data: Data) -> Texts:
     """The texts that the rows of `data` stand for: the lines of a file, or a column of the table."""
     path, columns = Path(name), data.table.names if data.table else []
     if columns.count(name) + path.is_file() > 1:
-        raise wrong(
-            "--text",
-            f"{name} is ambiguous: {data.name} has {columns.count(name)} column(s) of that name, and there is"
-            f" {'a' if path.is_file() else 'no'} file {name}; write ./{name} for the file",
-        )
+        named = f"{data.name} has {columns.count(name)} column(s) of that name"
+        file = f"there is {'a' if path.is_file() else 'no'} file {name}; write ./{name} for the file"
+        raise wrong("--text", f"{name} is ambiguous: {named}, and {file}")
     if data.table and name in columns:
         return partial(data.table.texts, name)
     if not path.is_file():

@@ -87,13 +87,10 @@ def _table(data: Data, fits: dict[str, SphericalMixture]) -> Table:
     shown = Table(Column("distribution", no_wrap=True), *numbers)
     for name, mixture in fits.items():
         loc = torch.nn.functional.normalize(torch.from_numpy(mixture.mean_directions_[0]).double(), dim=0)
-        distribution = mixture.distribution(loc, float(mixture.concentrations_[0]))
-        shown.add_row(
-            name,
-            f"{float(mixture.concentrations_[0]):.6g}",
-            f"{float(torch.linalg.vector_norm(distribution.mean)):.4f}",
-            f"{float(torch.rad2deg(distribution.cap_angle(0.5))):.2f}°",
-            f"{mixture.lower_bound_:.4f}",
-        )
+        kappa = float(mixture.concentrations_[0])
+        distribution = mixture.distribution(loc, kappa)
+        length = float(torch.linalg.vector_norm(distribution.mean))
+        angle = float(torch.rad2deg(distribution.cap_angle(0.5)))
+        shown.add_row(name, f"{kappa:.6g}", f"{length:.4f}", f"{angle:.2f}°", f"{mixture.lower_bound_:.4f}")
     shown.add_row("uniform", "0", "0", "90.00°", f"{-float(log_sphere_area(data.dim)):.4f}")
     return shown

@@ -127,9 +127,7 @@ def pairwise_kl(
     """
     for name, one in (("p", p), ("q", q)):
         if not isinstance(one, (HypersphericalUniform, RotationallySymmetric)):
-            raise TypeError(
-                f"{name} must be a distribution of this package, such as PowerSpherical, got {type(one).__name__}"
-            )
+            raise TypeError(f"{name} must be a distribution of this package, got {type(one).__name__}")
     if p.dim != q.dim:
         raise ValueError(f"p and q must have the same dimension, got dim {p.dim} and dim {q.dim}")
     shape = p.batch_shape + q.batch_shape

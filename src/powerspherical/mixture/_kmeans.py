@@ -12,7 +12,7 @@ from sklearn.base import ClusterMixin
 from torch import Tensor
 
 from powerspherical.mixture._base import AT_LEAST_ONE, Search, SphericalEstimator, without_grad_or_autocast
-from powerspherical.mixture._rows import Block, Rows, Sums, add_by_label_, argmax_, scaled, summed
+from powerspherical.mixture._rows import Block, Rows, Sums, argmax_, summed
 from powerspherical.mixture._seeding import Seeder
 
 
@@ -49,7 +49,7 @@ def _clusters_by_labels(directions: Tensor, blocks: Iterable[Block]) -> Clusters
     found, weights = [], []
     for block in blocks:
         cosine, labels = argmax_(block.cosines(directions))
-        add_by_label_(sums, labels, scaled(block.rows, block.weighted_scale()))
+        block.add_by_label_(sums, labels)
         found.append((cosine, labels))
         if block.weight is not None:
             weights.append(block.weight)

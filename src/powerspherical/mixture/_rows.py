@@ -46,27 +46,6 @@ def selected(rows: Matrix, index: slice | Tensor) -> Matrix:
     return rows[index] if isinstance(rows, Tensor) or isinstance(index, slice) else rows[index.numpy()]
 
 
-def add_by_label_(sums: Tensor, labels: Tensor, rows: Matrix) -> None:
-    """Add each of the (b, d) rows to the row of the float64 (k, d) ``sums`` that its label names, on a CPU."""
-    if not isinstance(rows, Tensor):
-        members = (np.ones(len(labels)), (labels.numpy(), np.arange(len(labels))))
-        shape = len(sums), len(labels)
-        sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ rows).toarray())
-    elif len(rows) > _FEW_ROWS:
-        sums.index_add_(0, labels, rows.double())
-    else:
-        sums += torch.zeros_like(sums, dtype=rows.dtype).index_add_(0, labels, rows)
-
-
-def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:
-    """Multiply each row by its factor, (b,)."""
-    if factors is None:
-        return rows
-    if isinstance(rows, Tensor):
-        return rows * factors.unsqueeze(1)
-    return rows.multiply(factors.numpy()[:, None]).tocsr()
-
-
 class Block(NamedTuple):
     """A block of b rows. None stands for ones."""
 
@@ -83,6 +62,21 @@ class Block(NamedTuple):
         if self.scale is None or self.weight is None:
             return self.weight if self.scale is None else self.scale
         return self.scale * self.weight
+
+    def add_by_label_(self, sums: Tensor, labels: Tensor) -> None:
+        """Add weighted unit vectors to the rows of the float64 (k, d) ``sums`` that their labels name, on a CPU."""
+        factors = self.weighted_scale()
+        if not isinstance(self.rows, Tensor):
+            values = np.ones(len(labels)) if factors is None else factors.double().numpy()
+            members = values, (labels.numpy(), np.arange(len(labels)))
+            shape = len(sums), len(labels)
+            sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ self.rows).toarray())
+            return
+        rows = self.rows if factors is None else self.rows * factors.unsqueeze(1)
+        if len(rows) > _FEW_ROWS:
+            sums.index_add_(0, labels, rows.double())
+        else:
+            sums += torch.zeros_like(sums, dtype=rows.dtype).index_add_(0, labels, rows)
 
     def cosines(self, directions: Tensor) -> Tensor:
         """Return the cosines of (k, d) ``directions``, in the rows' dtype, with the rows, (k, b); 0 for zero rows."""

@@ -33,13 +33,11 @@ class Layout(NamedTuple):
             validation.floating_tensor(name, value)
         axis, axes = self.axis, value.dim()
         if not -axes <= axis < axes or value.shape[axis] != entries:
-            number = f"{entries} entries" if entries > 1 else "1 entry"
-            if entries > 1 and entries in value.shape:
-                place = value.shape.index(entries)
+            number, shape = f"{entries} entries" if entries > 1 else "1 entry", tuple(value.shape)
+            if entries > 1 and entries in shape:
+                place = shape.index(entries)
                 hint = f"; axis {place} has {number}: make the layer with axis={place}"
-            raise ValueError(
-                f"{name} must have {number} along axis {axis}, got the shape {tuple(value.shape)}{hint}"
-            )
+            raise ValueError(f"{name} must have {number} along axis {axis}, got the shape {shape}{hint}")
         return value if axis in (-1, axes - 1) else value.movedim(axis, -1)
 
     def per_sphere(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:

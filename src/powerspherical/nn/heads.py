@@ -158,9 +158,8 @@ class SphericalHead(nn.Module):
     def _set_bounds(self, minimum: float, maximum: float) -> None:
         """Check and set the bounds of κ, and pack the settings once for all calls."""
         if not 0 <= minimum < maximum or math.isinf(minimum):
-            raise ValueError(
-                f"the bounds of κ must satisfy 0 ≤ minimum < maximum, got {minimum} and {maximum}"
-            )
+            found = f"got {minimum} and {maximum}"
+            raise ValueError(f"the bounds of κ must satisfy 0 ≤ minimum < maximum, {found}")
         self._bounds = Bounds(float(minimum), float(maximum))
         self.packed_settings = None
         if self.concentration is None and is_ours(type(self.family)):

@@ -35,11 +35,6 @@ class ProbabilisticEmbeddingLoss(nn.Module):
     >>> targets = torch.nn.functional.normalize(torch.randn(8, 16), dim=-1)
     >>> loss(queries, targets).shape
     torch.Size([])
-
-    The classes of the queries as targets, with one direction per class:
-
-    >>> loss(queries, targets[:3], torch.tensor([0, 2, 1, 1, 0, 0, 2, 2])).isfinite()
-    tensor(True)
     """
 
     def __init__(self, temperature: float = 1.0, *, symmetric: bool = True, beta: float = 0.0) -> None:

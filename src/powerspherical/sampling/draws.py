@@ -60,10 +60,7 @@ def draw(
     raises. Only where a transform runs inside ``torch.compile``, it is NaN or infinite instead.
 
     >>> from powerspherical.families import POWER_SPHERICAL
-    >>> kappa = torch.tensor([1.0, 10.0])
-    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], kappa).shape
-    torch.Size([2, 3])
-    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], kappa, (5, 2)).shape
+    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], torch.tensor([1.0, 10.0]), (5, 2)).shape
     torch.Size([5, 2, 3])
     """
     if loc.dtype is torch.float64 and concentration.dtype is not torch.float64:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -29,13 +28,14 @@ def in_chunks(function: Callable[..., Result], *tensors: Tensor, chunk: int = CH
     shape, chunk = tensors[0].shape, min(chunk, engines.largest_block)
     if is_exporting() or tensors[0].numel() <= chunk:
         return function(*tensors)
-    call: Callable[..., Result] = functools.partial(
-        checkpoint, function, use_reentrant=False, preserve_rng_state=False
-    )
     # Checkpoints use hooks, which torch.func and forward-mode AD do not support.
-    if not torch.is_grad_enabled() or transforms_active() or differentiates_through_functions():
-        call = function
-    parts = [call(*part) for part in zip(*(x.reshape(-1).split(chunk) for x in tensors), strict=True)]
+    keep_all = not torch.is_grad_enabled() or transforms_active() or differentiates_through_functions()
+    parts = []
+    for part in zip(*(x.reshape(-1).split(chunk) for x in tensors), strict=True):
+        if keep_all:
+            parts.append(function(*part))
+        else:
+            parts.append(checkpoint(function, *part, use_reentrant=False, preserve_rng_state=False))
     if isinstance(parts[0], Tensor):
         return torch.cat(parts).reshape(shape)
     first, second = (torch.cat(part).reshape(shape) for part in zip(*parts, strict=True))

@@ -177,8 +177,8 @@ class Table:
                 raise wrong("--columns", "--key already names the column: leave one of them out")
             named = [column for column in lists if column.name == wanted.key]
             if not named:
-                wrong_key = f"it has no column {wanted.key!r} of lists of numbers; those with lists are: "
-                raise ValueError(wrong_key + listed([column.name for column in lists]))
+                problem = f"it has no column {wanted.key!r} of lists of numbers"
+                raise ValueError(f"{problem}; those with lists are: {listed([c.name for c in lists])}")
             return named
         if wanted.columns:
             return [column for column in lists if list(wanted.columns) == [column.name]]

@@ -219,7 +219,7 @@ _IN_BLOCKS = Kernel(_evaluated, _gradients)
 
 
 def _tangential_(grad: Tensor, unit: Tensor, factor: Tensor) -> Tensor:
-    """Project a gradient on the tangent space at each unit vector and multiply it, in place; return what was along."""
+    """Project gradients on the tangent spaces at unit vectors and scale them in place; return the parts along those."""
     along = torch.linalg.vecdot(grad, unit).unsqueeze(1)
     grad.addcmul_(along, unit, value=-1).mul_(factor)
     return along

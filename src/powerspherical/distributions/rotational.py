@@ -353,7 +353,8 @@ class RotationallySymmetric(Draws):
             x: unit vectors of shape (N, d), or (…, d). Norms may be off by 1 %: they are normalised.
 
         The result has the shape batch_shape + (N,), or batch_shape + (…), in at least float32. It is differentiable
-        twice. The first derivative needs the memory of a block more: in float32 about 30 MB on a CPU, 250 MB on CUDA.
+        twice. Beyond the result, the first derivative needs the memory of a block: in float32 about 30 MB on a CPU and
+        250 MB on CUDA.
 
         Accuracy: t = μᵀx has an absolute error of about ε (1.2e-7 in float32), so the error is that of ``log_prob``
         plus a few ε·|d log p/dt|. The slope is κ for von Mises–Fisher, κ/(1+t) for Power Spherical, and at most

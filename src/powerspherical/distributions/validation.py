@@ -111,7 +111,8 @@ def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
     dtype, dim = vectors.dtype, vectors.shape[-1]
     if numbers is not None and numbers.dtype is not dtype:
         return False
-    kernel = find("check", *((vectors,) if numbers is None else (numbers, vectors)), dim=dim)
+    tensors = (vectors,) if numbers is None else (numbers, vectors)
+    kernel = find("check", *tensors, dim=dim)
     if kernel is None:
         return False
     tolerance, largest = _limits(dtype, dim)
@@ -151,9 +152,8 @@ def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
     usual = error <= norm_rounding(value.dtype, value.shape[-1])
     held = _read([usual, *(condition for condition, _ in checks)])
     if held is None:
-        settled = value.dtype != computing(
-            value.dtype
-        )  # half precision is normalised when it becomes float32
+        # Half precision is normalised when it becomes float32.
+        settled = value.dtype != computing(value.dtype)
     else:
         settled = held[0]
         if not all(held):

@@ -28,7 +28,7 @@ class Layout(NamedTuple):
 
     def axis_last(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:
         """Return ``value`` with the axis last, after a check of its entries. ``hint`` is appended to the error."""
-        # For a small batch each call counts, so we call a check only if it raises.
+        # For a small batch each call counts, so we call a check only if it is going to raise.
         if not isinstance(value, Tensor) or not value.is_floating_point():
             validation.floating_tensor(name, value)
         axis, axes = self.axis, value.dim()

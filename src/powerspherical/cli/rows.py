@@ -241,11 +241,9 @@ def _is_matrix(archive: zipfile.ZipFile, name: str) -> bool:
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """The shape of the array in a .npy stream, whether its columns are contiguous, and its dtype."""
-    version = np.lib.format.read_magic(stream)
-    read_header = (
-        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    )
-    return read_header(stream)
+    form = np.lib.format
+    is_first = form.read_magic(stream) == (1, 0)
+    return form.read_array_header_1_0(stream) if is_first else form.read_array_header_2_0(stream)
 
 
 def _streamed(stream: IO[bytes]) -> Array:

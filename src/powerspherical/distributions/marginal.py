@@ -185,9 +185,7 @@ class Marginal(Draws):
     def entropy(self) -> Tensor:
         """Return -E log p(t) = -KL - log c - (d-3)/2 · E log(1-t²), of the batch shape; differentiable twice."""
         concentration = self._doubles
-        logs = expectation(
-            self.family, concentration, self.dim, lambda t: torch.log(t.minus) + torch.log(t.plus)
-        )
+        logs = expectation(self.family, concentration, self.dim, lambda t: t.minus.log() + t.plus.log())
         divergence = self.family.relative_entropy(concentration, self.dim)
         entropy = -divergence - log_cosine_normalizer(self.dim) - 0.5 * (self.dim - 3) * logs
         return self._result(entropy, self.concentration)

@@ -20,6 +20,7 @@ from powerspherical import (
     VonMisesFisher,
     special,
 )
+from powerspherical._torch import TORCH
 from powerspherical._torch.private import PUBLIC_ONLY
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.
@@ -60,7 +61,11 @@ REFUSED = ["data", "layout", "requires_grad", *(name for name in dir(Tensor) if 
 @pytest.fixture(autouse=True)
 def _reset():
     torch.compiler.reset()
-    with torch._dynamo.config.patch(_autograd_backward_strict_mode_banned_ops=REFUSED):
+    with (
+        torch._dynamo.config.patch(_autograd_backward_strict_mode_banned_ops=REFUSED),
+        # Otherwise torch 2.6 and 2.7 search large graphs for hours.
+        torch._functorch.config.patch(ban_recompute_used_far_apart=TORCH >= (2, 8)),
+    ):
         yield
     torch.compiler.reset()
 

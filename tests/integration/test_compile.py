@@ -63,7 +63,7 @@ def _reset():
     torch.compiler.reset()
     with (
         torch._dynamo.config.patch(_autograd_backward_strict_mode_banned_ops=REFUSED),
-        # Otherwise torch 2.6 and 2.7 search large graphs for hours.
+        # Otherwise torch 2.6 searches large graphs for hours.
         torch._functorch.config.patch(ban_recompute_used_far_apart=TORCH >= (2, 8)),
     ):
         yield

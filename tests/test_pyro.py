@@ -148,6 +148,10 @@ class TestClasses:
         assert family.infer_shapes(loc=tuple(loc.shape)) == (batch, (DIM,))
         assert type(p.marginal).infer_shapes(dim=(), concentration=kappa) == (kappa, ())
 
+    def test_the_shape_of_the_uniform_is_a_value(self) -> None:
+        with pytest.raises(NotImplementedError, match=r"use HypersphericalUniform\(dim\).event_shape"):
+            powerspherical.pyro.HypersphericalUniform.infer_shapes(dim=())
+
     def test_without_pyro_the_error_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pyro.distributions.torch_distribution", None)
         monkeypatch.delitem(sys.modules, "powerspherical.pyro")

@@ -65,6 +65,14 @@ __all__ = [
 class HypersphericalUniform(distributions.HypersphericalUniform, TorchDistributionMixin):
     """``powerspherical.HypersphericalUniform`` for Pyro."""
 
+    @staticmethod
+    def infer_shapes(**arg_shapes: Any) -> Any:
+        """Raise: the event shape is the value of ``dim``, which the shapes of arguments do not tell."""
+        raise NotImplementedError(
+            "the event shape of HypersphericalUniform is (dim,), and shapes of arguments do not tell the value of dim: "
+            "use HypersphericalUniform(dim).event_shape"
+        )
+
 
 class PowerSphericalMarginal(distributions.PowerSphericalMarginal, TorchDistributionMixin):
     """``powerspherical.PowerSphericalMarginal`` for Pyro: the law of t, with κ of shape (…)."""

@@ -20,6 +20,7 @@ from powerspherical import (
     VonMisesFisher,
     special,
 )
+from powerspherical._torch import TORCH
 from powerspherical._torch.private import PUBLIC_ONLY
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.
@@ -53,10 +54,19 @@ ONLY: dict[str, type] = {
 }
 
 
+#: What the compiler of torch 2.6 refuses in the backward pass of an autograd function. Later ones refuse less.
+REFUSED = ["data", "layout", "requires_grad", *(name for name in dir(Tensor) if name.startswith("is_"))]
+
+
 @pytest.fixture(autouse=True)
 def _reset():
     torch.compiler.reset()
-    yield
+    with (
+        torch._dynamo.config.patch(_autograd_backward_strict_mode_banned_ops=REFUSED),
+        # Otherwise torch 2.6 searches large graphs for hours.
+        torch._functorch.config.patch(ban_recompute_used_far_apart=TORCH >= (2, 8)),
+    ):
+        yield
     torch.compiler.reset()
 
 
@@ -175,6 +185,15 @@ def test_validation_is_left_out(validate_args: bool | None) -> None:
 def test_wrong_shapes_raise() -> None:
     with pytest.raises((ValueError, torch._dynamo.exc.TorchDynamoException), match="broadcast"):
         compiled(lambda loc, kappa: PowerSpherical(loc, kappa).entropy())(directions(4, 3), torch.ones(2))
+
+
+def test_tails() -> None:
+    """Their backward passes are written by hand."""
+    loc, kappa = leaves(3)
+    t = torch.tensor([-0.2, 0.3, 0.6], requires_grad=True)
+    assert_compiles(
+        lambda kappa, t: PowerSpherical(loc, kappa, validate_args=False).marginal.cdf(t), kappa, t
+    )
 
 
 def test_number_as_concentration() -> None:

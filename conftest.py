@@ -36,8 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported stays, and compilers make many objects: the collector need not look at them so often."""
-    gc.freeze()
+    """Compilers make many objects. With Python's own thresholds a sixth of their time goes into looking for garbage."""
     gc.set_threshold(20_000, 10, 10)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from powerspherical import (
     VonMisesFisher,
     special,
 )
+from powerspherical._torch import composites
 from powerspherical._torch.private import PUBLIC_ONLY
 
 # Dynamo makes an instance of torch.autograd.Function to trace one.
@@ -176,8 +178,7 @@ def test_number_as_concentration() -> None:
 
 
 @pytest.mark.skipif(
-    torch.__version__ < "2.13",
-    reason="this torch cannot trace the expand of its own distributions",
+    torch.__version__ < "2.13", reason="this torch cannot trace the expand of its own distributions"
 )
 def test_uniform() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -295,3 +296,13 @@ def test_inductor() -> None:
         for gradient in torch.autograd.grad(value.sum(), inputs, retain_graph=True):
             assert gradient.isfinite().all()
             assert (gradient != 0).any()
+
+
+def test_graphs_on_disk_are_not_used_with_other_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They hold our functions as operators, under the digest of the package."""
+    monkeypatch.setattr(composites, "_PACKAGE", tmp_path)
+    digests = set()
+    for code in ("x = 1", "x = 2"):
+        (tmp_path / "module.py").write_text(code)
+        digests.add(composites._digest.__wrapped__())
+    assert len(digests) == 2

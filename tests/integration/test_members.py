@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from torch.func import grad, jacrev, vmap
 
 from helpers.examples import BRAIN, DOUBLE, FLOAT, directions, dtypes, families
-from helpers.members import CLOSEST, DRAWS, MEMBERS, MOMENTS, SMOOTH, TAILS, Member, members, naming
+from helpers.members import CLOSEST, DRAWS, MOMENTS, SMOOTH, TAILS, Member, members, naming
 from helpers.modes import (
     CLOSE,
     COPIES,
@@ -67,21 +67,12 @@ def eager(member: Member, q: Distribution) -> tuple[Tensor, ...]:
 @families
 @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE, BRAIN], ids=str)
 def test_modes_that_change_nothing(mode: Mode, family: type, dtype: torch.dtype) -> None:
-    q = make(family, dtype)
+    """With gradients, where the mode has the parameters of ``q``."""
+    q = make(family, dtype, requires_grad=mode is EXACT["autocast"])
     for name, member in (members(family) | DRAWS).items():
         with naming(name):
             for actual, expected in zip(seeded(mode, member, q), seeded(eager, member, q), strict=False):
                 torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-
-
-@families
-@pytest.mark.parametrize("dtype", [FLOAT, BRAIN], ids=str)
-def test_autocast_of_gradients(family: type, dtype: torch.dtype) -> None:
-    q = make(family, dtype, requires_grad=True)
-    for name, member in (MEMBERS | DRAWS).items():
-        with naming(name):
-            actual = seeded(EXACT["autocast"], member, q)
-            torch.testing.assert_close(actual, seeded(eager, member, q), rtol=0, atol=0)
 
 
 WITHOUT_GRADIENTS = [CLOSE[name] for name in ("no_grad", "inference_mode")]

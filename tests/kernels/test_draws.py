@@ -21,7 +21,6 @@ from helpers.engines import ENGINES, Engine, assert_threads_change_nothing, is_m
 from helpers.examples import DOUBLE, FLOAT, comparable, exponential_families, families, family_objects
 from helpers.statistical import assert_law, assert_mean, assert_reproducible, assert_uncorrelated
 from powerspherical import PowerSpherical, engines, sampling
-from powerspherical.distributions import distribution_named
 from powerspherical.engines import block_limit
 from powerspherical.families import Family
 from powerspherical.families.derived import log_tails
@@ -434,16 +433,6 @@ def test_an_infinite_concentration_gives_the_mean_direction(
     x[:, 0].sum().backward()
     assert loc.grad.isfinite().all()
     torch.testing.assert_close(kappa.grad, torch.zeros_like(kappa))
-
-
-@family_objects
-def test_the_operator_draws_the_same(engine: Engine, dtype: torch.dtype, family: Family) -> None:
-    """Compiled code calls the operator, eager mode what it runs."""
-    loc, kappa = (p.detach() for p in parameters(engine, (7,), (7,), dtype=dtype))
-    torch.manual_seed(3)
-    x, _ = torch.ops.powerspherical.draw(loc, kappa, (7,), False, 0, 5, family.name, None, None)
-    expected = after_seed(distribution_named(family.name), loc, kappa)
-    torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-6)
 
 
 @families

@@ -88,7 +88,14 @@ def test_an_outdated_library_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("bits", "level"), [(32, LEVELS[0]), (64, LEVELS[-1])])
 def test_sanitizers(bits: int, level: str | None, tmp_path: Path) -> None:
     """No access outside of an array and no undefined behaviour, on shapes with edges and with threads."""
-    flags = ["-g", "-O0", "-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-pthread"]
+    flags = [
+        "-g",
+        "-O0",
+        "-std=gnu11",
+        "-pthread",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    ]
     empty = tmp_path / "empty.c"
     empty.write_text("int main(void) { return 0; }")
     try:

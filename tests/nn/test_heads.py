@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, kl_divergence
 
 from helpers.examples import FAMILIES, families
-from powerspherical import HypersphericalUniform, VonMisesFisher
+from powerspherical import HypersphericalUniform
 from powerspherical.nn import SphericalHead
 
 FEATURES, DIM = 7, 5
@@ -42,17 +42,6 @@ class TestShapes:
         assert type(q) is family
         assert (q.batch_shape, q.event_shape) == (shape, (DIM,))
         assert q.rsample((6,)).shape == (6, *shape, DIM)
-
-    @pytest.mark.parametrize("axis", [1, -3])
-    @pytest.mark.parametrize("options", [{}, {"nats": 2.0}, {"product": 3}], ids=str)
-    def test_channel_first_equals_channel_last(self, options: dict, axis: int) -> None:
-        images = torch.randn(2, FEATURES, 3, 4)
-        first = SphericalHead(FEATURES, DIM, axis=axis, **options)
-        last = SphericalHead(FEATURES, DIM, **options)
-        last.load_state_dict(first.state_dict())
-        q = first(images)
-        assert q.batch_shape == (2, 3, 4)
-        assert_same(q, last(images.permute(0, 2, 3, 1)))
 
     @families
     def test_product(self, family: type) -> None:
@@ -142,28 +131,16 @@ class TestSettings:
                 setattr(head, name, value)
         assert (head.minimum, head.maximum) == (1.0, 9.0)
 
-    @pytest.mark.parametrize(
-        ("options", "name", "value"),
-        [
-            ({"nats": 2.0}, "nats", 5.0),
-            ({}, "nats", 5.0),
-            ({}, "concentration", 5.0),
-            ({"concentration": 2.0}, "concentration", 5.0),
-            ({}, "family", "von_mises_fisher"),
-            ({}, "distribution", VonMisesFisher),
-            ({}, "dim", 3),
-            ({}, "axis", 1),
-            ({}, "product", 2),
-            ({}, "in_features", 9),
-        ],
-        ids=str,
-    )
-    def test_the_others(self, options: dict, name: str, value: object) -> None:
-        head = SphericalHead(FEATURES, DIM, **options)
-        before = repr(head)
-        with pytest.raises(AttributeError, match=f"{name} of a SphericalHead cannot be changed .*a new head"):
-            setattr(head, name, value)
-        assert repr(head) == before
+    def test_the_others(self) -> None:
+        fixed = "nats", "concentration", "family", "distribution", "dim", "axis", "product", "in_features"
+        for options in ({}, {"nats": 2.0}, {"concentration": 2.0}):
+            head = SphericalHead(FEATURES, DIM, **options)
+            before = repr(head)
+            for name in fixed:
+                message = f"{name} of a SphericalHead cannot be changed .*a new head"
+                with pytest.raises(AttributeError, match=message):
+                    setattr(head, name, 5)
+            assert repr(head) == before
 
 
 class TestConcentration:
@@ -251,27 +228,3 @@ def test_meta_device() -> None:
     assert set(head.state_dict()) == {"linear.weight", "linear.bias"}
     q = head.to_empty(device="cpu")(torch.zeros(1, FEATURES))
     assert q.concentration.device.type == "cpu"
-
-
-# Dynamo makes an instance of torch.autograd.Function to trace one.
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
-@pytest.mark.parametrize("options", [{"axis": 1}, {"nats": 3.0, "product": 2}], ids=str)
-def test_compiles_for_any_batch_size(options: dict) -> None:
-    torch.compiler.reset()
-    head = SphericalHead(FEATURES, DIM, **options)
-
-    def parameters(features: Tensor) -> tuple[Tensor, Tensor]:
-        q = base(head(features))
-        return q.loc, q.concentration.clone()
-
-    compiled = torch.compile(parameters, fullgraph=True, backend="aot_eager", dynamic=True)
-    features = torch.randn(4, FEATURES, requires_grad=True)
-    results = []
-    for call in (compiled, parameters):
-        loc, kappa = call(features)
-        loss = loc.cumsum(-1).sum() + kappa.sum()
-        results.append((loc, kappa, *torch.autograd.grad(loss, (features, *head.parameters()))))
-    torch.testing.assert_close(*results)
-    more = torch.randn(9, FEATURES)
-    torch.testing.assert_close(compiled(more), parameters(more))

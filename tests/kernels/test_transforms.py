@@ -266,6 +266,7 @@ class TestGrad:
         torch.compiler.reset()
         self.assert_pushes(draws, DOUBLE, backend="aot_eager", fullgraph=True)
 
+    @pytest.mark.slow
     @one_family
     def test_second_derivatives_in_compiled_code_are_no_numbers(self, draws) -> None:
         torch.compiler.reset()

@@ -41,6 +41,7 @@ def made(layout: str, **options: object) -> tuple[SphericalBottleneck, int]:
     return bottleneck, in_features or per_sphere * own.get("product", 1)
 
 
+@pytest.mark.slow
 def test_changed_settings() -> None:
     """In training and in evaluation, compiled or not, the bottleneck follows its attributes."""
     bottleneck = SphericalBottleneck(None, DIM, "von_mises_fisher", maximum=torch.tensor(50.0))

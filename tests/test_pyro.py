@@ -22,12 +22,7 @@ pyro = pytest.importorskip("pyro")
 from pyro import poutine  # noqa: E402
 from pyro.distributions import constraints  # noqa: E402
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO, TraceMeanField_ELBO  # noqa: E402
-from pyro.infer.autoguide import (  # noqa: E402
-    AutoDelta,
-    AutoMultivariateNormal,
-    AutoNormal,
-    init_to_sample,
-)
+from pyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal, init_to_sample  # noqa: E402
 
 from powerspherical.pyro import (  # noqa: E402
     HypersphericalUniform,

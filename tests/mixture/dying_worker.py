@@ -15,7 +15,6 @@ import dask.array as da
 import distributed
 import numpy as np
 
-
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 10,
     "distributed.worker.multiprocessing-method": "forkserver",

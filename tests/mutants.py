@@ -254,7 +254,7 @@ def run(tree: Path, mutant: Mutant, limit: float) -> Result:
         for entry in tree.iterdir():
             if entry.name in ("src", "tests"):
                 shutil.copytree(entry, copy / entry.name)
-            elif not entry.name.startswith("."):
+            elif entry.name == ".git" or not entry.name.startswith("."):  # a test asks git for the files
                 (copy / entry.name).symlink_to(entry)
         if complaint := misfit(copy, mutant):
             return Result("not run", complaint)

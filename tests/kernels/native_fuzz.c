@@ -244,7 +244,7 @@ static int all_kinds(int64_t d, int64_t n) {
 int main(void) {
     const int64_t dims[] = {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1023, 5000};
     const int64_t rows[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 130};
-    const int64_t several_tasks[][2] = {{2, 16400}, {3, 10900}, {64, 600}, {1023, 70}, {5000, 10}};
+    const int64_t several_tasks[][2] = {{2, 16400}, {3, 10900}, {64, 520}, {1023, 35}, {5000, 10}};
     const int64_t counts[] = {0, 1, 3, 4, 5, 15, 16, 17, 33, 1000, 4095, 4097, 9000};
     for (int a = 0; a < COUNT(dims); a++)
         for (int b = 0; b < COUNT(rows) && dims[a] * rows[b] <= 20000; b++)

@@ -1,8 +1,5 @@
 """Log-densities of all pairs of members and points: one matrix product of directions, then a function of each cosine.
 
-A cosine t from a matrix product has an absolute error of about one rounding, ε. ``log_prob`` avoids this error near
-t = ±1, because it computes 1-t from the chord. Here it stays.
-
 In a few hundred dimensions one pass over the matrix takes a tenth of the time of the matrix product. So kernels make
 one pass, and torch operations work in place where possible.
 """
@@ -17,16 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from powerspherical._torch.composites import is_ours
 from powerspherical._torch.modes import without_autocast
 from powerspherical._torch.vectors import computing
-from powerspherical.distributions.density import offset_table
 from powerspherical.engines import block_size
-from powerspherical.families import POWER_SPHERICAL, Family, derived
+from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, Family, derived
 from powerspherical.kernels import native
 from powerspherical.kernels.dispatch import by_kernel, find, is_plain
-from powerspherical.kernels.registry import Gradients, Kernel, Tensors
+from powerspherical.kernels.registry import Gradients, Kernel, Table, Tensors
 from powerspherical.quadrature.cosine import Cosine
+from powerspherical.special.curves import kernel_tables
 from powerspherical.special.gamma import log_sphere_area
 
 #: Entries of a block. On a CPU it should fit the cache.
@@ -47,7 +43,7 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
         dtype = _dtype(loc, x)
         exact = [tensor for tensor in tensors if tensor.dtype is dtype]
         kernel = None
-        if exact and is_ours(type(family)):
+        if exact:
             kernel = find("matrix", exact[0], dim=x.shape[-1], family=family.name, allowed=True)
         found = by_kernel(_IN_BLOCKS, compose, (family, kernel, dtype), *tensors)
     else:  # transforms and compilers take the plain operations: the latter fuse them
@@ -55,8 +51,15 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
     return _shaped(found, kappa.shape + x.shape[:-1])
 
 
+def offset_table(family: Family, dim: int, like: Tensor) -> Table | None:
+    """Return the table of -Ψ for kernels, None for a family that is not exponential."""
+    if not isinstance(family, ExponentialFamily):
+        return None
+    return kernel_tables(family.key, "offset", dim, 0, like.dtype, like.device)[0]
+
+
 def _shaped(tensor: Tensor, shape: torch.Size) -> Tensor:
-    """Reshape a tensor. (A view takes a few µs to make and to differentiate, even of the same shape.)"""
+    """Reshape a tensor. Even a view of the same shape takes a few µs to make and to differentiate."""
     return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
@@ -77,17 +80,13 @@ def cosines_between(first: Tensor, second: Tensor) -> Tensor:
 
 def _flat(loc: Tensor, kappa: Tensor, x: Tensor, dtype: torch.dtype) -> Tensors:
     """Return directions (k, d), concentrations (k, 1) and points (n, d) in one dtype."""
-    return _matrix(loc, dtype), kappa.to(dtype).reshape(-1, 1), _matrix(x, dtype)
+    loc, x = (v.to(dtype) if v.dim() == 2 else v.to(dtype).reshape(-1, v.shape[-1]) for v in (loc, x))
+    return loc, kappa.to(dtype).reshape(-1, 1), x
 
 
 def _dtype(loc: Tensor, x: Tensor) -> torch.dtype:
     """Return the dtype of the matrix."""
     return torch.promote_types(computing(loc.dtype), computing(x.dtype))
-
-
-def _matrix(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return vectors (…, d) as rows in a dtype."""
-    return vectors.to(dtype) if vectors.dim() == 2 else vectors.to(dtype).reshape(-1, vectors.shape[-1])
 
 
 def _composition(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, *_: Tensor) -> Tensor:
@@ -102,15 +101,10 @@ def _composition(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, *_: Tens
 def log_densities_(
     family: Family, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool = False
 ) -> Tensors:
-    """Overwrite cosines by unnormalised log-densities plus ``offsets``.
+    """Overwrite cosines (k, b) by unnormalised log-densities plus ``offsets`` (k, 1), for ``kappa`` (k, 1).
 
-    Args:
-        family: the family of the members.
-        cosines: (k, b).
-        kappa, offsets: (k, 1).
-        dim: the ambient dimension d.
-        keep: whether to return the tensors (k, b) from which the derivatives follow: none if the family is linear in
-            t, (1+t)/2 and its log for Power Spherical, otherwise 1-t and 1+t.
+    With ``keep`` return the tensors (k, b) from which the derivatives follow: none if the family is linear in t,
+    (1+t)/2 and its log for Power Spherical, otherwise 1-t and 1+t.
     """
     smallest = torch.finfo(cosines.dtype).eps  # rounding may take 1±t below it
     if family.linear:
@@ -132,7 +126,6 @@ _ALL = slice(None)
 
 
 def _part(tensor: Tensor, rows: slice) -> Tensor:
-    """Return some rows. (Making a view takes 2 µs.)"""
     return tensor if rows is _ALL else tensor[rows]
 
 
@@ -169,7 +162,7 @@ class _Matrix(NamedTuple):
         family, dim, log_area = self.family, self.x.shape[1], log_sphere_area(self.x.shape[1])
         products = torch.mm(self.loc, self.x.T, out=None if keep else out)
         if self.scales:
-            table = offset_table(family, dim, products.dtype, products.device)
+            table = offset_table(family, dim, products)
             arguments = family.name, products, self.kappa, table, log_area, dim, self.scales, out
             slope = self.kernel.run(*arguments)
             return (products, slope) if keep else ()

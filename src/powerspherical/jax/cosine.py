@@ -62,7 +62,7 @@ def log_of_share(share: Array, rest: Array) -> Array:
 
 def direction(vectors: Array) -> Array:
     """Return v/‖v‖ along the last axis, without overflow. At the origin it is e₁, with a finite derivative."""
-    longest = lax.stop_gradient(jnp.abs(vectors).max(-1, keepdims=True))
+    longest = jnp.abs(lax.stop_gradient(vectors)).max(-1, keepdims=True)
     missing = longest == 0
     first = jnp.zeros(vectors.shape[-1:], vectors.dtype).at[0].set(1.0)
     scaled = vectors / jnp.where(missing, 1.0, longest) + jnp.where(missing, first, 0.0)

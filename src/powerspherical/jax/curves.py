@@ -115,13 +115,13 @@ def _(family: str, name: str, dim: float, primals: Any, tangents: Any) -> tuple[
     return kappa, tangents[0] / value(kappa, family, name, dim, 1)
 
 
-@functools.partial(in_float64, count=2)
 def inverse_mean(length: Array, loss: Array, family: str, dim: float) -> Array:
     """Return the κ ≥ 0 with E t = ``length`` = 1 - ``loss``, differentiable in ``length``.
 
     It is computed in float64, because κ² leaves the range of float32.
     """
-    return _inverse_mean(length, lax.stop_gradient(loss), family, dim)
+    compute = in_float64(lambda length, loss: _inverse_mean(length, loss, family, dim))
+    return compute(*jnp.broadcast_arrays(length, lax.stop_gradient(loss)))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))

@@ -448,10 +448,10 @@ def kl_divergence(
 def _divergence(p: Family, q: Family, loc_p: Array, kappa_p: Array, loc_q: Array, kappa_q: Array) -> Array:
     dim = loc_p.shape[-1]
 
-    def between(loc_p: Array, kappa_p: Array, loc_q: Array, kappa_q: Array) -> Array:
-        # Rounded unit vectors are normalised again.
-        angle = cosine_between(direction(loc_p), direction(loc_q)).map(lambda x: jnp.minimum(x, 2.0))
-        kappa_p, kappa_q, minus, plus = jnp.broadcast_arrays(kappa_p, kappa_q, *angle)
-        return jnp.maximum(q.divergence(p, kappa_p, kappa_q, Cosine(minus, plus), dim), 0.0)
+    def between(kappa_p: Array, kappa_q: Array, minus: Array, plus: Array) -> Array:
+        return q.divergence(p, kappa_p, kappa_q, Cosine(minus, plus), dim)
 
-    return in_float64(between)(loc_p, kappa_p, loc_q, kappa_q)
+    dtype = computing(loc_p, kappa_p, loc_q, kappa_q)
+    angle = cosine_between(_unit(loc_p, dtype), _unit(loc_q, dtype)).map(lambda x: jnp.minimum(x, 2.0))
+    arrays = jnp.broadcast_arrays(kappa_p.astype(dtype), kappa_q.astype(dtype), *angle)
+    return jnp.maximum(in_float64(between)(*arrays), 0.0)

@@ -6,6 +6,7 @@ The methods are those of ``powerspherical.families``, and so are their formulas:
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -23,7 +24,7 @@ from powerspherical.formulas.ops import horner
 from powerspherical.jax import curves, expectations, misalignment
 from powerspherical.jax.cosine import Cosine, log_half_cosine, log_of_share
 from powerspherical.jax.law import Law, legendre
-from powerspherical.jax.precision import in_float64
+from powerspherical.jax.precision import as_float64, in_float64
 from powerspherical.jax.random import normal, uniform
 from powerspherical.special import tables
 
@@ -153,7 +154,7 @@ class Family(ABC):
 
     def slope(self, t: Cosine, noise: Array, kappa: Array, dim: int) -> Array:
         """Return d artanh(t)/dκ of a draw: at a fixed probability of t, or another derivative with the same mean."""
-        return in_float64(lambda minus, plus, k: Law(self, k, dim).slope(Cosine(minus, plus)))(*t, kappa)
+        return as_float64(lambda minus, plus, k: Law(self, k, dim).slope(Cosine(minus, plus)), *t, kappa)
 
     # Divergences, in float64
 
@@ -421,9 +422,9 @@ class VonMisesFisherFamily(ExponentialFamily):
         series = slopes.von_mises_fisher_slope(t.plus, kappa, float(dim - 1))
         if dim >= slopes.SERIES_DIM:
             return series
-        near = in_float64(lambda minus, plus, k: _slope_by_recurrence(minus, plus, k, dim))
         small = jnp.minimum(kappa, slopes.SERIES_KAPPA)
-        return jnp.where(kappa < slopes.SERIES_KAPPA, near(*t, small), series)
+        near = as_float64(functools.partial(_slope_by_recurrence, dim=dim), *t, small)
+        return jnp.where(kappa < slopes.SERIES_KAPPA, near, series)
 
     def misalignment(self, kappa: Array, angle: Cosine, dim: int) -> Array:
         return misalignment.of_von_mises_fisher(kappa, angle, dim)
@@ -432,7 +433,7 @@ class VonMisesFisherFamily(ExponentialFamily):
         return p.mean_loss(kappa_p, dim), angle.minus * p.mean_cosine(kappa_p, dim)
 
 
-def _slope_by_recurrence(minus: Array, plus: Array, kappa: Array, dim: int) -> Array:
+def _slope_by_recurrence(minus: Array, plus: Array, kappa: Array, *, dim: int) -> Array:
     """Return d artanh(t)/dκ for κ ≤ 40 by a recurrence in the dimension, as the C library does (``slopes.h``).
 
     w_d = X_d/((d-1) N_d) with N_j = N_{j+2} + κ² N_{j+4}/(j(j+2)) and

@@ -17,7 +17,7 @@ from jax import Array, lax
 from powerspherical.jax import curves
 from powerspherical.jax.cosine import Cosine, direction
 from powerspherical.jax.families import ExponentialFamily, Family
-from powerspherical.jax.precision import computing, in_float64
+from powerspherical.jax.precision import as_float64, computing
 
 #: Points whose mean |T| is below this count as identical. It limits κ to about (d-1)/2 divided by it.
 CLOSEST = {"float64": 1e-9, "float32": 1e-6}
@@ -77,7 +77,7 @@ def _fitted(
                 kappa = _without_bias(family, kappa, 1 / jnp.square(shares).sum(0), dim)
         return best.place[..., :-1], kappa
 
-    return in_float64(search)(x, weights)
+    return as_float64(search, x, weights)
 
 
 def _search(family: Family, x: Array, shares: Array, max_iter: int, epsilon: float, closest: float) -> _Point:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jax import Array, lax
 from powerspherical.jax import curves
@@ -28,22 +29,28 @@ def _rule(kappa: Array, y: Array, beta: float, turn: Array | None) -> tuple[Arra
 
     ``turn`` is an x near which the integrand changes its behaviour: two panels meet there.
     """
-    scale = 1 / (beta + kappa)
+    kappa, y, scale = lax.stop_gradient((kappa, y, 1 / (beta + kappa)))
     # e(1-yv)/e(1) ≤ e^{-κyv} for both families.
     bound = _EXPONENT / (kappa * y)
     end = jnp.where(bound < 0.5, -jnp.log1p(-jnp.minimum(bound, 0.5)), jnp.inf)
-    span = jnp.arcsinh(jnp.minimum(end, _EXPONENT / beta) / scale)[..., None]
-    nodes, shares = legendre(_NODES)
-    if turn is None:
-        s, weights = span * nodes, span * shares
-    else:
-        middle = jnp.clip(jnp.arcsinh(turn / scale)[..., None], 0.1 * span, 0.9 * span)
-        rest = span - middle
-        s = jnp.concatenate((middle * nodes, middle + rest * nodes), -1)
-        weights = jnp.concatenate((middle * shares, rest * shares), -1)
-    x = scale[..., None] * jnp.sinh(s)
-    density = scale[..., None] * jnp.cosh(s) * weights * jnp.exp(-beta * x) / -jnp.expm1(-x)
-    return lax.stop_gradient((x, density))
+    span = jnp.arcsinh(jnp.minimum(end, _EXPONENT / beta) / scale)
+    middle = (
+        span
+        if turn is None
+        else jnp.clip(jnp.arcsinh(lax.stop_gradient(turn) / scale), 0.1 * span, 0.9 * span)
+    )
+    scale, span, middle = scale[..., None], span[..., None], middle[..., None]
+    nodes, weights = legendre(_NODES)
+    s, weights = middle * nodes, middle * weights
+    if turn is not None:
+        # Panel by panel in sums, because XLA compiles a concatenation several times as slowly.
+        none, (unit, shares) = np.zeros(_NODES), legendre(_NODES)
+        s = middle * np.append(unit, none + 1) + (span - middle) * np.append(none, unit)
+        weights = middle * np.append(shares, none) + (span - middle) * np.append(none, shares)
+    growth = jnp.expm1(s)  # instead of sinh and cosh, for which XLA writes much code
+    x = 0.5 * scale * (growth + growth / (growth + 1))
+    dx = 0.5 * scale * (growth + 1 + 1 / (growth + 1)) * weights
+    return x, dx * jnp.exp(-beta * x) / -jnp.expm1(-x)
 
 
 def _misalignment(log_shrink: Any, kappa: Array, angle: Cosine, dim: int, *, is_power: bool) -> Array:
@@ -84,5 +91,5 @@ def _von_mises_fisher_shrink(kappa: Array, lower: Array, gap: Array, dim: int) -
     nodes, weights = legendre(_SHRINK_NODES)
     path = kappa[..., None] * (lower[..., None] + jnp.where(near, gap, 0.0)[..., None] * nodes)
     close = kappa * gap * (curves.value(path, "von_mises_fisher", "loss", dim) * weights).sum(-1)
-    upper, low = curves.value(kappa * jnp.stack((lower + gap, lower)), "von_mises_fisher", "offset", dim)
+    upper, low = (curves.value(kappa * x, "von_mises_fisher", "offset", dim) for x in (lower + gap, lower))
     return jnp.where(near, close, upper - low) - 2 * kappa * gap

@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
 import jax
@@ -125,4 +124,4 @@ def bessel_ratio_inverse(ratio: Any, dim: float, complement: Any = None) -> Arra
 @functools.partial(jax.jit, static_argnums=1)
 def mean_log_boost_inverse(mean: Any, dim: int) -> Array:
     """Return the q ≥ 0 with ``mean_log_boost(q, dim)`` = mean."""
-    return in_float64(lambda mean: curves.inverse(mean, "log_boost", "mean", dim))(jnp.asarray(mean))
+    return in_float64(lambda mean: curves.inverse(mean, "log_boost", "mean", dim))(*floats(mean))

@@ -14,7 +14,7 @@ import numpy as np
 
 import jax
 from jax import Array, lax
-from powerspherical.jax.precision import in_float64
+from powerspherical.jax.precision import in_float64, row_by_row
 from powerspherical.special.tables import TOP, Curve, curves
 
 #: By the bytes of a number: the integers of its size, the bits of its mantissa but for three, the bias of its exponent.
@@ -45,16 +45,22 @@ def value(kappa: Array, family: str, name: str, dim: float, order: int = 0) -> A
         order: how often to differentiate.
     """
     found, size = curve(family, name, dim, order), kappa.dtype.itemsize
-    integers, shift, bias = _BITS[size]
     rows = jnp.asarray(_rows(size, family, name, dim, order), kappa.dtype)
+    result = row_by_row(functools.partial(_looked_up, rows, found), kappa)
+    return jnp.where(kappa < 0, 0.0, result) if order else result
+
+
+def _looked_up(rows: Array, found: Curve, kappa: Array) -> Array:
+    """Evaluate a curve with these rows."""
+    integers, shift, bias = _BITS[kappa.dtype.itemsize]
     inside = jnp.clip(kappa, 0.0, 2.0**TOP)
     cell = (lax.bitcast_convert_type(inside, integers) >> shift) - (8 * (found.cells.low + bias) - 1)
     row = rows[jnp.clip(cell, 0, len(rows) - 1)]
     result = _polynomial(row[..., 2:], row[..., 0] + inside * row[..., 1])
     if found.gain or found.decay:
         beyond = jnp.maximum(kappa, 2.0**TOP) * 2.0**-TOP  # 1 inside the table
-        result = result + found.gain * jnp.log(beyond) if found.gain else result * beyond**-found.decay
-    return jnp.where(kappa < 0, 0.0, result) if order else result
+        return result + found.gain * jnp.log(beyond) if found.gain else result * beyond**-found.decay
+    return result
 
 
 @value.defjvp

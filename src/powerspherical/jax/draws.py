@@ -12,7 +12,7 @@ import jax
 from jax import Array
 from powerspherical.jax.cosine import Cosine
 from powerspherical.jax.families import SPHERICAL_CAUCHY, Family
-from powerspherical.jax.precision import floats
+from powerspherical.jax.precision import floats, row_by_row
 from powerspherical.jax.random import normal
 
 #: Up to this dimension the part of the noise along μ is subtracted twice, because the rest may be short. Up to the
@@ -69,7 +69,7 @@ def _draw(family: Family, key: Array, mu: Array, kappa: Array) -> tuple[Array, C
         for _ in range(2 if dim <= _PROJECT_TWICE else 1):
             z = z - (z * mu).sum(-1, keepdims=True) * mu
         square = (z * z).sum(-1)
-    t, noise = family.draw_cosine(key, square, kappa, dim)
+    t, noise = row_by_row(functools.partial(family.draw_cosine, dim=dim), key, square, kappa)
     stretch = jnp.sqrt(t.minus * t.plus / square)
     in_mu = t.value if along is None else t.value - stretch * along
     return stretch[..., None] * z + in_mu[..., None] * mu, t, noise

@@ -41,11 +41,11 @@ class _Nodes(NamedTuple):
 def _windows(family: Family, kappa: Array, dim: int, *falls: float) -> tuple[Array, Array]:
     """Return the mode (…, 1), and where the log-density of y has fallen (…, 2·falls): below the mode, then above."""
     law = Law(family, kappa, dim)
-    direction, fall = jnp.repeat(jnp.array([-1.0, 1.0]), len(falls)), jnp.array([*falls, *falls])
+    direction, fall = np.repeat([-1.0, 1.0], len(falls)), np.array([*falls, *falls])
     # Of (1-t)², which is largest far from the mode, a heavy tail has the largest share. It must not be cut.
-    fall = jnp.where(fall == _FALL, _FALL + 4 * jnp.maximum(law.mode, 0.0), fall)
+    depth = fall + 4 * jnp.maximum(law.mode, 0.0) * (fall == _FALL)
     starts = law.mode + 0 * direction
-    return law.mode, starts + direction * law.lengths(starts, law.height(law.mode) - fall, direction)
+    return law.mode, starts + direction * law.lengths(starts, law.height(law.mode) - depth, direction)
 
 
 def _law_at(family: Family, y: Array, widths: Array, kappa: Array, dim: int) -> _Nodes:

@@ -253,9 +253,10 @@ def _product(kappa: Array, statistic: Array) -> Array:
 @_product.defjvp
 def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (kappa, statistic), (dkappa, dstatistic) = primals, tangents
-    # A change of zero stays zero where T = -inf.
-    in_kappa = jnp.where(dkappa == 0, 0.0, statistic * dkappa)
-    return _product(kappa, statistic), in_kappa + kappa * dstatistic
+    finite = jnp.maximum(
+        statistic, jnp.finfo(statistic.dtype).min
+    )  # where T = -inf a change of zero stays zero
+    return _product(kappa, statistic), finite * dkappa + kappa * dstatistic
 
 
 class PowerSphericalFamily(ExponentialFamily):

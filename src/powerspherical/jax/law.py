@@ -93,7 +93,7 @@ class Law:
         """Return log ∫ exp(h), (…, 1)."""
         return -(self.family.offset(self.kappa, self.dim) + log_cosine_normalizer(self.dim))
 
-    def lengths(self, y: Array, target: Array, direction: Array) -> Array:
+    def lengths(self, y: Array, target: Array, direction: Array | np.ndarray) -> Array:
         """Return how far from y h stays above ``target``, or up to 10% more, by bisection of the logarithm."""
         low, high = _LOG_LENGTHS
 

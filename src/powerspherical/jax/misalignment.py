@@ -40,11 +40,10 @@ def _rule(kappa: Array, y: Array, beta: float, turn: Array | None) -> tuple[Arra
         else jnp.clip(jnp.arcsinh(lax.stop_gradient(turn) / scale), 0.1 * span, 0.9 * span)
     )
     scale, span, middle = scale[..., None], span[..., None], middle[..., None]
-    nodes, weights = legendre(_NODES)
-    s, weights = middle * nodes, middle * weights
-    if turn is not None:
-        # Panel by panel in sums, because XLA compiles a concatenation several times as slowly.
-        none, (unit, shares) = np.zeros(_NODES), legendre(_NODES)
+    unit, shares = legendre(_NODES)
+    s, weights = middle * unit, middle * shares
+    if turn is not None:  # panels as sums, because XLA takes longer to compile a concatenation
+        none = np.zeros(_NODES)
         s = middle * np.append(unit, none + 1) + (span - middle) * np.append(none, unit)
         weights = middle * np.append(shares, none) + (span - middle) * np.append(none, shares)
     growth = jnp.expm1(s)  # instead of sinh and cosh, for which XLA writes much code

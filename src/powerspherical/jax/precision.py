@@ -28,12 +28,28 @@ def floats(*arrays: Any) -> list[Array]:
     return [jnp.asarray(x, dtype) for x in arrays]
 
 
+def row_by_row(function: Callable[..., Any], *arrays: Array) -> Any:
+    """Return function(*arrays), which computes each entry, or row, from those of the last array and of the others.
+
+    Under explicit sharding its results are sharded like the last array, and the compiler finds out about the rest: a
+    lookup in a table has no sharding that JAX could infer.
+    """
+    sharding = jax.typeof(arrays[-1]).sharding
+    if jax.sharding.AxisType.Explicit not in sharding.mesh.axis_types:
+        return function(*arrays)
+    return jax.sharding.auto_axes(function, out_sharding=sharding)(*arrays)
+
+
 def as_float64(function: Callable[..., Any], *arrays: Array) -> Any:
     """Return function(*arrays), computed in float64, in the common dtype of the arrays. It is not to be derived."""
     dtype = computing(*arrays)
-    with jax.enable_x64(True):
-        doubles = (x.astype(jnp.float64) for x in arrays)
-        return jax.tree.map(lambda x: x.astype(dtype), function(*doubles))
+
+    def compute(*arrays: Array) -> Any:
+        with jax.enable_x64(True):
+            doubles = (x.astype(jnp.float64) for x in arrays)
+            return jax.tree.map(lambda x: x.astype(dtype), function(*doubles))
+
+    return row_by_row(compute, *arrays)
 
 
 def in_float64(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -62,7 +62,10 @@ class Family(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "key" not in vars(cls) and not vars(cls).keys().isdisjoint({"log_kernel", "statistic"}):
+        # A new law has tables of its own. A subclass that only overrides other methods shares those of its parent.
+        if "key" not in vars(cls) and not any(
+            hasattr(base, "key") and _same_law(cls, base) for base in cls.__bases__
+        ):
             cls.key = f"{cls.__qualname__} in JAX {next(_numbers)}"
             tables.register(cls.key, lambda dim: _tables(cls(), int(dim)))
 
@@ -199,6 +202,10 @@ def _tables(family: Family, dim: int) -> dict[str, tables.Curve]:
     return found
 
 
+def _same_law(first: type, second: type) -> bool:
+    return all(getattr(first, x, None) is getattr(second, x, None) for x in ("log_kernel", "statistic"))
+
+
 class ExponentialFamily(Family):
     """A family with the unnormalised density exp(κT). Its ``statistic`` T is ≤ 0, and 0 at the mode t = 1."""
 
@@ -273,7 +280,7 @@ class PowerSphericalFamily(ExponentialFamily):
         return 0.5 * jnp.log1p(2 * kappa / (dim - 1))
 
     def mean_cosine(self, kappa: Array, dim: int) -> Array:
-        return kappa / (kappa + (dim - 1))
+        return _power_spherical_mean(kappa, dim)
 
     def mean_loss(self, kappa: Array, dim: int) -> Array:
         return (dim - 1) / (kappa + (dim - 1))
@@ -332,6 +339,17 @@ class PowerSphericalFamily(ExponentialFamily):
 
     def losses(self, p: Family, kappa_p: Array, angle: Cosine, dim: int) -> tuple[Array, Array]:
         return curves.value(kappa_p, p.key, "log_loss", dim), p.misalignment(kappa_p, angle, dim)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _power_spherical_mean(kappa: Array, dim: int) -> Array:
+    return kappa / (kappa + (dim - 1))
+
+
+@_power_spherical_mean.defjvp
+def _(dim: int, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (kappa,), (change,) = primals, tangents  # the derivative of the quotient would cancel
+    return _power_spherical_mean(kappa, dim), (dim - 1) / jnp.square(kappa + (dim - 1)) * change
 
 
 _SERIES_ENDS = 0.25  # the |w| from which on the logarithm loses no digits that matter

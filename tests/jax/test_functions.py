@@ -66,11 +66,12 @@ def test_special_functions_are_those_of_torch(name: str) -> None:
     (slope,) = torch.autograd.grad(expected.sum(), leaf)
     with jax.enable_x64(True):
         found, grow = jax.jvp(lambda x: function(x, 5), (jnp.asarray(argument),), (jnp.ones_like(argument),))
-    np.testing.assert_allclose(found, expected.detach(), rtol=1e-14)
+    # Near the zero of the log-partition of Power Spherical the error is relative to κ/d.
+    np.testing.assert_allclose(found, expected.detach(), rtol=1e-14, atol=1e-16)
     np.testing.assert_allclose(grow, slope, rtol=1e-13)
     single = function(jnp.asarray(argument, jnp.float32), 5)
     assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, expected.detach(), rtol=2e-6)
+    np.testing.assert_allclose(single, expected.detach(), rtol=2e-6, atol=1e-7)
 
 
 def test_the_ends_of_the_axis() -> None:
@@ -116,8 +117,8 @@ def test_members_are_those_of_torch(name: str) -> None:
         np.testing.assert_allclose(
             jax.hessian(lambda k: type(q)(q.loc[0], k).entropy())(2.0), difference, rtol=1e-5
         )
-    with pytest.raises(NotImplementedError, match="differentiable once"):
-        jax.hessian(lambda k: type(q)(q.loc[0], k).cap_probability(0.5))(2.0)
+        with pytest.raises(NotImplementedError, match="differentiable once"):
+            jax.hessian(lambda k: type(q)(q.loc[0], k).cap_probability(0.5))(2.0)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -25,7 +25,7 @@ from powerspherical.jax import curves, expectations, misalignment
 from powerspherical.jax.cosine import Cosine, log_half_cosine, log_of_share
 from powerspherical.jax.law import Law, legendre
 from powerspherical.jax.precision import as_float64, in_float64
-from powerspherical.jax.random import normal, uniform
+from powerspherical.jax.random import bits, normal, uniform
 from powerspherical.special import tables
 
 _numbers = itertools.count()
@@ -148,10 +148,12 @@ class Family(ABC):
         """Draw one cosine per entry of ``kappa``. Return it and the noise that ``slope`` needs.
 
         ``square`` holds χ²_{d-1} variables of the same shape, which may be used as noise. They are the squared lengths
-        of the tangent Gaussian vectors. ``uniform`` and ``normal`` of ``key`` have streams from 1 on for this.
+        of the tangent Gaussian vectors. The streams of ``key`` from 1 on are for this.
         """
+        # From 52 bits. JAX's own float64 numbers would have 32, because they are lowered outside of the block.
+        high, low = (bits(key, kappa.shape, stream) for stream in (np.uint32(1), np.uint32(2)))
         with jax.enable_x64(True):
-            u = uniform(key, kappa.shape, jnp.float64, 1)
+            u = (high.astype(jnp.float64) * 2.0**20 + (low >> 12).astype(jnp.float64) + 0.5) * 2.0**-52
             t = self.quantile(u, 1 - u, kappa.astype(jnp.float64), dim)
             return t.map(lambda end: end.astype(kappa.dtype)), kappa
 

@@ -1,5 +1,6 @@
 """What every test starts from, and what it must not leave behind."""
 
+import importlib.util
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from torch.distributions import Distribution
 from helpers.engines import ENGINES, Engine, is_missing
 from helpers.fast import fast
 from powerspherical import engines
+
+#: Where JAX is not installed, as on Python 3.10, its part of the package cannot be imported.
+collect_ignore_glob = [] if importlib.util.find_spec("jax") else ["src/powerspherical/jax/*"]
 
 if not torch.cuda.is_available():
     # Without a GPU the fused kernels run in Triton's interpreter, which must be asked for before Triton is imported.

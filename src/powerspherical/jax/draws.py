@@ -37,9 +37,8 @@ def draw(family: Family, key: Array, loc: Array, concentration: Array, shape: Se
         key = jax.random.wrap_key_data(key)
     dtype, dim = jnp.result_type(loc, concentration), loc.shape[-1]
     loc, kappa = floats(loc, concentration)
-    kappa = jnp.minimum(
-        kappa, jnp.finfo(kappa.dtype).max
-    )  # ∞ would be ∞ - ∞ in formulas. The points are μ either way.
+    # ∞ would be ∞ - ∞ in formulas, and multiples of the largest number are ∞. The points are μ either way.
+    kappa = jnp.minimum(kappa, 0.01 * jnp.finfo(kappa.dtype).max)
     mu, kappa = jnp.broadcast_to(loc, (*shape, dim)), jnp.broadcast_to(kappa, shape)
     return _draw(family, key, mu, kappa)[0].astype(dtype)
 

@@ -108,15 +108,13 @@ class TestClasses:
         inferred = family.infer_shapes(loc=(*batch, DIM), concentration=kappa)
         assert inferred == (p.batch_shape, p.event_shape)
 
-    @pytest.mark.parametrize("dim", [2, 3, 5, 16, 1000, 100_000])
-    def test_draws_are_in_the_support(self, dim: int) -> None:
+    @families
+    @pytest.mark.parametrize("dim", [2, 16, 10_000])
+    def test_draws_are_in_the_support(self, family: type, dim: int) -> None:
         """NumPyro allows 10√d roundings of the norm, and gives other points the log-density -∞."""
         kappa = jnp.array([0.0, 1e-3, 1.0, 1e3, 1e6, 1e9])
-        for family in FAMILIES:
-            p = family(jnp.full(dim, dim**-0.5), kappa)
-            x = p.sample(KEY, (10 if dim > 1000 else 1000,))
-            assert jnp.isfinite(p.log_prob(x)).all()
-            assert jnp.isfinite(HypersphericalUniform(dim).log_prob(x)).all()
+        x = family(jnp.full(dim, dim**-0.5), kappa).sample(KEY, (10 if dim > 1000 else 1000,))
+        assert constraints.sphere(x).all()
 
     @families
     def test_validation(self, family: type) -> None:
@@ -169,16 +167,16 @@ class TestClasses:
 
 class TestDivergences:
     def test_all_pairs(self) -> None:
-        """Those of ``powerspherical.jax``, also inside what NumPyro wraps distributions in."""
-        loc = directions(2, 3, DIM)
-        ps = [*(family(loc[0], 5.0) for family in FAMILIES), HypersphericalUniform(DIM, batch_shape=(3,))]
-        qs = [*(family(loc[1], 3.0) for family in FAMILIES), HypersphericalUniform(DIM)]
-        for p, q in itertools.product(ps, qs):
-            expected = plain.kl_divergence(p, q)
-            assert expected.shape == (3,)
-            close(dist.kl_divergence(p, q), expected)
-            close(dist.kl_divergence(p.expand((2, 3)), q), jnp.stack([expected] * 2))
-            close(dist.kl_divergence(p.to_event(1), q.expand((3,)).to_event(1)), expected.sum())
+        for p, q in itertools.product([*FAMILIES, HypersphericalUniform], repeat=2):
+            assert dist.kl_divergence.dispatch(p, q) is plain.kl_divergence
+
+    def test_wrapped_distributions(self) -> None:
+        p, q = PowerSpherical(directions(3, DIM), 5.0), HypersphericalUniform(DIM)
+        expected = plain.kl_divergence(p, q)
+        assert expected.shape == (3,)
+        close(dist.kl_divergence(p, q), expected)
+        close(dist.kl_divergence(p.expand((2, 3)), q), jnp.stack([expected] * 2))
+        close(dist.kl_divergence(p.to_event(1), q.expand((3,)).to_event(1)), expected.sum())
 
     def test_a_family_of_your_own(self) -> None:
         class Exponential(plain.Family):
@@ -191,10 +189,8 @@ class TestDivergences:
             family = Exponential()
 
         loc = directions(2, 3)
-        mine, theirs = Mine(loc[0], 5.0), VonMisesFisher(loc[0], 5.0)
-        q = PowerSpherical(loc[1], 3.0)
+        mine, theirs, q = Mine(loc[0], 5.0), VonMisesFisher(loc[0], 5.0), PowerSpherical(loc[1], 3.0)
         close(dist.kl_divergence(mine, q), dist.kl_divergence(theirs, q), rtol=1e-5)
-        close(dist.kl_divergence(q, mine), dist.kl_divergence(q, theirs), rtol=1e-5)
 
 
 class TestTransform:
@@ -208,19 +204,20 @@ class TestTransform:
         close(jnp.linalg.norm(z, axis=-1), jnp.full(7, math.sqrt(dim + 7)))
 
     @pytest.mark.parametrize("dim", [2, 3, 16])
-    def test_log_determinant(self, dim: int) -> None:
+    @pytest.mark.parametrize("length", [0.5, 3.0, 6.0])
+    def test_log_determinant(self, dim: int, length: float) -> None:
         """That of z ↦ (x, F(‖z‖)) with F the cdf of the χ distribution with d + 8 degrees of freedom."""
         transform = NormalizeTransform()
 
-        def full(z: Any, tangents: Any) -> Any:
+        z = length * directions(dim)
+        tangents = np.linalg.svd(z[None])[2][1:]
+
+        def full(z: Any) -> Any:
             cdf = jax.scipy.special.gammainc(0.5 * (dim + transform.extra), 0.5 * (z @ z))
             return jnp.append(tangents @ transform(z), cdf)
 
-        for length in (0.5, 3.0, 6.0):
-            z = length * directions(dim)
-            tangents = jnp.linalg.svd(z[None])[2][1:]
-            _, expected = jnp.linalg.slogdet(jax.jacfwd(full)(z, tangents))
-            close(transform.log_abs_det_jacobian(z, transform(z)), expected, rtol=1e-4, atol=1e-4)
+        _, expected = np.linalg.slogdet(jax.jit(jax.jacfwd(full))(z))
+        close(transform.log_abs_det_jacobian(z, transform(z)), expected, rtol=1e-4, atol=1e-4)
 
     def test_batches(self) -> None:
         z = 3 * directions(2, 3, DIM)
@@ -303,6 +300,19 @@ class TestSites:
         close(found, mixture.log_prob(x).sum(), rtol=1e-5)
 
 
+@pytest.fixture
+def data() -> Any:
+    return VonMisesFisher(jnp.array([0.6, 0.0, 0.8]), 10.0).sample(KEY, (50,))
+
+
+@pytest.fixture
+def posterior(data: Any) -> VonMisesFisher:
+    """That of a mean direction with a uniform prior, for κ = 10."""
+    total = 10.0 * data.sum(0)
+    length = jnp.linalg.norm(total)
+    return VonMisesFisher(total / length, length)
+
+
 @pytest.mark.slow
 class TestInference:
     @pytest.mark.parametrize(("dim", "kappa"), [(3, 85.0), (16, 295.0)])
@@ -319,16 +329,6 @@ class TestInference:
         mcmc.run(KEY, jnp.tile(pole, (10, 1)), extra_fields=("diverging",))
         assert not mcmc.get_extra_fields()["diverging"].any()
         assert has_law(mcmc.get_samples()["loc"], VonMisesFisher(pole, kappa))
-
-    @pytest.fixture(scope="class")
-    def data(self) -> Any:
-        return VonMisesFisher(jnp.array([0.6, 0.0, 0.8]), 10.0).sample(KEY, (50,))
-
-    @pytest.fixture(scope="class")
-    def posterior(self, data: Any) -> VonMisesFisher:
-        total = 10.0 * data.sum(0)
-        length = jnp.linalg.norm(total)
-        return VonMisesFisher(total / length, length)
 
     @staticmethod
     def model(data: Any) -> None:

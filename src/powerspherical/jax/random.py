@@ -37,11 +37,9 @@ def bits(key: Array, shape: tuple[int, ...], stream: Any = 0) -> Array:
 
 
 def uniform(key: Array, shape: tuple[int, ...], dtype: Any, stream: Any) -> Array:
-    """Return uniform numbers in (0, 1), odd multiples of 2^-24 in float32 and of 2^-53 in float64."""
+    """Return uniform numbers in (0, 1), in float32 odd multiples of 2^-24."""
     if dtype != jnp.float32:
-        # Of 32-bit integers. Those of ``jax.random.uniform`` have 64, which a program in float32 truncates.
-        words = bits(key, (2, *shape), stream).astype(dtype)
-        return (jnp.floor(words[0] * 2**-5) + (jnp.floor(words[1] * 2**-7) + 0.5) * 2**-25) * 2**-27
+        return random.uniform(random.fold_in(key, stream), shape, dtype, float(jnp.finfo(dtype).tiny))
     signed = (bits(key, shape, stream) >> np.uint32(9)).astype(np.int32)  # converted faster than unsigned
     return (signed.astype(dtype) + 0.5) * np.float32(2**-23)
 

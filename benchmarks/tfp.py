@@ -24,9 +24,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     keep_freed_memory()
     # JAX has no option for the number of threads. It uses one per processor that the process may use.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request["threads"]])
-    import tensorflow_probability.substrates.jax as tfp
-
     import jax
+    import tensorflow_probability.substrates.jax as tfp
 
     groups = []
     for rows, dim, turn in request["sizes"]:
@@ -39,10 +38,9 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 def methods(rows: int, dim: int, kappa: float, *, differentiated: bool) -> dict[str, Call]:
     """Return the compiled floor and samplers by name, as functions without arguments."""
+    import jax
     import jax.numpy as jnp
     from tensorflow_probability.substrates.jax.distributions import PowerSpherical, VonMisesFisher
-
-    import jax
 
     first, second, *keys = jax.random.split(jax.random.PRNGKey(0), KEYS + 2)
     loc = jax.random.normal(first, (rows, dim))

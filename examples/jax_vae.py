@@ -9,9 +9,9 @@ import math
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
-import jax
 from powerspherical.jax import HypersphericalUniform, PowerSpherical, kl_divergence
 
 PIXELS, WIDTH, DIM = 16, 64, 2

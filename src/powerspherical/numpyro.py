@@ -38,18 +38,18 @@ from typing import TYPE_CHECKING, Any
 from powerspherical._extras import install_hint
 
 try:
+    import jax
     import jax.numpy as jnp
     from numpyro.distributions import constraints
     from numpyro.distributions.distribution import Distribution
     from numpyro.distributions.kl import kl_divergence
     from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
     from numpyro.distributions.util import promote_shapes, validate_sample
-
-    import jax
 except ModuleNotFoundError as error:
     raise ImportError(f"powerspherical.numpyro needs NumPyro and JAX: {install_hint('numpyro')}") from error
 
 from jax import Array
+
 from powerspherical.jax import distributions
 from powerspherical.jax.cosine import direction
 

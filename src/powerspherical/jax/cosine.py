@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 import jax
+import jax.numpy as jnp
 from jax import Array, lax
+
 from powerspherical.formulas.densities import power_statistic
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-
-import jax
 from jax import Array, lax
+
 from powerspherical.jax.precision import in_float64, row_by_row
 from powerspherical.special.tables import TOP, Curve, curves
 

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-
-import jax
 from jax import Array, lax
+
 from powerspherical.jax import curves
 from powerspherical.jax.cosine import Cosine, cosine_between, direction
 from powerspherical.jax.draws import draw, uniform

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
-
 import jax
+import jax.numpy as jnp
 from jax import Array
+
 from powerspherical.jax.cosine import Cosine
 from powerspherical.jax.families import SPHERICAL_CAUCHY, Family
 from powerspherical.jax.precision import floats, row_by_row

@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-
-import jax
 from jax import Array, lax
+
 from powerspherical.jax.cosine import Cosine, log_half_cosine
 from powerspherical.jax.law import Law, log_cosine_normalizer
 from powerspherical.special.moments import rapidity_rule

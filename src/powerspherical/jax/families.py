@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-
-import jax
 from jax import Array, lax
+
 from powerspherical.formulas import maps, slopes
 from powerspherical.formulas.densities import cauchy_log_density, cauchy_slopes, sinh_rapidity
 from powerspherical.formulas.ops import horner

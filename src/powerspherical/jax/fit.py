@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 import jax
+import jax.numpy as jnp
 from jax import Array, lax
+
 from powerspherical.jax import curves
 from powerspherical.jax.cosine import Cosine, direction
 from powerspherical.jax.families import ExponentialFamily, Family

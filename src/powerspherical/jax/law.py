@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-
 from jax import Array, lax
+
 from powerspherical.jax import curves
 from powerspherical.jax.cosine import Cosine
 

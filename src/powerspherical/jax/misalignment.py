@@ -14,8 +14,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-
 from jax import Array, lax
+
 from powerspherical.jax import curves
 from powerspherical.jax.cosine import Cosine, log_of_share
 from powerspherical.jax.law import legendre

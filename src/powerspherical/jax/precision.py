@@ -11,9 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
-
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 

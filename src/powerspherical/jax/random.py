@@ -12,8 +12,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-
 from jax import Array, lax, random
+
 from powerspherical.formulas.ops import horner
 
 _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)

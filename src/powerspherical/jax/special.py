@@ -17,10 +17,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jax.scipy.special import xlogy
-
 import jax
 from jax import Array
+from jax.scipy.special import xlogy
+
 from powerspherical.jax import curves
 from powerspherical.jax.precision import floats, in_float64
 

@@ -6,10 +6,10 @@ import functools
 import math
 from typing import Any
 
-import jax.numpy as jnp
-
 import jax
+import jax.numpy as jnp
 from jax import Array
+
 from powerspherical.jax.cosine import Cosine
 from powerspherical.jax.families import Family
 from powerspherical.jax.law import Law, log_cosine_normalizer

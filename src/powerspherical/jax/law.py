@@ -85,7 +85,10 @@ class Law:
         low, width = 0 * self.kappa - _GRID_END, 2 * _GRID_END
         while width > 0.05 / math.sqrt(self.dim - 1):
             step = width / (_GRID - 1)
-            best = jnp.argmax(self.height(low + step * np.arange(_GRID)), -1, keepdims=True)
+            heights = self.height(low + step * np.arange(_GRID))
+            best = lax.argmax(heights, heights.ndim - 1, np.int32)[
+                ..., None
+            ]  # int64 would fail outside of the block
             low, width = low + step * jnp.maximum(best - 1, 0), 2 * step
         return low + 0.5 * width
 

@@ -67,7 +67,12 @@ class HypersphericalUniform(distributions.HypersphericalUniform, TorchDistributi
 
     @staticmethod
     def infer_shapes(**arg_shapes: Any) -> Any:
-        """Raise: the event shape is the value of ``dim``, which the shapes of arguments do not tell."""
+        """Raise: the event shape is the value of ``dim``, which the shapes of arguments do not tell.
+
+        >>> HypersphericalUniform.infer_shapes(dim=())
+        Traceback (most recent call last):
+        NotImplementedError: the event shape of HypersphericalUniform is (dim,), and ...
+        """
         raise NotImplementedError(
             "the event shape of HypersphericalUniform is (dim,), and shapes of arguments do not tell the value of dim: "
             "use HypersphericalUniform(dim).event_shape"

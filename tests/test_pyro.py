@@ -22,12 +22,7 @@ pyro = pytest.importorskip("pyro")
 from pyro import poutine  # noqa: E402
 from pyro.distributions import constraints  # noqa: E402
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO, TraceMeanField_ELBO  # noqa: E402
-from pyro.infer.autoguide import (  # noqa: E402
-    AutoDelta,
-    AutoMultivariateNormal,
-    AutoNormal,
-    init_to_sample,
-)
+from pyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal, init_to_sample  # noqa: E402
 
 from powerspherical.pyro import (  # noqa: E402
     HypersphericalUniform,
@@ -147,6 +142,10 @@ class TestClasses:
         assert shapes == (p.batch_shape, p.event_shape)
         assert family.infer_shapes(loc=tuple(loc.shape)) == (batch, (DIM,))
         assert type(p.marginal).infer_shapes(dim=(), concentration=kappa) == (kappa, ())
+
+    def test_the_shape_of_the_uniform_is_a_value(self) -> None:
+        with pytest.raises(NotImplementedError, match=r"use HypersphericalUniform\(dim\).event_shape"):
+            powerspherical.pyro.HypersphericalUniform.infer_shapes(dim=())
 
     def test_without_pyro_the_error_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pyro.distributions.torch_distribution", None)

@@ -125,7 +125,7 @@ def as_triton(module: ModuleType) -> Iterator[str]:
         text = "\n".join(map(ast.unparse, body)).replace("1e309", 'float("inf")')
         text = re.sub(r"\b(abs|log|where)\(", r"tl.\1(", text)  # other functions are in ``elementary``
         arguments = ", ".join(argument.arg for argument in node.args.args)
-        yield f"@triton.jit\ndef {node.name}({arguments}):\n{textwrap.indent(text, '    ')}\n\n"
+        yield f"@triton.jit\ndef {node.name}({arguments}):\n{textwrap.indent(text, '    ')}\n"
 
 
 def translations() -> dict[Path, str]:

@@ -182,7 +182,7 @@ WINDOWS_WHEELS = [
     *(
         "panda3d",
         "numpy<2",
-        "torch",
+        "torch==2.6.0",
         "filelock",
         "fsspec",
         "jinja2",

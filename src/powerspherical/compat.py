@@ -2,8 +2,7 @@
 
 From ``power_spherical``, the package of the paper's authors (0.8.1): ``PowerSpherical``, ``MarginalTDistribution`` and
 ``HypersphericalUniform``. From s-vae-pytorch: ``VonMisesFisher``, and ``hyperspherical_uniform`` for its
-``HypersphericalUniform``, which takes d-1. They are subclasses of ours: draws, accuracy, KL divergences, ``fit`` and
-errors are the same. ``docs/migration.md`` lists what differs from the originals.
+``HypersphericalUniform``, which takes d-1. They are subclasses of ours. ``docs/migration.md`` lists what differs.
 
 >>> import torch
 >>> from torch.distributions import kl_divergence
@@ -52,10 +51,9 @@ class HypersphericalUniform(distributions.HypersphericalUniform):
 
     Args:
         dim: the ambient dimension d ≥ 2, an integer or a tensor that holds one.
-        device: device of samples and moments. It is kept as an attribute, and so is ``dtype``.
-        dtype: dtype of samples and moments.
-        validate_args: whether ``log_prob`` checks that values lie on the sphere. It follows their dtype and device, not
-            those of the distribution as in the original.
+        device, dtype: of samples and moments; kept as attributes. ``log_prob`` follows those of its argument, where the
+            original follows these.
+        validate_args: whether ``log_prob`` checks that values lie on the sphere.
 
     >>> prior = HypersphericalUniform(3, "cpu", torch.float64)
     >>> prior.sample((5,)).shape, prior.dtype, prior.device
@@ -115,13 +113,11 @@ class PowerSpherical(_Scaled, distributions.PowerSpherical):
 
     Args:
         loc, validate_args: as for ``powerspherical.PowerSpherical``, with ``loc`` of shape (…, d).
-        scale: the concentration κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``. One value per
-            vector in a column, such as (B, 1) with ``loc`` of shape (B, d), counts as the shape (B,). Integers are
-            converted to the dtype of ``loc``.
+        scale: the concentration κ ≥ 0, a number or a tensor, also of integers, that broadcasts against
+            ``loc.shape[:-1]``. A column, such as (B, 1) with ``loc`` of shape (B, d), counts as the shape (B,).
 
-    As in the original, three members differ from ``powerspherical.PowerSpherical``: ``log_normalizer()`` is a method
-    and has the opposite sign, ``variance`` is the covariance matrix, and ``stddev`` is the elementwise square root of
-    that, NaN where the covariance is negative.
+    As in the original, ``log_normalizer()`` is a method and has the opposite sign, ``variance`` is the covariance
+    matrix, and ``stddev`` is its elementwise square root, NaN where the covariance is negative.
 
     >>> p = PowerSpherical(torch.tensor([0.0, 0.6, 0.8]), torch.tensor(4.0))
     >>> p.scale, p.log_normalizer()
@@ -156,8 +152,6 @@ class PowerSpherical(_Scaled, distributions.PowerSpherical):
 
 
 class _FromSVAE(Draws):
-    """What both distributions of s-vae-pytorch have."""
-
     @property
     def device(self) -> torch.device:
         """The device of draws."""
@@ -182,9 +176,9 @@ class VonMisesFisher(_FromSVAE, distributions.VonMisesFisher):
 
     Args:
         loc, validate_args: as for ``powerspherical.VonMisesFisher``, with ``loc`` of shape (…, d).
-        scale: the concentrations κ ≥ 0, with a last axis of length 1 that is dropped: (B, 1) for ``loc`` of shape
-            (B, d). A number or a scalar tensor works too.
-        k: kept as an attribute and otherwise ignored. In the original it is the number of proposals per rejection step.
+        scale: the concentrations κ ≥ 0, a number or a tensor whose last axis of length 1 is dropped: (B, 1) for ``loc``
+            of shape (B, d).
+        k: kept as an attribute and otherwise ignored.
 
     As in the original, ``log_prob``, ``entropy`` and KL divergences have the shape (…), and ``stddev`` is ``scale``.
 
@@ -219,7 +213,7 @@ class hyperspherical_uniform(_FromSVAE, distributions.HypersphericalUniform):
     """The uniform distribution on the sphere *of dimension* ``dim``, in R^(dim+1).
 
     This is ``HypersphericalUniform`` of s-vae-pytorch, with its arguments: import it under that name. The attribute
-    ``dim`` is that of our distributions, the ambient dimension.
+    ``dim`` is the ambient dimension.
 
     >>> from powerspherical.compat import hyperspherical_uniform as HypersphericalUniform
     >>> prior = HypersphericalUniform(4)

@@ -1,8 +1,7 @@
 """Which implementation computes, and how large its blocks of work are: for debugging, tests and measurements.
 
 The functions of this package exist as torch operations, and some of them also in C (for the CPU) and in Triton (for
-CUDA). By default each call takes the fastest one that supports its arguments. Both settings hold for the whole process,
-because a backward pass may run in another thread.
+CUDA). Both settings hold for the whole process, because a backward pass may run in another thread.
 
 >>> import torch
 >>> from powerspherical import PowerSpherical
@@ -66,8 +65,8 @@ def engine(name: str) -> AbstractContextManager[None]:
 def block_limit(entries: int) -> AbstractContextManager[None]:
     """Return a context in which blocks of work have at most ``entries`` numbers.
 
-    Results do not depend on the size of blocks, except for their last digits. A small limit makes a small example pass
-    through several blocks, or several threads of the C library.
+    Only the last digits of results depend on it. With a small limit a small example passes through several blocks, or
+    several threads of the C library.
     """
     if entries < 1:
         raise ValueError(f"entries={entries} must be at least 1")

@@ -1,8 +1,7 @@
 """The distributions for Pyro: they work with ``pyro.sample``, plates, masks and ``pyro.infer`` (extra ``pyro``).
 
-Each class adds Pyro's mixin to the class of the same name in ``powerspherical``: same arguments, same results, and the
-same KL divergences, which ``TraceMeanField_ELBO`` uses. Your own distribution works with Pyro in the same way:
-``class Mine(MyDistribution, TorchDistributionMixin)``. To learn a direction, pass the constraint
+Each class adds Pyro's mixin to the class of the same name in ``powerspherical``. Your own distribution works with Pyro
+in the same way: ``class Mine(MyDistribution, TorchDistributionMixin)``. To learn a direction, pass the constraint
 ``powerspherical.distributions.unit_vector`` to ``pyro.param``.
 
 >>> import pyro, torch
@@ -66,6 +65,19 @@ __all__ = [
 class HypersphericalUniform(distributions.HypersphericalUniform, TorchDistributionMixin):
     """``powerspherical.HypersphericalUniform`` for Pyro."""
 
+    @staticmethod
+    def infer_shapes(**arg_shapes: Any) -> Any:
+        """Raise: the event shape is the value of ``dim``, which the shapes of arguments do not tell.
+
+        >>> HypersphericalUniform.infer_shapes(dim=())
+        Traceback (most recent call last):
+        NotImplementedError: the event shape of HypersphericalUniform is (dim,), and ...
+        """
+        raise NotImplementedError(
+            "the event shape of HypersphericalUniform is (dim,), and shapes of arguments do not tell the value of dim: "
+            "use HypersphericalUniform(dim).event_shape"
+        )
+
 
 class PowerSphericalMarginal(distributions.PowerSphericalMarginal, TorchDistributionMixin):
     """``powerspherical.PowerSphericalMarginal`` for Pyro: the law of t, with κ of shape (…)."""
@@ -115,10 +127,9 @@ class SphereReparam(Reparam):
     """Replace a latent site x on the sphere by a vector z in R^d and the deterministic site x = z/‖z‖.
 
     The length of z is independent of its direction and distributed as that of a standard normal vector. So the
-    prior and the posterior of x stay exactly the same. If x is uniform, z is standard normal. The new site is called
-    ``NAME_vector``; it has the shape of x and no constraint, so that NUTS, HMC and continuous autoguides can be used.
-
-    It applies to any latent site whose support is ``unit_vector``: of any family, in plates, and with ``to_event``.
+    prior and the posterior of x stay exactly the same. The new site is called ``NAME_vector``; it has the shape of x
+    and no constraint, so that NUTS, HMC and continuous autoguides can be used. It applies to any latent site whose
+    support is ``unit_vector``: of any family, in plates, and with ``to_event``.
 
     >>> def model():
     ...     return pyro.sample("x", VonMisesFisher(torch.eye(3)[0], 100.0))
@@ -155,8 +166,8 @@ class SphereReparam(Reparam):
 class _WithLength(TorchDistribution):
     """The law of z = rx in R^d, where x has the law ``direction`` and r is the length of a standard normal vector.
 
-    Its density relative to the standard normal distribution is that of x relative to the uniform distribution. The
-    event shape may be (…, d), as ``to_event`` makes it; then each vector has its own length.
+    Its density relative to the standard normal distribution is that of x relative to the uniform distribution. For an
+    event shape (…, d), as ``to_event`` makes it, each vector has its own length.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012

@@ -1,6 +1,6 @@
 """The command as a whole: help, wrong use, commands of other packages."""
 
-import subprocess
+import runpy
 import sys
 from importlib import metadata
 from types import SimpleNamespace
@@ -37,20 +37,14 @@ def test_the_command_alone(capsys):
     assert capsys.readouterr() == ("", full)
 
 
-def test_main_exits_with_the_status(monkeypatch, capsys):
+def test_the_package_can_be_run_by_name(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["powerspherical", "nonsense"])
     with pytest.raises(SystemExit, match=r"^2$"):
-        cli.main()
-    assert "Traceback" not in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_package_can_be_run_by_name():
-    done = subprocess.run(
-        [sys.executable, "-m", "powerspherical", "nonsense"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("powerspherical: No such command 'nonsense'")
+        runpy.run_module("powerspherical", run_name="__main__")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("powerspherical: No such command 'nonsense'")
+    assert "Traceback" not in shown.err
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from helpers.clusters import clustered
 from helpers.command import assert_wrong_use
@@ -15,6 +16,14 @@ from powerspherical.mixture import PowerSphericalMixture
 
 X, _ = clustered(60, dim=3)
 X = X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _blank_pictures():
+    """Drawing takes most of the time of `cluster`. Here it matters only what becomes of the files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).write_bytes(os.urandom(8)))
+        yield
 
 
 @pytest.fixture

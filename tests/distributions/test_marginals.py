@@ -99,6 +99,14 @@ def test_ends(family: str, dim: int, kappa: float) -> None:
         torch.testing.assert_close(marginal.icdf(marginal.cdf(t)), t, rtol=1e-12, atol=1e-14)
 
 
+def test_density_at_the_lower_end() -> None:
+    """On the circle (1+t)/2 has the law Beta(κ+1/2, 1/2): its density at 0 is infinite, 1/2, or zero."""
+    for dtype in (torch.float32, DOUBLE):
+        marginal = PowerSphericalMarginal(2, torch.tensor([0.25, 0.5, 1.0], dtype=dtype))
+        expected = torch.tensor([math.inf, math.log(0.25), -math.inf], dtype=dtype)
+        torch.testing.assert_close(marginal.log_prob(torch.tensor(-1.0, dtype=dtype)), expected)
+
+
 @families
 @pytest.mark.parametrize("dim", [2, 3, 64, 768])
 def test_float32(family: str, dim: int) -> None:

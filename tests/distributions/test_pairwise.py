@@ -240,6 +240,22 @@ def test_engines(family: type, engine: Engine) -> None:
 
 
 @families
+def test_engines_and_lengths(family: type, engine: Engine) -> None:
+    """Without checks, vectors may have any length. Gradients are those of the normalised vectors."""
+    matrix, weights = partial(log_prob_matrix, family), torch.randn(2, 5, dtype=DOUBLE)
+    kappa = torch.tensor([2.0, 20.0], dtype=DOUBLE)
+    inputs = 2 * directions(2, 8), kappa, 0.25 * directions(5, 8, seed=2)
+    with engines.engine("torch"):
+        expected = with_gradients(matrix, weights, inputs)
+    rounded = [x.to(engine.device, FLOAT) for x in inputs]
+    found = with_gradients(matrix, weights.to(engine.device, FLOAT), rounded)
+    for actual, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(
+            actual.cpu().double(), wanted, rtol=1e-4, atol=1e-4 * wanted.abs().max().item()
+        )
+
+
+@families
 def test_engines_at_the_ends(family: type, engine: Engine) -> None:
     """Finite densities at the mode and the antipode, and NaN only for a point that has one."""
     pole = torch.eye(4)[:1].to(engine.device)

@@ -105,9 +105,16 @@ def closed_form_inputs(dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Te
 
 class TestClosedForms:
     @pytest.mark.slow
-    @pytest.mark.parametrize(("family", "dim"), list(zip(FAMILIES, [2, 512, 2], strict=True)), ids=IDS)
-    def test_onnx(self, family: type, dim: int) -> None:
-        assert_exports(closed_forms(family), *closed_form_inputs(dim, torch.float32), near_zero=2)
+    def test_onnx(self) -> None:
+        """Of all families, in one model."""
+        dims = 2, 512, 2
+        inputs = [x for dim in dims for x in closed_form_inputs(dim, torch.float32)]
+
+        def function(*inputs: Tensor) -> tuple[Tensor, ...]:
+            each = (closed_forms(family)(*inputs[3 * i : 3 * i + 3]) for i, family in enumerate(FAMILIES))
+            return tuple(x for kind in zip(*each, strict=True) for x in kind)
+
+        assert_exports(Program(function), *inputs, near_zero=6)
 
     @pytest.mark.slow
     @families
@@ -128,10 +135,9 @@ class TestClosedForms:
 
 
 @pytest.mark.slow
-@families
-def test_heads(family: type) -> None:
+def test_heads() -> None:
     """The parameters and the density of the distribution that a head returns."""
-    head = SphericalHead(8, 16, family)
+    head = SphericalHead(8, 16, "von_mises_fisher")
 
     def outputs(features: Tensor, x: Tensor) -> tuple[Tensor, ...]:
         q = head(features)
@@ -142,19 +148,23 @@ def test_heads(family: type) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "arguments", "options", "shape"),
-    [
-        (FAMILIES[0], (8, 16), {"radius": "sqrt_dim"}, (8,)),
-        (FAMILIES[1], (None, 4), {"axis": 1, "product": 2}, (10, 3, 2)),
-        (FAMILIES[2], (8, 3), {"nats": 3.0}, (8,)),
-    ],
-    ids=["own layer", "product along channels", "fixed rate"],
-)
-def test_bottlenecks(family: type, arguments: tuple, options: dict, shape: tuple[int, ...]) -> None:
-    bottleneck = SphericalBottleneck(*arguments, family, evaluate="mode", **options)
+def test_bottlenecks() -> None:
+    """With a layer of its own, of a product along channels, and with a fixed rate."""
+    parts = (
+        SphericalBottleneck(8, 16, FAMILIES[0], radius="sqrt_dim"),
+        SphericalBottleneck(None, 4, FAMILIES[1], axis=1, product=2),
+        SphericalBottleneck(8, 3, FAMILIES[2], nats=3.0),
+    )
+    for part in parts:
+        part.evaluate = "mode"
+
+    def outputs(*features: Tensor) -> tuple[Tensor, ...]:
+        z, rate = zip(*(part(x) for part, x in zip(parts, features, strict=True)), strict=True)
+        return z + rate
+
+    features = [torch.randn(6, *shape) for shape in ((8,), (10, 3, 2), (8,))]
     # Sums of a linear layer are rounded in another order, so entries of z near zero lose relative accuracy.
-    assert_exports(bottleneck, torch.randn(6, *shape), near_zero=1)
+    assert_exports(Program(outputs, *parts), *features, near_zero=3)
 
 
 def test_bottleneck_with_noise() -> None:
@@ -163,12 +173,14 @@ def test_bottleneck_with_noise() -> None:
     assert_exports(module, torch.randn(6, 8), torch.randn(6, 3), near_zero=1, onnx=False)
 
 
-def draws(family: type, *dims: int) -> Program:
-    """Draws with explicit noise in several dimensions, each from the first coordinates of the inputs."""
+def draws(*cases: tuple[type, int]) -> Program:
+    """Draws of several families and dimensions with explicit noise, each from the first coordinates of the inputs."""
 
     def function(loc: Tensor, kappa: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-        locs = [nn.functional.normalize(loc[..., :dim], dim=-1) for dim in dims]
-        members = [family(part, kappa, validate_args=False) for part in locs]
+        locs = [nn.functional.normalize(loc[..., :dim], dim=-1) for _, dim in cases]
+        members = [
+            family(part, kappa, validate_args=False) for (family, _), part in zip(cases, locs, strict=True)
+        ]
         return tuple(q.rsample(noise=noise[..., : q.event_shape[0]]) for q in members)
 
     return Program(function)
@@ -186,51 +198,42 @@ def draw_inputs(dim: int, dtype: torch.dtype, farthest: float = 5.0) -> tuple[Te
 
 class TestDraws:
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("family", "dims"), list(zip(FAMILIES, [(3, 16), (3,), (3,)], strict=True)), ids=IDS
-    )
-    def test_onnx(self, family: type, dims: tuple[int, ...]) -> None:
+    def test_onnx(self) -> None:
         """By the closed forms at d = 3, and by a quantile. Its graph is long, so one family has to do."""
-        inputs = draw_inputs(dims[-1], torch.float32)
-        program = assert_exports(draws(family, *dims), *inputs, near_zero=2, error=5e-7)
+        module = draws(*((family, 3) for family in FAMILIES), (FAMILIES[1], 16))
+        program = assert_exports(module, *draw_inputs(16, torch.float32), near_zero=4, error=5e-7)
         targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
         assert not [target for target in targets if "powerspherical" in target]
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("family", FAMILIES[:2], ids=IDS[:2])
-    def test_quantiles(self, family: type) -> None:
-        """The graph has a fixed number of steps; eager mode iterates until it has all digits."""
-        module = draws(family, 2, 512)
-        program = exported(module, *draw_inputs(512, torch.float64)).module()
-        for farthest, error in ((5, 1e-9), (8, 2e-6)):
-            inputs = draw_inputs(512, torch.float64, farthest)
-            for found, wanted in zip(program(*inputs), module(*inputs), strict=True):
-                torch.testing.assert_close(found, wanted, rtol=0.0, atol=error)
-        inputs = draw_inputs(512, torch.float64, 30.0)
-        for x in program(*inputs):  # so far out, at least points of the sphere
-            torch.testing.assert_close(torch.linalg.vector_norm(x, dim=-1), torch.ones_like(inputs[1]))
+    @pytest.mark.parametrize(
+        ("family", "dims"), list(zip(FAMILIES, [(2, 512), (2, 512), (5,)], strict=True)), ids=IDS
+    )
+    def test_program(self, family: type, dims: tuple[int, ...]) -> None:
+        """The graph of a quantile has a fixed number of steps; eager mode iterates until it has all digits.
 
-    @pytest.mark.slow
-    @families
-    def test_derivatives(self, family: type) -> None:
-        """Of an exported program that is trained further, also at κ = 0: of draws and of tail probabilities."""
-        inputs = [x.requires_grad_() for x in draw_inputs(5, torch.float64)]
+        The derivatives are those of a program that is trained further, also at κ = 0.
+        """
+        draw = draws(*((family, dim) for dim in dims))
 
         def function(loc: Tensor, kappa: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-            q = family(loc, kappa, validate_args=False)
-            return q.rsample(noise=noise), q.cap_probability(noise[..., 1].abs())
+            tail = family(loc, kappa, validate_args=False).cap_probability(noise[..., 1].abs())
+            return *draw(loc, kappa, noise), tail
 
         module = Program(function)
-        program = torch.export.export(module, tuple(inputs)).module()
-        weights = (
-            directions(len(inputs[0]), 5, seed=3),
-            torch.linspace(-1, 1, len(inputs[0]), dtype=torch.float64),
-        )
-        for found, wanted, weight in zip(program(*inputs), module(*inputs), weights, strict=True):
-            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+        program = exported(module, *draw_inputs(dims[-1], torch.float64)).module()
+        inputs = draw_inputs(dims[-1], torch.float64, 30.0)
+        for x in program(*inputs)[:-1]:  # so far out, at least points of the sphere
+            torch.testing.assert_close(torch.linalg.vector_norm(x, dim=-1), torch.ones_like(inputs[1]))
+        for farthest, error in ((8, 2e-6), (5, 1e-9)):
+            inputs = [x.requires_grad_() for x in draw_inputs(dims[-1], torch.float64, farthest)]
+            results = program(*inputs), module(*inputs)
+            torch.testing.assert_close(*results, rtol=0.0, atol=error)
+        for pair in zip(*results, strict=True):
+            weights = torch.linspace(-1, 1, pair[0].numel(), dtype=torch.float64).view_as(pair[0])
             gradients = [
-                torch.autograd.grad((weight * x).sum(), inputs, allow_unused=True, materialize_grads=True)
-                for x in (found, wanted)
+                torch.autograd.grad(x, inputs, weights, allow_unused=True, materialize_grads=True)
+                for x in pair
             ]
             torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-12)
 
@@ -254,23 +257,26 @@ class TestRandomDraws:
     ROWS = torch.randn(20_000, 8, generator=torch.Generator().manual_seed(1))
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("family", "dim"), list(zip(FAMILIES, [4, 3, 3], strict=True)), ids=IDS)
-    def test_law(self, family: type, dim: int) -> None:
-        """Of the draws of a bottleneck, whose rate does not change: cosines and tangent directions."""
-        bottleneck = SphericalBottleneck(8, dim, family, initial=5.0, radius=2.0)
-        z, rate = random_model(bottleneck, bottleneck, rows=self.ROWS)(self.ROWS)
-        with torch.no_grad():
-            q = bottleneck.head(self.ROWS)
-            _, expected = bottleneck(self.ROWS)
-        torch.testing.assert_close(rate, expected, rtol=2e-6, atol=0)
-        torch.testing.assert_close(z.norm(dim=-1), torch.full_like(rate, 2.0))
-        x = z / 2
-        t = (x * q.loc).sum(-1).clamp(-1, 1)
-        assert_law(q.marginal.cdf(t), scipy.stats.uniform.cdf)
-        assert_mean(x - q.mean, 0.0)
-        # The part of x orthogonal to its mean direction points everywhere: so does its sign along a fixed vector.
-        tangent = x - t.unsqueeze(-1) * q.loc
-        assert_mean(tangent.sign(), 0.0)
+    def test_law(self) -> None:
+        """Of the draws of bottlenecks, whose rates do not change: cosines and tangent directions."""
+        parts = [SphericalBottleneck(8, 3, family, initial=5.0, radius=2.0) for family in FAMILIES]
+        model = random_model(
+            lambda rows: tuple(x for part in parts for x in part(rows)), *parts, rows=self.ROWS
+        )
+        results = iter(model(self.ROWS))
+        for bottleneck, z, rate in zip(parts, results, results, strict=True):
+            with torch.no_grad():
+                q = bottleneck.head(self.ROWS)
+                _, expected = bottleneck(self.ROWS)
+            torch.testing.assert_close(rate, expected, rtol=2e-6, atol=0)
+            torch.testing.assert_close(z.norm(dim=-1), torch.full_like(rate, 2.0))
+            x = z / 2
+            t = (x * q.loc).sum(-1).clamp(-1, 1)
+            assert_law(q.marginal.cdf(t), scipy.stats.uniform.cdf)
+            assert_mean(x - q.mean, 0.0)
+            # The part of x orthogonal to its mean direction points everywhere: so does its sign along a fixed vector.
+            tangent = x - t.unsqueeze(-1) * q.loc
+            assert_mean(tangent.sign(), 0.0)
 
     def test_every_distribution(self) -> None:
         """Draws of one model differ from each other and between runs, and have the shapes of eager mode."""

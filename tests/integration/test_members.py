@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from torch.func import grad, jacrev, vmap
 
 from helpers.examples import BRAIN, DOUBLE, FLOAT, directions, dtypes, families
-from helpers.members import CLOSEST, DRAWS, MEMBERS, MOMENTS, SMOOTH, TAILS, Member, members, naming
+from helpers.members import CLOSEST, DRAWS, MOMENTS, SMOOTH, TAILS, Member, members, naming
 from helpers.modes import (
     CLOSE,
     COPIES,
@@ -21,6 +21,7 @@ from helpers.modes import (
     GRADIENTS,
     HESSIANS,
     Mode,
+    double_by_default,
     gradient,
     loss_of_direction,
     modes,
@@ -40,6 +41,8 @@ from powerspherical import (
 DIM, HALF = 8, torch.float16
 #: Exact in half precision.
 KAPPAS = (0.5, 0.75, 4.0, 30.0)
+
+halves = pytest.mark.parametrize("dtype", [BRAIN, HALF], ids=["bfloat16", "float16"])
 
 
 def make(family: type, dtype: torch.dtype = DOUBLE, requires_grad: bool = False, device: str = "cpu"):
@@ -67,21 +70,12 @@ def eager(member: Member, q: Distribution) -> tuple[Tensor, ...]:
 @families
 @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE, BRAIN], ids=str)
 def test_modes_that_change_nothing(mode: Mode, family: type, dtype: torch.dtype) -> None:
-    q = make(family, dtype)
+    """With gradients, where the mode has the parameters of ``q``."""
+    q = make(family, dtype, requires_grad=mode is EXACT["autocast"])
     for name, member in (members(family) | DRAWS).items():
         with naming(name):
             for actual, expected in zip(seeded(mode, member, q), seeded(eager, member, q), strict=False):
                 torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-
-
-@families
-@pytest.mark.parametrize("dtype", [FLOAT, BRAIN], ids=str)
-def test_autocast_of_gradients(family: type, dtype: torch.dtype) -> None:
-    q = make(family, dtype, requires_grad=True)
-    for name, member in (MEMBERS | DRAWS).items():
-        with naming(name):
-            actual = seeded(EXACT["autocast"], member, q)
-            torch.testing.assert_close(actual, seeded(eager, member, q), rtol=0, atol=0)
 
 
 WITHOUT_GRADIENTS = [CLOSE[name] for name in ("no_grad", "inference_mode")]
@@ -176,7 +170,7 @@ def test_autocast_on_cuda(family: type) -> None:
 
 
 @families
-@pytest.mark.parametrize("dtype", [BRAIN, HALF], ids=["bfloat16", "float16"])
+@halves
 def test_half_precision(family: type, dtype: torch.dtype) -> None:
     """Computed in float32 from directions of length one, and rounded only where samples are."""
     q = make(family, dtype)
@@ -189,6 +183,71 @@ def test_half_precision(family: type, dtype: torch.dtype) -> None:
             assert actual.dtype == (dtype if rounded else FLOAT)
             rtol, atol = (eps, 1e-3) if rounded else (3e-5, 3e-5)
             torch.testing.assert_close(actual.double(), expected, rtol=rtol, atol=atol)
+
+
+@families
+@halves
+def test_gradients_in_half_precision(family: type, dtype: torch.dtype) -> None:
+    q = make(family, dtype, requires_grad=True)
+    loss = q.rsample((5,)).float().sum() + q.entropy().sum() + members(family)["KL to PS"](q).sum()
+    for found in torch.autograd.grad(loss, (q.loc, q.concentration)):
+        assert found.dtype == dtype
+        assert found.isfinite().all()
+    assert type(q.marginal)(DIM, q.concentration).sample().dtype == dtype
+
+
+@families
+@pytest.mark.parametrize(
+    ("loc_dtype", "kappa"),
+    [
+        (BRAIN, 4.0),
+        (BRAIN, 4),
+        (BRAIN, torch.tensor(4.0)),
+        (BRAIN, torch.tensor(4.0, dtype=DOUBLE)),
+        (BRAIN, torch.tensor([4.0])),
+        (BRAIN, torch.tensor([4.0], dtype=HALF)),
+        (FLOAT, torch.tensor([4.0], dtype=BRAIN)),
+        (HALF, torch.tensor([4.0], dtype=DOUBLE)),
+    ],
+    ids=str,
+)
+def test_result_type(family: type, loc_dtype: torch.dtype, kappa: Tensor | float) -> None:
+    loc = directions(3, DIM).to(loc_dtype)
+    q = family(loc, kappa, validate_args=True)
+    dtype = torch.result_type(loc, kappa)
+    results = [q.sample(), q.rsample(), *(moment(q) for moment in MOMENTS.values())]
+    assert {result.dtype for result in results} == {dtype}
+    assert q.entropy().dtype == torch.promote_types(dtype, FLOAT)
+    # Nothing is lost of a concentration with more digits than the directions have.
+    unit = torch.nn.functional.normalize(loc.double(), dim=-1)
+    expected = family(unit, torch.as_tensor(kappa).double()).entropy()
+    torch.testing.assert_close(q.entropy().double(), expected.expand(3), rtol=1e-5, atol=1e-5)
+
+
+def test_autocast_changes_nothing_for_the_uniform() -> None:
+    def results() -> list[Tensor]:
+        torch.manual_seed(4)
+        prior = HypersphericalUniform(DIM)
+        x = prior.sample((5,))
+        return [x, prior.log_prob(x), prior.entropy(), prior.mean, prior.variance, prior.covariance_matrix]
+
+    plain = results()
+    with torch.autocast("cpu", dtype=BRAIN):
+        assert all(map(torch.equal, results(), plain))
+
+
+@families
+def test_the_default_dtype_is_for_what_has_no_other(family: type) -> None:
+    """A number takes the dtype of ``loc``."""
+    with double_by_default():
+        assert family(directions(3, dtype=FLOAT), 4.0).sample().dtype == FLOAT
+        q = family(directions(3), 4.0)
+        assert {q.sample().dtype, q.entropy().dtype, q.concentration.dtype} == {DOUBLE}
+        prior, marginal = HypersphericalUniform(3), type(q.marginal)(3, 4.0)
+        for p in (prior, marginal):
+            assert {p.sample().dtype, p.entropy().dtype, p.mean.dtype} == {DOUBLE}
+        assert HypersphericalUniform(3, dtype=FLOAT).sample().dtype == FLOAT
+    assert HypersphericalUniform(3).sample().dtype == FLOAT
 
 
 LOC, CONCENTRATION = directions(3, 4), torch.tensor([0.0, 5.0, 100.0], dtype=DOUBLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from powerspherical import HypersphericalUniform, PowerSpherical
 
 #: Constants are made once in a process, so "before any other use" needs a process of its own.
 USE = """
+    import os
     import sys
     sys.path.insert(0, {path!r})
     import torch
@@ -63,9 +65,13 @@ FIRST = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
-def test_first_use_spoils_nothing(first: str, pytestconfig: pytest.Config) -> None:
-    code = textwrap.dedent(USE).format(path=str(pytestconfig.rootpath / "tests")) + f"\n{first}\ncheck()\n"
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes that start with all modules imported")
+def test_first_use_spoils_nothing(pytestconfig: pytest.Config) -> None:
+    """One process imports the library and forks for each of the modes."""
+    code = textwrap.dedent(USE).format(path=str(pytestconfig.rootpath / "tests"))
+    for name, first in FIRST.items():
+        code += f"\nif not os.fork():\n    {first}\n    check()\n    sys.exit()\n"
+        code += f"if os.wait()[1]: sys.exit({name!r})\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -144,6 +144,29 @@ static int densities(int64_t d, int64_t n, int kind) {
     return 1;
 }
 
+/* Values in place and gradients, for members and points of length 2, and the projection of gradients. */
+static int matrices(int64_t d, int64_t n, int kind) {
+    int64_t m = 1 + cases % 40 + (kind % 4 == 1 ? 4090 : 0);
+    if (n * m > 300000) return 1;
+    real *products = numbers(n * m), *grad_kappa = numbers(n), *kappa = concentrations(n, scales[cases % 6]);
+    for (int64_t i = 0; i < n * m; i++) products[i] = (real)(4.001 * (double)(i % 3 - 1));
+    matrix_call c = {
+        .size = sizeof(real), .result = numbers(n * m), .products = products, .row_scale = numbers(n),
+        .column_scale = numbers(m), .kappa = kappa, .offset = numbers(n), .grad = numbers(n * m),
+        .grad_kappa = grad_kappa, .threads = 1 + cases % 3, .rows = n, .columns = m, .dim = d, .family = kind / 4, .shift = 1,
+    };
+    REQUIRE(COMPILED(sphere_matrix)(&c), "gradients of a matrix");
+    for (int64_t i = 0; i < n * m; i++) REQUIRE(!isnan(c.result[i]), "gradient in a product");
+    REQUIRE(bounded(grad_kappa, n, INFINITY), "gradient in kappa");
+    c.result = products, c.grad = 0, c.grad_kappa = 0;
+    REQUIRE(COMPILED(sphere_matrix)(&c) && bounded(products, n * m, INFINITY), "matrix");
+    real *v = vectors(n, d, 3), *g = numbers(n * d);
+    project_call p = {sizeof(real), 1 + cases % 3, g, v, c.row_scale, n, d};
+    for (int64_t i = 0; i < n * d; i++) g[i] = 3 * v[i], v[i] *= 2;
+    REQUIRE(COMPILED(sphere_project)(&p) && bounded(g, n * d, 1e-4), "projection");
+    return 1;
+}
+
 static int heads(int64_t d, int64_t n, int kind) {
     int64_t entries = d + kind % 2;
     real *loc = numbers(n * d), *kappa = numbers(n), *outputs = numbers(n * entries), *gradient = numbers(n * entries);
@@ -210,7 +233,7 @@ static int bottlenecks(int64_t d, int64_t n, int kind) {
 /* The numbers of kinds have a sum without a divisor of 60, so that each kind meets every remainder of `cases`. */
 static int all_kinds(int64_t d, int64_t n) {
     const struct { int (*run)(int64_t d, int64_t n, int kind), kinds; } functions[] = {
-        {checks, 5}, {draws, 12}, {densities, 12}, {heads, 8}, {bottlenecks, REAL_BITS == 64 ? 4 : 12},
+        {checks, 5}, {draws, 12}, {densities, 12}, {matrices, 12}, {heads, 8}, {bottlenecks, REAL_BITS == 64 ? 4 : 12},
     };
     for (int f = 0; f < COUNT(functions); f++)
         for (int kind = 0; kind < functions[f].kinds; kind++, next_case())
@@ -221,7 +244,7 @@ static int all_kinds(int64_t d, int64_t n) {
 int main(void) {
     const int64_t dims[] = {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1023, 5000};
     const int64_t rows[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 130};
-    const int64_t several_tasks[][2] = {{2, 16400}, {3, 10900}, {64, 600}, {1023, 70}, {5000, 10}};
+    const int64_t several_tasks[][2] = {{2, 16400}, {3, 10900}, {64, 520}, {1023, 35}, {5000, 10}};
     const int64_t counts[] = {0, 1, 3, 4, 5, 15, 16, 17, 33, 1000, 4095, 4097, 9000};
     for (int a = 0; a < COUNT(dims); a++)
         for (int b = 0; b < COUNT(rows) && dims[a] * rows[b] <= 20000; b++)

@@ -267,8 +267,7 @@ def test_strides(engine: Engine, family: type) -> None:
 
 
 @families
-@pytest.mark.parametrize("dim", [3, 16])
-@pytest.mark.parametrize("loc", [(), (7,)])
+@pytest.mark.parametrize(("dim", "loc"), [(3, ()), (16, (7,))])
 def test_long_sums_keep_their_digits(engine: Engine, family: type, dim: int, loc: tuple[int, ...]) -> None:
     """The gradient in loc is the sum of many gradients that point the same way, right to the last digit in C."""
     x, mu, kappa = arguments([(200 if engine.is_interpreted else 20_000, 7), loc, loc], dim)

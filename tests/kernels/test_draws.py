@@ -21,7 +21,6 @@ from helpers.engines import ENGINES, Engine, assert_threads_change_nothing, is_m
 from helpers.examples import DOUBLE, FLOAT, comparable, exponential_families, families, family_objects
 from helpers.statistical import assert_law, assert_mean, assert_reproducible, assert_uncorrelated
 from powerspherical import PowerSpherical, engines, sampling
-from powerspherical.distributions import distribution_named
 from powerspherical.engines import block_limit
 from powerspherical.families import Family
 from powerspherical.families.derived import log_tails
@@ -56,8 +55,8 @@ def assert_unit(x: Tensor, dtype: torch.dtype) -> None:
 
 
 #: d and κ. The first ones take the ways on which the kernels differ, and are enough for the slow interpreter.
-LAWS = [(2, 3.0), (3, 1.0), (17, 100.0), (2, 0.0), (2, 0.3), (3, 0.0), (3, 30.0), (4, 1.0), (4, 2.5),
-        (8, 10.0), (9, 1e-3), (16, 100.0), (64, 0.0), (64, 20.0), (768, 500.0)]  # fmt: skip
+LAWS = [(2, 3.0), (3, 1.0), (17, 100.0), (2, 0.0), (2, 0.3), (3, 0.0), (4, 1.0), (8, 10.0), (9, 1e-3),
+        (16, 100.0), (64, 0.0), (64, 20.0), (768, 500.0)]  # fmt: skip
 
 
 def law_of(family: type, dim: int, kappa: float):
@@ -209,7 +208,7 @@ def test_mean_of_the_gradient(engine: Engine, dtype: torch.dtype, family: type) 
     """dt/dκ is that of E t on average. vMF's would be 0.1277, not 0.1474, if rejected proposals were forgotten."""
     cases, count = [(5, 2.0), (2, 1.0), (3, 0.0), (3, 1.0), (20, 300.0)], 50_000
     if engine.is_interpreted:
-        cases, count = cases[:2], 1000
+        cases, count = cases[:1], 1000
     for dim, kappa in cases:
         rows = torch.full((count,), kappa, dtype=dtype, device=engine.device)
         loc = unit(dim, dtype=dtype, device=engine.device)
@@ -221,8 +220,8 @@ def test_mean_of_the_gradient(engine: Engine, dtype: torch.dtype, family: type) 
 
 def gradients_of_the_same_draw(
     family: Family, loc: Tensor, kappa: Tensor, shape: tuple[int, ...], grad: Tensor
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return the gradients in both parameters, and those by autograd through a motion of the points in float64.
+) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the points, their gradients in both parameters, and those by autograd through a motion in float64.
 
     The rotation that takes μ to μ + dμ moves x by t dμ - (x·dμ)μ, and κ moves x along the meridian through μ.
     """
@@ -238,7 +237,7 @@ def gradients_of_the_same_draw(
     turned = t * (moving - mu) - ((moving - mu) * point).sum(-1, keepdim=True) * mu
     along = sine * mu - t * (point - t * mu)
     moved = turned + (slope * (leaves[1] - leaves[1].detach())).unsqueeze(-1) * along
-    return found, torch.autograd.grad(moved, leaves, grad.double())
+    return q.x.detach(), found, torch.autograd.grad(moved, leaves, grad.double())
 
 
 #: Batch shapes of loc, κ and the draws.
@@ -263,14 +262,12 @@ def test_gradients_and_shapes(engine: Engine, dtype: torch.dtype, family: Family
     tolerance = {FLOAT: 1e-5, DOUBLE: 1e-12}[dtype]
     for loc_shape, kappa_shape, shape in SHAPES:
         loc, kappa = parameters(engine, loc_shape, kappa_shape, dtype=dtype)
-        x = draw(family, loc, 1e8 * kappa + 1e8, shape).x
+        x = sampling.draw(family, loc, 1e8 * kappa + 1e8, shape)
         assert x.shape == (*shape, 5)
-        torch.testing.assert_close(
-            x, loc.expand_as(x), rtol=0, atol=2e-3
-        )  # close to μ at large concentrations
-        rows = draw(family, loc, kappa, shape).x.detach().reshape(-1, 5)
+        torch.testing.assert_close(x, loc.expand_as(x), rtol=0, atol=2e-3)  # near μ at large concentrations
+        points, found, expected = gradients_of_the_same_draw(family, loc, kappa, shape, torch.randn_like(x))
+        rows = points.reshape(-1, 5)
         assert len(rows.unique(dim=0)) == len(rows)
-        found, expected = gradients_of_the_same_draw(family, loc, kappa, shape, torch.randn_like(x))
         for one, other, parameter in zip(found, expected, (loc, kappa), strict=True):
             assert one.shape == parameter.shape
             torch.testing.assert_close(one.double(), other, rtol=10 * tolerance, atol=tolerance)
@@ -293,7 +290,7 @@ def test_gradients_and_sums(engine: Engine, dtype: torch.dtype, family: Family) 
         kappa = (kappa.detach() + dim / 4).requires_grad_()
         grad = torch.randn(*shape, dim, dtype=dtype).to(engine.device)
         with block_limit(5000):
-            found, expected = gradients_of_the_same_draw(family, loc, kappa, tuple(shape), grad)
+            _, found, expected = gradients_of_the_same_draw(family, loc, kappa, tuple(shape), grad)
         for one, other in zip(found, expected, strict=True):
             atol = tolerance * max(1.0, other.abs().max().item())
             torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=atol)
@@ -436,16 +433,6 @@ def test_an_infinite_concentration_gives_the_mean_direction(
     x[:, 0].sum().backward()
     assert loc.grad.isfinite().all()
     torch.testing.assert_close(kappa.grad, torch.zeros_like(kappa))
-
-
-@family_objects
-def test_the_operator_draws_the_same(engine: Engine, dtype: torch.dtype, family: Family) -> None:
-    """Compiled code calls the operator, eager mode what it runs."""
-    loc, kappa = (p.detach() for p in parameters(engine, (7,), (7,), dtype=dtype))
-    torch.manual_seed(3)
-    x, _ = torch.ops.powerspherical.draw(loc, kappa, (7,), False, 0, 5, family.name, None, None)
-    expected = after_seed(distribution_named(family.name), loc, kappa)
-    torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-6)
 
 
 @families

@@ -101,10 +101,7 @@ def results(device: str) -> dict[str, torch.Tensor]:
     found = {}
     for family in FAMILIES:
         q, name = family(loc, kappa), family.__name__
-        found |= {
-            f"{name} draw": q.sample(),
-            f"{name} density": q.log_prob(loc.roll(1, 0)),
-        }
+        found |= {f"{name} draw": q.sample(), f"{name} density": q.log_prob(loc.roll(1, 0))}
     head = SphericalHead(None, 4, maximum=40.0)(torch.cat((loc[:, :4], kappa[:, None]), -1))
     return found | {"head": head.concentration}
 

@@ -129,11 +129,11 @@ for family in ("power_spherical", "von_mises_fisher", "spherical_cauchy"):
     results, kept = call["latents"].run((x,), options, yes)
     call["latents"].gradients(results, yes, (x,), kept, options)
     call["matrix"].run(family, x, kappa, one, 5, 1.0)
-    call["matrix_gradient"].run(family, x, x.clone(), kappa, 5)
+    call["matrix"].gradients(family, x, x.clone(), kappa, 5)
 outputs, _ = call["head"].run((x,), (4, 0.0, 9.0, 1e-12), yes)
 call["head"].gradients(outputs, yes, (x,), outputs[:1], (4, 0.0, 9.0, 1e-12))
 call["curve"].run((kappa,), [table], yes)
-call["check"].run(loc, 1e-6, kappa, 9.0)
+call["check"].run(loc, kappa, 1e-6, 9.0)
 assert len(compiled) == 3 * 8 + 4 and None not in compiled, compiled
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -129,12 +130,9 @@ def normals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return draw
 
 
-@needs_compiler
-@pytest.mark.slow
-@pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("level", LEVELS)
-def test_accuracy(bits: int, level: str | None, tmp_path: Path) -> None:
-    """Also for the rarest bits: at the ends of (0, 1), around √½ and at 0."""
+@functools.cache
+def rare_pairs(bits: int) -> tuple[np.ndarray, np.ndarray, list[mpmath.mpf], list[mpmath.mpf]]:
+    """Return pairs of random bits, also the rarest ones, and the normals that belong to them."""
     random, top, word = np.random.default_rng(1), (1 << bits) - 1, np.dtype(f"u{bits // 8}")
     near = [int(n) >> k for n in random.integers(0, 2 ** (bits - 1), 4) for k in range(bits - 1)]
     some = [
@@ -142,11 +140,20 @@ def test_accuracy(bits: int, level: str | None, tmp_path: Path) -> None:
     ]
     a = np.repeat(np.array(some, word), 4)
     b = random.permutation(a) ^ random.integers(0, 4, len(a), dtype=word)
+    exact = [normal_pair(bits, *both) for both in zip(a.tolist(), b.tolist(), strict=True)]
+    return a, b, *map(list, zip(*exact, strict=True))
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_accuracy(bits: int, level: str | None, tmp_path: Path) -> None:
+    """Also at the ends of (0, 1), around √½ and at 0."""
+    a, b, sines, cosines = rare_pairs(bits)
     found = np.empty((2, len(a)), f"f{bits // 8}")
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, *found)]
     compiled_pairs(bits, level, tmp_path).pairs(*pointers, ctypes.c_int64(len(a)))
-    exact = [normal_pair(bits, *both) for both in zip(a.tolist(), b.tolist(), strict=True)]
-    sines, cosines = map(list, zip(*exact, strict=True))
     assert_accurate(found[0], sines, cosines)
     assert_accurate(found[1], cosines, sines)
 

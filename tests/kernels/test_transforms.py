@@ -240,10 +240,9 @@ class TestGrad:
             with pytest.raises(NotImplementedError, match="differentiable once"):
                 outer(inner(lambda k: draws(loc, k).pow(3).sum()))(kappa)
 
-    @pytest.mark.parametrize("compiled", [False, True])
-    def test_forward_mode(self, draws, dtype: torch.dtype, compiled: bool) -> None:
-        """A product with the Jacobian, as reverse mode gives it."""
-        torch.compiler.reset()
+    @staticmethod
+    def assert_pushes(draws, dtype: torch.dtype, **options) -> None:
+        """Check a product with the Jacobian, as reverse mode gives it, compiled if there are options."""
         loc, kappa = parameters(4, dtype=dtype)
         for point, function in ((loc, lambda m: draws(m, kappa)), (kappa, lambda k: draws(loc, k))):
             tangent = torch.randn_like(point)
@@ -251,14 +250,23 @@ class TestGrad:
             def push(point: Tensor, tangent: Tensor, function=function) -> Tensor:
                 return torch.func.jvp(function, (point,), (tangent,))[1]
 
-            run = torch.compile(push, backend="aot_eager", fullgraph=True) if compiled else push
             jacobian = after_seed(jacrev(function), point)
             expected = (jacobian * tangent).flatten(2).sum(-1)
-            torch.testing.assert_close(after_seed(run, point, tangent), expected, rtol=1e-5, atol=1e-6)
+            found = after_seed(torch.compile(push, **options) if options else push, point, tangent)
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
             columns = torch.func.jacfwd(function, randomness="same")(point)
             assert columns.shape == jacobian.shape
             assert columns.isfinite().all()
 
+    def test_forward_mode(self, draws, dtype: torch.dtype) -> None:
+        self.assert_pushes(draws, dtype)
+
+    @one_family
+    def test_compiled_forward_mode(self, draws) -> None:
+        torch.compiler.reset()
+        self.assert_pushes(draws, DOUBLE, backend="aot_eager", fullgraph=True)
+
+    @pytest.mark.slow
     @one_family
     def test_second_derivatives_in_compiled_code_are_no_numbers(self, draws) -> None:
         torch.compiler.reset()
@@ -312,6 +320,7 @@ class TestCompile:
         yield
         torch.compiler.reset()
 
+    @one_family
     def test_backward(self, draws, dtype: torch.dtype) -> None:
         loc, kappa = parameters(6, dtype=dtype)
         weight = torch.randn(5, dtype=dtype)

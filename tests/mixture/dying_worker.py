@@ -3,15 +3,22 @@
 A program of its own, for test_dask.py: exceptions that Dask leaves in finalizers stay out of the tests' process.
 """
 
+import multiprocessing
 import os
 import signal
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 
 import dask
 import dask.array as da
 import distributed
 import numpy as np
+
+SETTINGS = {
+    "distributed.scheduler.allowed-failures": 10,
+    "distributed.worker.multiprocessing-method": "forkserver",
+}
 
 
 def deadly(block: np.ndarray, calls: Path) -> np.ndarray:
@@ -27,13 +34,16 @@ def deadly(block: np.ndarray, calls: Path) -> np.ndarray:
 
 
 def main(rows: Path, calls: Path, result: Path) -> None:
-    # The workers import this file too. They need no PyTorch.
+    # The workers import this file too.
     from powerspherical.mixture import PowerSphericalMixture
 
+    # All workers, also the one in place of the dead one, are forks of a process that imports once.
+    multiprocessing.set_forkserver_preload(["distributed", "powerspherical.mixture"])
+    forkserver.ensure_running()
     x = np.load(rows)
     blocks = da.from_array(x, chunks=(150, 8)).map_blocks(deadly, calls, dtype=x.dtype, meta=x[:0])
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 10}),
+        dask.config.set(SETTINGS),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster),
     ):

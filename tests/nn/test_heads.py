@@ -8,20 +8,14 @@ import pickle
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributions import Distribution, Independent, kl_divergence
 
 from helpers.examples import FAMILIES, families
-from powerspherical import HypersphericalUniform, VonMisesFisher
+from powerspherical import HypersphericalUniform
 from powerspherical.nn import SphericalHead
 
 FEATURES, DIM = 7, 5
-
-
-def concentrations(raw: Tensor, **bounds: float) -> Tensor:
-    """The κ that heads compute from r."""
-    outputs = torch.cat((torch.ones(*raw.shape, DIM, dtype=raw.dtype), raw.unsqueeze(-1)), -1)
-    return SphericalHead(None, DIM, **bounds)(outputs).concentration
 
 
 def base(q: Distribution) -> Distribution:
@@ -42,17 +36,6 @@ class TestShapes:
         assert type(q) is family
         assert (q.batch_shape, q.event_shape) == (shape, (DIM,))
         assert q.rsample((6,)).shape == (6, *shape, DIM)
-
-    @pytest.mark.parametrize("axis", [1, -3])
-    @pytest.mark.parametrize("options", [{}, {"nats": 2.0}, {"product": 3}], ids=str)
-    def test_channel_first_equals_channel_last(self, options: dict, axis: int) -> None:
-        images = torch.randn(2, FEATURES, 3, 4)
-        first = SphericalHead(FEATURES, DIM, axis=axis, **options)
-        last = SphericalHead(FEATURES, DIM, **options)
-        last.load_state_dict(first.state_dict())
-        q = first(images)
-        assert q.batch_shape == (2, 3, 4)
-        assert_same(q, last(images.permute(0, 2, 3, 1)))
 
     @families
     def test_product(self, family: type) -> None:
@@ -142,45 +125,19 @@ class TestSettings:
                 setattr(head, name, value)
         assert (head.minimum, head.maximum) == (1.0, 9.0)
 
-    @pytest.mark.parametrize(
-        ("options", "name", "value"),
-        [
-            ({"nats": 2.0}, "nats", 5.0),
-            ({}, "nats", 5.0),
-            ({}, "concentration", 5.0),
-            ({"concentration": 2.0}, "concentration", 5.0),
-            ({}, "family", "von_mises_fisher"),
-            ({}, "distribution", VonMisesFisher),
-            ({}, "dim", 3),
-            ({}, "axis", 1),
-            ({}, "product", 2),
-            ({}, "in_features", 9),
-        ],
-        ids=str,
-    )
-    def test_the_others(self, options: dict, name: str, value: object) -> None:
-        head = SphericalHead(FEATURES, DIM, **options)
-        before = repr(head)
-        with pytest.raises(AttributeError, match=f"{name} of a SphericalHead cannot be changed .*a new head"):
-            setattr(head, name, value)
-        assert repr(head) == before
+    def test_the_others(self) -> None:
+        fixed = "nats", "concentration", "family", "distribution", "dim", "axis", "product", "in_features"
+        for options in ({}, {"nats": 2.0}, {"concentration": 2.0}):
+            head = SphericalHead(FEATURES, DIM, **options)
+            before = repr(head)
+            for name in fixed:
+                message = f"{name} of a SphericalHead cannot be changed .*a new head"
+                with pytest.raises(AttributeError, match=message):
+                    setattr(head, name, 5)
+            assert repr(head) == before
 
 
 class TestConcentration:
-    @pytest.mark.parametrize(("minimum", "maximum"), [(0.0, 1e6), (1.0, 50.0), (0.3, 1e3), (2.0, math.inf)])
-    def test_bounds(self, minimum: float, maximum: float) -> None:
-        raw = torch.tensor([-1e30, -100.0, -5.0, 0.0, 5.0, 100.0, 1e4, 1e8, 1e30], requires_grad=True)
-        kappa = concentrations(raw, minimum=minimum, maximum=maximum)
-        assert ((kappa >= minimum) & (kappa <= maximum)).all()
-        assert (kappa.diff() >= 0).all()
-        (slope,) = torch.autograd.grad(kappa.sum(), raw)
-        assert (slope.isfinite() & (slope >= 0) & (slope <= 1)).all()
-        assert (slope[2:6] > 0.005).all()
-        small = torch.linspace(-3, 3, 7)
-        found = concentrations(small, minimum=minimum, maximum=maximum)
-        expected = minimum + nn.functional.softplus(small)
-        torch.testing.assert_close(found, expected, rtol=6 / maximum + 1e-6, atol=0)
-
     def test_the_layer_outputs_v_first_then_r(self) -> None:
         head, features = SphericalHead(FEATURES, DIM), torch.randn(3, FEATURES)
         outputs = features @ head.linear.weight.T + head.linear.bias
@@ -251,27 +208,3 @@ def test_meta_device() -> None:
     assert set(head.state_dict()) == {"linear.weight", "linear.bias"}
     q = head.to_empty(device="cpu")(torch.zeros(1, FEATURES))
     assert q.concentration.device.type == "cpu"
-
-
-# Dynamo makes an instance of torch.autograd.Function to trace one.
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
-@pytest.mark.parametrize("options", [{"axis": 1}, {"nats": 3.0, "product": 2}], ids=str)
-def test_compiles_for_any_batch_size(options: dict) -> None:
-    torch.compiler.reset()
-    head = SphericalHead(FEATURES, DIM, **options)
-
-    def parameters(features: Tensor) -> tuple[Tensor, Tensor]:
-        q = base(head(features))
-        return q.loc, q.concentration.clone()
-
-    compiled = torch.compile(parameters, fullgraph=True, backend="aot_eager", dynamic=True)
-    features = torch.randn(4, FEATURES, requires_grad=True)
-    results = []
-    for call in (compiled, parameters):
-        loc, kappa = call(features)
-        loss = loc.cumsum(-1).sum() + kappa.sum()
-        results.append((loc, kappa, *torch.autograd.grad(loss, (features, *head.parameters()))))
-    torch.testing.assert_close(*results)
-    more = torch.randn(9, FEATURES)
-    torch.testing.assert_close(compiled(more), parameters(more))

@@ -85,7 +85,7 @@ def test_a_query_that_does_not_predict_its_target_spreads_out() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 def test_autocast_and_compilation_change_nothing() -> None:
-    head, features = SphericalHead(7, DIM, "von_mises_fisher"), torch.randn(B, 7)
+    head, features = SphericalHead(7, DIM, "spherical_cauchy"), torch.randn(B, 7)
     targets = directions(B, DIM, dtype=FLOAT)
     loss = ProbabilisticEmbeddingLoss()
     compiled = torch.compile(lambda h: loss(head(h), targets), fullgraph=True, backend="aot_eager")

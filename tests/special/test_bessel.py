@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import mpmath
@@ -18,6 +19,7 @@ ARGUMENTS = [1e-8, 1e-3, 0.5, 1.0, 5.0, 19.9, 41.0, 300.0, 1e3, 1e5]
 dtypes = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 
 
+@functools.cache
 def reference(order: float, x: float) -> tuple[float, float]:
     """Return log I_ν(x) and its derivative ν/x + I_{ν+1}(x)/I_ν(x), by the power series in 40 digits."""
     with mpmath.workdps(40):

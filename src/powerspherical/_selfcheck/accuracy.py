@@ -4,9 +4,6 @@
 the KL divergence to the uniform and the log-density at one point, both rounded to float64 from mpmath's 60 digits.
 tests/reference/make_accuracy.py makes it, without using this package. The point has 1-t = E(1-t), rounded to
 float32; so κ and 1-t are the same numbers in float32 and float64.
-
->>> all(check.passed for check in check())
-True
 """
 
 import json
@@ -62,9 +59,8 @@ class Check(NamedTuple):
 
 
 @cache
-def _document() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(Path(__file__).with_name("accuracy.json").read_bytes())
-    return document
+def _document() -> Any:
+    return json.loads(Path(__file__).with_name("accuracy.json").read_bytes())
 
 
 def recipe() -> str:

@@ -1,7 +1,7 @@
 """Functions with hand-written derivatives: their series and branches should not be differentiated by autograd.
 
-``with_derivatives`` works under plain autograd to any order the formulas allow, and under ``torch.func`` (grad, jvp,
-vmap, jacfwd, jacrev, hessian, in any nesting), forward-mode AD and ``torch.compile``.
+They work under plain autograd to any order the formulas allow, and under ``torch.func`` (in any nesting), forward-mode
+AD and ``torch.compile``.
 """
 
 from __future__ import annotations
@@ -51,11 +51,10 @@ def with_derivatives(*partials: Partial | None, from_output: bool = False) -> Ca
             def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
                 saved = ctx.saved_tensors  # under a checkpoint they can be read only once
                 tensors, outputs = saved[:count], saved[count:]
-                first = (outputs if len(outputs) > 1 else outputs[0],) if from_output else ()
+                first = (_unpacked(outputs),) if from_output else ()
                 results: list[Tensor | None] = []
-                for partial, tensor, needed in zip(
-                    partials, tensors, ctx.needs_input_grad[:count], strict=True
-                ):
+                wanted = ctx.needs_input_grad[:count]
+                for partial, tensor, needed in zip(partials, tensors, wanted, strict=True):
                     if partial is None or not needed:
                         results.append(None)
                         continue

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from powerspherical._torch import private
+from powerspherical._torch import TORCH, private
 from powerspherical._torch.private import untraced
 
 
@@ -34,8 +34,7 @@ def is_exporting_to_onnx() -> bool:
 def differentiates_through_functions() -> bool:
     """Whether the backward of an ``autograd.Function`` is ignored.
 
-    Forward-mode AD ignores it. So do ``torch.func`` transforms inside ``torch.compile``: they differentiate the traced
-    operations of ``forward``.
+    Forward-mode AD ignores it. So do transforms inside ``torch.compile``: they differentiate the traced ``forward``.
     """
     return is_transformed() if is_compiling() else private.forward_mode_level() >= 0
 
@@ -48,19 +47,20 @@ def is_capturing(tensor: Tensor) -> bool:
         return torch.cuda.is_current_stream_capturing()
 
 
-@untraced
-def is_batching() -> bool:
-    """Whether one of the running transforms is ``torch.func.vmap``."""
-    return private.batching()
-
-
 def can_look() -> bool:
     """Whether the host can read tensor values now: not while tracing, capturing a CUDA graph or batching by vmap."""
     if is_compiling() or private.dispatch_modes():  # FakeTensorMode is such a mode
         return False
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return False
-    return not is_batching()
+    return not private.is_batching()
+
+
+def booleans(flags: Tensor) -> list[bool]:
+    """Return ``flags.tolist()``, which before torch 2.9 fails under the transforms of ``torch.func``."""
+    if TORCH < (2, 9) and private.transforms_active():
+        return [bool(flag) for flag in flags]
+    return flags.tolist()
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-F = TypeVar("F", bound=Callable[..., Any])
+from powerspherical._torch.private import F
 
 #: The type of such devices.
 WITHOUT_FLOAT64 = "mps"
@@ -24,12 +24,7 @@ def has_float64(device: torch.device) -> bool:
 
 
 def with_float64(x: Tensor) -> Tensor:
-    """Return x on a device that has float64: x itself, or a copy on the CPU; differentiable.
-
-    >>> x = torch.ones(3)
-    >>> with_float64(x) is x
-    True
-    """
+    """Return x on a device that has float64: x itself, or a copy on the CPU; differentiable."""
     return x if has_float64(x.device) else x.cpu()
 
 

@@ -33,6 +33,16 @@ def _private(path: str, fallback: Any) -> Any:
         return fallback
 
 
+def untraced(function: F) -> F:
+    """Make ``torch.compile`` call ``function`` and treat the result as a constant, instead of tracing it.
+
+    ``torch.compiler.assume_constant_result`` sets the same mark, but spends seconds importing the compiler. A torch
+    that does not know the mark traces the function.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 class _Probe(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any) -> None:
@@ -52,6 +62,20 @@ def _transforms_by_probe() -> bool:
 transforms_active: Callable[[], bool] = _private("_C._are_functorch_transforms_active", _transforms_by_probe)
 
 
+_layers: Callable[[], Any] | None = _private("_C._functorch.get_interpreter_stack", None)
+
+
+@untraced
+def is_batching() -> bool:
+    """Whether ``torch.func.vmap`` is running. Without private names: whether any transform is.
+
+    Then ``torch.func.grad`` of a draw uses other random numbers than a backward pass with the same seed.
+    """
+    if _layers is None:
+        return transforms_active()
+    return any(layer.key().name == "Vmap" for layer in _layers() or ())
+
+
 def _tracing_modes() -> int:
     """The number of modes that trace. Others, such as those that count operations, do not see what kernels do."""
     from torch.fx.experimental.proxy_tensor import get_proxy_mode
@@ -61,19 +85,6 @@ def _tracing_modes() -> int:
 
 #: The number of dispatch modes. The fallback takes 3 µs more.
 dispatch_modes: Callable[[], int] = _private("_C._len_torch_dispatch_stack", _tracing_modes)
-
-
-_layers: Callable[[], Any] | None = _private("_C._functorch.get_interpreter_stack", None)
-
-
-def batching() -> bool:
-    """Whether ``torch.func.vmap`` is running. Without private names: whether any transform is.
-
-    Then ``torch.func.grad`` of a draw uses other random numbers than a backward pass with the same seed.
-    """
-    if _layers is None:
-        return transforms_active()
-    return any(layer.key().name == "Vmap" for layer in _layers() or ())
 
 
 _ZERO = torch.zeros((), device="cpu")
@@ -94,7 +105,10 @@ if not PUBLIC_ONLY and hasattr(forward_ad, "_current_level"):
     forward_mode_level = functools.partial(vars(forward_ad).__getitem__, "_current_level")
 
 
-def _validates_by_probe() -> bool:
+def validates_by_default() -> bool:
+    """Return what ``Distribution.set_default_validate_args`` has set. The fallback takes 30 µs."""
+    if not PUBLIC_ONLY and hasattr(Distribution, "_validate_args"):
+        return Distribution._validate_args
     try:
         Bernoulli(probs=torch.tensor(2.0, device="cpu"))
     except ValueError:
@@ -102,21 +116,9 @@ def _validates_by_probe() -> bool:
     return False
 
 
-def validates_by_default() -> bool:
-    """Return what ``Distribution.set_default_validate_args`` has set. The fallback takes 30 µs."""
-    if PUBLIC_ONLY or not hasattr(Distribution, "_validate_args"):
-        return _validates_by_probe()
-    return Distribution._validate_args
-
-
-def untraced(function: F) -> F:
-    """Make ``torch.compile`` call ``function`` and treat the result as a constant, instead of tracing it.
-
-    ``torch.compiler.assume_constant_result`` sets the same mark, but spends seconds importing the compiler. A torch
-    that does not know the mark traces the function.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
+def untraced_number(function: F) -> F:
+    """Decorate a function that returns a float: ``untraced``, but for torch 2.6, whose compiler fails on the result."""
+    return function if TORCH < (2, 7) else untraced(function)
 
 
 def graph_break(message: str) -> None:
@@ -136,8 +138,7 @@ def _is_exporting() -> bool:
     return bool(torch.compiler._is_compiling_flag if tracer is None else tracer.export)
 
 
-#: Whether an export is tracing the call. Torch 2.6 has no such query, and until 2.11 the compiler takes torch's own for
-#: True in every graph. From 2.12 on it is torch's.
+#: Whether an export is tracing the call. Until torch 2.11 the compiler takes torch's own query for True in every graph.
 is_exporting: Callable[[], bool] = _is_exporting
 if PUBLIC_ONLY or TORCH >= (2, 12):
     is_exporting = torch.compiler.is_exporting
@@ -152,9 +153,9 @@ _find_divergence: Callable[[type, type], Any] = _private("distributions.kl._disp
 def look_up_divergences(types: Collection[type]) -> None:
     """Let torch find the KL divergences between all pairs of ``types`` before the compiler traces the search.
 
-    ``torch.distributions.kl_divergence`` searches the registered pairs and keeps what it finds in a table. If the
-    compiler traces the search, it guards every registered pair. Its graph also fills the table, which invalidates the
-    graph, so that the second call compiles again. A table that grows later does the same.
+    ``torch.distributions.kl_divergence`` keeps what it finds in a table. If the compiler traces the search, it guards
+    every registered pair, and its graph fills the table, which invalidates the graph: the second call compiles again. A
+    table that grows later does the same.
     """
     for pair in itertools.product(types, types):
         if _divergence_table is not None and pair not in _divergence_table:

@@ -10,6 +10,11 @@ from powerspherical.families import family_names
 
 DEFAULT_FAMILY = "power-spherical"
 
+
+def _names(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
 DataFile = Annotated[
     Path,
     Argument(
@@ -27,14 +32,17 @@ Key = Annotated[
     ),
 ]
 Columns = Annotated[
-    str | None,
+    Any,
     Option(
         metavar="NAME,…",
+        parser=_names,
         help="Columns of a .csv or Parquet file to use: names, or patterns such as 'x*'.",
         show_default="all numeric columns",
     ),
 ]
-Drop = Annotated[str | None, Option(metavar="NAME,…", help="Columns of a .csv or Parquet file to ignore.")]
+Drop = Annotated[
+    Any, Option(metavar="NAME,…", parser=_names, help="Columns of a .csv or Parquet file to ignore.")
+]
 Header = Annotated[
     bool | None,
     Option(help="Whether the first line of a .csv file holds column names.", show_default="detected"),
@@ -46,10 +54,7 @@ Device = Annotated[str, Option(metavar="DEVICE", help="Where to compute: cpu, cu
 
 
 def family(kind: Any = Option, *others: str, metavar: str = "NAME", **options: Any) -> Any:
-    """An option, or another kind of parameter, that accepts the name of a registered family or one of `others`.
-
-    Names have hyphens. They are known at run time only, so typer's enums do not serve.
-    """
+    """An option, or another kind of parameter, that accepts a registered family or one of `others`."""
     choices = [*family_choices(), *others]
 
     def parse(text: str) -> str:

@@ -72,7 +72,7 @@ def cluster(
     from powerspherical.mixture import mixture_named
 
     require_free([out / name for name in FILES], inputs=[data], force=force)
-    rows = read(data, Wanted.parse(key, columns, drop, header))
+    rows = read(data, Wanted(key, columns, drop, header))
     texts = find_texts(text, rows) if text else None
     if clusters > rows.count:
         raise wrong("-k", f"{data} has {rows.count} row(s), fewer than {clusters} clusters")
@@ -127,17 +127,16 @@ def described(
     """What the summary says about each cluster. Its central rows are those of the largest cosines, in this order."""
     members = [np.flatnonzero(labels == cluster) for cluster in range(mixture.n_components)]
     central = [rows[np.argsort(-cosines[rows], kind="stable")[:CENTRAL]].tolist() for rows in members]
-    shown = texts(set(chain.from_iterable(central))) if texts else {}
+    shown = {row: {"row": row, "cosine": float(cosines[row])} for row in chain.from_iterable(central)}
+    for row, text in (texts(shown) if texts else {}).items():
+        shown[row]["text"] = text
     return [
         {
             "cluster": cluster,
             "size": len(members[cluster]),
             "weight": float(mixture.weights_[cluster]),
             "concentration": float(mixture.concentrations_[cluster]),
-            "central_rows": [
-                {"row": row, "cosine": float(cosines[row])} | ({"text": shown[row]} if texts else {})
-                for row in rows
-            ],
+            "central_rows": [shown[row] for row in rows],
         }
         for cluster, rows in enumerate(central)
     ]
@@ -163,17 +162,12 @@ Texts = Callable[[Collection[int]], dict[int, str]]
 
 
 def find_texts(name: str, data: Data) -> Texts:
-    """The texts that the rows of `data` stand for: the lines of a file, or a column of the table.
-
-    Raises if there is neither, if there are both, or if the file has another number of lines than `data` has rows.
-    """
+    """The texts that the rows of `data` stand for: the lines of a file, or a column of the table."""
     path, columns = Path(name), data.table.names if data.table else []
     if columns.count(name) + path.is_file() > 1:
-        raise wrong(
-            "--text",
-            f"{name} is ambiguous: {data.name} has {columns.count(name)} column(s) of that name, and there is"
-            f" {'a' if path.is_file() else 'no'} file {name}; write ./{name} for the file",
-        )
+        named = f"{data.name} has {columns.count(name)} column(s) of that name"
+        file = f"there is {'a' if path.is_file() else 'no'} file {name}; write ./{name} for the file"
+        raise wrong("--text", f"{name} is ambiguous: {named}, and {file}")
     if data.table and name in columns:
         return partial(data.table.texts, name)
     if not path.is_file():
@@ -199,12 +193,9 @@ def _table(clusters: list[dict[str, Any]]) -> Table:
         *(Column(heading, justify="right") for heading in ("cluster", "rows", "concentration")),
         Column("most central rows", no_wrap=with_texts, overflow="ellipsis"),
     )
+    line, between = ("{row}: {text}", "\n") if with_texts else ("{row}", ", ")
     for cluster in sorted(clusters, key=lambda cluster: -cluster["size"]):
-        central = [
-            f"{row['row']}: {plain(row['text'])}" if with_texts else str(row["row"])
-            for row in cluster["central_rows"]
-        ]
         numbers = (str(cluster["cluster"]), str(cluster["size"]), f"{cluster['concentration']:.4g}")
-        # A Text, so that rich sees no markup in it.
-        shown.add_row(*numbers, Text(("\n" if with_texts else ", ").join(central)))
+        central = between.join(plain(line.format(**row)) for row in cluster["central_rows"])
+        shown.add_row(*numbers, Text(central))  # a Text, so that rich sees no markup in it
     return shown

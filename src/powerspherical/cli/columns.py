@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from typing_extensions import Self
 
 from powerspherical.cli.common import wrong
 
@@ -23,19 +22,12 @@ _NOT_A_COORDINATE = re.compile(
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        key: what PyArrow calls it.
-        name: the name.
-        kind: "float", "integer", "lists of float", "lists of integer", or PyArrow's name of another type.
-        is_index: whether the column is the index of a data frame.
-    """
-
-    key: str
+    key: str  # what PyArrow calls it
     name: str
-    kind: str
-    is_index: bool = False
+    kind: str  # "float", "integer", "lists of float", "lists of integer", or PyArrow's name of another type
+    is_index: bool = False  # the index of a data frame
 
     @property
     def holds_numbers(self) -> bool:
@@ -49,34 +41,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The user's choice of columns.
+    """The user's choice of columns, by the options of these names. Names may be patterns such as x*."""
 
-    Attributes:
-        columns: names, or patterns such as x*, of the columns to use.
-        drop: names or patterns of the columns to ignore.
-        fitted: the columns that a model was fitted with, used if `columns` and `drop` are empty.
-        key: the array of an .npz file, or the list column of a Parquet file.
-        header: whether the first line of a text file holds column names. Default: detected.
-    """
-
-    columns: Sequence[str] = ()
-    drop: Sequence[str] = ()
-    fitted: Sequence[str] = ()
     key: str | None = None
+    columns: Sequence[str] | None = None
+    drop: Sequence[str] | None = None
     header: bool | None = None
-
-    @classmethod
-    def parse(
-        cls,
-        key: str | None,
-        columns: str | None,
-        drop: str | None,
-        header: bool | None,
-        fitted: Sequence[str] = (),
-    ) -> Self:
-        """The choice in the options of a command, where names are separated by commas."""
-        chosen, ignored = (names.split(",") if names else () for names in (columns, drop))
-        return cls(chosen, ignored, fitted, key, header)
+    #: The columns that a model was fitted with, used if `columns` and `drop` are empty.
+    fitted: Sequence[str] = ()
 
 
 def listed(names: Sequence[str], first: int = 3) -> str:
@@ -112,11 +84,11 @@ def choose(columns: Sequence[Column], head: Callable[[Column], Array], wanted: W
 
 
 def _matching(
-    option: str, patterns: Sequence[str], columns: Sequence[Column], candidates: Sequence[Column]
+    option: str, patterns: Sequence[str] | None, columns: Sequence[Column], candidates: Sequence[Column]
 ) -> list[Column]:
     """The columns with one of these names, and the candidates that match one of these patterns. Each appears once."""
     found: dict[Column, None] = {}  # keeps the order
-    for pattern in patterns:
+    for pattern in patterns or ():
         matches = [column for column in columns if column.name == pattern]
         matches = matches or [column for column in candidates if fnmatchcase(column.name, pattern)]
         if not matches:
@@ -150,12 +122,8 @@ def _refuse_doubtful(numbers: Sequence[Column], head: Callable[[Column], Array])
     if series and series[0][1] > 1:
         doubtful = [column for column, stem in zip(numbers, stems, strict=True) if stem != series[0][0]]
     else:
-        mixed = len({column.kind for column in numbers}) > 1
-        doubtful = [
-            column
-            for column in numbers
-            if (mixed and column.kind == "integer") or _NOT_A_COORDINATE.fullmatch(column.name)
-        ]
+        among_floats = "integer" if len({c.kind for c in numbers}) > 1 else None
+        doubtful = [c for c in numbers if c.kind == among_floats or _NOT_A_COORDINATE.fullmatch(c.name)]
     doubtful = doubtful or [column for column in numbers if _counts_rows(head(column))]
     if doubtful:
         all_names, names = ([column.name for column in group] for group in (numbers, doubtful))

@@ -13,9 +13,7 @@ PAGE = Path(powerspherical.__file__).parent / "explorer" / "index.html"
 
 
 def explore(
-    print_path: Annotated[
-        bool, Option("--print-path", help="Print the path of the page instead of opening it.")
-    ] = False,
+    print_path: Annotated[bool, Option("--print-path", help="Print its path instead of opening it.")] = False,
 ) -> None:
     """Open an interactive page in the browser.
 

@@ -50,7 +50,7 @@ def fit(
     path = None if out is None else destination(out, force=force, inputs=[data], suffixes=[SUFFIX])
     from powerspherical.mixture import mixture_named
 
-    rows = read(data, Wanted.parse(key, columns, drop, header))
+    rows = read(data, Wanted(key, columns, drop, header))
     fits = {}
     with status(f"reading {data}") as show:
         check(rows, strict=strict, show=show)
@@ -81,22 +81,16 @@ def fit_mixture(
 
 
 def _table(data: Data, fits: dict[str, SphericalMixture]) -> Table:
-    """One line per family, and one for the uniform distribution.
-
-    "50 % within" is the angle around the mean direction that holds half of the probability.
-    """
+    """One line per family, and one for the uniform distribution."""
     headings = ("concentration", "‖mean‖", "50 % within", "log-likelihood\nper row")
     numbers = (Column(heading, justify="right") for heading in headings)
     shown = Table(Column("distribution", no_wrap=True), *numbers)
     for name, mixture in fits.items():
         loc = torch.nn.functional.normalize(torch.from_numpy(mixture.mean_directions_[0]).double(), dim=0)
-        distribution = mixture.distribution(loc, float(mixture.concentrations_[0]))
-        shown.add_row(
-            name,
-            f"{float(mixture.concentrations_[0]):.6g}",
-            f"{float(torch.linalg.vector_norm(distribution.mean)):.4f}",
-            f"{float(torch.rad2deg(distribution.cap_angle(0.5))):.2f}°",
-            f"{mixture.lower_bound_:.4f}",
-        )
+        kappa = float(mixture.concentrations_[0])
+        distribution = mixture.distribution(loc, kappa)
+        length = float(torch.linalg.vector_norm(distribution.mean))
+        angle = float(torch.rad2deg(distribution.cap_angle(0.5)))
+        shown.add_row(name, f"{kappa:.6g}", f"{length:.4f}", f"{angle:.2f}°", f"{mixture.lower_bound_:.4f}")
     shown.add_row("uniform", "0", "0", "90.00°", f"{-float(log_sphere_area(data.dim)):.4f}")
     return shown

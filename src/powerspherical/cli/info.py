@@ -59,9 +59,7 @@ def add_to(app: "Typer") -> None:
 
 def run(arguments: Sequence[str]) -> None:
     """Run the command without typer."""
-    parser = argparse.ArgumentParser(
-        "powerspherical info", description="Show versions and check the accuracy."
-    )
+    parser = argparse.ArgumentParser("powerspherical info", description="Show versions, check the accuracy.")
     parser.add_argument("--device", default="cpu", help="where to check the accuracy: cpu, cuda, cuda:1, …")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     given = parser.parse_args(arguments)
@@ -73,31 +71,23 @@ def show(device: str, *, as_json: bool) -> None:
     require_device(device)
     facts = gather(device)
     print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text(facts))
-    failed = [
-        "{family} {quantity} in {dtype}".format(**check) for check in facts["accuracy"] if not check["passed"]
-    ]
+    failed = [check for check in facts["accuracy"] if not check["passed"]]
     if failed:
-        raise Failure(f"not accurate on this machine: {', '.join(failed)}", 1)
+        names = ", ".join("{family} {quantity} in {dtype}".format(**check) for check in failed)
+        raise Failure(f"not accurate on this machine: {names}", 1)
 
 
 def gather(device: str) -> Facts:
     """Everything to show, as JSON values. The help of the command describes the keys."""
     gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     cuda = [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
-    return {
-        "versions": versions(PACKAGES),
-        "hardware": hardware(device)
-        | {
-            "cuda": cuda,
-            "native_kernel": library.description(),
-            "fused_kernels": launch.description(),
-        },
-        "accuracy": [
-            check._asdict()
-            | {"worst": check.worst if math.isfinite(check.worst) else None, "passed": check.passed}
-            for check in accuracy.check(device)
-        ],
-    }
+    kernels = {"native_kernel": library.description(), "fused_kernels": launch.description()}
+    machine = hardware(device) | {"cuda": cuda} | kernels
+    checks = []
+    for check in accuracy.check(device):
+        worst = check.worst if math.isfinite(check.worst) else None
+        checks.append(check._asdict() | {"worst": worst, "passed": check.passed})
+    return {"versions": versions(PACKAGES), "hardware": machine, "accuracy": checks}
 
 
 def text(facts: Facts) -> str:
@@ -105,22 +95,15 @@ def text(facts: Facts) -> str:
     machine = facts["hardware"]
     shown = {key: value for key, value in machine.items() if key not in ("cuda", "device")}
     shown |= {f"cuda:{index}": name for index, name in enumerate(machine["cuda"])}
-    checks = [
-        (
-            *(check[key].replace("_", " ") for key in ("family", "quantity", "dtype")),
-            "not finite" if check["worst"] is None else f"{check['worst']:.1e}",
-            f"{check['tolerance']:.0e}",
-            "passes" if check["passed"] else "FAILS",
-        )
-        for check in facts["accuracy"]
-    ]
+    checks: list[tuple[str, ...]] = [("family", "quantity", "type", "worst", "allowed", "")]
+    for check in facts["accuracy"]:
+        names = (check[key].replace("_", " ") for key in ("family", "quantity", "dtype"))
+        worst = "not finite" if check["worst"] is None else f"{check['worst']:.1e}"
+        checks.append((*names, worst, f"{check['tolerance']:.0e}", "passes" if check["passed"] else "FAILS"))
     tables: dict[str, list[tuple[str, ...]]] = {
         "Versions": [(name, number or "not installed") for name, number in facts["versions"].items()],
         "Hardware": [(name.replace("_", " "), str(value)) for name, value in shown.items()],
-        f"Accuracy on {machine['device']}: the largest error against exact values": [
-            ("family", "quantity", "type", "worst", "allowed", ""),
-            *checks,
-        ],
+        f"Accuracy on {machine['device']}: the largest error against exact values": checks,
     }
     lines = []
     for title, rows in tables.items():

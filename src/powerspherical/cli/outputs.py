@@ -20,10 +20,7 @@ _FORMATS = {"float32": "%.9g", "float64": "%.17g", "int64": "%d"}
 
 
 def require_free(outputs: Iterable[Path], *, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Raise if an output is an input, or if it exists and `force` is false.
-
-    Inputs are recognised under any name: through links, relative paths, or another case.
-    """
+    """Raise if an output is an input, under any name, or if it exists and `force` is false."""
     sources = [file for path in inputs for file in (path.iterdir() if path.is_dir() else [path])]
     for path in outputs:
         if not os.path.lexists(path):
@@ -40,10 +37,7 @@ def require_free(outputs: Iterable[Path], *, force: bool, inputs: Iterable[Path]
 def destination(
     out: str, *, force: bool, inputs: Iterable[Path], suffixes: Sequence[str] = (".npy", ".csv")
 ) -> Path | None:
-    """The file that --out names, whose folder now exists, or `None` for the standard output, which takes CSV.
-
-    Raises unless it can be written.
-    """
+    """The file that --out names, whose folder now exists, or `None` for the standard output, which takes CSV."""
     printable = ".csv" in suffixes
     if printable and out == STDOUT:
         if sys.stdout is None:
@@ -59,10 +53,9 @@ def destination(
 
 
 def write(path: Path | None, blocks: Iterable[Array], shape: tuple[int, ...], doing: str) -> None:
-    """Write blocks of rows, of the given total shape, to a file, or as CSV to the standard output.
+    """Write blocks of rows, of the given total shape, to a .npy or .csv file, or as CSV to the standard output.
 
-    The suffix of a file decides its format. The file appears when it is complete, or not at all. A status line counts
-    the rows, unless they are printed on a terminal.
+    A file appears when it is complete, or not at all. A status line counts the rows, unless a terminal shows them.
     """
     stdout = sys.stdout  # rich replaces sys.stdout while it shows a status
     with status(doing, hidden=path is None and stdout.isatty()) as show:

@@ -39,13 +39,10 @@ def predict(
         mixture = load(model)
     except (CheckpointError, OSError) as error:
         raise wrong("MODEL", str(error)) from error
-    rows = read(data, Wanted.parse(key, columns, drop, header, mixture.notes_.get("columns", ())))
+    rows = read(data, Wanted(key, columns, drop, header, mixture.notes_.get("columns", ())))
     if rows.dim != mixture.n_features_in_:
-        notice = f" ({rows.notice})" if rows.notice else ""
-        raise wrong(
-            "DATA",
-            f"{data} has rows of {rows.dim} numbers{notice}, but {model} expects {mixture.n_features_in_}",
-        )
+        found = f"{rows.dim} numbers" + (f" ({rows.notice})" if rows.notice else "")
+        raise wrong("DATA", f"{data} has rows of {found}, but {model} expects {mixture.n_features_in_}")
     with status(f"reading {data}") as show:
         check(rows, strict=strict, show=show)
     labels = (mixture.predict(block) for _, block in rows.blocks(BLOCK))

@@ -37,21 +37,13 @@ TOLERANCE = 1e-3  # on the length of a unit vector: accepts half precision, or a
 
 @dataclass(frozen=True)
 class Data:
-    """The rows of a file.
+    """The rows of a file."""
 
-    Attributes:
-        name: the name of the file.
-        rows: (n, d), float32 or float64, in memory or mapped from a file.
-        table: the file, if it has columns.
-        columns: the names of the coordinate columns, if each coordinate has a named column.
-        notice: a message for the user about the columns that are used.
-    """
-
-    name: str
-    rows: Array
-    table: "Table | None" = None
-    columns: Sequence[str] = ()
-    notice: str = ""
+    name: str  # of the file
+    rows: Array  # (n, d), float32 or float64, in memory or mapped from a file
+    table: "Table | None" = None  # the file, if it has columns
+    columns: Sequence[str] = ()  # of the coordinates, if each one has a named column
+    notice: str = ""  # about the columns that are used
 
     @property
     def count(self) -> int:
@@ -106,10 +98,7 @@ def reading(path: Path, option: str = "DATA") -> Iterator[None]:
 
 
 def check(data: Data, *, strict: bool, show: Callable[[str], None]) -> None:
-    """Raise unless every row has a direction.
-
-    Rows that are not unit vectors raise if `strict`, and otherwise print a notice. `show` displays the progress.
-    """
+    """Raise unless every row has a direction, and if `strict` is a unit vector. `show` displays the progress."""
     others, first, shortest, longest = 0, -1, inf, 0.0
     for start, block in data.blocks():
         try:
@@ -252,11 +241,9 @@ def _is_matrix(archive: zipfile.ZipFile, name: str) -> bool:
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """The shape of the array in a .npy stream, whether its columns are contiguous, and its dtype."""
-    version = np.lib.format.read_magic(stream)
-    read_header = (
-        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    )
-    return read_header(stream)
+    form = np.lib.format
+    is_first = form.read_magic(stream) == (1, 0)
+    return form.read_array_header_1_0(stream) if is_first else form.read_array_header_2_0(stream)
 
 
 def _streamed(stream: IO[bytes]) -> Array:

@@ -91,18 +91,13 @@ def _require_parameters(family: str, concentration: float | None, loc: str | Non
 
 
 def direction(text: str, dim: int | None = None) -> Array:
-    """The unit vector along comma-separated coordinates, or along the vector in a .npy file.
-
-    Prints a notice if the given vector was not a unit vector. Raises if it has no direction, or not the dimension
-    `dim`.
-    """
+    """The unit vector along comma-separated coordinates, or along the vector in a .npy file; `dim` is the wanted d."""
     if text.endswith(".npy"):
         with reading(Path(text), "--loc"):
             vector = load_array(Path(text))
             if vector.ndim != 1 or vector.dtype.kind not in "fiu":
-                raise ValueError(
-                    f"it must hold one vector of real numbers, but holds {vector.dtype} of shape {vector.shape}"
-                )
+                found = f"{vector.dtype} of shape {vector.shape}"
+                raise ValueError(f"it must hold one vector of real numbers, but holds {found}")
             vector = vector.astype(np.float64)
     else:
         try:
@@ -110,10 +105,11 @@ def direction(text: str, dim: int | None = None) -> Array:
         except ValueError:
             wanted = "a list of numbers such as 0,0.6,0.8 nor a .npy file"
             raise wrong("--loc", f"{text!r} is neither {wanted}") from None
+    has = f"{text} has {len(vector)} coordinate(s)"
     if dim is not None and len(vector) != dim:
-        raise wrong("--loc", f"{text} has {len(vector)} coordinate(s), but --dim is {dim}")
+        raise wrong("--loc", f"{has}, but --dim is {dim}")
     if len(vector) < 2:
-        raise wrong("--loc", f"{text} has {len(vector)} coordinate(s), but needs at least two (the circle)")
+        raise wrong("--loc", f"{has}, but needs at least two (the circle)")
     length = math.hypot(*vector)
     if not 0 < length < math.inf:  # also catches NaN
         raise wrong("--loc", f"{text} has no direction: its coordinates must be finite and not all zero")

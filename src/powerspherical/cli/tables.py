@@ -29,13 +29,7 @@ _BAD_CELL = re.compile(r"In CSV column #(\d+): Row #(\d+): .* invalid value '(.*
 
 
 class TextFile:
-    """A text table: cells separated by commas, semicolons or tabs, with or without a header.
-
-    Args:
-        path: the file.
-        header: whether the first line holds column names. Default: true if no cell of it is a number; the first cell
-            may be empty, as pandas writes it above an index. Raises ``ValueError`` if that does not decide.
-    """
+    """A text table: cells separated by commas, semicolons or tabs, with or without a header."""
 
     def __init__(self, path: Path, header: bool | None) -> None:
         self._path = path
@@ -56,10 +50,9 @@ class TextFile:
 
     def batches(self, columns: Sequence[Column], dim: int, as_text: bool = False) -> Iterator[Any]:
         """Yield record batches. Raises ``ValueError`` for a cell that is not a number, unless they are read as text."""
+        kind = pa.binary() if as_text else pa.float64()
         try:
-            with self._reader(
-                {column.key: pa.binary() if as_text else pa.float64() for column in columns}
-            ) as reader:
+            with self._reader({column.key: kind for column in columns}) as reader:
                 yield from reader
         except pa.ArrowInvalid as error:
             found = _BAD_CELL.search(str(error))
@@ -122,12 +115,7 @@ class ParquetPart:
 
 
 class Table:
-    """A text table or a Parquet file, or several such files one below the other.
-
-    Args:
-        files: the files, all in one format and with the same columns.
-        header: see `TextFile`.
-    """
+    """Files of text or Parquet files one below the other, with the same columns. `header` is that of `Wanted`."""
 
     def __init__(self, files: Sequence[Path], header: bool | None) -> None:
         self._files, self._header = files, header
@@ -136,10 +124,9 @@ class Table:
             raise ValueError("it has no rows")
         self._first, self.columns = first, first.columns
         self.names = [column.name for column in self.columns]
-        is_text = isinstance(first, TextFile)
-        self.hint = (
-            "numbers need a decimal point, and commas, semicolons or tabs between them" if is_text else ""
-        )
+        self.hint = ""
+        if isinstance(first, TextFile):
+            self.hint = "numbers need a decimal point, and commas, semicolons or tabs between them"
 
     def rows(self, wanted: Wanted) -> tuple[Array, list[str], str]:
         """The coordinates (n, d), the names of their columns if each has one, and a notice about the choice."""
@@ -165,9 +152,8 @@ class Table:
         """The values of a column in these rows, as text. A missing value gives an empty text."""
         column = self.columns[self.names.index(name)]
         found, start, wanted = {}, 0, set(rows)
-        for batch in chain.from_iterable(
-            self._opened(path).batches([column], 1, True) for path in self._files
-        ):
+        parts = (self._opened(path).batches([column], 1, True) for path in self._files)
+        for batch in chain.from_iterable(parts):
             for row in wanted.intersection(range(start, start + len(batch))):
                 value = batch.column(0)[row - start].as_py()
                 text = value.decode(errors="replace") if isinstance(value, bytes) else value
@@ -191,24 +177,20 @@ class Table:
                 raise wrong("--columns", "--key already names the column: leave one of them out")
             named = [column for column in lists if column.name == wanted.key]
             if not named:
-                names = listed([column.name for column in lists])
-                raise ValueError(
-                    f"it has no column {wanted.key!r} of lists of numbers; those with lists are: {names}"
-                )
+                problem = f"it has no column {wanted.key!r} of lists of numbers"
+                raise ValueError(f"{problem}; those with lists are: {listed([c.name for c in lists])}")
             return named
         if wanted.columns:
             return [column for column in lists if list(wanted.columns) == [column.name]]
         if wanted.fitted and set(wanted.fitted) <= set(self.names):
             return []
-        lists = [column for column in lists if column.name not in wanted.drop]
+        lists = [column for column in lists if column.name not in (wanted.drop or ())]
         found = [column for column in lists if column.kind == "lists of float"]
         if not any(column.holds_numbers and not column.is_index for column in self.columns):
             found = found or lists  # lists of integers may be something else, such as tokens
         if len(found) > 1:
-            names = listed([column.name for column in found])
-            raise ValueError(
-                f"{len(found)} of its columns hold lists of numbers ({names}): choose with --key"
-            )
+            count, names = len(found), listed([column.name for column in found])
+            raise ValueError(f"{count} of its columns hold lists of numbers ({names}): choose with --key")
         return found
 
     def _layout(self, chosen: Sequence[Column]) -> tuple[int, np.dtype[Any]]:
@@ -222,9 +204,8 @@ class Table:
             kinds, dim = [kinds[0].value_type], len(self._first.head.column(chosen[0].key)[0].as_py() or ())
             if not dim:
                 raise ValueError(f"the first row of its column {chosen[0].name!r} holds no numbers")
-        return dim, np.result_type(
-            np.float32, *(floating(np.dtype(kind.to_pandas_dtype())) for kind in kinds)
-        )
+        dtypes = (floating(np.dtype(kind.to_pandas_dtype())) for kind in kinds)
+        return dim, np.result_type(np.float32, *dtypes)
 
     def _blocks(self, chosen: Sequence[Column], dim: int, dtype: np.dtype[Any]) -> Iterator[Array]:
         start = 0
@@ -278,7 +259,10 @@ def _first_rows(path: Path, delimiter: str) -> tuple[list[str], list[str], int, 
 
 
 def _is_header(cells: list[str]) -> bool:
-    """Whether the cells of the first line are column names. Raises ``ValueError`` if they may also be values."""
+    """Whether the cells of the first line are column names: no cell is a number.
+
+    The first cell may be empty, as pandas writes it above an index. Raises ``ValueError`` if that does not decide.
+    """
     above_index = not cells[0].strip()
     names = cells[1:] if above_index else cells
     numbers = [_is_number(cell) for cell in names]

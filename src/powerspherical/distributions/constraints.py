@@ -26,11 +26,8 @@ def norm_error(value: Tensor) -> Tensor:
 
 
 class UnitVector(constraints.Constraint):
-    """Vectors of norm one to within 1 %, which covers rounding in every dtype.
+    """Vectors (…, d) of norm one to within 1 %, which covers rounding in every dtype. ``unit_vector`` is an instance.
 
-    ``unit_vector`` is an instance of it. The last axis of a value of shape (…, d) holds the vector.
-
-    >>> import torch
     >>> from torch.distributions import transform_to
     >>> unit_vector.check(torch.tensor([[0.6, 0.8], [1.0, 1.0]]))
     tensor([ True, False])
@@ -56,7 +53,6 @@ class NormalizeTransform(Transform):
 
     The origin, where optimisers often start, maps to the first unit vector, with a finite derivative.
 
-    >>> import torch
     >>> NormalizeTransform()(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
             [1.0000, 0.0000]])

@@ -3,9 +3,7 @@
 In an exponential family, with shares p_i that sum to one, the log-likelihood per point is κ T̄(μ) - Ψ(κ) with
 T̄(μ) = Σ p_i T(μᵀx_i). Its maximum over κ increases with T̄, so the best direction maximises T̄ for every κ, and κ then
 solves Ψ'(κ) = T̄. For the von Mises–Fisher distribution T̄ is linear and largest at the direction of the mean. In other
-families a Newton search starts from there. In two or three dimensions, points without a common direction may have
-several maxima of about the same height; the one found is then not always the highest.
-
+families a Newton search starts from there; in two or three dimensions it may end in a lower one of several maxima.
 Outside of exponential families the best direction depends on κ, so both are searched together.
 """
 
@@ -34,17 +32,12 @@ class ConvergenceWarning(UserWarning):
 
 
 class _Point(NamedTuple):
-    """A point (μ, log(1+κ)) of the search, the step from there, both (*batch, d + 1), and the objective, (*batch, 1).
+    """A point of the search. In an exponential family the objective is T̄ and κ stays 1."""
 
-    In an exponential family the objective is T̄ and κ stays 1. Otherwise it is the mean log density relative to the
-    uniform. ``rounding`` bounds its rounding error. The step in μ is the Newton step for data that are symmetric around
-    μ. That in log(1+κ) is a step of Fisher scoring.
-    """
-
-    place: Tensor
-    step: Tensor
-    objective: Tensor
-    rounding: Tensor
+    place: Tensor  # (μ, log(1+κ)), of shape (*batch, d + 1)
+    step: Tensor  # Newton's in μ, for data that are symmetric around μ, and Fisher scoring in log(1+κ)
+    objective: Tensor  # T̄, or the mean log density relative to the uniform, (*batch, 1)
+    rounding: Tensor  # a bound on its rounding error
 
 
 @needs_float64
@@ -54,10 +47,8 @@ def maximum_likelihood(
 ) -> tuple[Tensor, Tensor]:
     """Return the fitted direction (*batch, d) and concentration (*batch,); see ``RotationallySymmetric.fit``."""
     if bias_correction and not isinstance(family, ExponentialFamily):
-        raise ValueError(
-            f"bias_correction works for exponential families only, not for the {family.title} distribution: "
-            "leave it out"
-        )
+        found = f"not for the {family.title} distribution: leave it out"
+        raise ValueError(f"bias_correction works for exponential families only, {found}")
     x, shares = _unit_vectors_and_shares(x, weights)
     dim = x.shape[-1]
     x = unit_vectors_as(x, computing(x.dtype))
@@ -159,12 +150,8 @@ def _evaluated(family: Family, place: Tensor, x: Tensor, shares: Tensor) -> _Poi
         wanted = derived.fisher_step(family, score, kappa, dim).clamp(max=1 / CLOSEST[x.dtype])
     log_kappa, log_wanted = (torch.log1p(one).unsqueeze(-1) for one in (kappa, wanted))
     objective, size = ((shares * one).sum(0).unsqueeze(-1) for one in (terms, terms.abs()))
-    return _Point(
-        torch.cat((loc, log_kappa), -1),
-        torch.cat((step, log_wanted - log_kappa), -1),
-        objective,
-        8 * epsilon * size,
-    )
+    place, step = torch.cat((loc, log_kappa), -1), torch.cat((step, log_wanted - log_kappa), -1)
+    return _Point(place, step, objective, 8 * epsilon * size)
 
 
 def _weighted_sum(weights: Tensor, x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Kullback–Leibler divergences of all ordered pairs of families, at any angle, registered with torch.
 
-Divergences to the uniform are computed in the dtype of the parameters. All others are computed in float64, because
-their terms cancel if p is near q. ``Family.divergence`` has the closed forms of pairs of families.
+Divergences to the uniform are computed in the dtype of the parameters, and all others in float64, because their terms
+cancel if p is near q.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence, register_kl
 
 from powerspherical._torch.chunks import CHUNK, in_chunks
-from powerspherical._torch.composites import composite, is_ours
+from powerspherical._torch.operators import composite, is_ours
 from powerspherical._torch.precision import WITHOUT_FLOAT64, back, needs_float64, with_float64
 from powerspherical._torch.vectors import computing, cosine_between, unit_vectors_as
 from powerspherical.distributions import validation
@@ -31,9 +31,7 @@ from powerspherical.kernels.registry import Gradients, Kernel, Tensors
 def _common_batch_shape(p: Any, q: Any) -> torch.Size:
     """Return the broadcast batch shape; raise ``ValueError`` unless both are on the same sphere."""
     if p.event_shape != q.event_shape:
-        raise ValueError(
-            f"kl_divergence needs two distributions of one dimension, got dim {p.dim} and dim {q.dim}"
-        )
+        raise ValueError(f"p and q must be of one dimension, got dim {p.dim} and dim {q.dim}")
     if q.batch_shape in (torch.Size(), p.batch_shape):
         return p.batch_shape
     return validation.broadcast_shape(**{"p.batch_shape": p.batch_shape, "q.batch_shape": q.batch_shape})
@@ -43,16 +41,6 @@ def rate(family: Family, concentration: Tensor, dim: int) -> Tensor:
     """Return the divergence from the uniform, ``family.relative_entropy(concentration, dim)``.
 
     ``torch.compile`` records it as one operator for the families of this package, and traces the code of other ones.
-
-    Args:
-        family: any family.
-        concentration: κ ≥ 0 of any shape, float32 or float64. The result has its shape.
-        dim: the ambient dimension d ≥ 2.
-
-    >>> import torch
-    >>> from powerspherical.families import POWER_SPHERICAL
-    >>> rate(POWER_SPHERICAL, torch.tensor([0.0, 1.0, 100.0]), 3)
-    tensor([0.0000, 0.1931, 3.6250])
     """
     if is_ours(type(family)):
         return _relative_entropy(concentration, dim, family.name)
@@ -94,24 +82,15 @@ def _kl(p: RotationallySymmetric, q: RotationallySymmetric) -> Tensor:
     kappas = p.concentration.to(dtype), q.concentration.to(dtype)
     # The compiler must specialise on d, which has its own formulas: operator.index does that.
     dim = operator.index(p.event_shape[0])
-    compute = needs_float64(_between) if p.loc.device.type == WITHOUT_FLOAT64 else _between
-    return compute(p.family, q.family, p.loc, q.loc, *kappas, dim, dtype)
 
+    def between(loc_p: Tensor, loc_q: Tensor, kappa_p: Tensor, kappa_q: Tensor) -> Tensor:
+        locs = unit_vectors_as(loc_p, torch.float64), unit_vectors_as(loc_q, torch.float64)
+        minus, plus = cosine_between(*locs)
+        angle = Cosine(minus.clamp(max=2.0), plus.clamp(max=2.0))
+        return _divergence(p.family, q.family, kappa_p, kappa_q, angle, dim, dtype)
 
-def _between(
-    p: Family,
-    q: Family,
-    loc_p: Tensor,
-    loc_q: Tensor,
-    kappa_p: Tensor,
-    kappa_q: Tensor,
-    dim: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Return the divergences for these directions."""
-    minus, plus = cosine_between(unit_vectors_as(loc_p, torch.float64), unit_vectors_as(loc_q, torch.float64))
-    angle = Cosine(minus.clamp(max=2.0), plus.clamp(max=2.0))
-    return _divergence(p, q, kappa_p, kappa_q, angle, dim, dtype)
+    compute = needs_float64(between) if p.loc.device.type == WITHOUT_FLOAT64 else between
+    return compute(p.loc, q.loc, *kappas)
 
 
 def _divergence(
@@ -133,13 +112,12 @@ def pairwise_kl(
     Args:
         p, q: distributions of this package on the same sphere, of any two families.
 
-    It is differentiable twice in all parameters. The first derivative needs, beyond the result, the memory of a block
-    of about 4096 pairs (at least one row). The dtype is the larger of the two, and at least float32.
+    It is differentiable twice. The first derivative needs, beyond the result, the memory of a block of about 4096 pairs
+    (at least one row). The dtype is the larger of the two, and at least float32.
 
     Accuracy: that of ``kl_divergence``, plus about 2e-16·|dKL/dt| where t is the cosine of two mean directions: 2e-16·κ
     between von Mises–Fisher distributions. The error matters only if two directions nearly agree in float64.
 
-    >>> import torch
     >>> from powerspherical import PowerSpherical, pairwise_kl
     >>> p = PowerSpherical(torch.eye(3), torch.tensor([1.0, 10.0, 100.0]))
     >>> pairwise_kl(p, p).shape
@@ -149,13 +127,9 @@ def pairwise_kl(
     """
     for name, one in (("p", p), ("q", q)):
         if not isinstance(one, (HypersphericalUniform, RotationallySymmetric)):
-            raise TypeError(
-                f"{name} must be a distribution of this package, such as PowerSpherical, got {type(one).__name__}"
-            )
+            raise TypeError(f"{name} must be a distribution of this package, got {type(one).__name__}")
     if p.dim != q.dim:
-        raise ValueError(
-            f"pairwise_kl needs two distributions of the same dimension, got dim {p.dim} and dim {q.dim}"
-        )
+        raise ValueError(f"p and q must have the same dimension, got dim {p.dim} and dim {q.dim}")
     shape = p.batch_shape + q.batch_shape
     if isinstance(q, HypersphericalUniform):
         found = kl_divergence(p, HypersphericalUniform(q.dim, validate_args=False))
@@ -163,26 +137,22 @@ def pairwise_kl(
     if isinstance(p, HypersphericalUniform):
         return kl_divergence(HypersphericalUniform(p.dim, validate_args=False), q).expand(shape)
     dtype = torch.promote_types(computing(p.loc.dtype), computing(q.loc.dtype))
-    parameters = (with_float64(x) for x in (p.loc, p.concentration, q.loc, q.concentration))
-    loc_p, kappa_p, loc_q, kappa_q = parameters
-    tensors = (
-        unit_rows(loc_p.double().reshape(-1, p.dim)),
-        kappa_p.to(dtype).reshape(-1),
-        unit_rows(loc_q.double().reshape(-1, q.dim)),
-        kappa_q.to(dtype).reshape(-1),
-    )
+    tensors: Tensors = ()
+    for one in (p, q):
+        rows = unit_rows(with_float64(one.loc).double().reshape(-1, one.dim))
+        tensors = *tensors, rows, with_float64(one.concentration).to(dtype).reshape(-1)
 
     def pairs(loc_p: Tensor, kappa_p: Tensor, loc_q: Tensor, kappa_q: Tensor) -> Tensor:
         cosines = cosines_between(loc_p, loc_q).clamp(-1.0, 1.0)
         angle = Cosine(1 - cosines, 1 + cosines)
         return _divergence(p.family, q.family, kappa_p.unsqueeze(-1), kappa_q, angle, p.dim, dtype)
 
-    if not is_plain(*tensors):
-        return back(pairs(*tensors).reshape(shape), p.loc)
-    count, columns = p.batch_shape.numel(), q.batch_shape.numel()
-    size = max(block_size(CHUNK) // max(columns, 1), 1)
-    blocks = [slice(start, start + size) for start in range(0, count, size)]
-    found = by_kernel(_IN_BLOCKS, pairs, (pairs, dtype, blocks), *tensors)
+    if is_plain(*tensors):
+        size = max(block_size(CHUNK) // max(len(tensors[2]), 1), 1)
+        blocks = [slice(start, start + size) for start in range(0, len(tensors[0]), size)]
+        found = by_kernel(_IN_BLOCKS, pairs, (pairs, dtype, blocks), *tensors)
+    else:
+        found = pairs(*tensors)
     return back(found.reshape(shape), p.loc)
 
 

@@ -1,10 +1,7 @@
 """Log-densities of all pairs of members and points: one matrix product of directions, then a function of each cosine.
 
-A cosine t from a matrix product has an absolute error of about one rounding, ε. ``log_prob`` avoids this error near
-t = ±1, because it computes 1-t from the chord. Here it stays.
-
-In a few hundred dimensions one pass over the matrix takes a tenth of the time of the matrix product. So functions work
-in place where possible, and Power Spherical and von Mises–Fisher have versions with fewer passes.
+In a few hundred dimensions one pass over the matrix takes a tenth of the time of the matrix product. So kernels make
+one pass, and torch operations work in place where possible.
 """
 
 from __future__ import annotations
@@ -12,19 +9,20 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from powerspherical._torch.composites import is_ours
 from powerspherical._torch.modes import without_autocast
 from powerspherical._torch.vectors import computing
 from powerspherical.engines import block_size
-from powerspherical.families import POWER_SPHERICAL, Family, derived
+from powerspherical.families import POWER_SPHERICAL, ExponentialFamily, Family, derived
+from powerspherical.kernels import native
 from powerspherical.kernels.dispatch import by_kernel, find, is_plain
-from powerspherical.kernels.registry import Gradients, Kernel, Tensors
+from powerspherical.kernels.registry import Gradients, Kernel, Table, Tensors
 from powerspherical.quadrature.cosine import Cosine
+from powerspherical.special.curves import kernel_tables
 from powerspherical.special.gamma import log_sphere_area
 
 #: Entries of a block. On a CPU it should fit the cache.
@@ -41,13 +39,27 @@ def log_density_matrix(family: Family, loc: Tensor, kappa: Tensor, x: Tensor) ->
     ``loc`` has the shape (*``kappa.shape``, d). Accuracy: see ``RotationallySymmetric.log_prob_matrix``.
     """
     tensors, compose = (loc, kappa, x), partial(_composition, family)
-    # Transforms and compilers take the plain operations: the latter fuse them.
-    found = by_kernel(_IN_BLOCKS, compose, family, *tensors) if is_plain(*tensors) else compose(*tensors)
+    if is_plain(*tensors):
+        dtype = _dtype(loc, x)
+        exact = [tensor for tensor in tensors if tensor.dtype is dtype]
+        kernel = None
+        if exact:
+            kernel = find("matrix", exact[0], dim=x.shape[-1], family=family.name, allowed=True)
+        found = by_kernel(_IN_BLOCKS, compose, (family, kernel, dtype), *tensors)
+    else:  # transforms and compilers take the plain operations: the latter fuse them
+        found = compose(*tensors)
     return _shaped(found, kappa.shape + x.shape[:-1])
 
 
+def offset_table(family: Family, dim: int, like: Tensor) -> Table | None:
+    """Return the table of -Ψ for kernels, None for a family that is not exponential."""
+    if not isinstance(family, ExponentialFamily):
+        return None
+    return kernel_tables(family.key, "offset", dim, 0, like.dtype, like.device)[0]
+
+
 def _shaped(tensor: Tensor, shape: torch.Size) -> Tensor:
-    """Reshape a tensor. (A view takes a few µs to make and to differentiate, even of the same shape.)"""
+    """Reshape a tensor. Even a view of the same shape takes a few µs to make and to differentiate."""
     return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
@@ -66,39 +78,33 @@ def cosines_between(first: Tensor, second: Tensor) -> Tensor:
         return first @ second.transpose(-1, -2)
 
 
-def _flat(loc: Tensor, kappa: Tensor, x: Tensor) -> Tensors:
+def _flat(loc: Tensor, kappa: Tensor, x: Tensor, dtype: torch.dtype) -> Tensors:
     """Return directions (k, d), concentrations (k, 1) and points (n, d) in one dtype."""
-    dtype = torch.promote_types(computing(loc.dtype), computing(x.dtype))
-    return _matrix(loc, dtype), kappa.to(dtype).reshape(-1, 1), _matrix(x, dtype)
+    loc, x = (v.to(dtype) if v.dim() == 2 else v.to(dtype).reshape(-1, v.shape[-1]) for v in (loc, x))
+    return loc, kappa.to(dtype).reshape(-1, 1), x
 
 
-def _matrix(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return vectors (…, d) as rows in a dtype."""
-    return vectors.to(dtype) if vectors.dim() == 2 else vectors.to(dtype).reshape(-1, vectors.shape[-1])
+def _dtype(loc: Tensor, x: Tensor) -> torch.dtype:
+    """Return the dtype of the matrix."""
+    return torch.promote_types(computing(loc.dtype), computing(x.dtype))
 
 
 def _composition(family: Family, loc: Tensor, kappa: Tensor, x: Tensor, *_: Tensor) -> Tensor:
     """Return the matrix as torch operations."""
-    loc, kappa, x = _flat(loc, kappa, x)
+    loc, kappa, x = _flat(loc, kappa, x, _dtype(loc, x))
     cosines, dim = cosines_between(unit_rows(loc), unit_rows(x)), operator.index(loc.shape[-1])
-    # Rounding may take t to an end of [-1, 1] or beyond.
-    eps = torch.finfo(cosines.dtype).eps
-    t = Cosine((1 - cosines).clamp(min=eps), (1 + cosines).clamp(min=2 * eps))
-    return family.log_kernel(t, kappa, dim) + (family.offset(kappa, dim) - log_sphere_area(dim))
+    return family.log_kernel(_clamped(cosines), kappa, dim) + (
+        family.offset(kappa, dim) - log_sphere_area(dim)
+    )
 
 
 def log_densities_(
-    family: Family, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool
+    family: Family, cosines: Tensor, kappa: Tensor, offsets: Tensor, dim: int, *, keep: bool = False
 ) -> Tensors:
-    """Overwrite cosines by unnormalised log-densities plus ``offsets``. With ``keep`` return what ``_pulls`` needs.
+    """Overwrite cosines (k, b) by unnormalised log-densities plus ``offsets`` (k, 1), for ``kappa`` (k, 1).
 
-    Args:
-        family: the family of the members.
-        cosines: (k, b).
-        kappa, offsets: (k, 1).
-        dim: the ambient dimension d.
-        keep: whether to return the tensors (k, b) from which the derivatives follow: none if the family is linear in
-            t, (1+t)/2 and its log for Power Spherical, otherwise 1-t and 1+t.
+    With ``keep`` return the tensors (k, b) from which the derivatives follow: none if the family is linear in t,
+    (1+t)/2 and its log for Power Spherical, otherwise 1-t and 1+t.
     """
     smallest = torch.finfo(cosines.dtype).eps  # rounding may take 1±t below it
     if family.linear:
@@ -115,120 +121,133 @@ def log_densities_(
     return t if keep else ()
 
 
-def _pulls(
-    family: Family, kept: Tensors, grad: Tensor, kappa: Tensor, dim: int
-) -> tuple[Tensor, Tensor | float, Tensor | None]:
-    """Return the gradients in the cosines up to a factor per row, that factor, and the gradients in κ, (k,).
-
-    The last are None for a family that is linear in t. They follow from the gradients in the directions. ``kept`` is
-    the result of ``log_densities_``, and ``grad`` the gradient in the log-densities, (k, b).
-    """
-    if family.linear:
-        return grad, kappa, None
-    if family is POWER_SPHERICAL:
-        halves, logs = kept
-        return grad / halves, 0.5 * kappa, torch.linalg.vecdot(grad, logs)
-    t, rows = Cosine(*kept), kappa.expand_as(grad)
-    steepness, _ = family.derivatives(t, rows, dim)
-    return grad * steepness, 1.0, torch.linalg.vecdot(grad, family.score(t, rows, dim))
-
-
 #: The rows of a matrix that is a single block.
 _ALL = slice(None)
 
 
 def _part(tensor: Tensor, rows: slice) -> Tensor:
-    """Return some rows. (Making a view takes 2 µs.)"""
     return tensor if rows is _ALL else tensor[rows]
 
 
-class _Members(NamedTuple):
-    """The rows of a matrix: k members of a family."""
+class _Matrix(NamedTuple):
+    """The matrix of k members of a family and n points.
+
+    Some kernels divide by the lengths of vectors themselves, which saves two passes over the vectors. They get 1 over
+    the lengths as ``scales``, of shapes (k, 1) and (n, 1). Otherwise there are none, and ``loc`` and ``x`` hold unit
+    vectors.
+    """
 
     family: Family
-    loc: Tensor  # unit vectors, (k, d)
+    kernel: Any  # a ``Kernel`` or None
+    loc: Tensor  # (k, d)
     kappa: Tensor  # (k, 1)
+    x: Tensor  # (n, d)
+    scales: Tensors
 
-    def blocks(self, columns: int) -> list[tuple[slice, _Members]]:
-        """Split the rows of a matrix with so many columns into blocks."""
+    def blocks(self) -> list[tuple[slice, _Matrix]]:
+        """Split the rows into blocks."""
+        count, columns = self.loc.shape[0], self.x.shape[0]
         size = max(block_size(_BLOCK.get(self.loc.device.type, 1 << 22)) // max(columns, 1), 1)
-        if len(self.loc) <= size:
+        if count <= size:
             return [(_ALL, self)]
-        slices = [slice(start, start + size) for start in range(0, len(self.loc), size)]
-        return [(rows, self._replace(loc=self.loc[rows], kappa=self.kappa[rows])) for rows in slices]
+        slices = [slice(start, start + size) for start in range(0, count, size)]
+        return [(rows, self._rows(rows)) for rows in slices]
 
-    def fill(self, out: Tensor, x: Tensor, *, keep: bool) -> Tensors:
-        """Write the log-densities at unit vectors x (n, d) to ``out``. With ``keep`` return what ``pulls`` needs."""
-        dim, log_area = x.shape[1], log_sphere_area(x.shape[1])
-        offset = self.family.offset(self.kappa, dim)
-        if self.family.linear and not x.is_cuda:  # CUDA would copy the offsets first
-            torch.addmm(offset - self.kappa - log_area, self.kappa * self.loc, x.T, out=out)
-            return ()
-        torch.mm(self.loc, x.T, out=out)
-        if kernel := self._kernel("matrix"):
-            kernel.run(self.family.name, out, self.kappa, offset, dim, log_area)
-            return ()
-        return log_densities_(self.family, out, self.kappa, offset - log_area, dim, keep=keep)
+    def _rows(self, rows: slice) -> _Matrix:
+        scales = (self.scales[0][rows], self.scales[1]) if self.scales else ()
+        return self._replace(loc=self.loc[rows], kappa=self.kappa[rows], scales=scales)
 
-    def pulls(self, kept: Tensors, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | float, Tensor | None]:
-        """Return ``_pulls`` for the gradient in the log-densities at x."""
-        if kernel := self._kernel("matrix_gradient"):
-            cosines = self.loc @ x.T
-            in_kappa = kernel.run(self.family.name, grad, cosines, self.kappa, x.shape[1])
-            return cosines, 1.0, in_kappa
-        if not (kept or self.family.linear):
-            kept = self.fill(torch.empty_like(grad), x, keep=True)
-        return _pulls(self.family, kept, grad, self.kappa, x.shape[1])
+    def fill(self, out: Tensor, *, keep: bool) -> Tensors:
+        """Write the log-densities to ``out``. With ``keep`` return what ``pulls`` needs of them."""
+        family, dim, log_area = self.family, self.x.shape[1], log_sphere_area(self.x.shape[1])
+        products = torch.mm(self.loc, self.x.T, out=None if keep else out)
+        if self.scales:
+            table = offset_table(family, dim, products)
+            arguments = family.name, products, self.kappa, table, log_area, dim, self.scales, out
+            slope = self.kernel.run(*arguments)
+            return (products, slope) if keep else ()
+        offset = family.offset(self.kappa, dim)
+        if self.kernel:
+            self.kernel.run(family.name, products, self.kappa, offset, dim, log_area)
+        else:
+            log_densities_(family, out.copy_(products) if keep else out, self.kappa, offset - log_area, dim)
+        return (products,) if keep else ()
 
-    def _kernel(self, what: str) -> Kernel | None:
-        return (
-            find(what, self.loc, dim=self.loc.shape[1], family=self.family.name)
-            if is_ours(type(self.family))
-            else None
-        )
+    def pulls(self, kept: Tensors, grad: Tensor) -> Tensors:
+        """Return the gradients in the products and in κ, (k, 1), given those in the log-densities.
+
+        ``kept`` is the result of ``fill``.
+        """
+        family, kappa, dim = self.family, self.kappa, self.x.shape[1]
+        products = kept[0] if kept else self.loc @ self.x.T
+        slope = kept[1] if len(kept) > 1 else -derived.mean_score(family, kappa, dim)
+        if self.scales:
+            return self.kernel.gradients(family.name, grad, products, kappa, slope, dim, self.scales)
+        if self.kernel:
+            pull, in_kappa = self.kernel.gradients(family.name, grad, products, kappa, dim)
+        else:
+            t, rows = _clamped(products), kappa.expand_as(grad)
+            pull = grad * family.derivatives(t, rows, dim)[0]
+            in_kappa = torch.linalg.vecdot(grad, family.score(t, rows, dim)).unsqueeze(1)
+        return pull, in_kappa.addcmul_(slope, grad.sum(1, keepdim=True))
 
 
-def _evaluated(tensors: Tensors, family: Family, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
+def _clamped(cosines: Tensor) -> Cosine:
+    """Return 1-t and 1+t of cosines that rounding may have taken to an end of [-1, 1] or beyond."""
+    eps = torch.finfo(cosines.dtype).eps
+    return Cosine((1 - cosines).clamp(min=eps), (1 + cosines).clamp(min=2 * eps))
+
+
+#: The family, the kernel if there is one, and the dtype of the matrix.
+_Options = tuple[Family, Kernel | None, torch.dtype]
+
+
+def _evaluated(tensors: Tensors, options: _Options, needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
     """Return the matrix of ``_composition``, computed a block of rows at a time, and what the derivatives need."""
-    loc, kappa, x = _flat(*tensors)
-    lengths = _lengths(loc), _lengths(x)
-    loc, x = loc / lengths[0], x / lengths[1]
-    out = loc.new_empty(len(loc), len(x))
-    keep = any(needed) and out.numel() <= block_size(_KEPT)
+    family, kernel, dtype = options
+    loc, kappa, x = tensors
+    loc, kappa, x = _flat(loc, kappa, x, dtype)
+    scales = _lengths(loc).reciprocal_(), _lengths(x).reciprocal_()
+    scaled = kernel is not None and kernel.scales
+    if not scaled:
+        loc, x = loc * scales[0], x * scales[1]
+    out = loc.new_empty(loc.shape[0], x.shape[0])
+    keep = (kernel is None or scaled) and True in needed and out.numel() <= block_size(_KEPT)
     kept: Tensors = ()
     with without_autocast(loc):
-        for rows, block in _Members(family, loc, kappa).blocks(len(x)):
-            kept += block.fill(_part(out, rows), x, keep=keep)
-    return out, (*lengths, loc, kappa, x, *kept)
+        for rows, block in _Matrix(family, kernel, loc, kappa, x, scales if scaled else ()).blocks():
+            kept += block.fill(_part(out, rows), keep=keep)
+    return out, (*scales, loc, kappa, x, *kept)
 
 
 def _gradients(
-    grads: Gradients, needed: Sequence[bool], tensors: Tensors, saved: Tensors, family: Family
+    grads: Gradients,
+    needed: Sequence[bool],
+    tensors: Tensors,
+    saved: Tensors,
+    options: _Options,
 ) -> Gradients:
     """Return the gradients of ``_evaluated``, a block of rows at a time."""
-    (grad,), (loc_length, x_length, loc, kappa, x, *kept) = grads, saved
+    (grad,), (family, kernel, _), (loc_scale, x_scale, loc, kappa, x, *kept) = grads, options, saved
     assert grad is not None
-    in_loc, in_kappa = torch.empty_like(loc), torch.empty_like(kappa)
+    in_loc, kappas = loc.new_empty(loc.shape), []  # contiguous, whatever hooks made of ``loc``
     in_x: Tensor | None = None
-    sums = grad.sum(1, keepdim=True)
-    blocks = _Members(family, loc, kappa).blocks(len(x))
-    each = len(kept) // len(blocks)
+    scaled = kernel is not None and kernel.scales
+    matrix = _Matrix(family, kernel, loc, kappa, x, (loc_scale, x_scale) if scaled else ())
     with without_autocast(grad):
+        blocks = matrix.blocks()
+        each = len(kept) // len(blocks)
         for number, (rows, block) in enumerate(blocks):
             part = tuple(kept[each * number : each * (number + 1)])
-            pull, factor, of_kappa = block.pulls(part, _part(grad, rows), x)
-            total = torch.mm(pull, x, out=_part(in_loc, rows))
-            along = _tangential_(total, block.loc, factor / _part(loc_length, rows))
-            if of_kappa is None:  # linear in t: Σ g (t-1)
-                torch.sub(along, _part(sums, rows), out=_part(in_kappa, rows))
-            else:
-                _part(in_kappa, rows).copy_(of_kappa.unsqueeze(1))
+            pull, of_kappa = block.pulls(part, _part(grad, rows))
+            torch.mm(pull, x, out=_part(in_loc, rows))
+            kappas.append(of_kappa)
             if needed[2]:
-                scaled = factor * block.loc
-                in_x = torch.mm(pull.T, scaled) if in_x is None else in_x.addmm_(pull.T, scaled)
+                in_x = torch.mm(pull.T, block.loc) if in_x is None else in_x.addmm_(pull.T, block.loc)
+        _tangential_(in_loc, loc, loc_scale, scaled)
         if in_x is not None:
-            _tangential_(in_x, x, 1 / x_length)
-    in_kappa.addcmul_(derived.mean_score(family, kappa, x.shape[1]), sums, value=-1)
+            _tangential_(in_x, x, x_scale, scaled)
+    in_kappa = kappas[0] if len(kappas) == 1 else torch.cat(kappas)
     found = zip((in_loc, in_kappa, in_x), tensors, strict=True)
     return tuple(None if one is None else _shaped(one, like.shape) for one, like in found)
 
@@ -236,11 +255,14 @@ def _gradients(
 _IN_BLOCKS = Kernel(_evaluated, _gradients)
 
 
-def _tangential_(grad: Tensor, unit: Tensor, factor: Tensor) -> Tensor:
-    """Project a gradient on the tangent space at each unit vector and multiply it, in place.
+def _tangential_(grad: Tensor, vectors: Tensor, scale: Tensor, scaled: bool) -> None:
+    """Project a gradient on the tangent space at each vector, in place.
 
-    Return the components along the unit vectors.
+    ``scale`` is 1 over the lengths. If ``scaled``, the gradient is that in vectors of this length. Otherwise it is that
+    in unit vectors, which are given, and becomes that in the original ones.
     """
-    along = torch.linalg.vecdot(grad, unit).unsqueeze(1)
-    grad.addcmul_(along, unit, value=-1).mul_(factor)
-    return along
+    if scaled:
+        native.project_(grad, vectors, scale)
+    else:
+        along = torch.linalg.vecdot(grad, vectors).unsqueeze(1)
+        grad.addcmul_(along, vectors, value=-1).mul_(scale)

@@ -21,10 +21,10 @@ Factor = RotationallySymmetric | HypersphericalUniform
 class ProductOfSpheres(Draws, Independent):
     """m independent unit vectors of one family and dimension d, as one event of shape (m, d).
 
-    It is a ``torch.distributions.Independent`` over the last batch axis of ``factors``. All factors are computed at
-    once. ``log_prob``, ``entropy`` and ``kl_divergence`` add the terms of the factors and are as accurate as those. In
-    ``kl_divergence`` a product with m = 1 is compared with every factor of the other. Factors are independent, so the
-    maximum-likelihood product for points x (n, …, m, d) is ``ProductOfSpheres(PowerSpherical.fit(x))``.
+    It is a ``torch.distributions.Independent`` over the last batch axis of ``factors``. ``log_prob``, ``entropy`` and
+    ``kl_divergence`` add the terms of the factors and are as accurate as those. In ``kl_divergence`` a product with
+    m = 1 is compared with every factor of the other. To fit points x (n, …, m, d), use
+    ``ProductOfSpheres(PowerSpherical.fit(x))``.
 
     Args:
         factors: distribution with batch shape (…, m) and event shape (d,): a rotationally symmetric one such as
@@ -33,7 +33,6 @@ class ProductOfSpheres(Draws, Independent):
 
     A product of two circles for each of three positions, and its rate, the divergence from the uniform:
 
-    >>> import torch
     >>> from torch.distributions import kl_divergence
     >>> from powerspherical import HypersphericalUniform, PowerSpherical
     >>> loc = torch.tensor([1.0, 0.0]).expand(3, 2, 2)
@@ -81,10 +80,7 @@ class ProductOfSpheres(Draws, Independent):
         return self.base_dist._points(noise)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log density at ``value`` of shape (…, m, d), the sum over the factors.
-
-        The result has the shape (…), broadcast against the batch shape.
-        """
+        """Return the log density at ``value`` (…, m, d), of shape (…) broadcast against the batch shape."""
         validation.ends_in("value", value, self.event_shape)  # (d,) or (1, d) would broadcast to all factors
         return self.base_dist.log_prob(value).sum(-1)
 

@@ -1,8 +1,7 @@
 """The base class of distributions on the sphere that depend on x only through t = μᵀx.
 
-Such a distribution is a law of t on [-1, 1] and a uniform direction in the tangent space at μ (De Cao & Aziz 2020,
-theorem 1; the direction lies on S^{d-2}, where the paper prints S^{d-1}). The law of t is a ``Family``. Everything else
-follows from it here.
+Such a distribution is a law of t, a ``Family``, and a uniform direction in the tangent space at μ (De Cao & Aziz 2020,
+theorem 1; the direction lies on S^{d-2}, where the paper prints S^{d-1}). Everything else follows from the family here.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ from typing_extensions import Self
 
 from powerspherical._torch.precision import back, with_float64
 from powerspherical._torch.private import look_up_divergences, untraced, validates_by_default
-from powerspherical._torch.vectors import computing, unit_vectors_as
+from powerspherical._torch.vectors import computing, cosine_between, unit_vectors_as
 from powerspherical.distributions import validation
 from powerspherical.distributions.constraints import unit_vector
-from powerspherical.distributions.density import log_density
 from powerspherical.distributions.fit import maximum_likelihood
 from powerspherical.distributions.marginal import Marginal
-from powerspherical.distributions.matrix import log_density_matrix
+from powerspherical.distributions.matrix import log_density_matrix, offset_table
 from powerspherical.distributions.sampling import Draws
 from powerspherical.distributions.uniform import HypersphericalUniform
 from powerspherical.families import Family, derived, family_named, register_family
+from powerspherical.kernels import differentiable
+from powerspherical.kernels.registry import DensityOptions
 from powerspherical.quadrature.cosine import Cosine
 from powerspherical.sampling import draw
 from powerspherical.sampling import noise as explicit
@@ -41,9 +41,7 @@ _DISTRIBUTIONS: dict[str, type[RotationallySymmetric]] = {}
 
 
 def distribution_named(name: str) -> type[RotationallySymmetric]:
-    """Return the distribution class of the family registered under this name, such as "power_spherical".
-
-    If nobody wrote a distribution class for the family, one is made.
+    """Return the distribution class of the family registered under this name, and make one if there is none.
 
     >>> distribution_named("power_spherical").__name__
     'PowerSpherical'
@@ -101,9 +99,8 @@ def _wrong_call(name: str, unknown: dict[str, Any]) -> TypeError:
     return TypeError(f"{name} takes loc, concentration and validate_args{given}")
 
 
-def _no_order(name: str) -> str:
-    angles = "cap_probability" if name == "cdf" else "cap_angle"
-    return (
+def _no_order(name: str, angles: str) -> NotImplementedError:
+    return NotImplementedError(
         f"points on a sphere have no order, so there is no {name}: use q.marginal.{name} for the cosine with loc, or "
         f"q.{angles} for the angle"
     )
@@ -112,9 +109,8 @@ def _no_order(name: str) -> str:
 class RotationallySymmetric(Draws):
     """A distribution on the unit sphere of R^d with a mean direction ``loc`` and a ``concentration``.
 
-    A subclass only names its ``family``, which registers it. Here are the members that all of them share. Arguments
-    are those of ``PowerSpherical``. The attributes ``loc`` and ``concentration`` have the batch shape, and ``dim`` is
-    d.
+    A subclass only names its ``family``, which registers it. Arguments are those of ``PowerSpherical``. The attributes
+    ``loc`` and ``concentration`` have the batch shape, and ``dim`` is d.
 
     >>> from powerspherical.families import POWER_SPHERICAL
     >>> class Mine(RotationallySymmetric):
@@ -167,7 +163,6 @@ class RotationallySymmetric(Draws):
             register_family(cls.family)
             _DISTRIBUTIONS.setdefault(cls.family.name, cls)
 
-    #: The ambient dimension d.
     dim: int
     loc: Tensor
     concentration: Tensor
@@ -183,9 +178,7 @@ class RotationallySymmetric(Draws):
         if concentration is _REQUIRED or unknown:
             raise _wrong_call(type(self).__name__, unknown)
         if not hasattr(self, "family"):
-            raise TypeError(
-                f"{type(self).__name__} has no family: use a subclass that sets one, such as PowerSpherical"
-            )
+            raise TypeError(f"{type(self).__name__} has no family: use a subclass such as PowerSpherical")
         if is_dynamo_compiling():
             _look_up_divergences(type(self))
         # For a small batch each call counts, so we call a check only if it is going to raise.
@@ -230,19 +223,16 @@ class RotationallySymmetric(Draws):
         loc, concentration = self._parameters
         # A view would be recorded and differentiated even if the shapes agree.
         self.loc = loc if loc.shape[:-1] == batch_shape else loc.expand(*batch_shape, -1)
-        self.concentration = (
-            concentration if concentration.shape == batch_shape else concentration.expand(batch_shape)
-        )
+        agrees = concentration.shape == batch_shape
+        self.concentration = concentration if agrees else concentration.expand(batch_shape)
 
     @classmethod
     def from_kl(cls, loc: Tensor, nats: Tensor | float, validate_args: bool | None = None) -> Self:
-        """Return the distribution whose KL divergence from the uniform is ``nats``.
+        """Return the distribution whose KL divergence from the uniform is ``nats``; differentiable.
 
         ``nats`` holds numbers ≥ 0 that broadcast against ``loc.shape[:-1]``. Without validation, negative ones give
-        NaN. The other arguments are those of the constructor.
-
-        Differentiable; at ``nats`` = 0 the derivative is +∞. κ is computed and stored in at least float32. In
-        float64 the divergence of the result agrees with ``nats`` to about 1e-13.
+        NaN. At 0 the derivative is +∞. κ is computed and stored in at least float32. In float64 the divergence of the
+        result agrees with ``nats`` to about 1e-13.
         """
         number, dim, dtype = cls._paired("nats", nats, loc)
         concentration = derived.from_relative_entropy(cls.family, number, dim)
@@ -255,7 +245,7 @@ class RotationallySymmetric(Draws):
         """Return the distribution whose mean resultant length ‖E x‖ is ``length``; differentiable.
 
         ``length`` holds numbers in [0, 1) that broadcast against ``loc.shape[:-1]``. Without validation, others give
-        NaN. The other arguments are those of the constructor.
+        NaN.
         """
         number, dim, dtype = cls._paired("length", length, loc)
         check = validation.between("length", number, 0.0, 1.0, below=True)
@@ -305,7 +295,7 @@ class RotationallySymmetric(Draws):
         validate_args: bool | None,
         checks: list[validation.Check],
     ) -> Self:
-        """Return the distribution whose draws, mean and mode have this dtype, to which κ is not rounded."""
+        """Return the distribution whose draws, mean and mode have this dtype. κ is not rounded to it."""
         if validation.is_enabled(validate_args):
             validation.require(checks)
         new = cls(loc, concentration, validate_args)
@@ -329,35 +319,30 @@ class RotationallySymmetric(Draws):
     @property
     def marginal(self) -> Marginal:
         """The distribution of t = ``loc``ᵀx, with the batch shape and the ``validate_args`` of this one."""
-        marginal = self._marginal_class(
-            self.dim, self._exact_concentration, validate_args=False, family=self.family
-        )
+        kappa = self._exact_concentration
+        marginal = self._marginal_class(self.dim, kappa, validate_args=False, family=self.family)
         marginal._validate_args = self._validate_args  # set afterwards: the concentration is checked already
         return marginal
 
     @property
     def log_normalizer(self) -> Tensor:
-        """The log of the integral of the unnormalised density over the sphere, of the batch shape.
-
-        It is log(area) plus the log-partition relative to the uniform, and as accurate as ``entropy``.
-        """
+        """The log of the integral of the unnormalised density, of the batch shape; as accurate as ``entropy``."""
         log_partition = derived.log_partition(self.family, self._exact_concentration, self.dim)
         return log_partition + log_sphere_area(self.dim)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density at the unit vectors ``value`` (…, d), in at least float32; differentiable twice.
 
-        The shape of the result is that of ``value`` without d, broadcast against the batch shape. Norms are treated as
-        those of ``loc``.
+        Their shape without d broadcasts against the batch shape. Norms are treated as those of ``loc``.
         """
         value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
         loc, concentration = self._parameters
         # At least float32, as for half precision ``computing`` says.
         dtype = torch.promote_types(torch.promote_types(loc.dtype, value.dtype), torch.float32)
-        density = log_density(self.family, value, loc, concentration.to(dtype))
+        density = _log_density(self.family, value, loc, concentration.to(dtype))
         if density.shape[density.dim() - len(self.batch_shape) :] == self.batch_shape:
             return density
-        # The batch shape may be larger than the shapes of the parameters, see ``expand``.
+        # After ``expand`` the batch shape may be larger than those of the parameters.
         return density.expand(torch.broadcast_shapes(density.shape, self.batch_shape))
 
     def log_prob_matrix(self, x: Tensor) -> Tensor:
@@ -397,11 +382,9 @@ class RotationallySymmetric(Draws):
         return explicit.point(self.family, noise, unit_vectors_as(loc, noise.dtype), kappa).to(loc.dtype)
 
     def entropy(self) -> Tensor:
-        """Return the differential entropy with respect to the area of the sphere, of the batch shape; differentiable
-        twice.
+        """Return the differential entropy, log(area) minus KL from the uniform, of the batch shape.
 
-        It is log(area) minus KL from the uniform. The error is at most 2e-6 of the larger term in float32, also where
-        the two nearly cancel.
+        Differentiable twice. The error is at most 2e-6 of the larger term in float32, also where the two nearly cancel.
         """
         return log_sphere_area(self.dim) - self.family.relative_entropy(self._exact_concentration, self.dim)
 
@@ -450,18 +433,17 @@ class RotationallySymmetric(Draws):
 
     def cdf(self, value: Tensor) -> Tensor:
         """Raise: points on a sphere have no order. ``marginal.cdf`` takes cosines (…)."""
-        raise NotImplementedError(_no_order("cdf"))
+        raise _no_order("cdf", "cap_probability")
 
     def icdf(self, value: Tensor) -> Tensor:
         """Raise: points on a sphere have no order. ``marginal.icdf`` returns cosines (…)."""
-        raise NotImplementedError(_no_order("icdf"))
+        raise _no_order("icdf", "cap_angle")
 
     def cap_probability(self, angle: Tensor | float) -> Tensor:
         """Return the probability within ``angle`` (radians in [0, π]) of ``loc``, in at least float32.
 
-        ``angle`` broadcasts against the batch shape, and the result has the broadcast shape. Without validation the
-        probability is 0 for angles below 0 and 1 above π. It is computed in float64, and is not accurate for angles
-        below 1e-147.
+        ``angle`` broadcasts against the batch shape. Without validation the probability is 0 for angles below 0 and 1
+        above π. It is computed in float64, and is not accurate for angles below 1e-147.
         """
         angle = self._number("angle", angle, 0.0, math.pi + 1e-6)
         half = with_float64(angle).double().clamp(0.0, math.pi) / 2
@@ -483,3 +465,22 @@ class RotationallySymmetric(Draws):
         at_end = (t.minus * (math.pi / 2)).detach()  # 0 or π, or NaN
         angle = torch.where(inside, 2 * torch.atan2(near, far), at_end)
         return back(angle.to(probability.dtype), self.concentration)
+
+
+def _log_density(family: Family, x: Tensor, loc: Tensor, kappa: Tensor) -> Tensor:
+    """Return the log-density at unit vectors x (…, d), in the dtype of ``kappa``. Batch shapes broadcast.
+
+    In plain eager mode our families take one kernel per pass. On CUDA exponential families take one more for their
+    functions of κ alone.
+    """
+
+    def compose(x: Tensor, loc: Tensor, kappa: Tensor, *_: Tensor) -> Tensor:
+        t = Cosine(*cosine_between(unit_vectors_as(x, kappa.dtype), unit_vectors_as(loc, kappa.dtype)))
+        dim = operator.index(x.shape[-1])  # specialises compiled code on d
+        return derived.log_density(family, t, kappa, dim) - log_sphere_area(dim)
+
+    def options() -> DensityOptions:
+        dim = x.shape[-1]
+        return family.name, offset_table(family, dim, kappa), log_sphere_area(dim)
+
+    return differentiable("density", compose, options, x, loc, kappa, dim=x.shape[-1], family=family.name)

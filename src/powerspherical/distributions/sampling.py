@@ -80,22 +80,18 @@ class Draws(Distribution):
                 ``torch.manual_seed`` seeds. ``torch.compile`` can trace only draws from the default generator.
             noise: standard normals that determine the draws, instead of ``sample_shape`` and ``generator``: the result
                 of ``noise``, or any finite tensor of shape (…) + ``event_shape`` that broadcasts with the batch shape.
-                The draws are then a deterministic function of the noise and the parameters, differentiable once in
-                both, and accurate to rounding. They take a few µs each on a CPU, because the cosine is a quantile.
+                The draws are differentiable once in it too, and accurate to rounding. They take a few µs each on a CPU.
         """
         shape = self._batch_shape
         if not (isinstance(sample_shape, tuple) and len(sample_shape) == 0):  # usually it is empty
             shape = sizes("sample_shape", sample_shape) + shape
         if noise is None:
-            if (
-                torch.compiler.is_compiling() and is_exporting_to_onnx()
-            ):  # it has normals, but not our operator
+            # ONNX has normals, but not our operator.
+            if torch.compiler.is_compiling() and is_exporting_to_onnx():
                 return self._points(self.noise(sample_shape, generator=generator))
             return self._draws(shape, generator)
         if len(shape) > len(self._batch_shape) or generator is not None:
-            raise ValueError(
-                "noise determines the draws and their shape: leave out sample_shape and generator"
-            )
+            raise ValueError("noise determines draws and their shape: leave out sample_shape and generator")
         like = self._like
         validation.noise(noise, self.batch_shape, self.event_shape, like.device, self._validate_args)
         return self._points(noise.to(computing(like.dtype)))
@@ -109,15 +105,13 @@ class Draws(Distribution):
     ) -> Tensor:
         """Return standard normals of shape ``sample_shape + batch_shape + event_shape``, for ``rsample(noise=…)``.
 
-        They do not depend on the parameters: the same noise serves every distribution of the same event shape. Draws
-        for ``noise`` and for ``-noise`` are antithetic. The dtype is that of the draws, at least float32.
+        The same noise serves every distribution of the same event shape. Draws for ``noise`` and for ``-noise`` are
+        antithetic. The dtype is that of the draws, at least float32.
 
         Args:
-            sample_shape: an integer ≥ 0 or a tuple of them.
-            generator: source of random numbers, as in ``rsample``.
-            sobol: whether the samples of each batch element form a randomised Sobol sequence: quasi-Monte Carlo, for
-                averages over the samples. Batch elements get different randomisations of one sequence, and are
-                uncorrelated. The event must have at most 21201 entries. Best with 2ᵏ samples.
+            sample_shape, generator: as in ``rsample``.
+            sobol: whether the samples of each batch element form a randomised Sobol sequence, for averages over them.
+                Batch elements are uncorrelated. The event must have at most 21201 entries. Best with 2ᵏ samples.
         """
         shape = sizes("sample_shape", sample_shape)
         return explicit.normals(shape, self.batch_shape, self.event_shape, self._like, generator, sobol=sobol)
@@ -130,18 +124,14 @@ class Draws(Distribution):
         """Return the draws for checked ``noise``."""
         raise NotImplementedError
 
-    def _start(
-        self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
-    ) -> None:
+    def _start(self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None) -> None:
         """Do what torch's constructor does, without its checks of arguments: ours have better messages."""
         self._batch_shape, self._event_shape = batch_shape, event_shape
         self._validate_args = validation.is_enabled(validate_args)
         super(Distribution, self).__init__()
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """Return this distribution with the batch shape ``batch_shape``, to which its own must expand. No memory is
-        copied.
-        """
+        """Return this distribution expanded to the batch shape ``batch_shape``. No memory is copied."""
         new = self.__new__(type(self)) if _instance is None else _instance
         vars(new).update(vars(self))
         new._batch_shape = torch.Size(batch_shape)

@@ -21,10 +21,8 @@ class SphericalCauchy(RotationallySymmetric):
     KL between two members is symmetric and has a closed form.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), as for ``PowerSpherical``.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform. κ keeps
-            the digits of 1-ρ = 2/(κ+2) that ρ loses near 1. For large κ points lie within angles of about 2/κ.
-        validate_args: whether to check values, as for ``PowerSpherical``.
+        loc, concentration, validate_args: as for ``PowerSpherical``, with ``loc`` of shape (…, d). κ keeps the digits
+            of 1-ρ = 2/(κ+2) that ρ loses near 1. For large κ points lie within angles of about 2/κ.
 
     KL between two members has a relative error of about 1e-15 in float64 and 1e-6 in float32, d from 2 to 1e6 and ρ up
     to 1-1e-9.

@@ -21,8 +21,7 @@ class HypersphericalUniform(Draws):
 
     Args:
         dim: the *ambient* dimension d ≥ 2; the sphere itself has dimension d-1.
-        dtype: dtype of samples and moments. Default: torch's default dtype.
-        device: device of samples and moments. Default: torch's default device.
+        dtype, device: of samples and moments. Default: torch's.
         validate_args: whether ``log_prob`` checks that values lie on the sphere.
 
     ``expand`` makes batches. ``log_prob`` and ``kl_divergence`` follow the dtype and device of the other operand.
@@ -72,10 +71,9 @@ class HypersphericalUniform(Draws):
         return points.expand(torch.broadcast_shapes(points.shape, self.batch_shape + self.event_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return -log(area) for each unit vector of ``value`` (…, d); NaN where that has NaN.
+        """Return -log(area) for each unit vector of ``value`` (…, d), in its dtype (at least float32); NaN for NaN.
 
-        The result is on the device and in the dtype of ``value``, at least float32. Its shape is that of ``value``
-        without d, broadcast against the batch shape.
+        Its shape is that of ``value`` without d, broadcast against the batch shape.
         """
         value = validation.on_sphere("value", value, self.dim, self._validate_args, self.batch_shape)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)

@@ -1,7 +1,7 @@
 """Checks of arguments: shapes always, values where they can be read.
 
-Reading a value synchronises on CUDA, so all value checks of a call are read at once. They are skipped under tracing,
-graph capture and ``vmap``, where values cannot be read.
+Reading a value synchronises on CUDA, so all value checks of a call are read at once. Under tracing, graph capture and
+``vmap`` they are skipped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.modes import can_look
-from powerspherical._torch.older import booleans
+from powerspherical._torch.modes import booleans, can_look
 from powerspherical._torch.precision import has_float64
 from powerspherical._torch.private import validates_by_default
 from powerspherical._torch.vectors import computing
@@ -87,12 +86,10 @@ def number_or_tensor(
     ``device`` is that of ``loc``. Numbers and scalar tensors move there. Other tensors must be there.
     """
     if not isinstance(value, Tensor) and isinstance(value, numbers.Real):
-        kept = torch.get_default_dtype() if dtype is None else dtype
-        number = float(value)
+        kept, number = torch.get_default_dtype() if dtype is None else dtype, float(value)
         if torch.finfo(kept).max < abs(number) < math.inf:
-            raise ValueError(
-                _overflow(name, number, kept, "a float64 tensor" if dtype is None else "loc.double()")
-            )
+            way_out = "a float64 tensor" if dtype is None else "loc.double()"
+            raise ValueError(_overflow(name, number, kept, way_out))
         # On CUDA this is a fill. ``torch.tensor`` would be a copy that waits.
         return torch.full((), number, dtype=dtype, device=device)
     tensor = floating_tensor(name, value, " or a number")
@@ -110,19 +107,12 @@ def _overflow(name: str, value: float, dtype: torch.dtype, way_out: str) -> str:
 
 
 def are_proper(vectors: Tensor, numbers: Tensor | None = None) -> bool:
-    """Whether one pass of a kernel finds that all norms are one to rounding, and that all numbers are finite and ≥ 0.
-
-    False if it does not, or if there is no kernel for these tensors. Then the checks below have to tell.
-    """
+    """Whether a kernel, if there is one, finds that all norms are one to rounding and all numbers finite and ≥ 0."""
     dtype, dim = vectors.dtype, vectors.shape[-1]
-    if numbers is None:
-        kernel = find("check", vectors, dim=dim)
-    else:
-        kernel = find("check", numbers, vectors, dim=dim) if numbers.dtype is dtype else None
-    if kernel is None:
+    if numbers is not None and numbers.dtype is not dtype:
         return False
-    tolerance, largest = _limits(dtype, dim)
-    return bool(kernel.run(vectors, tolerance, numbers, largest))
+    kernel = find("check", vectors, dim=dim) if numbers is None else find("check", numbers, vectors, dim=dim)
+    return kernel is not None and kernel.run(vectors, numbers, *_limits(dtype, dim))
 
 
 @functools.cache
@@ -136,10 +126,9 @@ def _others(values: Tensor, digits: int = 6) -> str:
 
 
 def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
-    """Return ``value`` (…, d), normalised; raise ``ValueError`` if a norm is off by 1 % or another check fails.
+    """Return ``value`` (…, d), normalised unless all norms are one to rounding.
 
-    If all norms are one to rounding, ``value`` itself is returned. Half precision is not normalised here if values
-    cannot be read, because it is normalised anyway when it is converted to float32.
+    Raise ``ValueError`` if a norm is off by 1 % or another check fails.
     """
     if not checks and are_proper(value):
         return value
@@ -159,6 +148,7 @@ def unit_vectors(name: str, value: Tensor, *checks: Check) -> Tensor:
     usual = error <= norm_rounding(value.dtype, value.shape[-1])
     held = _read([usual, *(condition for condition, _ in checks)])
     if held is None:
+        # Half precision is normalised when it becomes float32.
         settled = value.dtype != computing(value.dtype)
     else:
         settled = held[0]
@@ -176,10 +166,7 @@ def non_negative(
     dtype: torch.dtype | None = None,
     way_out: str = "a network's output can be mapped there by torch.nn.functional.softplus",
 ) -> Check:
-    """Check that every entry of ``value`` is finite and ≥ 0, also after conversion to ``dtype`` if given.
-
-    ``way_out`` is the advice for negative entries.
-    """
+    """Check that ``value`` is finite and ≥ 0, also in ``dtype`` if given. ``way_out`` is for negative entries."""
     value = value.detach()
     largest = torch.finfo(dtype or value.dtype).max
     proper = (value >= 0) & (value <= largest)
@@ -188,10 +175,8 @@ def non_negative(
         bad = value[~proper]
         if dtype is not None and largest < bad[0] < math.inf:
             return _overflow(name, bad[0].item(), dtype, "loc.double()")
-        told = (
-            f"{name} of shape {tuple(value.shape)} must be finite and ≥ 0 (0 is the uniform distribution), but has "
-            f"{_others(bad)}"
-        )
+        subject = f"{name} of shape {tuple(value.shape)}"
+        told = f"{subject} must be finite and ≥ 0 (0 is the uniform distribution), but has {_others(bad)}"
         return f"{told}; {way_out}" if (bad < 0).any() else told
 
     return proper, message
@@ -210,7 +195,6 @@ def between(name: str, value: Tensor, low: float, high: float, *, below: bool = 
     """Check that every entry of ``value`` lies in [low, high], or with ``below`` in [low, high)."""
     value = value.detach()
     inside = (value >= low) & ((value < high) if below else (value <= high))
-
     end = ")" if below else "]"
     return inside, lambda: f"{name} must lie in [{low:g}, {high:g}{end}, but has {_others(value[~inside], 9)}"
 
@@ -258,8 +242,7 @@ def broadcast_shape(**shapes: torch.Size) -> torch.Size:
 def paired_shape(vectors_name: str, vectors: Tensor, name: str, value: Tensor) -> torch.Size:
     """Return the batch shape: the broadcast of ``vectors.shape[:-1]`` and ``value.shape``.
 
-    A ``value`` of shape (B, 1) with vectors of shape (B, d) is refused. It would broadcast to all (B, B) pairs, which
-    is hardly ever intended.
+    A ``value`` of shape (B, 1) with vectors (B, d) is refused: hardly anybody wants the (B, B) pairs it stands for.
     """
     rows, shape = vectors.shape[:-1], value.shape
     if len(shape) > 1 and shape[-1] == 1 and shape[:-1] == rows and rows.numel() != 1:
@@ -284,10 +267,7 @@ def ends_in(name: str, value: Tensor, event_shape: tuple[int, ...], way_out: str
 def on_sphere(
     name: str, value: Tensor, dim: int, check_values: bool, batch_shape: torch.Size | None = None
 ) -> Tensor:
-    """Check points (…, d): their shape and, with ``check_values``, their norms (see ``unit_vectors``).
-
-    With ``batch_shape`` their shape without d must broadcast against it.
-    """
+    """Check points (…, d): shapes, which must broadcast against ``batch_shape``, and with ``check_values`` norms."""
     # For a small batch each call counts, so we call a check only if it may raise.
     if not isinstance(value, Tensor) or not value.is_floating_point() or value.shape[-1:] != (dim,):
         ends_in(name, value, (dim,))
@@ -297,20 +277,15 @@ def on_sphere(
 
 
 def noise(
-    value: Tensor,
-    batch_shape: torch.Size,
-    event_shape: torch.Size,
-    device: torch.device,
-    check_values: bool,
+    value: Tensor, batch_shape: torch.Size, event_shape: torch.Size, device: torch.device, check_values: bool
 ) -> None:
     """Check the argument ``noise`` of ``rsample``: its shape and device and, with ``check_values``, its values."""
     shape = ends_in("noise", value, event_shape, "; use the distribution's noise()")
     rows = f"noise.shape[:{-len(event_shape)}]" if event_shape else "noise.shape"
     broadcast_shape(**{rows: shape, "batch_shape": batch_shape})
     if value.device != device:
-        raise ValueError(
-            f"noise is on {value.device}, but the draws are on {device}: use noise.to({str(device)!r})"
-        )
+        way_out = f"use noise.to({str(device)!r})"
+        raise ValueError(f"noise is on {value.device}, but the draws are on {device}: {way_out}")
     if check_values:
         finite = value.detach().isfinite()
         require([(finite, lambda: f"noise must be finite, but has {int((~finite).sum())} other value(s)")])

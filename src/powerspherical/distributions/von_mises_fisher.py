@@ -17,9 +17,7 @@ class VonMisesFisher(RotationallySymmetric):
     the bias of differentiating through the rejection.
 
     Args:
-        loc: mean directions μ, unit vectors of shape (…, d), as for ``PowerSpherical``.
-        concentration: κ ≥ 0, a number or a tensor that broadcasts against ``loc.shape[:-1]``; 0 is the uniform.
-        validate_args: whether to check values, as for ``PowerSpherical``.
+        loc, concentration, validate_args: as for ``PowerSpherical``, with ``loc`` of shape (…, d).
 
     KL from the uniform and the mean have relative errors of about 3e-15 in float64 and 1e-6 in float32 for d from 2 to
     1e7 and κ from 0 to 1e9. The errors of entropy and normaliser are relative to the larger of their two terms.

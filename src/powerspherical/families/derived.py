@@ -79,12 +79,13 @@ def log_partition(family: Family, kappa: Tensor, dim: int) -> Tensor:
 
 def antipode_power(family: Family, kappa: Tensor, dim: int) -> Tensor:
     """Return the exponent a of a density that behaves like (1+t)^a near t = -1; 0 if it is positive there."""
-    tiny = torch.finfo(kappa.dtype).tiny
-    near, nearer = (
+    # Not at the smallest number: log1p of torch 2.6 is infinite above a third of the largest.
+    near, nearer = (torch.finfo(kappa.dtype).tiny ** power for power in (0.5, 0.9))
+    first, second = (
         family.log_kernel(Cosine(torch.full_like(kappa, 2.0), torch.full_like(kappa, x)), kappa, dim)
-        for x in (math.sqrt(tiny), tiny)
+        for x in (near, nearer)
     )
-    return (near - nearer) / (-0.5 * math.log(tiny))
+    return (first - second) / math.log(near / nearer)
 
 
 def forces(family: Family, t: Cosine, kappa: Tensor, dim: int) -> Pair:

@@ -25,6 +25,8 @@ FUNCTIONS = {
     "pull_back": _SPHERE,
     "density": _DENSITY,
     "density_gradient": _DENSITY,
+    "matrix": "2q8P4qd",
+    "project": "2q3P2q",
     "head": _HEAD,
     "head_gradient": _HEAD,
     "latents": _LATENTS,

@@ -17,7 +17,7 @@ from powerspherical import engines
 from powerspherical._torch.random import KeyedGenerator
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.kernels import library
-from powerspherical.kernels.layout import DensityLayout, DrawLayout, Tile, in_dtype_of
+from powerspherical.kernels.layout import DensityLayout, DrawLayout, Tile, in_dtype_of, readable
 from powerspherical.kernels.registry import (
     EXACT,
     HALVES,
@@ -32,7 +32,7 @@ from powerspherical.kernels.registry import (
     Table,
     Tensors,
     register,
-    slope_times_gradient,
+    register_curve,
 )
 
 #: By function, what packs its struct.
@@ -48,8 +48,8 @@ _CURVE_WORK, _SLOPE_WORK = 8, 64
 Struct = tuple[Sequence[Tensor | int | None], Sequence[float]]
 
 
-def _call(name: str, dtype: torch.dtype, work: int, *structs: Struct) -> bool:
-    """Call a function of the library for numbers of ``dtype``, and return its result.
+def _call(name: str, dtype: torch.dtype, work: int, *structs: Struct) -> None:
+    """Call a function of the library for numbers of ``dtype``.
 
     Args:
         name: of the function.
@@ -58,10 +58,7 @@ def _call(name: str, dtype: torch.dtype, work: int, *structs: Struct) -> bool:
         structs: the struct that it takes, then those at its end. A tensor is passed as the address of memory that holds
             its values, None as a null pointer, and an integer as it is.
     """
-    limit, threads = engines.largest_block, 1
-    least = _COORDINATES if limit > _COORDINATES else limit
-    if work >= 2 * least:
-        threads = min(torch.get_num_threads(), work // least)
+    threads = _threads(work)
     copies: list[Tensor] = []
     fields: list[float] = []
     for arrays, numbers in structs:
@@ -78,38 +75,43 @@ def _call(name: str, dtype: torch.dtype, work: int, *structs: Struct) -> bool:
                     copies.append(array)  # lives until the call returns
                 fields.append(array.data_ptr())
         fields += numbers
-    passed = library.function(name)(_PACK[name](*fields))
-    if not passed and name != "check":
+    if not library.function(name)(_PACK[name](*fields)):
         raise MemoryError("not enough memory for the gradients of shared directions")
-    return bool(passed)
+
+
+def _threads(work: int) -> int:
+    """Return the number of threads for so many coordinates."""
+    limit = engines.largest_block
+    least = _COORDINATES if limit > _COORDINATES else limit
+    return 1 if work < 2 * least else min(torch.get_num_threads(), work // least)
 
 
 # Checks
 
 
-def check(vectors: Tensor, tolerance: float, numbers: Tensor | None, largest: float) -> bool:
+def check(vectors: Tensor, numbers: Tensor | None, tolerance: float, largest: float) -> bool:
     """Whether the norms of ``vectors`` (…, d) are one to within ``tolerance``, and ``numbers`` lie in [0, largest].
 
     ``numbers`` have the dtype of the vectors.
     """
-    entries, dim = vectors.numel(), vectors.shape[-1]
-    sizes = entries // dim, dim, 0 if numbers is None else numbers.numel()
-    return _call("check", vectors.dtype, entries, ((vectors, numbers), (*sizes, tolerance, largest)))
+    # Every constructor and every log-density waits for this. So it takes no loop over arguments, as in ``_call``.
+    entries, dim, address, count = vectors.numel(), vectors.shape[-1], 0, 0
+    if not vectors.is_contiguous() or vectors.is_neg():
+        vectors = readable(vectors)
+    if numbers is not None:
+        if not numbers.is_contiguous() or numbers.is_neg():
+            numbers = readable(numbers)
+        address, count = numbers.data_ptr(), numbers.numel()
+    sizes = entries // dim, dim, count
+    size, threads = vectors.dtype.itemsize, _threads(entries)
+    packed = _PACK["check"](size, threads, vectors.data_ptr(), address, *sizes, tolerance, largest)
+    return bool(library.function("check")(packed))
 
 
 register("check", "c", check, dtypes=EXACT)
 
 
 # Functions of κ
-
-
-def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
-    """Return a function of κ, and its derivative if it is needed. That may have a second, better table."""
-    (kappa,) = tensors
-    if any(needed) and len(tables) > 1:
-        return _curve(kappa, tables[0]), (_curve(kappa, tables[1]).masked_fill_(kappa < 0, 0.0),)
-    slope = torch.empty_like(kappa, memory_format=torch.contiguous_format) if any(needed) else None
-    return _curve(kappa, tables[0], slope), () if slope is None else (slope,)
 
 
 def _curve(kappa: Tensor, table: Table, slope: Tensor | None = None) -> Tensor:
@@ -128,7 +130,7 @@ def _curve_struct(
     return (value, slope, kappa, rows), (count, first, rows.shape[0] - 1, gain, decay)
 
 
-register("curve", "c", curve, slope_times_gradient, dtypes=EXACT)
+register_curve("c", _curve)
 
 
 # Draws
@@ -323,6 +325,74 @@ def _density_call(
 
 
 register("density", "c", density, density_gradients, density_serves, EXACT)
+
+
+# Matrices of log-densities
+
+
+def matrix(
+    family: str,
+    products: Tensor,
+    kappa: Tensor,
+    table: Table | None,
+    log_area: float,
+    dim: int,
+    scales: Tensors,
+    out: Tensor,
+) -> Tensor:
+    """Write log-densities (B, N) to ``out``, which may be ``products``. Return the derivatives of -Ψ in κ, (B, 1).
+
+    Args:
+        family: its name.
+        products: inner products of B directions and N points of any length, (B, N).
+        kappa: (B, 1).
+        table: of -Ψ, for an exponential family.
+        log_area: the log of the area of the sphere.
+        dim: d.
+        scales: 1 over the lengths of the directions, and of the points.
+        out: (B, N).
+    """
+    slope = torch.empty_like(kappa) if table else torch.zeros_like(kappa)
+    offset = _curve(kappa, table, slope) if table else slope
+    _matrix_call(family, out, products, scales, kappa, offset, dim, -log_area)
+    return slope
+
+
+def matrix_gradients(
+    family: str, grad: Tensor, products: Tensor, kappa: Tensor, slope: Tensor, dim: int, scales: Tensors
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients in the products and in κ, given those in the log-densities.
+
+    ``slope`` is what ``matrix`` returned, and the other arguments are those of ``matrix``.
+    """
+    result, in_kappa = products.new_empty(products.shape), kappa.new_empty(kappa.shape)
+    _matrix_call(family, result, products, scales, kappa, slope, dim, 0.0, grad, in_kappa)
+    return result, in_kappa
+
+
+def _matrix_call(
+    family: str,
+    result: Tensor,
+    products: Tensor,
+    scales: Tensors,
+    kappa: Tensor,
+    offset: Tensor,
+    dim: int,
+    shift: float,
+    grad: Tensor | None = None,
+    in_kappa: Tensor | None = None,
+) -> None:
+    """Call "matrix"."""
+    arrays, sizes = (result, products, *scales, kappa, offset, grad, in_kappa), products.shape
+    _call("matrix", products.dtype, products.numel(), (arrays, (*sizes, dim, NUMBERS[family], shift)))
+
+
+def project_(grad: Tensor, vectors: Tensor, scale: Tensor) -> None:
+    """Project gradients (N, d) on the tangent space at each vector of length 1/``scale``, in place."""
+    _call("project", grad.dtype, grad.numel(), ((grad, vectors, scale), grad.shape))
+
+
+register("matrix", "c", matrix, matrix_gradients, dtypes=EXACT, scales=True)
 
 
 # Heads

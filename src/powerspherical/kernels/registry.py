@@ -81,6 +81,7 @@ class Kernel(NamedTuple):
         dtypes: of the last tensor.
         largest_dim: largest dimension d.
         operators: whether both call operators, which the compiler can trace.
+        scales: whether a kernel of matrices takes vectors of any length.
     """
 
     run: Callable[..., Any]
@@ -89,6 +90,7 @@ class Kernel(NamedTuple):
     dtypes: Collection[torch.dtype] = ()
     largest_dim: int = 1 << 62
     operators: bool = False
+    scales: bool = False
 
 
 #: By what is computed, and the engine.
@@ -107,3 +109,18 @@ def slope_times_gradient(
     (grad,), (slope,) = grads, slopes
     assert grad is not None
     return (grad * slope,)
+
+
+def register_curve(engine: str, evaluate: Callable[[Tensor, Table, Tensor | None], Tensor]) -> None:
+    """Register functions of κ, of which ``evaluate`` returns the values and writes the slopes to its last argument."""
+
+    def run(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
+        """Return a function of κ, and its derivative if it is needed. That may have a second, better table."""
+        (kappa,) = tensors
+        if any(needed) and len(tables) > 1:
+            slope = evaluate(kappa, tables[1], None)
+            return evaluate(kappa, tables[0], None), (slope.masked_fill_(kappa < 0, 0.0),)
+        slopes = (torch.empty_like(kappa, memory_format=torch.contiguous_format),) if any(needed) else ()
+        return evaluate(kappa, tables[0], *(slopes or (None,))), slopes
+
+    register("curve", engine, run, slope_times_gradient, dtypes=EXACT)

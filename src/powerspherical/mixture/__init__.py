@@ -1,7 +1,7 @@
 """Mixtures on the sphere and spherical k-means, as scikit-learn estimators (extra ``mixture``).
 
-Rows may be NumPy arrays, SciPy sparse matrices, CPU and CUDA tensors, or (extra ``dask``) Dask arrays, in float64,
-float32 or half precision. Only their directions matter. Results are of the same kind, on the same device.
+Rows may be NumPy arrays, SciPy sparse matrices, CPU and CUDA tensors, or (extra ``dask``) Dask arrays. Only their
+directions matter. Results are of the same kind, on the same device.
 """
 
 from powerspherical._extras import install_hint

@@ -46,10 +46,7 @@ class ConvergenceWarning(sklearn.exceptions.ConvergenceWarning, powerspherical.C
 
 
 class Search(ABC, Generic[Model, Found]):
-    """One search for the best model of the rows, in steps that each need sums over all rows.
-
-    ``run`` sets the attributes.
-    """
+    """One search for the best model of the rows, in steps that each need sums over all rows."""
 
     #: What a search does that stopped too early.
     unsettled: ClassVar[str]
@@ -113,10 +110,7 @@ class Search(ABC, Generic[Model, Found]):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstimator):
-    """Base of estimators that use only the directions of rows and ``transform`` them to one column per component.
-
-    The fields are the parameters of the estimator: their values when it is made, by name.
-    """
+    """Base of estimators that use only the directions of rows and ``transform`` them to one column per component."""
 
     init: Any = "k-means++"
     n_init: int | str = "auto"
@@ -178,7 +172,6 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
         """Return the fitted components in the dtype and on the device of the rows."""
 
     def _seeder(self, rows: Rows) -> Seeder:
-        """Return what chooses directions to start from."""
         return Seeder(rows, getattr(self, self._count_parameter), check_random_state(self.random_state))
 
     def _rows(self, X: Any, sample_weight: Any = None, *, reset: bool = False) -> Rows:
@@ -212,9 +205,7 @@ class SphericalEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Save
             options = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_features": least}
             X = validate_data(self, X, reset=reset, dtype=dtypes, **options)
         elif X.layout != torch.strided:
-            raise ValueError(
-                f"X must be a dense tensor, got {X.layout}: use a SciPy sparse matrix, or X.to_dense()"
-            )
+            raise ValueError(f"X must be a dense tensor, got {X.layout}: use X.to_dense() or a SciPy matrix")
         elif not has_float64(X.device):
             raise ValueError(f"X is on {X.device}, which has no float64: use X.cpu()")
         elif not X.is_floating_point():

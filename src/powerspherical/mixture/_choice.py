@@ -62,11 +62,10 @@ def compare(
         held_out: the fraction of rows to hold out. They are drawn at random, once for all mixtures.
         random_state: a seed, or a NumPy ``RandomState``, for that draw and for the starts.
 
-    Returns one :class:`Choice` per model and number of components, in this order. All are scored on the same rows, so
-    scores can be compared across families. They measure how well a density fits the rows, not how well components match
-    the groups that a person would form. Those may need far fewer components and a tied concentration.
+    Returns one :class:`Choice` per model and number of components, in this order. Scores can be compared across
+    families. They measure how well a density fits the rows. The groups that a person would form may need far fewer
+    components and a tied concentration.
 
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(size=(200, 3)) + 5 * np.eye(3)[i] for i in range(3)])
     >>> choices = compare(X, range(1, 6), random_state=0)
@@ -116,7 +115,6 @@ def plot_comparison(choices: Sequence[Choice]) -> Figure:
 
     ``choices`` come from :func:`compare`. Returns a Matplotlib figure; ``figure.savefig("choice.png")`` writes it.
 
-    >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(200, 3))
     >>> figure = plot_comparison(compare(X, [1, 2, 3], random_state=0))
     >>> [axes.get_title() for axes in figure.axes]

@@ -1,8 +1,7 @@
 """Rows of a Dask array: each block is processed where it lies, and only sums travel.
 
-A sum is one task graph, computed by the active scheduler: threads, processes, or a cluster. If a worker is lost, its
-blocks are recomputed from the array's own graph. So the array should come from a file or a formula, not from data
-scattered to the workers.
+A sum is one task graph, computed by the active scheduler. If a worker is lost, its blocks are recomputed from the
+array's own graph. So the array should come from a file or a formula, not from data scattered to the workers.
 """
 
 from __future__ import annotations

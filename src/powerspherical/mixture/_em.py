@@ -5,8 +5,7 @@ k components with responsibilities R they are, with pull, bend and score of ``de
 
     ΣR,    ΣR pull(t) x,    ΣR bend(t),    ΣR score(t),    Σ log p(x).
 
-The matrices of a block are computed in the dtype of the rows, in place where possible: at a few hundred dimensions a
-pass over such a matrix takes a tenth of the time of a matrix product. Sums over blocks are float64.
+The matrices of a block are computed in the dtype of the rows, in place where possible. Sums over blocks are float64.
 """
 
 from __future__ import annotations
@@ -141,10 +140,9 @@ class Parameters:
     def maximised(
         self, statistics: Statistics, tied: bool, dtype: torch.dtype, fraction: float = 1.0
     ) -> Parameters:
-        """Return the parameters after a maximisation step, for the statistics of rows of ``dtype``.
+        """Return the parameters after a ``fraction`` of a maximisation step, for the statistics of rows of ``dtype``.
 
-        Directions move only a ``fraction`` of the full step. So does κ, except in an exponential family, where the new
-        κ is the exact maximum.
+        In an exponential family the new κ is always the exact maximum.
         """
         family, count, kappa = self.family, statistics.count, self.concentrations
         dim = self.directions.shape[1]
@@ -204,10 +202,9 @@ def from_clusters(family: Family, directions: Tensor, clusters: Clusters, dtype:
 class ExpectationMaximisation(Search[Parameters, Statistics]):
     """EM from given parameters.
 
-    Unless the family is linear in t, the step in the directions is not an exact maximum. It is too long for clusters
-    that spread more in some directions than in others. A step that lowers the likelihood by more than rounding is
-    rejected, and this and all later steps are half as long. An empty component gets one new start, which is rejected
-    if it lowers the likelihood.
+    Unless the family is linear in t, the step in the directions is too long for clusters that spread more in some
+    directions than in others. A step that lowers the likelihood by more than rounding is rejected, and all later steps
+    are half as long. An empty component gets one new start, which is rejected if it lowers the likelihood.
     """
 
     unsettled = "the likelihood still rose"

@@ -13,10 +13,10 @@ class PowerSphericalMixture(SphericalMixture):
 
     The rows of ``X`` (n, d), d ≥ 2, may be a NumPy array, a SciPy sparse matrix (which stays sparse), a CPU or CUDA
     tensor, or a Dask array of NumPy or sparse blocks. They are normalised block by block, without a copy of ``X``. A
-    row of zeros has t = 0 to every direction. float64 and float32 are computed in themselves, half precision in
-    float32, NumPy integers in float64. Results have the kind and device of the rows and the dtype of the computation.
-    With Dask, results per row stay lazy. Memory beyond ``X``: one block of rows per thread, a sample of at most
-    32,768 rows and 2²³ numbers (but of 32 k rows) to choose directions from, and n norms if rows are not unit vectors.
+    row of zeros has t = 0 to every direction. Half precision is computed in float32, NumPy integers in float64. Results
+    have the kind and device of the rows and the dtype of the computation. With Dask, results per row stay lazy. Memory
+    beyond ``X``: one block of rows per thread, a sample of at most 32,768 rows and 2²³ numbers (but of 32 k rows) to
+    choose directions from, and n norms if rows are not unit vectors.
 
     Args:
         n_components: the number of components k.
@@ -43,8 +43,6 @@ class PowerSphericalMixture(SphericalMixture):
         lower_bounds_: ``lower_bound_`` at the start and after each step that was kept. It never falls: a step that
             would lower it is rejected and halved.
 
-    ``transform`` returns the soft assignments of ``predict_proba``, with ``set_output`` as a DataFrame.
-
     A component that is left with less than a tenth of a row starts again, once, far from the others.
 
     >>> import numpy as np
@@ -61,9 +59,7 @@ class PowerSphericalMixture(SphericalMixture):
 
 
 class VonMisesFisherMixture(SphericalMixture):
-    r"""A mixture of von Mises–Fisher distributions, fitted by EM (Banerjee et al., 2005).
-
-    .. math:: p(x) = \sum_k \pi_k C_d(\kappa_k) e^{\kappa_k \mu_k^\top x}.
+    """A mixture of von Mises–Fisher distributions, fitted by EM (Banerjee et al., 2005).
 
     Concentrations are exact in any dimension, by the inverse of the ratio of Bessel functions. Arguments, attributes
     and kinds of rows are those of :class:`PowerSphericalMixture`.
@@ -81,11 +77,7 @@ class VonMisesFisherMixture(SphericalMixture):
 
 
 class SphericalCauchyMixture(SphericalMixture):
-    r"""A mixture of spherical Cauchy distributions, fitted by EM. Its tails are heavy: outliers hardly move it.
-
-    .. math:: p(x) = \sum_k \pi_k \frac{\Gamma(d/2)}{2 \pi^{d/2}}
-              \left( \frac{1 - \rho_k^2}{\lVert x - \rho_k \mu_k \rVert^2} \right)^{d-1}, \qquad
-              \rho_k = \frac{\kappa_k}{\kappa_k + 2}.
+    """A mixture of spherical Cauchy distributions, fitted by EM. Its tails are heavy: outliers hardly move it.
 
     Arguments, attributes and kinds of rows are those of :class:`PowerSphericalMixture`.
 

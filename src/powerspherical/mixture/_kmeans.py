@@ -12,7 +12,7 @@ from sklearn.base import ClusterMixin
 from torch import Tensor
 
 from powerspherical.mixture._base import AT_LEAST_ONE, Search, SphericalEstimator, without_grad_or_autocast
-from powerspherical.mixture._rows import Block, Rows, Sums, add_by_label_, argmax_, scaled, summed
+from powerspherical.mixture._rows import Block, Rows, Sums, argmax_, summed
 from powerspherical.mixture._seeding import Seeder
 
 
@@ -49,7 +49,7 @@ def _clusters_by_labels(directions: Tensor, blocks: Iterable[Block]) -> Clusters
     found, weights = [], []
     for block in blocks:
         cosine, labels = argmax_(block.cosines(directions))
-        add_by_label_(sums, labels, scaled(block.rows, block.weighted_scale()))
+        block.add_by_label_(sums, labels)
         found.append((cosine, labels))
         if block.weight is not None:
             weights.append(block.weight)
@@ -102,16 +102,12 @@ class SphericalKMeans(ClusterMixin, SphericalEstimator):
     """k-means by direction: centres are unit vectors, and each row belongs to the centre of largest cosine.
 
     It is the limit of :class:`PowerSphericalMixture` as one tied concentration grows, and takes the same kinds of rows.
-    The interface is that of scikit-learn's ``KMeans``.
 
     Args:
         n_clusters: the number of clusters k.
-        init: ``"k-means++"``, ``"random"`` (rows), or an array of directions (k, d).
-        n_init: the number of starts. The run with the lowest inertia is kept. ``"auto"``: 10 for ``init="random"``,
-            else 1, as in scikit-learn's ``KMeans``.
-        max_iter: the maximum number of steps. If they are not enough, ``fit`` warns with a ``ConvergenceWarning``.
+        init, n_init, max_iter, random_state: as for :class:`PowerSphericalMixture`. The run with the lowest inertia is
+            kept.
         tol: ``fit`` stops when the inertia falls by no more than this fraction.
-        random_state: a seed, or a NumPy ``RandomState``.
         verbose: whether to print the mean of 1 - t after each step, or a function that receives each such line.
 
     Attributes:

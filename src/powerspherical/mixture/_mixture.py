@@ -42,9 +42,7 @@ _MIXTURES: dict[str, type[SphericalMixture]] = {}
 
 
 def mixture_named(name: str) -> type[SphericalMixture]:
-    """Return the mixture class of the family registered under this name, such as "power_spherical".
-
-    If nobody wrote a mixture class for the family, one is made.
+    """Return the mixture class of the family registered under this name, and make one if there is none.
 
     >>> mixture_named("von_mises_fisher")(n_components=3)
     VonMisesFisherMixture(n_components=3)
@@ -88,7 +86,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     Arguments, attributes and kinds of rows are those of :class:`PowerSphericalMixture`. For a distribution of your own:
     ``class MyMixture(SphericalMixture): distribution = MyDistribution``.
 
-    >>> import numpy as np
     >>> from powerspherical.mixture import PowerSphericalMixture
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 3)) + 4 * np.eye(3)[[0] * 60 + [1] * 40]
@@ -97,10 +94,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     >>> sorted(np.bincount(labels).tolist())
     [40, 60]
     >>> shares = mixture.predict_proba(X)
-    >>> np.array_equal(shares.argmax(1), labels)
-    True
-    >>> np.array_equal(mixture.transform(X), shares)
-    True
+    >>> np.array_equal(shares.argmax(1), labels), np.array_equal(mixture.transform(X), shares)
+    (True, True)
     >>> outlier = X[mixture.score_samples(X).argmin()]  # the row of lowest density
     >>> bool(np.isclose(mixture.score(X), mixture.score_samples(X).mean()))
     True
@@ -139,21 +134,17 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch of rows, a step of online EM (Cappé & Moulines, 2009), and return the estimator.
 
-        The first batch chooses the directions, so it should have many rows per component. Running averages of the
-        statistics then move towards those of each batch of b rows, by the fraction (1 + n/b)^-0.7 after n rows.
+        The first batch chooses the directions, so it should have many rows per component. After n rows a batch of b
+        rows moves the averages of the statistics by the fraction (1 + n/b)^-0.7.
 
         Args:
-            X: rows (b, d). Batches may differ in b.
-            y: ignored.
-            sample_weight: weights ≥ 0 of the rows, (b,). Default: equal weights.
+            X, y, sample_weight: as for ``fit``, rows (b, d) and weights (b,). Batches may differ in b.
 
-        >>> import numpy as np
         >>> from powerspherical.mixture import PowerSphericalMixture
         >>> rng = np.random.default_rng(0)
         >>> mixture = PowerSphericalMixture(2, random_state=0)
         >>> for _ in range(10):
-        ...     labels = rng.integers(2, size=100)
-        ...     batch = rng.normal(size=(100, 3)) + 4 * np.eye(3)[labels]
+        ...     batch = rng.normal(size=(100, 3)) + 4 * np.eye(3)[rng.integers(2, size=100)]
         ...     _ = mixture.partial_fit(batch)
         >>> mixture.n_iter_, mixture.weights_.round(1)
         (10, array([0.5, 0.5]))
@@ -193,10 +184,7 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self.predict_proba(X)
 
     def score_samples(self, X: Any) -> Any:
-        """Return the log density at the direction of each row of ``X`` (n, d), (n,).
-
-        It is a density with respect to the area of the sphere.
-        """
+        """Return the log density, per area of the sphere, at the direction of each row of ``X`` (n, d), (n,)."""
         return self._each(X, Components.log_density)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -223,11 +211,8 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         counts = torch.from_numpy(random.multinomial(n_samples, share / share.sum()))
         device = parameters.directions.device
         labels = torch.repeat_interleave(counts).to(device)
-        components = self.distribution(
-            torch.nn.functional.normalize(parameters.directions, dim=1)[labels],
-            parameters.concentrations[labels],
-            validate_args=False,
-        )
+        loc = torch.nn.functional.normalize(parameters.directions, dim=1)[labels]
+        components = self.distribution(loc, parameters.concentrations[labels], validate_args=False)
         generator = torch.Generator(device).manual_seed(int(random.randint(np.iinfo(np.int32).max)))
         draws = components.sample(generator=generator)
         if isinstance(self.mean_directions_, Tensor):
@@ -236,7 +221,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
 
     @property
     def _family(self) -> Family:
-        """The family of the components."""
         if not hasattr(self, "distribution"):
             raise TypeError(
                 f"{type(self).__name__} does not name a distribution: use PowerSphericalMixture or another subclass"
@@ -244,7 +228,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self.distribution.family
 
     def _resumes(self) -> bool:
-        """Return whether ``fit`` continues from the last fit."""
         return self.warm_start and hasattr(self, "mean_directions_")
 
     def _n_starts(self) -> int:
@@ -298,7 +281,6 @@ class SphericalMixture(DensityMixin, SphericalEstimator):
         return self._parameters(rows.device).components(rows.dtype)
 
     def _n_parameters(self) -> int:
-        """Return the number of free parameters."""
         components, dim = self.mean_directions_.shape
         concentrations = 1 if self.concentration_type == "tied" else components
         return components - 1 + components * (dim - 1) + concentrations

@@ -1,10 +1,7 @@
 """Rows of data, processed in blocks: NumPy arrays, SciPy sparse matrices, and tensors on any device.
 
-An algorithm needs three operations: a sum over all blocks, a result for each row, and some rows by index. ``Rows``
-declares them. ``_dask`` implements them for Dask arrays.
-
-Sparse rows stay sparse: a row of text has a hundred nonzeros in a hundred thousand columns. Results for k directions
-and b rows are (k, b) matrices, because matrix products and sums over components are fastest in that layout.
+An algorithm needs three operations: a sum over all blocks, a result for each row, and some rows by index. Results for k
+directions and b rows are (k, b) matrices, because matrix products and sums over components are fastest in that layout.
 """
 
 from __future__ import annotations
@@ -41,7 +38,6 @@ _SHARE_PER_GROUP, _LARGEST_GROUP = 1 / 4, 8
 #: Up to this many rows are summed in float32, which is faster. Beyond, rounding would show.
 _FEW_ROWS = 4096
 
-
 Matrix: TypeAlias = "Tensor | scipy.sparse.csr_array"
 
 
@@ -50,46 +46,37 @@ def selected(rows: Matrix, index: slice | Tensor) -> Matrix:
     return rows[index] if isinstance(rows, Tensor) or isinstance(index, slice) else rows[index.numpy()]
 
 
-def add_by_label_(sums: Tensor, labels: Tensor, rows: Matrix) -> None:
-    """Add each of the (b, d) rows to the row of the float64 (k, d) ``sums`` that its label names, on a CPU."""
-    if not isinstance(rows, Tensor):
-        members = (np.ones(len(labels)), (labels.numpy(), np.arange(len(labels))))
-        shape = len(sums), len(labels)
-        sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ rows).toarray())
-    elif len(rows) > _FEW_ROWS:
-        sums.index_add_(0, labels, rows.double())
-    else:
-        sums += torch.zeros_like(sums, dtype=rows.dtype).index_add_(0, labels, rows)
-
-
-def scaled(rows: Matrix, factors: Tensor | None) -> Matrix:
-    """Multiply each row by its factor (b,); None stands for ones."""
-    if factors is None:
-        return rows
-    if isinstance(rows, Tensor):
-        return rows * factors.unsqueeze(1)
-    return rows.multiply(factors.numpy()[:, None]).tocsr()
-
-
 class Block(NamedTuple):
-    """A block of b rows (b, d) and, if they are not all ones, factors that normalise the rows and weights, (b,).
+    """A block of b rows. None stands for ones."""
 
-    The scale of a row of zeros is 0.
-    """
-
-    rows: Matrix
-    scale: Tensor | None = None
-    weight: Tensor | None = None
+    rows: Matrix  # (b, d)
+    scale: Tensor | None = None  # factors that normalise the rows, (b,); 0 for a row of zeros
+    weight: Tensor | None = None  # (b,)
 
     def weighted_sum(self, values: Tensor) -> Tensor:
         """Return the sum of ``values`` (b,) times the weights, in float64."""
         return (values if self.weight is None else values * self.weight).sum(dtype=torch.float64)
 
     def weighted_scale(self) -> Tensor | None:
-        """Return the product of scale and weight, (b,); None stands for ones."""
+        """Return the product of scale and weight, (b,)."""
         if self.scale is None or self.weight is None:
             return self.weight if self.scale is None else self.scale
         return self.scale * self.weight
+
+    def add_by_label_(self, sums: Tensor, labels: Tensor) -> None:
+        """Add weighted unit vectors to the rows of the float64 (k, d) ``sums`` that their labels name, on a CPU."""
+        factors = self.weighted_scale()
+        if not isinstance(self.rows, Tensor):
+            values = np.ones(len(labels)) if factors is None else factors.double().numpy()
+            members = values, (labels.numpy(), np.arange(len(labels)))
+            shape = len(sums), len(labels)
+            sums += torch.from_numpy((scipy.sparse.csr_array(members, shape) @ self.rows).toarray())
+            return
+        rows = self.rows if factors is None else self.rows * factors.unsqueeze(1)
+        if len(rows) > _FEW_ROWS:
+            sums.index_add_(0, labels, rows.double())
+        else:
+            sums += torch.zeros_like(sums, dtype=rows.dtype).index_add_(0, labels, rows)
 
     def cosines(self, directions: Tensor) -> Tensor:
         """Return the cosines of (k, d) ``directions``, in the rows' dtype, with the rows, (k, b); 0 for zero rows."""
@@ -164,16 +151,13 @@ class Rows(ABC):
 
     @abstractmethod
     def total(self, function: Callable[[Iterable[Block]], Sum], width: int) -> Sum:
-        """Return the sum of ``function`` over all blocks.
-
-        ``function`` receives an iterator over a few blocks and computes ``width`` numbers for each row.
-        """
+        """Return the sum of ``function`` over groups of blocks. It computes ``width`` numbers for each row."""
 
     @abstractmethod
     def each(self, function: Task, width: int) -> Any:
-        """Return the results of ``function`` for all rows, as the user's kind of array.
+        """Return the results of ``function``, (b,) or (b, m), for all rows, as the user's kind of array.
 
-        ``function`` computes ``width`` numbers for each row and returns one or several, (b,) or (b, m).
+        ``function`` computes ``width`` numbers for each row.
         """
 
     @abstractmethod
@@ -186,13 +170,9 @@ class Rows(ABC):
 
 
 class RowsInMemory(Rows):
-    """Rows of a tensor, a NumPy array or a SciPy CSR matrix. Only blocks are copied, where needed.
+    """Rows (n, d) of a tensor, a NumPy array or a SciPy CSR matrix. Only blocks are copied, where needed.
 
-    Args:
-        rows: (n, d).
-        weight: (n,), the user's over ``weight_unit``.
-        weight_unit: see ``weight_unit``.
-        start: the index that error messages give the first row.
+    ``weight`` (n,) is the user's over ``weight_unit``. Error messages give the first row the index ``start``.
     """
 
     #: Whether blocks are processed by as many threads as torch would use.
@@ -231,10 +211,9 @@ class RowsInMemory(Rows):
         return [slice(start, start + size) for start in range(0, self.count, size)]
 
     def _map(self, function: Callable[[Iterable[Block]], Result], width: int) -> closing[Generator[Result]]:
-        """Return the results of ``function`` for groups of blocks, in order.
+        """Return the results of ``function`` for groups of blocks, in order, whatever the number of threads.
 
-        On a CPU each thread has its own blocks: threads that share an operation on one block mostly wait for each
-        other. Neither the blocks nor the order of results depend on the number of threads.
+        On a CPU each thread has its own blocks: threads that share an operation mostly wait for each other.
         """
         threads = torch.get_num_threads() if self.threaded and self.device.type == "cpu" else 1
         groups = grouped(self._slices(width))
@@ -278,8 +257,7 @@ def weight_unit(smallest: Any, largest: Any) -> float:
 def grouped(items: Sequence[Item]) -> list[Sequence[Item]]:
     """Split items into groups for ``in_order``.
 
-    Large groups come first, because each group has a fixed cost. Single items come last, so that threads finish at
-    about the same time.
+    Large groups come first, because each has a fixed cost. Single items come last, so that threads finish together.
     """
     groups, first = [], 0
     while first < len(items):
@@ -290,10 +268,9 @@ def grouped(items: Sequence[Item]) -> list[Sequence[Item]]:
 
 
 def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Generator[Result]:
-    """Yield the results of ``function`` for the items, in the order of the items.
+    """Yield the results of ``function`` in the order of the items. Closing the generator cancels the remaining ones.
 
-    If there are several threads, torch uses one thread in each, and in the caller. Closing the generator cancels the
-    remaining items.
+    If there are several threads, torch uses one thread in each, and in the caller.
     """
     threads = min(threads, len(items))
     if threads <= 1:

@@ -27,8 +27,7 @@ _OPTIONAL_ATTRIBUTES = ("feature_names_in_", "lower_bounds_", "_seen", "_average
 class SavedEstimator(BaseEstimator, ABC):
     """Base of estimators that can be saved to a file once fitted.
 
-    >>> import tempfile
-    >>> import numpy as np
+    >>> import tempfile, numpy as np
     >>> from powerspherical.mixture import SphericalKMeans
     >>> kmeans = SphericalKMeans(2, random_state=0).fit(np.eye(2))
     >>> path = kmeans.save(f"{tempfile.mkdtemp()}/kmeans.safetensors", notes={"data": "axes"})
@@ -76,8 +75,7 @@ class SavedEstimator(BaseEstimator, ABC):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return the estimator that ``save`` wrote, with NumPy arrays or CPU tensors, as it had them.
 
-        Raises ``FileNotFoundError`` if there is no file, and ``CheckpointError`` if it is damaged or holds another
-        estimator. ``powerspherical.mixture.load`` reads any estimator.
+        Raises as ``powerspherical.mixture.load``, which reads any estimator, and ``CheckpointError`` for another one.
         """
         state = _state(path)
         name = state.get("estimator")

@@ -82,10 +82,8 @@ class Seeder:
     def _any_rows(self) -> Tensor:
         """Return different rows of the sample, chosen at random."""
         mass = self._weight.double().cpu().numpy()
-        enough = np.count_nonzero(mass) >= self._count
-        chosen = self._random.choice(
-            len(mass), self._count, replace=False, p=mass / mass.sum() if enough else None
-        )
+        shares = mass / mass.sum() if np.count_nonzero(mass) >= self._count else None
+        chosen = self._random.choice(len(mass), self._count, replace=False, p=shares)
         return self._without_zeros(self._sample.unit_rows(torch.from_numpy(chosen)).double())
 
     def _drawn(self, mass: Tensor, count: int) -> Tensor:

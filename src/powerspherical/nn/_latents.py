@@ -1,9 +1,9 @@
-"""Latents z = radius·x with x drawn from a head's distribution q, and their rate KL(q‖U), where U is the uniform.
+"""What follows from a head's outputs (v, r): the parameters μ and κ of its distribution q, or a bottleneck's latents.
 
-Where there are kernels for it, this is one autograd function, because every node of the autograd graph costs host time.
-On CUDA one Triton kernel computes all of it and another one the gradient, in eager mode and in compiled code. There
-each is an operator that the compiler does not look into, because our launch takes less host time than the compiler's.
-On the CPU one call of the C library does the same in plain eager mode. Elsewhere (float64, ``torch.func``, tracing) it
+Latents are z = radius·x, with x drawn from q, and their rate KL(q‖U), where U is the uniform. Where there are kernels
+for it, they are one autograd function, because every node of the autograd graph costs host time. On CUDA one Triton
+kernel computes all of it and another one the gradient. Compiled code calls them as operators, because our launch takes
+less host time than the compiler's. On the CPU one call of the C library does the same in plain eager mode. Elsewhere it
 is a composition of a head, a draw and a rate.
 """
 
@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from powerspherical import engines
-from powerspherical._torch.composites import composite, is_recorded
-from powerspherical._torch.operators import define_operator
+from powerspherical._torch.operators import composite, define_operator, is_recorded
+from powerspherical._torch.vectors import computing, directions_of
 from powerspherical.families import family_named
-from powerspherical.kernels.dispatch import by_kernel, find, is_plain
+from powerspherical.formulas.maps import concentration
+from powerspherical.kernels.dispatch import by_kernel, differentiable, find, is_plain
 from powerspherical.kernels.registry import (
     KERNELS,
+    SHORT,
     Bounds,
     Gradients,
     Kernel,
@@ -30,10 +32,36 @@ from powerspherical.kernels.registry import (
     Tensors,
     z_is_x,
 )
-from powerspherical.nn import _parameters
 from powerspherical.nn._layout import Layout, outputs_hint
 from powerspherical.sampling.draws import draw, next_number, redrawn
 from powerspherical.special.curves import kernel_tables
+
+
+def parameters(outputs: Tensor, dim: int, bounds: Bounds) -> tuple[Tensor, Tensor | None]:
+    """Return the directions μ = v/‖v‖ of shape (…, d) and the concentrations κ of shape (…).
+
+    ``outputs`` are (v, r) of shape (…, d + 1) in any floating dtype, or v of shape (…, d); κ is then None. The results
+    are float64 for float64 outputs, otherwise float32. Their relative error is a few times the rounding error of that
+    dtype. A v whose coordinates are all at most ``SHORT`` gives the first unit vector, with a finite gradient.
+    Differentiable to any order.
+    """
+
+    def compose(outputs: Tensor, *_: Tensor) -> Tensors:
+        return tuple(_composed_parameters(outputs, dim, *bounds))
+
+    loc, *kappa = differentiable("head", compose, lambda: (dim, *bounds, SHORT), outputs, dim=dim)
+    return loc, kappa[0] if kappa else None
+
+
+@composite("parameters", "Tensor outputs, int dim, float minimum, float maximum", "Tensor[]")
+def _composed_parameters(outputs: Tensor, dim: int, minimum: float, maximum: float) -> list[Tensor]:
+    """``parameters`` as torch operations: [μ] or [μ, κ]."""
+    outputs = outputs.to(computing(outputs.dtype))
+    if outputs.shape[-1] == dim:
+        return [directions_of(outputs, SHORT)]
+    vectors, raw = outputs.split((dim, 1), -1)
+    kappa = concentration(raw.squeeze(-1), minimum, maximum, 1 / (maximum - minimum))
+    return [directions_of(vectors, SHORT), kappa]
 
 
 def packed(settings: Settings, layout: Layout) -> str:
@@ -57,22 +85,11 @@ def _unpacked(text: str) -> tuple[Settings, Layout]:
 def latents(
     features: Tensor, outputs: Tensor | None, packed_settings: str, radius: float
 ) -> tuple[Tensor, Tensor]:
-    """Return latents z and their rate for a bottleneck.
+    """Return latents z of length ``radius``, in the dtype and layout of the features, and their rate.
 
-    Args:
-        features: the bottleneck's features.
-        outputs: (v, r) of shape (…, d + 1), or (…, m, d + 1) for a product. None if the features are (v, r) themselves.
-        packed_settings: ``packed`` settings and layout of the features.
-        radius: the length of z.
-
-    z has the dtype and layout of the features. The rate of a product is the sum over its factors. It is float64 for
-    float64 outputs, otherwise float32. It is differentiable twice, and z once.
-
-    >>> features = torch.tensor([[3.0, 4.0, 20.0], [0.0, 1.0, 5.0]], dtype=torch.bfloat16)
-    >>> settings = packed(Settings("power_spherical", 2, Bounds(0.0, 1e6)), Layout(-1, 0))
-    >>> z, rate = latents(features, None, settings, 2.0)
-    >>> z.shape, z.dtype, rate
-    (torch.Size([2, 2]), torch.bfloat16, tensor([1.5827, 0.9275]))
+    ``outputs`` are (v, r) of shape (…, d + 1), or (…, m, d + 1) for a product, or None if the features are (v, r)
+    themselves. The rate of a product is the sum over its factors. It is float64 for float64 outputs, otherwise float32.
+    It is differentiable twice, and z once.
     """
     settings, layout = _unpacked(packed_settings)
     family, dim, _ = settings
@@ -95,7 +112,7 @@ def _composition(
     settings: Settings, radius: float, dtype: torch.dtype, outputs: Tensor, *kept: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return z and the rate by torch operations, for a new draw, or for the earlier one that a kernel ``kept``."""
-    loc, kappa = _parameters.parameters(outputs, settings.dim, settings.bounds)
+    loc, kappa = parameters(outputs, settings.dim, settings.bounds)
     assert kappa is not None  # because outputs has d + 1 columns
     family = family_named(settings.family)
     if kept:
@@ -121,9 +138,7 @@ def _options(packed_settings: str, device: torch.device, radius: float, dtype: t
     return settings, table, radius, dtype
 
 
-def _fake(
-    outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
-) -> tuple[Tensor, ...]:
+def _fake(outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int) -> Tensors:
     *batch, entries = outputs.shape
     z = outputs.new_empty((*batch, entries - 1), dtype=dtype)
     x = z.new_empty(0 if z_is_x(radius, dtype) else z.shape, dtype=torch.float32)
@@ -132,29 +147,19 @@ def _fake(
 
 def _operator_latents(
     outputs: Tensor, settings: str, radius: float, dtype: torch.dtype, number: int
-) -> tuple[Tensor, ...]:
-    """The implementation of ``draw_latents``, whichever engine is chosen now: compiled code has chosen before.
-
-    An operator cannot return one tensor twice. If x is z, it returns an empty one in its place.
-    """
+) -> Tensors:
+    """The implementation of ``draw_latents``, whichever engine is chosen now: compiled code has chosen before."""
     options = _options(settings, outputs.device, radius, dtype)
     (z, rate), (x, scalars) = KERNELS["latents", "triton"].run((outputs,), options, (True,))
-    return z, rate, x.new_empty(0) if x is z else x, scalars
+    return z, rate, x.new_empty(0) if x is z else x, scalars  # an operator cannot return one tensor twice
 
 
-def _operator_gradient(
-    outputs: Tensor,
-    x: Tensor,
-    scalars: Tensor,
-    grad: Tensor | None,
-    grad_rate: Tensor | None,
-    settings: str,
-    radius: float,
-) -> Tensor | None:
+def _operator_gradient(outputs: Tensor, x: Tensor, scalars: Tensor, *rest: Any) -> Tensor:
     """The implementation of ``pull_back_latents``."""
+    *grads, settings, radius = rest
     options = _options(settings, outputs.device, radius, torch.float32)
     gradients: Any = KERNELS["latents", "triton"].gradients
-    (gradient,) = gradients((grad, grad_rate), (True,), (outputs,), (x, scalars), options)
+    gradient: Tensor = gradients(grads, (True,), (outputs,), (x, scalars), options)[0]
     return gradient
 
 
@@ -173,15 +178,13 @@ _pull_back_latents = define_operator(
 )
 
 
-def _latents_by_operator(
-    tensors: Tensors, options: tuple[str, float, torch.dtype], needed: Any
-) -> tuple[Tensors, Tensors]:
+def _latents_by_operator(tensors: Tensors, options: Any, needed: Any) -> tuple[Tensors, Tensors]:
     z, rate, x, scalars = _draw_latents(*tensors, *options, next_number())
     return (z, rate), (z if z_is_x(*options[1:]) else x, scalars)
 
 
 def _gradient_by_operator(
-    grads: Gradients, needed: Any, tensors: Tensors, kept: Tensors, options: tuple[str, float, torch.dtype]
+    grads: Gradients, needed: Any, tensors: Tensors, kept: Tensors, options: Any
 ) -> Gradients:
     return (_pull_back_latents(*tensors, *kept, *grads, *options[:2]),)
 

@@ -16,15 +16,10 @@ def outputs_hint(dim: int) -> str:
 
 
 class Layout(NamedTuple):
-    """The layout of features.
+    """The layout of features."""
 
-    Attributes:
-        axis: the axis that holds the entries of each position.
-        product: number m of spheres in a product, or 0 for one sphere that is not a product.
-    """
-
-    axis: int
-    product: int
+    axis: int  # holds the entries of each position
+    product: int  # number m of spheres in a product, or 0 for one sphere that is not a product
 
     @property
     def spheres(self) -> int:
@@ -38,13 +33,11 @@ class Layout(NamedTuple):
             validation.floating_tensor(name, value)
         axis, axes = self.axis, value.dim()
         if not -axes <= axis < axes or value.shape[axis] != entries:
-            number = f"{entries} entries" if entries > 1 else "1 entry"
-            if entries > 1 and entries in value.shape:
-                place = value.shape.index(entries)
+            number, shape = f"{entries} entries" if entries > 1 else "1 entry", tuple(value.shape)
+            if entries > 1 and entries in shape:
+                place = shape.index(entries)
                 hint = f"; axis {place} has {number}: make the layer with axis={place}"
-            raise ValueError(
-                f"{name} must have {number} along axis {axis}, got the shape {tuple(value.shape)}{hint}"
-            )
+            raise ValueError(f"{name} must have {number} along axis {axis}, got the shape {shape}{hint}")
         return value if axis in (-1, axes - 1) else value.movedim(axis, -1)
 
     def per_sphere(self, name: str, value: Tensor, entries: int, hint: str = "") -> Tensor:

@@ -27,12 +27,12 @@ class SphericalBottleneck(nn.Module):
 
     At each position a ``SphericalHead`` turns the features into a distribution q on the sphere. Draws from q are
     differentiable in the features. The rate is KL(q‖U), the divergence from the uniform distribution, in nats.
+    ``bottleneck.head(features)`` returns q, for its density or entropy.
 
     z has the shape and dtype of the features, with m·d entries along ``axis``, where m is the number of spheres
     (``product``). It is contiguous, or ``channels_last``, if the features are. The rate has the shape of the features
     without ``axis``, and at least float32. The rate of a product of spheres is the sum over its factors.
 
-    ``bottleneck.head(features)`` returns q, for its density or entropy.
 
     Draws and rates are computed in float32, or in float64 for float64 features, also under autocast. The relative error
     of the rate is about 7e-7 in float32, given κ. ``torch.compile(fullgraph=True)``, ``torch.utils.checkpoint``,
@@ -47,7 +47,6 @@ class SphericalBottleneck(nn.Module):
         evaluate: "draw" or "mode", the value of z after ``eval()``. The attribute of this name can be changed.
         head: the other options of ``SphericalHead``, such as ``axis``, ``minimum``, ``nats`` and ``product``.
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> bottleneck = SphericalBottleneck(32, dim=16, radius="sqrt_dim")
     >>> features = torch.randn(8, 100, 32)
@@ -78,15 +77,13 @@ class SphericalBottleneck(nn.Module):
             raise TypeError(
                 f"unknown option {unknown[0]!r} of a bottleneck: choose from {', '.join(_OPTIONS)}"
             )
-        if isinstance(radius, str) and radius != "sqrt_dim":
-            raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
         if evaluate not in ("draw", "mode"):
             raise ValueError(f'evaluate must be "draw" or "mode", got {evaluate!r}')
         self.head = SphericalHead(in_features, dim, family, **head)
-        self.radius = math.sqrt(self.head.dim) if radius == "sqrt_dim" else float(radius)
-        if not 0 < self.radius < math.inf:
+        length = math.sqrt(self.head.dim) if radius == "sqrt_dim" else radius
+        if isinstance(length, str) or not 0 < length < math.inf:
             raise ValueError(f'radius must be a number > 0 or "sqrt_dim", got {radius!r}')
-        self.evaluate = evaluate
+        self.radius, self.evaluate = float(length), evaluate
 
     def forward(
         self,
@@ -96,7 +93,7 @@ class SphericalBottleneck(nn.Module):
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return z and the rate, whose shapes the class states.
+        """Return z and the rate, of the shapes that the class states.
 
         Args:
             features, raw: as for ``SphericalHead.forward``.
@@ -110,8 +107,7 @@ class SphericalBottleneck(nn.Module):
         (tensor([[0., 0., 1.]]), tensor([2.9514]))
         """
         head = self.head
-        # Without a linear layer the features are the outputs. We skip the head then, because torch.compile guards each
-        # attribute and function that the call uses.
+        # Skip a head without a linear layer: torch.compile guards each attribute and function that the call uses.
         outputs = None
         if raw is not None or not head._returns_features:
             outputs = head(features, raw, outputs_only=True)
@@ -136,7 +132,7 @@ class SphericalBottleneck(nn.Module):
     def _rate(self, q: RotationallySymmetric | ProductOfSpheres) -> Tensor:
         if self.head.fixed_rate is not None:
             return q.mode.new_full(q.batch_shape, self.head.fixed_rate)
-        # Not by torch's kl_divergence: its registry takes host time, and hundreds of guards under torch.compile.
+        # torch's kl_divergence takes host time, and hundreds of guards under torch.compile.
         factors: Any = q.base_dist if isinstance(q, ProductOfSpheres) else q
         rates = rate(factors.family, factors.concentration, self.head.dim)
         return rates if self.head.product is None else rates.sum(-1)

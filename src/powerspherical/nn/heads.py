@@ -9,18 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from powerspherical._torch.composites import is_ours
+from powerspherical._torch.operators import is_ours
 from powerspherical.distributions import ProductOfSpheres, RotationallySymmetric, validation
 from powerspherical.distributions.rotational import distribution_of
 from powerspherical.kernels.registry import Bounds, Settings
-from powerspherical.nn._latents import packed
+from powerspherical.nn._latents import packed, parameters
 from powerspherical.nn._layout import Layout, outputs_hint
-from powerspherical.nn._parameters import parameters
 
 #: Settings that are read-only. The linear layer depends on most of them.
-_READ_ONLY = frozenset(
-    {"in_features", "dim", "family", "distribution", "axis", "concentration", "nats", "product"}
-)
+_READ_ONLY = {"in_features", "dim", "family", "distribution", "axis", "concentration", "nats", "product"}
 
 
 class SphericalHead(nn.Module):
@@ -32,13 +29,11 @@ class SphericalHead(nn.Module):
 
     κ lies in [``minimum``, ``maximum``] for any features. Far below ``maximum`` it is close to ``minimum`` +
     softplus(r). For large s its derivative in s decays as ((κ_max - κ_min)/s)², not exponentially. With the default
-    ``maximum``, float32 draws still differ from μ. With ``concentration`` or ``nats`` there is no r, and κ is constant:
-    the given one, or the one for which KL(q‖U) = ``nats``.
+    ``maximum``, float32 draws still differ from μ. If v is zero (every |vᵢ| ≤ 1e-12), the direction is the first unit
+    vector, with a finite gradient.
 
-    If v is zero (every |vᵢ| ≤ 1e-12), the direction is the first unit vector, with a finite gradient.
-
-    Under autocast the linear layer may run in half precision. The distribution is computed in float32, or in float64
-    if the layer is float64. ``torch.compile(fullgraph=True)`` works.
+    Under autocast the distribution is computed in float32, or in float64 if the linear layer is float64.
+    ``torch.compile(fullgraph=True)`` works.
 
     Args:
         in_features: number of features. None for a head without a linear layer: the features are (v, r) themselves,
@@ -48,20 +43,17 @@ class SphericalHead(nn.Module):
         axis: axis of the features: -1, or 1 for images of shape (B, C, H, W), which give the batch shape (B, H, W).
             The batch shape is the shape of the features without this axis.
         minimum: lower bound of κ, ≥ 0. At κ = 0 the distribution is uniform. Papers on the hyperspherical VAE use 1.
-        maximum: upper bound of κ; ``math.inf`` for none. κ = softplus(r) + 1, which is common, is ``minimum=1.0`` and
-            ``maximum=math.inf``.
+        maximum: upper bound of κ; ``math.inf`` for none, as in the common κ = softplus(r) + 1 with ``minimum=1.0``.
         initial: κ at zero features before training. Default: whatever the linear layer gives, about 0.7.
         concentration: fixed κ ≥ 0, instead of a κ that depends on the features.
         nats: fixed rate KL(q‖U) > 0 per sphere, instead of a κ that depends on the features.
         product: number m of spheres in a product. The distribution is then a ``ProductOfSpheres`` with event shape
             (m, d), and each factor has its own μ and κ. Default: one sphere, event shape (d,).
-        validate_args: passed to the distribution. Off by default: the parameters are valid by construction unless the
-            features are infinite or NaN.
+        validate_args: passed to the distribution. The parameters are valid unless the features are infinite or NaN.
 
-    The settings are attributes of the head. You can change ``minimum``, ``maximum`` and ``validate_args``, for example
-    to anneal κ. The others are read-only. ``distribution`` is the class of the distribution.
+    The settings are attributes. You can change ``minimum``, ``maximum`` and ``validate_args``, for example to anneal κ.
+    The others are read-only. ``distribution`` is the class of the distribution.
 
-    >>> import torch
     >>> head = SphericalHead(32, dim=16, initial=10.0)
     >>> q = head(torch.randn(8, 100, 32))
     >>> q.batch_shape, q.rsample().shape
@@ -79,8 +71,7 @@ class SphericalHead(nn.Module):
     (torch.Size([4, 2]), 12.0)
     """
 
-    #: The settings that the latents of a bottleneck depend on, see ``_latents.packed``. None if κ is fixed, or if the
-    #: family is not one of this package's.
+    #: What ``_latents.latents`` needs. None if κ is fixed, or if the family is not one of this package's.
     packed_settings: str | None
 
     #: Whether the outputs (v, r) are the features. A subclass may change them.
@@ -167,9 +158,8 @@ class SphericalHead(nn.Module):
     def _set_bounds(self, minimum: float, maximum: float) -> None:
         """Check and set the bounds of κ, and pack the settings once for all calls."""
         if not 0 <= minimum < maximum or math.isinf(minimum):
-            raise ValueError(
-                f"the bounds of κ must satisfy 0 ≤ minimum < maximum, got {minimum} and {maximum}"
-            )
+            found = f"got {minimum} and {maximum}"
+            raise ValueError(f"the bounds of κ must satisfy 0 ≤ minimum < maximum, {found}")
         self._bounds = Bounds(float(minimum), float(maximum))
         self.packed_settings = None
         if self.concentration is None and is_ours(type(self.family)):
@@ -179,9 +169,7 @@ class SphericalHead(nn.Module):
         """Set the bias of each r to the one that gives κ = ``initial``."""
         minimum, maximum = self._bounds
         if not minimum < initial < maximum:
-            raise ValueError(
-                f"initial must lie between minimum {minimum} and maximum {maximum}, got {initial}"
-            )
+            raise ValueError(f"initial must lie between {minimum} and {maximum}, got {initial}")
         excess = initial - minimum
         softplus = excess / (1 - excess / (maximum - minimum))
         bias: Any = self.linear.bias
@@ -241,8 +229,8 @@ class SphericalHead(nn.Module):
 
     def extra_repr(self) -> str:
         fixed = "concentration" if self.nats is None else "nats"
-        names = ["minimum", "maximum"] if self.concentration is None else [fixed]
-        if self.product is not None:
-            names.append("product")
-        shown = "".join(f", {name}={getattr(self, name):g}" for name in names)
+        names = ("minimum", "maximum", "product") if self.concentration is None else (fixed, "product")
+        shown = "".join(
+            f", {name}={getattr(self, name):g}" for name in names if getattr(self, name) is not None
+        )
         return f"dim={self.dim}, family={self.family.name!r}, axis={self.axis}{shown}"

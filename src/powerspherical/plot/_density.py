@@ -37,9 +37,8 @@ def plot_density(
 ) -> Axes:
     """Plot the density of a distribution on the circle (d = 2) or the sphere (d = 3), and return the axes.
 
-    On the circle the density is a curve whose height above the unit circle is proportional to the density per radian.
-    Call the function again with the same axes to compare distributions. On the sphere the density per steradian is
-    shown by colour, for one distribution per axes.
+    On the circle the height of a curve above the unit circle is proportional to the density per radian. Call the
+    function again with the same axes to compare distributions. On the sphere colours show the density per steradian.
 
     Args:
         q: one distribution (batch shape ``()``) with a mean direction, of any family.
@@ -52,8 +51,6 @@ def plot_density(
         view: on the sphere, elevation and azimuth in degrees from which to look. Default: the mean direction is seen
             from the side.
         colorbar: on the sphere, whether to add a colour bar.
-
-    The curve or mesh is refined around the mean direction: a peak is drawn at its full height for every κ.
 
     >>> import torch
     >>> from powerspherical import PowerSpherical
@@ -93,13 +90,7 @@ def plot_density(
 
 
 def _on_circle(
-    axes: Axes,
-    law: Marginal,
-    loc: Array,
-    points: Array | None,
-    colour: ColorType,
-    label: str,
-    scale: float | None,
+    axes: Axes, law: Marginal, loc: Array, points: Array | None, colour: Any, label: str, scale: float | None
 ) -> None:
     offsets, heights = profile(law, 360)
     scale = min(1, 0.75 / heights[0]) if scale is None else scale

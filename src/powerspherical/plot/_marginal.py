@@ -26,8 +26,8 @@ def plot_marginal(
         labels: one text per curve for the legend. Default: family, d and κ.
 
     The horizontal axis covers all but the outer 0.1 % on either side of each law. On the circle (d = 2) densities are
-    infinite at t = ±1: the vertical axis ends at twice the density at the median. Values are computed in float64. To
-    compare distributions, pass all of them at once: limits and colours are those of one call.
+    infinite at t = ±1: the vertical axis ends at twice the density at the median. To compare distributions, pass all of
+    them at once: limits and colours are those of one call.
 
     >>> import torch
     >>> from powerspherical import PowerSpherical, VonMisesFisher
@@ -41,7 +41,8 @@ def plot_marginal(
     if not count:
         raise ValueError("q is empty: pass at least one distribution")
     if labels is None:
-        labels = [_title(law, kappa) for law in laws for kappa in law.concentration.tolist()]
+        titles = ((f"{law.family.title}, d = {law.dim}", law.concentration.tolist()) for law in laws)
+        labels = [f"{title}, κ = {kappa:.3g}" for title, kappas in titles for kappa in kappas]
     if len(labels) != count:
         raise ValueError(f"labels has {len(labels)} texts for {count} curves: pass one label per curve")
 
@@ -57,10 +58,6 @@ def plot_marginal(
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
     return axes
-
-
-def _title(law: Marginal, kappa: float) -> str:
-    return f"{law.family.title}, d = {law.dim}, κ = {kappa:.3g}"
 
 
 def _curves(law: Marginal, cdf: bool) -> Iterable[tuple[Tensor, Tensor, Tensor]]:

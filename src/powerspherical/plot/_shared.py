@@ -93,8 +93,7 @@ def cosine_law(q: Any) -> Marginal:
 def angles(law: Marginal, count: int) -> Tensor:
     """Return increasing angles from the mean direction, (2·count, b), from 0 to π.
 
-    Half of them are evenly spaced. The others are quantiles, down to tails of 1e-6: they resolve a peak however narrow
-    it is.
+    Half of them are evenly spaced. The others are quantiles, down to tails of 1e-6: they resolve a narrow peak.
     """
     even = torch.linspace(0, torch.pi, count, dtype=torch.float64)
     logit = torch.linspace(-14, 14, count, dtype=torch.float64)[:, None]
@@ -104,10 +103,7 @@ def angles(law: Marginal, count: int) -> Tensor:
 
 
 def profile(law: Marginal, count: int) -> tuple[Array, Array]:
-    """Return increasing angles from the mean direction and the densities on the sphere there, (2·count,) each.
-
-    The law has the batch shape (1,).
-    """
+    """Return increasing angles from the mean direction and the densities there, (2·count,) each, for a batch of one."""
     angle = angles(law, count)
     t = Cosine(2 * (angle / 2).sin().square(), 2 * (angle / 2).cos().square())
     relative = log_density(law.family, t, law.concentration, law.dim)

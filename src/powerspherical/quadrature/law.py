@@ -285,7 +285,7 @@ def slope(family: Kernel, t: Cosine, kappa: Tensor, dim: int) -> Tensor:
     less than 1e-9 of its value. On CUDA it would take a host sync.
     """
     with _values_only():
-        if not kappa.is_cuda and _all_equal(kappa):
+        if kappa.device.type != "cuda" and _all_equal(kappa):
             law = Law(family, kappa.reshape(-1)[:1], dim)
             # Densities are analytic within a distance π/2 of the real line. We measure artanh t in units of 1/2, or of
             # the standard deviation if that is smaller.
@@ -319,7 +319,8 @@ def quantile(family: Kernel, u: Tensor, complement: Tensor, kappa: Tensor, dim: 
 
 def _all_equal(kappa: Tensor) -> bool:
     """Whether the host can see that there are several entries, and that all are equal."""
-    if kappa.numel() < 2 or kappa.is_meta or not is_plain(kappa) or not can_look():
+    # Plain first: the compiler of torch 2.6 refuses ``is_meta`` in a backward pass.
+    if kappa.numel() < 2 or not is_plain(kappa) or kappa.is_meta or not can_look():
         return False
     return not any(kappa.stride()) or bool((kappa == kappa.reshape(-1)[0]).all())
 

@@ -61,12 +61,9 @@ def draw_gradients(
     """Return the gradients in ``loc`` and in κ, given the gradient g (…, d) in x. See ``native.draw_gradients``.
 
     - In ``loc``: t g - (g·μ)x, by rotation coupling. The rotation that takes μ to μ + dμ in their plane moves x by
-      dx = t dμ - (x·dμ)μ. The moved x has the law at the new μ, and this gradient has less variance than that of the
-      projection.
+      dx = t dμ - (x·dμ)μ. This gradient has less variance than that of the projection.
     - In κ, the sum over its rows of w((1-t²) g·μ - t(g·x - t g·μ)), where w is (dt/dκ)/(1-t²). As t changes, x moves
       along the meridian through μ and v/‖v‖.
-
-    Half-precision ``loc`` is converted and normalised first, as in the draw.
     """
     (grad,), (loc, kappa), (x, scalars), (family, dim, *_) = grads, tensors, kept, options
     assert grad is not None

@@ -6,11 +6,10 @@
 - Under transforms of ``torch.func`` and forward-mode AD, the first operator draws the values. ``_expression`` then
   writes x as a linear function of small changes of the parameters, and torch differentiates that.
 
-``loc`` (…, d) and ``concentration`` (…) broadcast to ``shape``, the batch shape of the draws. We do not expand them
-first: a kernel reads a shared direction once, and returns the sum of the gradients of its rows. ``scalars``, of shape
-(3, *shape), holds 1-t, 1+t and the family's noise of each row. With ``with_slope`` a fourth one is d artanh(t)/dκ.
-``number`` differs from call to call, so that the compiler does not merge equal calls. ``seed`` is a random tensor under
-``vmap``: through it ``vmap`` knows that the operator is random even if neither parameter is batched.
+We do not expand the parameters to the batch shape of the draws: a kernel reads a shared direction once, and returns the
+sum of the gradients of its rows. ``scalars``, of shape (3, *shape), holds 1-t, 1+t and the family's noise of each row.
+With ``with_slope`` a fourth one is d artanh(t)/dκ. ``seed`` is a random tensor under ``vmap``: through it ``vmap``
+knows that the operator is random even if neither parameter is batched.
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from powerspherical._torch.composites import composite
 from powerspherical._torch.derivatives import Differentiable
-from powerspherical._torch.modes import is_batching, is_transformed
-from powerspherical._torch.operators import define_operator
-from powerspherical._torch.private import untraced
+from powerspherical._torch.modes import is_transformed
+from powerspherical._torch.operators import composite, define_operator
+from powerspherical._torch.private import is_batching, untraced
 from powerspherical._torch.random import check_generator, from_generator
 from powerspherical._torch.vectors import computing, unit_vectors_as
 from powerspherical.families import SPHERICAL_CAUCHY, Family, family_named
@@ -62,10 +60,7 @@ def draw(
     raises. Only where a transform runs inside ``torch.compile``, it is NaN or infinite instead.
 
     >>> from powerspherical.families import POWER_SPHERICAL
-    >>> kappa = torch.tensor([1.0, 10.0])
-    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], kappa).shape
-    torch.Size([2, 3])
-    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], kappa, (5, 2)).shape
+    >>> draw(POWER_SPHERICAL, torch.eye(3)[0], torch.tensor([1.0, 10.0]), (5, 2)).shape
     torch.Size([5, 2, 3])
     """
     if loc.dtype is torch.float64 and concentration.dtype is not torch.float64:
@@ -105,10 +100,10 @@ def uniform(
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw uniform unit vectors of the given shape (…, d), d ≥ 2.
+    """Draw uniform unit vectors.
 
     Args:
-        shape: (…, d).
+        shape: (…, d), d ≥ 2.
         dtype, device: of the result. Default: torch's.
         generator: source of the random numbers. Default: torch's generator for the device.
 
@@ -134,6 +129,13 @@ def _points(loc: Tensor, concentration: Tensor, shape: Sequence[int], dim: int, 
     return x
 
 
+_ONCE = (
+    "a draw is differentiable once, its second derivative is not implemented. Leave out the second "
+    "differentiation (create_graph=True, nested torch.func transforms), or differentiate a closed form "
+    "(log_prob, entropy, kl_divergence) at a detached sample."
+)
+
+
 @untraced
 def next_number() -> int:
     """Return a new number. As an argument it makes two calls of a random operator differ.
@@ -146,12 +148,10 @@ def next_number() -> int:
 _counter = itertools.count()
 
 
-def redrawn(
-    family: Family, dim: int, loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor
-) -> Tensor:
+def redrawn(family: Family, dim: int, loc: Tensor, kappa: Tensor, x: Tensor, scalars: Tensor) -> Tensor:
     """Return the points x of an earlier draw with these ``scalars``, as a function of the parameters."""
-    scalars = _with_slopes(scalars.detach(), concentration.detach(), dim, family.name)
-    return _expression(loc, concentration, x.detach(), scalars)
+    scalars = _with_slopes(scalars.detach(), kappa.detach(), dim, family.name)
+    return _expression(loc, kappa, x.detach(), scalars)
 
 
 def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor) -> Tensor:
@@ -180,20 +180,13 @@ def _expression(loc: Tensor, concentration: Tensor, x: Tensor, scalars: Tensor) 
     return (result + (change.sum(-1, keepdim=True) + rise) ** 1.5).to(x.dtype)
 
 
-_ONCE = (
-    "a draw is differentiable once, its second derivative is not implemented. Leave out the second "
-    "differentiation (create_graph=True, nested torch.func transforms), or differentiate a closed form "
-    "(log_prob, entropy, kl_divergence) at a detached sample."
-)
-
-
 def _with_slopes(scalars: Tensor, kappa: Tensor, dim: int, family: str, *, allowed: bool = False) -> Tensor:
     """Append d artanh(t)/dκ of each row to the scalars."""
     kernel = find("slopes", scalars, kappa, dim=dim, family=family, allowed=allowed)
-    if kernel is not None and scalars.numel():
-        slope = kernel.run(family, scalars, kappa, dim, _quadrature)
-    else:
+    if kernel is None or not scalars.numel():
         slope = composition.slopes(family, scalars, kappa, dim)
+    else:
+        slope = kernel.run(family, scalars, kappa, dim, _quadrature)
     return torch.cat((scalars, slope.unsqueeze(0)))
 
 
@@ -222,16 +215,9 @@ def _operator_draw(
     return x, _with_slopes(scalars, concentration, dim, family, allowed=True) if with_slope else scalars
 
 
-def _batched_draw(
-    info: Any,
-    dims: Sequence[int | None],
-    loc: Tensor,
-    concentration: Tensor,
-    shape: Sequence[int],
-    *rest: Any,
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+def _batched_draw(info: Any, dims: Sequence[int | None], *arguments: Any) -> tuple[Tensors, tuple[int, int]]:
     """The vmap rule of ``draw``."""
-    *others, family, seed, generator = rest
+    loc, concentration, shape, *others, family, seed, generator = arguments
     if info.randomness != "different":
         # torch's Gamma and Poisson raise as well: with rejection, "the same noise" for two parameters is undefined.
         raise RuntimeError(
@@ -265,11 +251,9 @@ _draw = define_operator(
 )
 
 
-def _operator_backward(
-    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, concentration: Tensor, *rest: Any
-) -> Tensors:
+def _operator_backward(grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, *rest: Any) -> Tensors:
     """The implementation of ``draw_backward``. An operator cannot return None, but an empty tensor."""
-    dim, family, *needed = rest
+    concentration, dim, family, *needed = rest
     options = family, dim, scalars.shape[1:], None, _quadrature
     kernel = _implementation(loc, concentration, family)
     assert kernel.gradients is not None
@@ -278,10 +262,8 @@ def _operator_backward(
     return tuple(like.new_empty(0) if gradient is None else gradient for gradient, like in pairs)
 
 
-def _fake_backward(
-    grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, kappa: Tensor, *rest: Any
-) -> Tensors:
-    *_, needs_loc, needs_kappa = rest
+def _fake_backward(grad: Tensor, x: Tensor, loc: Tensor, scalars: Tensor, *rest: Any) -> Tensors:
+    kappa, *_, needs_loc, needs_kappa = rest
     return loc.new_empty(loc.shape if needs_loc else 0), kappa.new_empty(kappa.shape if needs_kappa else 0)
 
 

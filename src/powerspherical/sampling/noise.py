@@ -1,9 +1,8 @@
 """Explicit noise: standard normals that determine a draw, and the map from them to a point on the sphere.
 
 The noise of a point x in R^d is d normals (z, w). The first gives the cosine t = μᵀx by inversion: P(T ≤ t) = Φ(z). The
-other d-1 give a direction in the tangent space at e₁ = (1, 0, …). The rotation that takes e₁ to μ, in the plane of the
-two, moves it to the tangent space at μ. The map from (noise, μ, κ) to x is smooth except at μ = -e₁, where the plane
-is not unique. It calls no custom operator, so that it can be exported.
+other d-1 give a direction in the tangent space at e₁ = (1, 0, …), which the rotation from e₁ to μ moves to that at μ.
+The map from (noise, μ, κ) to x is smooth except at μ = -e₁. It calls no custom operator, so that it can be exported.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ def normals(
 ) -> Tensor:
     """Draw standard normals of shape ``sample_shape + batch_shape + event_shape``, on the device of ``like``.
 
-    They have the dtype of ``like``, but at least float32. With ``sobol`` the samples of each batch element are a
-    randomised Sobol sequence, see ``_sobol_normals``.
+    They have its dtype, but at least float32. With ``sobol``, see ``_sobol_normals``.
     """
     if generator is not None:
         check_generator(generator, like.device)
@@ -54,8 +52,7 @@ def _sobol_normals(
     """Return float64 normals (number, batch, entries) from one scrambled Sobol sequence of ``number`` points.
 
     Each element of the batch gets the points in its own random order and with its own digital shift, an exclusive or
-    with random bits. So each is a randomised Sobol sequence, and the elements are uncorrelated (Latin supercube
-    sampling, Owen 1998). Without the random order two elements would be functions of each other.
+    with random bits. So the elements are uncorrelated (Latin supercube sampling, Owen 1998).
     """
     if entries > SobolEngine.MAXDIM:
         raise ValueError(
@@ -76,8 +73,7 @@ def _sobol_normals(
 def cosine(family: Family, normal: Tensor, concentration: Tensor, dim: int) -> Cosine:
     """Return the t with P(T ≤ t) = Φ(normal). Arguments broadcast; differentiable once.
 
-    Both tails Φ(±normal) enter, so that t is as accurate near 1 as near -1. The result has the promoted dtype of the
-    arguments.
+    Both tails Φ(±normal) enter, so that t is as accurate near 1 as near -1.
     """
     below, above = normal_cdf(normal.double()), normal_cdf(-normal.double())
     t = quantile(family, below, above, concentration.double(), dim)

@@ -17,7 +17,7 @@ import math
 
 from torch import Tensor
 
-from powerspherical._torch.older import untraced_number
+from powerspherical._torch.private import untraced_number
 from powerspherical.special.curves import value
 
 _FAMILY = "power_spherical"

@@ -35,7 +35,6 @@ def plain_twin(family: Family) -> Family:
 
     The defaults are those of ``powerspherical.families.Family``. The suite compares closed forms with them.
 
-    >>> import torch
     >>> from powerspherical.families import POWER_SPHERICAL
     >>> kappa = torch.tensor([0.5, 20.0], dtype=torch.float64)
     >>> twin = plain_twin(POWER_SPHERICAL)
@@ -57,10 +56,7 @@ def plain_twin(family: Family) -> Family:
 def grid_mean(
     family: Family, kappa: Tensor, dim: int, function: Callable[[Cosine], Tensor] | None = None
 ) -> Tensor:
-    """E function(t), by default the integral of the density, for d up to 1e4.
-
-    Uses the trapezoidal rule on a fixed grid of artanh t.
-    """
+    """E function(t), by default the integral of the density, by the trapezoidal rule in artanh t; for d up to 1e4."""
     y = torch.linspace(-40.0, 40.0, 16001, dtype=torch.float64)
     t = Cosine.of_rapidity(y)
     log_cosh = y.abs() + torch.log1p(torch.exp(-2 * y.abs())) - math.log(2)
@@ -148,7 +144,6 @@ class FamilyConformance:
 
     Your own tests in the subclass can use the same members as the suite:
 
-    >>> import torch
     >>> from powerspherical import PowerSpherical
     >>> class TestMine(FamilyConformance):
     ...     distribution = PowerSpherical
@@ -166,8 +161,6 @@ class FamilyConformance:
     rtol: ClassVar[float] = 1e-8
     single_rtol: ClassVar[float] = 1e-4
     draws: ClassVar[int] = 20_000
-
-    # Set-up
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrise tests by ``dims``, and the quadrature test also by what the family overrides."""
@@ -203,8 +196,6 @@ class FamilyConformance:
         rtol = self.rtol if rtol is None else rtol
         torch.testing.assert_close(actual, expected, rtol=rtol, atol=0.1 * rtol)
 
-    # Density and moments
-
     def test_the_density_integrates_to_one(self, dim: int) -> None:
         self.assert_close(grid_mean(self.family, self.kappa, dim), torch.ones_like(self.kappa))
 
@@ -227,8 +218,6 @@ class FamilyConformance:
         kappa, compute = self.kappa.unsqueeze(-1), (FUNCTIONS_OF_KAPPA | CLOSED_FORMS)[closed_form]
         self.assert_close(compute(self.family, kappa, dim), compute(plain_twin(self.family), kappa, dim))
 
-    # Divergences
-
     def test_divergences_vanish_only_from_itself(self, dim: int) -> None:
         p = self.make(dim)
         self.assert_close(kl_divergence(p, p), torch.zeros_like(self.kappa))
@@ -247,8 +236,6 @@ class FamilyConformance:
         x = p.sample((self.draws,))
         for q in self._others(p):
             assert_mean(p.log_prob(x) - q.log_prob(x), kl_divergence(p, q))
-
-    # Probabilities and draws
 
     def test_quantiles_invert_tails(self, dim: int) -> None:
         kappa = self.kappa.unsqueeze(-1)
@@ -290,8 +277,6 @@ class FamilyConformance:
         expected = self._derivative(lambda kappa: quantile(kappa).rapidity, kappa)
         self.assert_close(self.family.slope(quantile(kappa), None, kappa, dim), expected, rtol=1e-5)
 
-    # Inverses and fits
-
     def test_inverses(self, dim: int) -> None:
         p = self.make(dim)
         nats = kl_divergence(p, HypersphericalUniform(dim, dtype=p.loc.dtype))
@@ -315,8 +300,6 @@ class FamilyConformance:
         assert (gain < scipy.stats.chi2.isf(LEVEL, dim)).all()
         ratio = fitted.concentration / p.concentration
         assert ((ratio - 1).abs() < 0.25)[clear].all()
-
-    # Limits, derivatives, dtypes
 
     def test_concentration_zero_is_the_uniform(self, dim: int) -> None:
         zero = torch.zeros(1, dtype=torch.float64)
@@ -359,8 +342,6 @@ class FamilyConformance:
         found, expected = self._members(single, x.float(), t), self._members(exact, x, t.double())
         assert {value.dtype for value in found} == {torch.float32}
         self.assert_close([value.double() for value in found], expected, self.single_rtol)
-
-    # The object
 
     def test_the_registry_knows_the_family(self) -> None:
         name = self.family.name

@@ -84,6 +84,34 @@ typedef struct {
                                * read its slope. */
 } density_call;
 
+/* Log-densities of all pairs of n members and m points, or their gradients. */
+typedef struct {
+    int64_t size, threads;
+    real *result;             /* n x m: the log-densities, or the gradient in the products. It may be that of `products` */
+    const real *products;     /* n x m: inner products of directions and points of any length */
+    const real *row_scale;    /* n: 1 over the lengths of the directions */
+    const real *column_scale; /* m: 1 over those of the points */
+    const real *kappa;        /* n */
+    const real *offset;       /* n: added to the log-densities, or for the gradients to those in kappa */
+    const real *grad;         /* n x m: gradient in the log-densities; null for these themselves */
+    real *grad_kappa;         /* n; for the gradients only */
+    int64_t rows;             /* n */
+    int64_t columns;          /* m */
+    int64_t dim;
+    int64_t family;
+    double shift;             /* added to the offset */
+} matrix_call;
+
+/* Gradients in vectors of any length, to be projected on the tangent spaces of the sphere. */
+typedef struct {
+    int64_t size, threads;
+    real *gradients;          /* rows x dim, changed in place */
+    const real *vectors;      /* rows x dim */
+    const real *scale;        /* rows: 1 over the lengths of the vectors */
+    int64_t rows;
+    int64_t dim;
+} project_call;
+
 /* The parameters of a head, or the gradient in its outputs. */
 typedef struct {
     int64_t size, threads;
@@ -130,6 +158,8 @@ typedef struct {
     DO(sphere_curve, curve_call)                   \
     DO(sphere_density, density_call)               \
     DO(sphere_density_gradient, density_call)      \
+    DO(sphere_matrix, matrix_call)                 \
+    DO(sphere_project, project_call)               \
     DO(sphere_head, head_call)                     \
     DO(sphere_head_gradient, head_call)            \
     DO(sphere_latents, latents_call)               \

@@ -13,6 +13,7 @@
 #include "density.h"
 #include "draw.h"
 #include "head.h"
+#include "matrix.h"
 #include "pull_back.h"
 #include "threads.h"
 
@@ -34,6 +35,8 @@ static int64_t rows_per_task(int64_t dim) {
 FUNCTION(sphere_draw, sphere_call, draw_rows, rows_per_task(c->dim), c->rows)
 FUNCTION(sphere_head, head_call, head_rows, rows_per_task(c->dim), c->rows)
 FUNCTION(sphere_head_gradient, head_call, head_gradient_rows, rows_per_task(c->dim), c->rows)
+FUNCTION(sphere_matrix, matrix_call, matrix_rows, rows_per_task(c->columns + 1), c->rows)
+FUNCTION(sphere_project, project_call, project_rows, rows_per_task(c->dim), c->rows)
 FUNCTION(sphere_curve, curve_call, curve_rows, NUMBERS_PER_TASK / 4, c->count)
 
 int COMPILED(sphere_density)(const density_call *c) {

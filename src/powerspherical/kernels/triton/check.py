@@ -53,7 +53,7 @@ def _check(
         tl.store(flag_ptr, 1)
 
 
-def check(vectors: Tensor, tolerance: float, numbers: Tensor | None, largest: float) -> bool:
+def check(vectors: Tensor, numbers: Tensor | None, tolerance: float, largest: float) -> bool:
     """Whether vectors and numbers are as they should be, see ``native.check``."""
     dim, count = vectors.shape[-1], 0 if numbers is None else numbers.numel()
     rows, columns = vectors.numel() // dim, triton.next_power_of_2(dim)

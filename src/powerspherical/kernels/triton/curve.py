@@ -3,15 +3,13 @@
 # mypy: ignore-errors
 # (type checkers do not understand Triton's dialect of Python)
 
-from collections.abc import Sequence
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from powerspherical.kernels.launch import blocks, launch
-from powerspherical.kernels.registry import EXACT, Table, Tensors, register, slope_times_gradient
+from powerspherical.kernels.registry import Table, register_curve
 from powerspherical.kernels.triton.vectors import program_rows
 
 _TOP = tl.constexpr(2.0**64)  # where the tables end
@@ -70,16 +68,7 @@ def _evaluate(
         tl.store(slope_ptr + index, slope, mask=there)
 
 
-def curve(tensors: Tensors, tables: Sequence[Table], needed: Sequence[bool]) -> tuple[Tensor, Tensors]:
-    """Return a function of κ, and its derivative if it is needed. That may have a second, better table."""
-    (kappa,) = tensors
-    if any(needed) and len(tables) > 1:
-        return _curve(kappa, tables[0], None), (_curve(kappa, tables[1], None).masked_fill_(kappa < 0, 0.0),)
-    slope = torch.empty_like(kappa, memory_format=torch.contiguous_format) if any(needed) else None
-    return _curve(kappa, tables[0], slope), () if slope is None else (slope,)
-
-
-def _curve(kappa: Tensor, table: Table, slope: Tensor | None) -> Tensor:
+def curve(kappa: Tensor, table: Table, slope: Tensor | None = None) -> Tensor:
     """Return a function of κ, and write its derivative to ``slope``."""
     rows, (first, gain, decay) = table
     value, count = torch.empty_like(kappa, memory_format=torch.contiguous_format), kappa.numel()
@@ -89,4 +78,4 @@ def _curve(kappa: Tensor, table: Table, slope: Tensor | None) -> Tensor:
     return value
 
 
-register("curve", "triton", curve, slope_times_gradient, dtypes=EXACT)
+register_curve("triton", curve)

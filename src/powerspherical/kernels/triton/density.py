@@ -200,7 +200,8 @@ def density(tensors: Tensors, options: DensityOptions, needed: Sequence[bool]) -
     family, table, log_area = options
     offset, slopes = tensors[2], ()  # other families than exponential ones use neither
     if table is not None:
-        offset, slopes = curve((offset,), (table,), needed[2:])
+        slopes = (torch.empty(offset.shape, dtype=offset.dtype, device=offset.device),) if needed[2] else ()
+        offset = curve(offset, table, *slopes)
     layout, constants, warps = _plan(*(tensor.shape for tensor in tensors))
     (rows, _, _, *tiles), block = layout.sizes, constants[-1]
     value = torch.empty(layout.shape, dtype=torch.float32, device=offset.device)

@@ -14,7 +14,6 @@ def power_spherical_ends_3(squared_length, kappa):
     log_half = squared_length / (-2 * (kappa + 1))
     return (-2 * expm1(log_half), 2 * exp(log_half))
 
-
 @triton.jit
 def von_mises_fisher_ends_3(squared_length, kappa):
     kappa = at_least(kappa, 1e-20)
@@ -27,24 +26,20 @@ def von_mises_fisher_ends_3(squared_length, kappa):
     close = log1p(u * expm1(2 * small)) / small
     return (minus, tl.where(kappa < 10.0, close, 2 - minus))
 
-
 @triton.jit
 def boosted(minus, plus, growth):
     shrunk = minus / growth / growth
     scale = 2 / (shrunk + plus)
     return (shrunk * scale, plus * scale)
 
-
 @triton.jit
 def softplus(r):
     return tl.where(r < 40.0, log1p(exp(at_most(r, 40.0))), r)
-
 
 @triton.jit
 def concentration(raw, minimum, maximum, rate):
     excess = softplus(at_most(raw, 1e+38))
     return at_most(minimum + excess / (1 + excess * rate), maximum)
-
 
 @triton.jit
 def concentration_slope(raw, rate):
@@ -52,12 +47,10 @@ def concentration_slope(raw, rate):
     shrink = 1 / (1 + softplus(at_most(raw, 1e+38)) * rate)
     return tl.where(raw < 40.0, growth / (1 + growth), 1.0) * shrink * shrink
 
-
 @triton.jit
 def power_spherical_slope_3(minus, plus, kappa):
     minus = at_least(minus, 1e-30)
     return log1p(minus / at_least(plus, 1e-37)) / minus / (1 + kappa)
-
 
 @triton.jit
 def von_mises_fisher_slope_3(minus, plus, kappa):
@@ -95,7 +88,6 @@ def von_mises_fisher_slope_3(minus, plus, kappa):
     sinhc = (sinhc + 0.16666666666666666) * square
     return tl.where(kappa < 0.5, total / (sinhc + 1), far)
 
-
 @triton.jit
 def von_mises_fisher_slope(plus, kappa, degrees):
     twice = 2 * at_most(kappa, 1e+37)
@@ -117,7 +109,6 @@ def von_mises_fisher_slope(plus, kappa, degrees):
     third = third + 0.5 * e * e * (g - 1) * ((((70 * g + -13) * g + -69) * g + 8) * g + 12)
     return e * u * (1 + e * u * one * (1 - g - 0.5 * y + second - third))
 
-
 @triton.jit
 def gamma_slope_by_expansion(shape, gamma):
     inverse = 1 / shape
@@ -132,7 +123,6 @@ def gamma_slope_by_expansion(shape, gamma):
     rest = rest + inverse * (((-0.02721489 * c + 0.04289951) * c + -4.515679e-05) * c + -0.01312838)
     return inverse * (1 - h * r + inverse * (r + p + inverse * rest))
 
-
 @triton.jit
 def digamma(x):
     q = x * (x + 3)
@@ -140,7 +130,6 @@ def digamma(x):
     square = inverse * inverse
     series = 0.5 + inverse * ((0.003968253968253968 * square + -0.008333333333333333) * square + 0.08333333333333333)
     return tl.log(x + 4) - inverse * series - (2 * x + 3) * (2 * q + 2) / (q * (q + 2))
-
 
 @triton.jit
 def gamma_slope_by_quadrature(shape, gamma):
@@ -176,21 +165,17 @@ def gamma_slope_by_quadrature(shape, gamma):
     total = total + 0.023587668193255706 * (s + score) * exp(shape * s - gamma * expm1(s))
     return window * total
 
-
 @triton.jit
 def power_statistic(minus, plus):
     return tl.where(plus <= 0, -float("inf"), -log1p(minus / tl.where(plus <= 0, 1.0, plus)))
-
 
 @triton.jit
 def sinh_rapidity(kappa):
     return 0.5 * kappa * ((kappa + 2) / (kappa + 1))
 
-
 @triton.jit
 def cauchy_distance(minus, kappa):
     return 1 / (1 + kappa) + minus * sinh_rapidity(kappa)
-
 
 @triton.jit
 def cauchy_log_density(minus, kappa, degrees):
@@ -199,7 +184,6 @@ def cauchy_log_density(minus, kappa, degrees):
     distance = shrink + minus * sinh
     error = minus * sinh - kappa * shrink - (distance - 1)
     return -degrees * (tl.log(distance) + tl.where(kappa < 1, error / distance, 0.0))
-
 
 @triton.jit
 def cauchy_slopes(minus, kappa, degrees):

@@ -93,8 +93,8 @@ def log_densities_(
     Args:
         family: its name.
         cosines: contiguous.
-        kappa: (B,).
-        offset: -Ψ of an exponential family, (B,). Any tensor (B,) for other families.
+        kappa: (B, 1).
+        offset: -Ψ of an exponential family, (B, 1). Any tensor for other families.
         dim: d.
         log_area: the log of the area of the sphere.
     """
@@ -103,8 +103,8 @@ def log_densities_(
     launch(_forward, (programs, 1), (cosines, kappa, offset), (columns, log_area), constants)
 
 
-def pull_back_(family: str, grad: Tensor, cosines: Tensor, kappa: Tensor, dim: int) -> Tensor:
-    """Overwrite ``cosines`` (B, N) with the gradients in them, and return the gradient in κ, (B,).
+def pull_back_(family: str, grad: Tensor, cosines: Tensor, kappa: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Overwrite ``cosines`` (B, N) with the gradients in them. Return them, and the gradient in κ, (B, 1).
 
     ``grad`` (B, N) is the gradient in the log-densities. The gradient in κ lacks the term -E T of an exponential
     family. The other arguments are those of ``log_densities_``.
@@ -112,8 +112,7 @@ def pull_back_(family: str, grad: Tensor, cosines: Tensor, kappa: Tensor, dim: i
     rows, columns = cosines.shape
     parts = kappa.new_empty(rows, blocks(columns, _BLOCK))
     launch(_backward, (parts.numel(), 1), (cosines, parts, grad, kappa), (columns,), (family, dim, _BLOCK))
-    return parts.sum(-1)
+    return cosines, parts.sum(-1, keepdim=True)
 
 
-register("matrix", "triton", log_densities_, dtypes=(torch.float32,))
-register("matrix_gradient", "triton", pull_back_, dtypes=(torch.float32,))
+register("matrix", "triton", log_densities_, pull_back_, dtypes=(torch.float32,))

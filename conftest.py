@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import importlib.util
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -13,6 +14,9 @@ from torch.distributions import Distribution
 from helpers.engines import ENGINES, Engine, is_missing
 from helpers.fast import fast
 from powerspherical import engines
+
+#: Where JAX is not installed, as on Python 3.10, its part of the package cannot be imported.
+collect_ignore_glob = [] if importlib.util.find_spec("jax") else ["src/powerspherical/jax/*"]
 
 if torch.cuda.is_available():
     seed = torch.manual_seed

@@ -38,6 +38,9 @@ nitpick_ignore = [
     ("py:class", "powerspherical.mixture._saving.SavedEstimator"),
 ]
 
+# Annotations such as ``Family`` name a class of torch and one of JAX. Sphinx links the first one.
+suppress_warnings = ["ref.python"]
+
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 

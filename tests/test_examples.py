@@ -198,6 +198,17 @@ class TestLightningTraining:
             load("lightning_training")
 
 
+class TestJaxVae:
+    @pytest.mark.slow
+    def test_trains(self, capsys) -> None:
+        pytest.importorskip("jax", reason="needs JAX")
+        found = load("jax_vae").main(["--steps", "300"])
+        # A decoder that ignores z reaches the entropy of independent pixels. That is 10.7 nats.
+        assert found["negative ELBO"] < 6
+        assert found["agreement of code and angle"] > 0.95
+        assert f"rate: {found['rate']:.3f}" in capsys.readouterr().out
+
+
 class TestDistributedTraining:
     @pytest.mark.slow
     def test_the_processes_agree(self, tmp_path) -> None:

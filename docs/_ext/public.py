@@ -17,13 +17,16 @@ MODULES = [
     "powerspherical.stats",
     "powerspherical.plot",
     "powerspherical.pyro",
+    "powerspherical.jax",
+    "powerspherical.jax.special",
+    "powerspherical.numpyro",
     "powerspherical.compat",
     "powerspherical.testing",
     "powerspherical.engines",
 ]
 
-#: Members that only a framework calls: tests, and hooks of pytest, torch and Pyro.
-HOOKS = ("test_", "pytest_", "extra_repr", "apply")
+#: Members that only a framework calls: tests, and hooks of pytest, torch, Pyro and JAX.
+HOOKS = ("test_", "pytest_", "extra_repr", "apply", "tree_flatten", "tree_unflatten")
 
 DESCRIPTORS = (classmethod, staticmethod, property, functools.cached_property)
 

@@ -3,17 +3,24 @@
 ONNX has none of the first three. Its exporter writes log(1+x) and exp(x) - 1, which lose all digits of a small x, and
 rejects ``hypot``. In float64 onnxruntime has no error function, and its ``Sigmoid`` is zero at -40. So during an export
 these functions are traced as other operations. Elsewhere they are torch's own.
+
+The module is the operations of ``powerspherical.formulas`` for tensors.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 
 import torch
 from torch import Tensor
 
 from powerspherical._torch.constants import tensor_constant
 from powerspherical._torch.private import is_exporting
+from powerspherical.formulas import ops
+
+exp, log, where = torch.exp, torch.log, torch.where
+ops.torch_operations = sys.modules[__name__]
 
 
 def log1p(x: Tensor) -> Tensor:

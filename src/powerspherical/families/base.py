@@ -99,7 +99,9 @@ class Family(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         # A new law has tables of its own. A subclass that only overrides other methods shares those of its parent.
-        if "key" not in vars(cls) and not vars(cls).keys().isdisjoint({"log_kernel", "statistic"}):
+        if "key" not in vars(cls) and not any(
+            hasattr(base, "key") and _same_law(cls, base) for base in cls.__bases__
+        ):
             cls.key = f"{cls.__qualname__} {next(_numbers)}"
             tables.register(cls.key, lambda dim: called_plainly(_tables, cls(), int(dim)))
 
@@ -231,6 +233,10 @@ class Family(ABC):
             p, kappa_p, angle, dim, lambda _, other, k: self.log_kernel(other, k, dim), kappa
         )
         return p.relative_entropy(kappa_p, dim) - self.offset(kappa, dim) - cross
+
+
+def _same_law(first: type, second: type) -> bool:
+    return all(getattr(first, x, None) is getattr(second, x, None) for x in ("log_kernel", "statistic"))
 
 
 def _tables(family: Family, dim: int) -> dict[str, tables.Curve]:

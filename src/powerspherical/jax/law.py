@@ -86,9 +86,9 @@ class Law:
         while width > 0.05 / math.sqrt(self.dim - 1):
             step = width / (_GRID - 1)
             heights = self.height(low + step * np.arange(_GRID))
-            best = lax.argmax(heights, heights.ndim - 1, np.int32)[
-                ..., None
-            ]  # int64 would fail outside of the block
+            # Not argmax, which JAX cannot lower in float64 outside of the float64 block.
+            highest = heights == heights.max(-1, keepdims=True)
+            best = jnp.where(highest, np.arange(float(_GRID)), 0.0).max(-1, keepdims=True)
             low, width = low + step * jnp.maximum(best - 1, 0), 2 * step
         return low + 0.5 * width
 

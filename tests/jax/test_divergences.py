@@ -153,5 +153,5 @@ def test_a_family_of_ones_own() -> None:
     inside = (np.asarray(x)[..., 0] > np.cos(half)).mean(0)
     assert (abs(inside - 0.5) < 5 * 0.5 / 4000**0.5).all()
     assert jnp.isfinite(
-        jax.grad(lambda k: SquaredChord(p.loc, k).sample(jax.random.key(1), (3,))[..., 0].sum())(2.0)
+        jax.grad(lambda k: SquaredChord(single.loc, k).sample(jax.random.key(1), (3,))[..., 0].sum())(2.0)
     )

@@ -85,13 +85,11 @@ class Law:
         low, width = 0 * self.kappa - _GRID_END, 2 * _GRID_END
         while width > 0.05 / math.sqrt(self.dim - 1):
             step = width / (_GRID - 1)
-            places = low + step * np.arange(_GRID)
-            heights = self.height(places)
-            # Not by argmax: its 64-bit integers raise a warning in a program whose default is 32 bits.
-            best = jnp.where(heights == heights.max(-1, keepdims=True), places, -_FARTHEST).max(
-                -1, keepdims=True
-            )
-            low, width = jnp.maximum(best - step, low), 2 * step
+            heights = self.height(low + step * np.arange(_GRID))
+            # Not argmax, which JAX cannot lower in float64 outside of the float64 block.
+            highest = heights == heights.max(-1, keepdims=True)
+            best = jnp.where(highest, np.arange(float(_GRID)), 0.0).max(-1, keepdims=True)
+            low, width = low + step * jnp.maximum(best - 1, 0), 2 * step
         return low + 0.5 * width
 
     def log_total(self) -> Array:

@@ -155,7 +155,11 @@ class RotationallySymmetric(_RegisteredOnce, distributions.RotationallySymmetric
 
     @staticmethod
     def infer_shapes(loc: Any, concentration: Any = ()) -> Any:
-        """Return the batch shape and the event shape for arguments of these shapes."""
+        """Return the batch shape and the event shape for arguments of these shapes.
+
+        >>> VonMisesFisher.infer_shapes(loc=(5, 3), concentration=(4, 1))
+        ((4, 5), (3,))
+        """
         return jnp.broadcast_shapes(loc[:-1], concentration), tuple(loc[-1:])
 
     @validate_sample
@@ -168,11 +172,21 @@ class VonMisesFisher(RotationallySymmetric, distributions.VonMisesFisher):
 
 
 class SphericalCauchy(RotationallySymmetric, distributions.SphericalCauchy):
-    """``powerspherical.jax.SphericalCauchy`` for NumPyro, with ``loc`` (…, d) and ``concentration`` (…)."""
+    """``powerspherical.jax.SphericalCauchy`` for NumPyro, with ``loc`` (…, d) and ``concentration`` (…).
+
+    >>> SphericalCauchy(jnp.array([0.6, 0.8]), jnp.ones(4)).shape()
+    (4, 2)
+    """
 
 
 class PowerSpherical(RotationallySymmetric, distributions.PowerSpherical):
-    """``powerspherical.jax.PowerSpherical`` for NumPyro, with ``loc`` (…, d) and ``concentration`` (…)."""
+    """``powerspherical.jax.PowerSpherical`` for NumPyro, with ``loc`` (…, d) and ``concentration`` (…).
+
+    >>> PowerSpherical.infer_shapes(loc=(5, 3), concentration=(4, 1))
+    ((4, 5), (3,))
+    >>> PowerSpherical(jnp.array([0.0, 0.6, 0.8]), 2.0).closest_von_mises_fisher().concentration
+    Array(1.796756, dtype=float32)
+    """
 
     def closest_von_mises_fisher(self) -> VonMisesFisher:
         """Return the von Mises–Fisher distribution q that minimises KL(self‖q): it has the same mean."""
@@ -199,6 +213,8 @@ class NormalizeTransform(ParameterFreeTransform):
     Array([0., 1.], dtype=float32)
     >>> to_sphere(to_sphere.inv(jnp.array([0.6, 0.8])))
     Array([0.6, 0.8], dtype=float32)
+    >>> to_sphere.log_abs_det_jacobian(jnp.ones((4, 2)), None).shape
+    (4,)
     """
 
     domain = constraints.real_vector
@@ -214,7 +230,10 @@ class NormalizeTransform(ParameterFreeTransform):
         return y * math.sqrt(y.shape[-1] + self.extra - 1)
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
-        """Return log f(r) - (d-1) log r at the length r of x, for the density f of the χ distribution."""
+        """Return log f(r) - (d-1) log r at the length r of x, for the density f of the χ distribution.
+
+        x has the shape (…, d), and the result (…).
+        """
         half = 0.5 * (x.shape[-1] + self.extra)
         square = jnp.square(x).sum(-1)
         normalizer = (half - 1) * math.log(2) + math.lgamma(half)

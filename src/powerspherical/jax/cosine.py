@@ -15,6 +15,14 @@ class Cosine(NamedTuple):
     """The cosine t of an angle, as the arrays ``minus`` = 1-t and ``plus`` = 1+t of one shape.
 
     Close to ±1 the number t itself has lost the digits that a large concentration needs.
+
+    >>> t = Cosine.of_rapidity(jnp.array([0.0, 10.0]))
+    >>> t.minus, t.value
+    (Array([1.0000000e+00, 4.1223074e-09], dtype=float32), Array([0., 1.], dtype=float32))
+    >>> t.rapidity
+    Array([ 0., 10.], dtype=float32)
+    >>> t.map(lambda ends: ends[:, None]).plus.shape
+    (2, 1)
     """
 
     minus: Array
@@ -27,12 +35,12 @@ class Cosine(NamedTuple):
 
     @property
     def value(self) -> Array:
-        """The number t."""
+        """The number t, in the shape of ``minus``."""
         return 0.5 * (self.plus - self.minus)
 
     @property
     def rapidity(self) -> Array:
-        """The rapidity y = artanh t."""
+        """The rapidity y = artanh t, in the shape of ``minus``."""
         return 0.5 * (jnp.log(self.plus) - jnp.log(self.minus))
 
     def map(self, function: Any) -> Cosine:

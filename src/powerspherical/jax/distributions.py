@@ -75,8 +75,16 @@ class HypersphericalUniform(_OnSphere):
         batch_shape: of a batch of such distributions.
 
     >>> prior = HypersphericalUniform(3)
-    >>> prior.entropy(), prior.sample(jax.random.key(0), (5,)).shape  # log 4π
-    (Array(2.5310242, dtype=float32), (5, 3))
+    >>> prior.batch_shape, prior.event_shape, prior.sample(jax.random.key(0), (5,)).shape
+    ((), (3,), (5, 3))
+    >>> prior.entropy(), prior.log_prob(jnp.array([0.0, 0.6, 0.8]))  # ± log 4π
+    (Array(2.5310242, dtype=float32), Array(-2.5310242, dtype=float32))
+    >>> prior.mean, prior.mode
+    (Array([0., 0., 0.], dtype=float32), Array([nan, nan, nan], dtype=float32))
+    >>> prior.variance
+    Array([0.33333334, 0.33333334, 0.33333334], dtype=float32)
+    >>> prior.covariance_matrix.shape
+    (3, 3)
     """
 
     def __init__(self, dim: int, *, dtype: Any = None, batch_shape: Sequence[int] = ()) -> None:
@@ -116,27 +124,27 @@ class HypersphericalUniform(_OnSphere):
         return jnp.broadcast_to(density.astype(computing(value)), shape)
 
     def entropy(self) -> Array:
-        """Return log(area)."""
+        """Return log(area), of the batch shape."""
         return jnp.full(self.batch_shape, log_sphere_area(self.dim), computing(self.dtype))
 
     @property
     def mean(self) -> Array:
-        """The origin."""
+        """The origin, of shape batch_shape + (d,)."""
         return jnp.zeros((*self.batch_shape, self.dim), self.dtype)
 
     @property
     def mode(self) -> Array:
-        """NaN: every point is a mode."""
+        """NaN, of shape batch_shape + (d,): every point is a mode."""
         return jnp.full((*self.batch_shape, self.dim), jnp.nan, self.dtype)
 
     @property
     def variance(self) -> Array:
-        """1/d for every coordinate."""
+        """1/d for every coordinate, of shape batch_shape + (d,)."""
         return jnp.full((*self.batch_shape, self.dim), 1 / self.dim, self.dtype)
 
     @property
     def covariance_matrix(self) -> Array:
-        """The identity divided by d."""
+        """The identity divided by d, of shape batch_shape + (d, d)."""
         return self.variance[..., None] * jnp.eye(self.dim, dtype=self.dtype)
 
 
@@ -158,6 +166,23 @@ class RotationallySymmetric(_OnSphere):
     >>> p.mean  # κ/(κ+1) along loc
     Array([[0.        , 0.        ],
            [0.54545456, 0.72727275]], dtype=float32)
+    >>> p.dim, p.event_shape, p.mode.shape, p.mean_direction is p.loc
+    (2, (2,), (2, 2), True)
+    >>> p.log_prob(jnp.array([0.6, 0.8])), p.entropy()
+    (Array([-1.837877  , -0.10172462], dtype=float32), Array([1.837877 , 0.5892403], dtype=float32))
+    >>> p.relative_entropy(), p.log_normalizer
+    (Array([0.       , 1.2486367], dtype=float32), Array([1.837877 , 7.0331964], dtype=float32))
+    >>> p.variance, p.covariance_matrix.shape
+    (Array([[0.5       , 0.5       ],
+           [0.10702479, 0.06652892]], dtype=float32), (2, 2, 2))
+    >>> p.cap_probability(0.5), p.cap_angle(0.5)
+    (Array([0.15915494, 0.74494   ], dtype=float32), Array([1.5707964 , 0.29733837], dtype=float32))
+    >>> PowerSpherical.from_kl(p.loc, 1.0).relative_entropy()
+    Array(1., dtype=float32)
+    >>> PowerSpherical.from_mean_length(p.loc, 0.5).mean
+    Array([0.3, 0.4], dtype=float32)
+    >>> PowerSpherical.fit(jnp.array([[0.6, 0.8], [0.8, 0.6], [0.0, 1.0]])).loc
+    Array([0.49817038, 0.86707914], dtype=float32)
     """
 
     family: ClassVar[Family]
@@ -243,7 +268,7 @@ class RotationallySymmetric(_OnSphere):
 
     @property
     def mean_direction(self) -> Array:
-        """Alias of ``loc``."""
+        """Alias of ``loc``, of shape (…, d)."""
         return self.loc
 
     @property
@@ -274,7 +299,7 @@ class RotationallySymmetric(_OnSphere):
 
     @property
     def log_normalizer(self) -> Array:
-        """The log of the integral of the customary unnormalised density, such as (1+t)^κ, over the sphere."""
+        """The log of the integral of the customary density, such as (1+t)^κ, over the sphere, of the batch shape."""
         return _of_kappa(self.family, "log_partition", self.dim, self._kappa) + log_sphere_area(self.dim)
 
     @property
@@ -316,15 +341,19 @@ class RotationallySymmetric(_OnSphere):
         return _cap_probability(self.family, self.dim, *floats(angle, self._kappa))
 
     def cap_angle(self, probability: Any) -> Array:
-        """Return the angle of the cone around ``loc`` with this ``probability``: the inverse of ``cap_probability``."""
+        """Return the angle of the cone around ``loc`` with this ``probability``: the inverse of ``cap_probability``.
+
+        ``probability`` broadcasts against the batch shape.
+        """
         return _cap_angle(self.family, self.dim, *floats(probability, self._kappa))
 
 
 class PowerSpherical(RotationallySymmetric):
     """The Power Spherical distribution, with the density ∝ (1 + μᵀx)^κ (De Cao & Aziz 2020).
 
-    >>> PowerSpherical(jnp.array([1.0, 0.0, 0.0]), 2.0).entropy()
-    Array(2.0990787, dtype=float32)
+    >>> p = PowerSpherical(jnp.array([1.0, 0.0, 0.0]), 2.0)
+    >>> p.entropy(), p.closest_von_mises_fisher().concentration
+    (Array(2.0990787, dtype=float32), Array(1.796756, dtype=float32))
     """
 
     family = POWER_SPHERICAL
@@ -358,7 +387,7 @@ class SphericalCauchy(RotationallySymmetric):
 
     @property
     def rho(self) -> Array:
-        """ρ = κ/(κ+2) in [0, 1): the length of the vector ψ = ρμ in the unit ball."""
+        """ρ = κ/(κ+2) in [0, 1), of the batch shape: the length of the vector ψ = ρμ in the unit ball."""
         return self.concentration / (self.concentration + 2)
 
 

@@ -46,8 +46,33 @@ class Family(ABC):
     ...
     ...     def log_kernel(self, t, kappa, dim):
     ...         return -kappa * t.minus
-    >>> Exponential().mean_cosine(jnp.array([0.0, 1.0]), 3)  # coth κ - 1/κ
-    Array([0.        , 0.31303528], dtype=float32)
+    >>> family, kappa = Exponential(), jnp.array([0.0, 1.0])
+    >>> family.mean_cosine(kappa, 3), family.mean_loss(kappa, 3)  # coth κ - 1/κ, and 1 minus it
+    (Array([0.        , 0.31303528], dtype=float32), Array([1.       , 0.6869647], dtype=float32))
+    >>> family.relative_entropy(kappa, 3), family.variance_cosine(kappa, 3)
+    (Array([0.        , 0.15159592], dtype=float32), Array([0.33333334, 0.27593833], dtype=float32))
+    >>> family.offset(kappa[1:], 3), family.log_partition(kappa[1:], 3), family.mode_rapidity(kappa, 3)
+    (Array([0.8385606], dtype=float32), Array([-0.8385606], dtype=float32), None)
+    >>> family.mean_score(kappa, 3), family.information(kappa, 3)
+    (Array([-1.       , -0.6869647], dtype=float32), Array([0.33333334, 0.27593833], dtype=float32))
+    >>> family.from_mean_cosine(jnp.array(0.5), jnp.array(0.5), 3)
+    Array(1.796756, dtype=float32)
+
+    Probabilities, draws and divergences take arrays of one shape:
+
+    >>> t = Cosine(jnp.array(0.5), jnp.array(1.5))
+    >>> family.log_kernel(t, kappa[1], 3), family.score(t, kappa[1], 3)
+    (Array(-0.5, dtype=float32), Array(-0.5, dtype=float32))
+    >>> with jax.enable_x64(True):
+    ...     one = jnp.ones(1, jnp.float64)
+    ...     angle = Cosine(0.5 * one, 1.5 * one)
+    ...     found = family.log_tail(angle, one, 3)[0], family.quantile(0.5 * one, 0.5 * one, one, 3).value
+    ...     apart = family.misalignment(one, angle, 3), family.divergence(family, one, one, angle, 3)
+    >>> [round(float(x[0]), 6) for x in (*found, *apart)]
+    [-0.787339, 0.433781, 0.184351, 0.156518]
+    >>> drawn, noise = family.draw_cosine(jax.random.key(0), kappa + 1, kappa, 3)
+    >>> drawn.minus.shape, family.slope(drawn, noise, kappa, 3).shape
+    ((2,), (2,))
     """
 
     #: Identifier and name in text.
@@ -81,7 +106,10 @@ class Family(ABC):
 
     @abstractmethod
     def log_kernel(self, t: Cosine, kappa: Array, dim: int) -> Array:
-        """Return the log of the unnormalised density at t; 0 for κ = 0, and preferably 0 at the mode."""
+        """Return the log of the unnormalised density at t; 0 for κ = 0, and preferably 0 at the mode.
+
+        The result has the shape to which the arguments broadcast.
+        """
 
     def score(self, t: Cosine, kappa: Array, dim: int) -> Array:
         """Return the derivative of ``log_kernel`` in κ, in the shape to which the arguments broadcast."""
@@ -95,51 +123,51 @@ class Family(ABC):
     # Functions of κ, in its shape
 
     def offset(self, kappa: Array, dim: int) -> Array:
-        """Return -log E_U exp(log_kernel), where E_U is the mean over uniform points."""
+        """Return -log E_U exp(log_kernel), where E_U is the mean over uniform points, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "offset", dim)
 
     def relative_entropy(self, kappa: Array, dim: int) -> Array:
-        """Return KL(p‖U), the divergence from the uniform distribution in nats."""
+        """Return KL(p‖U), the divergence from the uniform distribution in nats, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "relative_entropy", dim)
 
     def mean_cosine(self, kappa: Array, dim: int) -> Array:
-        """Return E t, the length of E x."""
+        """Return E t, the length of E x, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "mean", dim)
 
     def mean_loss(self, kappa: Array, dim: int) -> Array:
-        """Return 1 - E t, accurate where it is small."""
+        """Return 1 - E t, accurate where it is small, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "loss", dim)
 
     def variance_cosine(self, kappa: Array, dim: int) -> Array:
-        """Return Var t."""
+        """Return Var t, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "variance", dim)
 
     def mean_score(self, kappa: Array, dim: int) -> Array:
-        """Return E ∂log_kernel/∂κ."""
+        """Return E ∂log_kernel/∂κ, in the shape of ``kappa``."""
         return -curves.value(kappa, self.key, "score_loss", dim)
 
     def information(self, kappa: Array, dim: int) -> Array:
-        """Return the Fisher information about κ, the variance of ∂log_kernel/∂κ."""
+        """Return the Fisher information about κ, the variance of ∂log_kernel/∂κ, in the shape of ``kappa``."""
         return curves.value(kappa, self.key, "information", dim)
 
     def log_partition(self, kappa: Array, dim: int) -> Array:
-        """Return the log of the mean over uniform points of the customary density, such as (1+t)^κ or e^{κt}."""
+        """Return log E_U of the customary density, such as (1+t)^κ or e^{κt}, in the shape of ``kappa``."""
         if "log_partition" in tables.curves(self.key, dim):
             return curves.value(kappa, self.key, "log_partition", dim)
         return kappa * self.peak - self.offset(kappa, dim)
 
     def from_mean_cosine(self, length: Array, loss: Array, dim: int) -> Array:
-        """Return the κ with E t = ``length`` = 1 - ``loss``, differentiable in ``length``."""
+        """Return the κ with E t = ``length`` = 1 - ``loss``, in their shape; differentiable in ``length``."""
         return curves.inverse_mean(length, loss, self.key, dim)
 
     # Probabilities of t, in float64 and without derivatives
 
     def log_tail(self, t: Cosine, kappa: Array, dim: int) -> tuple[Array, Array]:
-        """Return the log of the probability of one tail at t, and whether that tail is T ≤ t."""
+        """Return the log of the probability of one tail at t, and whether that is T ≤ t. Arguments have one shape."""
         return Law(self, kappa, dim).log_near_tail(t)
 
     def quantile(self, u: Array, complement: Array, kappa: Array, dim: int) -> Cosine:
-        """Return the t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u."""
+        """Return the t with P(T ≤ t) = u, for 0 < u < 1 and ``complement`` = 1-u, arrays of one shape."""
         return Law(self, kappa, dim).quantile(u, complement)
 
     # Draws
@@ -158,13 +186,16 @@ class Family(ABC):
             return t.map(lambda end: end.astype(kappa.dtype)), kappa
 
     def slope(self, t: Cosine, noise: Array, kappa: Array, dim: int) -> Array:
-        """Return d artanh(t)/dκ of a draw: at a fixed probability of t, or another derivative with the same mean."""
+        """Return d artanh(t)/dκ of a draw: at a fixed probability of t, or another derivative with the same mean.
+
+        Arguments and result have one shape.
+        """
         return as_float64(lambda minus, plus, k: Law(self, k, dim).slope(Cosine(minus, plus)), *t, kappa)
 
     # Divergences, in float64
 
     def misalignment(self, kappa: Array, angle: Cosine, dim: int) -> Array:
-        """Return E log(1+μᵀX) - E log(1+νᵀX) ≥ 0 for a unit vector ν at ``angle`` from μ."""
+        """Return E log(1+μᵀX) - E log(1+νᵀX) ≥ 0 for a unit vector ν at ``angle`` from μ. Arguments have one shape."""
         return expectations.excess(self, kappa, angle, dim, lambda t: -log_half_cosine(t))
 
     def divergence(self, p: Family, kappa_p: Array, kappa: Array, angle: Cosine, dim: int) -> Array:
@@ -209,7 +240,14 @@ def _same_law(first: type, second: type) -> bool:
 
 
 class ExponentialFamily(Family):
-    """A family with the unnormalised density exp(κT). Its ``statistic`` T is ≤ 0, and 0 at the mode t = 1."""
+    """A family with the unnormalised density exp(κT). Its ``statistic`` T is ≤ 0, and 0 at the mode t = 1.
+
+    >>> family, t = VonMisesFisherFamily(), Cosine(jnp.array(0.5), jnp.array(1.5))
+    >>> family.statistic(t)
+    Array(-0.5, dtype=float32, weak_type=True)
+    >>> family.losses(family, jnp.array(1.0), t, 3)  # 1 - E t, and E t (1 - cos of the angle)
+    (Array(0.6869647, dtype=float32), Array(0.15651764, dtype=float32))
+    """
 
     @abstractmethod
     def statistic(self, t: Cosine) -> Array:
@@ -231,7 +269,7 @@ class ExponentialFamily(Family):
     def losses(self, p: Family, kappa_p: Array, angle: Cosine, dim: int) -> tuple[Array, Array]:
         """Return -E T(μᵀX) ≥ 0 and E T(μᵀX) - E T(νᵀX) ≥ 0 for the member κ_p of the family ``p``.
 
-        X has the mean direction μ, and ν is at ``angle`` from it.
+        X has the mean direction μ, and ν is at ``angle`` from it. Arguments have one shape.
         """
 
         def loss(t: Cosine) -> Array:

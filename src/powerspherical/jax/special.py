@@ -6,6 +6,18 @@ and 2e-7 in float32.
 
 >>> bessel_ratio(1.0, 3)  # coth 1 - 1
 Array(0.31303528, dtype=float32)
+>>> bessel_ratio_complement(1e4, 3)
+Array(0.0001, dtype=float32)
+>>> bessel_ratio_slope(0.0, 3), bessel_ratio_inverse(bessel_ratio(2.0, 3), 3)
+(Array(0.33333334, dtype=float32), Array(2., dtype=float32))
+>>> log_hyp0f1(1.0, 3)  # log sinh 1
+Array(0.16143936, dtype=float32)
+>>> digamma_difference(0.0, 3), trigamma_difference(0.0, 3)  # 1/α and 1/α² at α = β = 1
+(Array(1., dtype=float32), Array(1., dtype=float32))
+>>> log_gamma_ratio(2.0, 3)  # log of 4/3
+Array(0.2876821, dtype=float32)
+>>> mean_log1p(0.0, 3)  # log 2 - 1
+Array(-0.30685282, dtype=float32)
 >>> mean_log_boost_inverse(mean_log_boost(1.0, 2), 2)
 Array(1., dtype=float32)
 """
@@ -50,7 +62,7 @@ def _function(name: str, family: str, curve: str, doc: str) -> Callable[[Any, fl
         return _value(*floats(kappa), family, curve, dim, 0)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
+    function.__doc__ = f"{doc} The result has the shape of κ."
     return function
 
 
@@ -85,7 +97,7 @@ mean_log_boost = _function(
     "mean_log_boost",
     "log_boost",
     "mean",
-    "Return E_U log(cosh τ - t sinh τ) as a function of sinh²(τ/2) ≥ 0.",
+    "Return E_U log(cosh τ - t sinh τ) as a function of κ = sinh²(τ/2) ≥ 0.",
 )
 
 
@@ -99,7 +111,9 @@ def log_sphere_area(dim: int) -> float:
 
 
 def log_bessel_i(order: float, x: Any) -> Array:
-    """Return log I_ν(x) of the modified Bessel function of the first kind, for a Python number ν ≥ 0 and x ≥ 0.
+    """Return log I_ν(x) of the modified Bessel function of the first kind, in the shape of x.
+
+    The order ν ≥ 0 is a Python number, and x ≥ 0 an array.
 
     >>> log_bessel_i(0.5, 1e4)  # x - ½ log(2πx)
     Array(9994.477, dtype=float32)
@@ -113,7 +127,7 @@ def log_bessel_i(order: float, x: Any) -> Array:
 
 @functools.partial(jax.jit, static_argnums=1)
 def bessel_ratio_inverse(ratio: Any, dim: float, complement: Any = None) -> Array:
-    """Return the κ with A_d(κ) = ratio, for ratios in [0, 1); differentiable in ``ratio``.
+    """Return the κ with A_d(κ) = ratio, in the shape of ``ratio``, which is in [0, 1); differentiable in it.
 
     ``complement`` is 1 - ratio, if it is known more accurately than by subtraction.
     """

@@ -1,21 +1,23 @@
 """`powerspherical sample`: draws, files, wrong use, and interruption."""
 
 import io
+import os
 import signal
+import subprocess
 import sys
-from pathlib import Path
+import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 
 from helpers.command import assert_wrong_use
-from powerspherical import HypersphericalUniform, PowerSpherical, cli
+from powerspherical import PowerSpherical, cli
 from powerspherical.cli import sample
 from powerspherical.engines import block_limit
 
 KAPPA = ["--concentration", "5"]
-DRAFT = ".a.csv.draft"
 
 
 @pytest.fixture
@@ -179,44 +181,63 @@ def test_rows_are_counted_unless_they_are_printed_on_the_terminal(printed, folde
     assert len(shown.out.splitlines()) == (1000 if printed else 1)
 
 
-@pytest.fixture
-def signals():
-    """The signals that end a command, not ignored, although the parent may have set them so."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    for number in before:
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+@contextmanager
+def drawing(folder):
+    """A process that draws endlessly. Yields when its draft exists."""
+    code = f"""
+import signal
+from powerspherical import cli
+for name in ("SIGTERM", "SIGHUP"):  # the parent may have set them to be ignored
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli.main(["sample", "uniform", "-n", str(10**9), "--out", {str(folder / "a.csv")!r}])
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+        while not (folder / ".a.csv.draft").exists() and process.poll() is None:
+            time.sleep(0.05)
+        yield process
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_leaves_nothing_behind(name, signals, folder, monkeypatch, capsys):
-    """It arrives while rows are drawn. In `test_fitting.py` it comes from another process."""
-    drafts = []
-
-    def sample(self, shape):
-        drafts.extend(path.name for path in folder.iterdir())
-        signal.raise_signal(getattr(signal, name))
-
-    monkeypatch.setattr(HypersphericalUniform, "sample", sample)
-    with pytest.raises(SystemExit, match=r"^130$"):
-        cli.main(["sample", "uniform", "--out", "a.csv"])
-    assert capsys.readouterr().err == "powerspherical: interrupted\n"
-    assert (drafts, list(folder.iterdir())) == ([DRAFT], [])
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
-def test_the_next_run_replaces_the_draft_of_a_killed_one(folder):
-    Path(DRAFT).write_text("1,0,")
-    assert cli.run(["sample", "uniform", "--out", "a.csv"]) == 0
-    assert [path.name for path in folder.iterdir()] == ["a.csv"]
+@pytest.mark.slow
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_signal_leaves_nothing_behind(number, tmp_path):
+    with drawing(tmp_path) as process:
+        process.send_signal(number)
+        error = process.stderr.read()
+    assert (process.returncode, error) == (130, "powerspherical: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_an_ignored_signal_stays_ignored(signals, capsys):
+@pytest.mark.slow
+def test_the_next_run_replaces_the_draft_of_a_killed_one(tmp_path):
+    with drawing(tmp_path) as process:
+        process.kill()
+    assert [path.name for path in tmp_path.iterdir()] == [".a.csv.draft"]
+    assert cli.run(["sample", "uniform", "--out", str(tmp_path / "a.csv")]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+@pytest.mark.slow
+def test_an_ignored_signal_stays_ignored(tmp_path):
     """For example under nohup."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with pytest.raises(SystemExit, match=r"^0$"):
-        cli.main(["sample", "uniform"])
-    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    assert signal.getsignal(signal.SIGTERM) == signal.default_int_handler
+    code = """
+import signal
+from powerspherical import cli
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+try:
+    cli.main(["sample", "uniform", "--out", "a.csv"])
+finally:
+    print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True"
